@@ -1,0 +1,1 @@
+"""The catalog's own SQL state: table definitions, migrations, engine."""

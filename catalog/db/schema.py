@@ -1,0 +1,214 @@
+"""The governed state as SQL tables.
+
+Everything that must not lie hangs on a table's internal id (`lw_table.id`). A name is bound to an id in
+`lw_binding`, one to one; the UUID in a metadata file is only ever compared with `lw_table.table_uuid`.
+
+What changes together with a metadata pointer (a governed version, a regime) is written in state `prepared`
+beside the seal of the new metadata.json, and takes force when that seal becomes `current`.
+
+The pointers themselves (`iceberg_tables`, `iceberg_namespace_properties`) have the layout of pyiceberg's
+`SqlCatalog`, so that an existing catalog database can be adopted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata: Final = MetaData()
+
+#: A 64-bit id that SQLite, too, counts up by itself.
+BIG_ID: Final = BigInteger().with_variant(Integer, "sqlite")
+
+iceberg_tables = Table(
+    "iceberg_tables",
+    metadata,
+    Column("catalog_name", String(255), primary_key=True),
+    Column("table_namespace", String(255), primary_key=True),
+    Column("table_name", String(255), primary_key=True),
+    Column("metadata_location", String(1000), nullable=True),
+    Column("previous_metadata_location", String(1000), nullable=True),
+    Column("iceberg_type", String(5), nullable=True),
+)
+
+iceberg_namespace_properties = Table(
+    "iceberg_namespace_properties",
+    metadata,
+    Column("catalog_name", String(255), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("property_key", String(255), primary_key=True),
+    Column("property_value", String(1000), nullable=False),
+)
+
+#: A governed table, alive or as the tombstone of a dropped one. `state`: active, dropped, purged.
+lw_table = Table(
+    "lw_table",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("catalog", String(255), nullable=False),
+    Column("table_uuid", String(36), nullable=False, unique=True),
+    Column("namespace", String(255), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("owner", String(255), nullable=False),
+    Column("location", String(1000), nullable=False),
+    Column("default_location", Boolean, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("dropped_ms", BigInteger, nullable=True),
+    Index("ix_lw_table_state", "catalog", "state"),
+)
+
+#: The name of an active table; the only way from a name to governed state.
+lw_binding = Table(
+    "lw_binding",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False, unique=True),
+)
+
+#: One version of a table's governed properties. `state`: prepared, current, superseded, abandoned.
+lw_governed = Table(
+    "lw_governed",
+    metadata,
+    Column("table_id", String(36), ForeignKey("lw_table.id"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("allowed_paths", Text, nullable=False),
+    Column("properties", Text, nullable=False),
+    Column("regimes", Text, nullable=False),
+    Column("author", String(255), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+)
+
+#: A table's encryption key, wrapped by its master key. `state`: active, decrypt-only, disabled, destroyed.
+lw_pek = Table(
+    "lw_pek",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False, index=True),
+    Column("master_key_id", String(255), nullable=False),
+    Column("kms", String(64), nullable=False),
+    Column("wrapped", LargeBinary, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    UniqueConstraint("table_id", "master_key_id", "version"),
+)
+
+#: The digest of one metadata.json. `state`: prepared, current, superseded, abandoned.
+lw_seal = Table(
+    "lw_seal",
+    metadata,
+    Column("id", BIG_ID, primary_key=True, autoincrement=True),
+    Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False),
+    Column("metadata_location", String(1000), nullable=False, unique=True),
+    Column("base_location", String(1000), nullable=True),
+    Column("sha256", String(64), nullable=False),
+    Column("length", BigInteger, nullable=False),
+    Column("governed_version", Integer, nullable=False),
+    Column("last_sequence_number", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("author", String(255), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Index("ix_lw_seal_table_state", "table_id", "state"),
+)
+
+#: The digest of a manifest list or manifest, and what its parent says of it. Valid once its seal has been current.
+lw_sealed_file = Table(
+    "lw_sealed_file",
+    metadata,
+    Column("table_id", String(36), ForeignKey("lw_table.id"), primary_key=True),
+    Column("path", String(1000), primary_key=True),
+    Column("seal_id", BIG_ID, ForeignKey("lw_seal.id"), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("length", BigInteger, nullable=False),
+    Column("snapshot_id", BigInteger, nullable=False),
+    Column("sequence_number", BigInteger, nullable=False),
+    Column("partition_spec_id", Integer, nullable=False),
+    Column("content", Integer, nullable=False),
+    Index("ix_lw_sealed_file_seal", "seal_id"),
+)
+
+#: A table that was staged and not yet committed: its identity was given out by the catalog.
+lw_staged = Table(
+    "lw_staged",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),
+    Column("catalog", String(255), nullable=False),
+    Column("namespace", String(255), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("location", String(1000), nullable=False),
+    Column("default_location", Boolean, nullable=False),
+    Column("principal", String(255), nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+)
+
+#: A write that an engine began. `state`: open, committed, aborted, swept.
+lw_write = Table(
+    "lw_write",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("table_id", String(36), ForeignKey("lw_table.id"), nullable=False),
+    Column("principal", String(255), nullable=False),
+    Column("prefix", String(1000), nullable=False),
+    Column("governed_version", Integer, nullable=False),
+    Column("pek_id", String(36), nullable=True),
+    Column("pek_version", Integer, nullable=True),
+    Column("wrapped_transport_key", LargeBinary, nullable=True),
+    Column("state", String(16), nullable=False),
+    Column("snapshot_id", BigInteger, nullable=True),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Index("ix_lw_write_state", "state", "expires_ms"),
+)
+
+#: Bearer tokens. Only the SHA-256 of the secret is kept. `kind`: user, engine.
+lw_token = Table(
+    "lw_token",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("principal", String(255), nullable=False),
+    Column("groups", Text, nullable=False),
+    Column("roles", Text, nullable=False),
+    Column("secret_sha256", String(64), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=True),
+    Column("revoked_ms", BigInteger, nullable=True),
+)
+
+#: The audit trail: one hash chain a writer (a process), in the order in which that writer decided.
+lw_audit = Table(
+    "lw_audit",
+    metadata,
+    Column("writer", String(36), primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("principal", String(255), nullable=False),
+    Column("engine", String(255), nullable=True),
+    Column("action", String(64), nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("allowed", Boolean, nullable=False),
+    Column("reasons", Text, nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Column("previous_hash", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+    Index("ix_lw_audit_at", "at_ms"),
+)
