@@ -1,0 +1,156 @@
+"""Connections to the embedded SQLite database.
+
+- A connection never creates the database: a mistyped path, or a volume that is not mounted, must not look
+  like an empty catalog. Only `create_file` makes one, for `catalog.db.migrate.upgrade`.
+- A connection whose file was removed or replaced is thrown away before its next use; otherwise what is
+  written to it would be acknowledged and lost.
+- Write-ahead log with `synchronous=FULL`: an acknowledged commit survives a power failure (SQLite, "PRAGMA
+  synchronous").
+- The driver never begins a transaction by itself; a reader is `BEGIN` under `query_only`, and a writer is
+  `BEGIN IMMEDIATE`, so that two writers wait at the door instead of failing half way (SQLAlchemy, "SQLite:
+  Using SQLAlchemy to emit BEGIN in lieu of SQLite's transaction control").
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
+
+from policy.errors import RequestInvalid, StateUnavailable
+
+#: The execution option that says what a transaction is for: "read" or "write".
+PURPOSE: Final = "lakewarden_purpose"
+
+_RETRY_S: Final = 0.02
+
+
+def open_sqlite(url: URL, *, busy_timeout_s: float, pool_timeout_s: float) -> Engine:
+    """An engine on a database file.
+
+    Raises:
+        RequestInvalid: the URL does not name a file.
+    """
+    path = _file_of(url)
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        creator=_connector(path, busy_timeout_s),
+        poolclass=QueuePool,
+        pool_size=16,
+        max_overflow=16,
+        pool_timeout=pool_timeout_s,
+        hide_parameters=True,
+    )
+    event.listen(engine, "connect", _remember_file(path))
+    event.listen(engine, "checkout", _require_same_file(path))
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def create_file(engine: Engine) -> None:
+    """Create the database file, for its owner alone, if there is none.
+
+    Raises:
+        StateUnavailable: the file or its directory cannot be created.
+    """
+    path = Path(str(engine.url.database))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StateUnavailable(
+            f"The catalog's database file cannot be created: {error.strerror}.",
+            rule="database",
+            hint="Check `database.url` and `data_dir`, and who may write there.",
+        ) from error
+
+
+def _file_of(url: URL) -> Path:
+    name = url.database or ""
+    if name in ("", ":memory:") or name.startswith("file:") or url.query or url.host:
+        raise RequestInvalid(
+            "The database URL does not name a SQLite file.",
+            rule="database-url",
+            hint="Write it as sqlite:////absolute/path/lakewarden.db, without parameters.",
+        )
+    return Path(name).absolute()
+
+
+def _connector(path: Path, busy_timeout_s: float) -> Callable[[], sqlite3.Connection]:
+    uri = f"file:{quote(str(path))}?mode=rw"
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _enter_wal(connection, time.monotonic() + busy_timeout_s)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return connect
+
+
+def _enter_wal(connection: sqlite3.Connection, deadline: float) -> None:
+    """Switch to the write-ahead log.
+
+    SQLite answers "busy" at once, without waiting, when two processes switch at the same time.
+    """
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY_S)
+    if mode != "wal":
+        raise StateUnavailable(
+            "The file system of the catalog's database does not support a write-ahead log.",
+            rule="database",
+            hint="Put the database on a local disk, or use PostgreSQL.",
+        )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _remember_file(path: Path) -> Callable[[DBAPIConnection, ConnectionPoolEntry], None]:
+    def remember(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+        entry.info["file"] = _identity(path)
+
+    return remember
+
+
+def _require_same_file(
+    path: Path,
+) -> Callable[[DBAPIConnection, ConnectionPoolEntry, PoolProxiedConnection], None]:
+    def require(_: DBAPIConnection, entry: ConnectionPoolEntry, __: PoolProxiedConnection) -> None:
+        found = _identity(path)
+        if found is None or found != entry.info.get("file"):
+            raise exc.DisconnectionError("the database file was removed or replaced")
+
+    return require
+
+
+def _begin(connection: Connection) -> None:
+    purpose = connection.get_execution_options().get(PURPOSE)
+    connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if purpose == 'read' else 'OFF'}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if purpose == "write" else "BEGIN")
