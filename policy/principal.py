@@ -1,0 +1,68 @@
+"""Who asks: a user or an engine, with the groups and roles that count for him.
+
+A principal is made by whoever authenticated it; this package only reads it. A name is compared as it is, case
+included, and may not hold control characters, so that it cannot forge a line of a log or an audit record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from policy.errors import RequestInvalid
+from policy.location_names import forbidden_character
+
+MAX_NAME_CHARACTERS = 1024
+"""Longest name of a principal, group or role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated user or engine.
+
+    Attributes:
+        name: the principal's name, unique in its realm.
+        groups: names of the groups it belongs to.
+        roles: names of the roles it holds.
+
+    Raises:
+        RequestInvalid: a name is empty, blank, too long, or holds control or format characters.
+    """
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", _names("group", self.groups))
+        object.__setattr__(self, "roles", _names("role", self.roles))
+        _check_name("principal", self.name)
+
+
+def _names(kind: str, names: Iterable[str]) -> frozenset[str]:
+    # A bare string would become the set of its letters.
+    if isinstance(names, str):
+        raise RequestInvalid(
+            f"The {kind}s of a principal were given as one string.",
+            rule="principal-name",
+            hint=f"Give a set of {kind} names.",
+        )
+    checked = frozenset(names)
+    for name in checked:
+        _check_name(kind, name)
+    return checked
+
+
+def _check_name(kind: str, name: object) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise RequestInvalid(
+            f"A {kind} has no name.",
+            rule="principal-name",
+            hint=f"Give each {kind} a name that is not blank.",
+        )
+    if len(name) > MAX_NAME_CHARACTERS or forbidden_character(name) is not None:
+        raise RequestInvalid(
+            f"A {kind} name is longer than {MAX_NAME_CHARACTERS} characters or holds a control character.",
+            rule="principal-name",
+            hint="Use a shorter name of printable characters.",
+        )

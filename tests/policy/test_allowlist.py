@@ -1,0 +1,203 @@
+"""The allow-list: the shared vectors, its property text, and the vectorized form against the scalar one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.allowlist import MAX_ENTRIES, AllowList
+from policy.errors import InvalidInput, LocationInvalid, PropertyInvalid
+from policy.location import Location
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
+LIST = AllowList.of(["s3://b1/t", "file:///d/e"])
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: f"{case['group']}-{case['path'][:50]!a}")
+def test_vectors(case):
+    assert AllowList.of(case["entries"]).decide(case["path"]).allowed is case["allowed"]
+
+
+def test_vectors_vectorized():
+    for case in VECTORS["cases"]:
+        try:
+            column = pa.array([case["path"]])
+        except UnicodeEncodeError:
+            continue  # a lone surrogate cannot stand in an Arrow column
+        assert AllowList.of(case["entries"]).decide_many(column).to_pylist() == [case["allowed"]], case
+
+
+@pytest.mark.parametrize("case", VECTORS["properties"], ids=lambda case: ascii(case["text"][:50]))
+def test_property_vectors(case):
+    if case["entries"] is None:
+        with pytest.raises(InvalidInput):
+            AllowList.parse(case["text"])
+    else:
+        parsed = AllowList.parse(case["text"])
+        assert [entry.canonical for entry in parsed.entries] == case["entries"]
+        assert AllowList.parse(parsed.to_property()) == parsed
+
+
+def test_there_are_enough_vectors_and_every_group_names_its_reader():
+    assert len(VECTORS["cases"]) >= 200
+    assert {case["group"] for case in VECTORS["cases"]} == set(VECTORS["groups"])
+    assert all(VECTORS["groups"].values())
+
+
+def test_a_decision_says_which_rule_and_entry():
+    granted = LIST.decide("s3a://b1/t/f")
+    assert granted and granted.reasons[0].rule == "allowed-paths" and "s3://b1/t" in granted.explanation
+    assert LIST.decide("s3://b1/u/f").reasons[0].rule == "allowed-paths"
+    assert LIST.decide("s3://b1/t/../u/f").reasons[0].rule == "location-invalid"
+
+
+def test_a_refusal_does_not_repeat_the_foreign_path():
+    assert "secret" not in LIST.decide("s3://other/secret").explanation
+
+
+def test_a_parsed_location_is_decided_like_its_text():
+    assert LIST.decide(Location.parse("file:/d/e/f"))
+    assert not LIST.decide(Location.parse("file:/d/ef"))
+
+
+def test_a_bucket_is_covered_but_is_no_object():
+    bucket = AllowList.of(["s3://b1"])
+    assert bucket.covers(Location.parse("s3://b1"))
+    assert not bucket.decide("s3://b1/")
+
+
+def test_covers_directories():
+    assert LIST.covers(Location.parse("s3://b1/t"))
+    assert LIST.covers(Location.parse("s3://b1/t/u"))
+    assert not LIST.covers(Location.parse("s3://b1"))
+
+
+def test_the_empty_list_allows_nothing():
+    for empty in (AllowList.of([]), AllowList.parse(""), AllowList.parse("[]")):
+        assert not empty.decide("s3://b1/t/f")
+        assert not empty.covers(Location.parse("s3://b1/t"))
+        assert empty.decide_many(pa.array(["s3://b1/t/f", None])).to_pylist() == [False, False]
+        assert empty.to_property() == "[]"
+
+
+def test_too_many_entries_are_refused():
+    assert len(AllowList.of(f"s3://b1/t{i}" for i in range(MAX_ENTRIES)).entries) == MAX_ENTRIES
+    with pytest.raises(PropertyInvalid):
+        AllowList.of(f"s3://b1/t{i}" for i in range(MAX_ENTRIES + 1))
+    with pytest.raises(PropertyInvalid):
+        AllowList.parse("s3://b1/t," * 500_000)
+
+
+def test_a_single_string_is_no_collection():
+    with pytest.raises(PropertyInvalid):
+        AllowList.of("s3://b1/t")
+
+
+def test_one_bad_entry_refuses_the_list():
+    with pytest.raises(LocationInvalid):
+        AllowList.of(["s3://b1/t", "s3://b1/../u"])
+
+
+def test_an_entry_with_a_comma_goes_round_as_json():
+    listed = AllowList.of(["s3://b1/a,b", 's3://b1/quote"d'])
+    assert listed.to_property().startswith("[")
+    assert AllowList.parse(listed.to_property()) == listed
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())],
+    ids=str,
+)
+def test_every_arrow_string_type_is_decided(kind):
+    paths = ["s3://b1/t/f", None, "s3://b1/u/f", "file:/d/e/ä", "s3://b1/t/f"]
+    column = pa.array(paths).cast(kind)
+    assert LIST.decide_many(column).to_pylist() == [True, False, False, True, True]
+    assert LIST.decide_many(column.slice(2, 2)).to_pylist() == [False, True]
+    assert LIST.decide_many(pa.chunked_array([column, column.slice(3)])).to_pylist() == [
+        True, False, False, True, True, True, True,
+    ]  # fmt: skip
+
+
+def test_nothing_but_nulls_and_nothing_at_all():
+    assert LIST.decide_many(pa.nulls(3)).to_pylist() == [False] * 3
+    assert LIST.decide_many(pa.chunked_array([], pa.string())).to_pylist() == []
+    assert LIST.decide_many(pa.array([], pa.string())).type == pa.bool_()
+
+
+def test_other_columns_are_a_programming_error():
+    with pytest.raises(TypeError):
+        LIST.decide_many(pa.array([1, 2]))
+
+
+def test_malformed_utf8_in_a_column_is_refused():
+    raw = pa.array([b"s3://b1/t/\xff", b"s3://b1/t/f", b"\xff", b"s3://b1/t/\xc0\xae\xc0\xae/f"])
+    column = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    assert LIST.decide_many(column).to_pylist() == [False, True, False, False]
+
+
+def test_more_entries_than_one_pattern_holds():
+    many = AllowList.of([f"s3://b1/t{i}" for i in range(300)] + ["s3://b2"])
+    paths = ["s3://b1/t0/f", "s3a://b1/t299/f", "s3://b1/t300/f", "s3://b2/f", "s3://b2", "s3://b1/t299/../f"]
+    assert many.decide_many(pa.array(paths)).to_pylist() == [True, True, False, True, False, False]
+
+
+def test_bounds_hold_in_the_vectorized_form():
+    paths = ["file:///d/e/" + "x" * n for n in (240, 244, 255, 256)] + [
+        "s3://b1/t/" + "x" * n for n in (1022, 1023)
+    ]
+    assert LIST.decide_many(pa.array(paths)).to_pylist() == [True, True, True, False, True, False]
+
+
+_ROOTS = ["s3://b1", "s3a://b1", "file:", "file://", "b1", "b12", "C:"]
+_ODD = [
+    "\\",
+    "?",
+    "#",
+    "é",
+    "👩‍🚀",
+    "\u200b",
+    "\n",
+    " ",
+    "+",
+    ";",
+    "{",
+    "}",
+    ",",
+    "%",
+    "=",
+    "．",
+    "@",
+    ":",
+    "~",
+    "-",
+    "_",
+]
+_ENCODED = ["%2e", "%2F", "%2f", "%25", "2e", "%00", "%5C", "%C3%A9", "%C0%AE", "%E2%80%8B"]
+_PLAIN = ["/", "/", "/", "//", "t", "t", "d", "e", "a b", ".", "..", "x" * 200]
+_PIECES = st.sampled_from([*_ROOTS, *_ODD, *_ENCODED, *_PLAIN])
+_LISTS = [
+    ["s3://b1/t", "file:///d/e"],
+    ["s3://b1"],
+    ["file:///d", "s3://b1/a b/é"],
+    ["s3://b1/t/f%2Fg", "s3://b12"],
+]
+_START = st.sampled_from(
+    ["s3://b1/t/", "s3n://b1/", "file:/d/e/", "file:///d/", "s3://b1/a b/é/", "s3://b1/t/f%2Fg/", ""]
+)
+_PATHS = st.builds(lambda start, pieces: start + "".join(pieces), _START, st.lists(_PIECES, max_size=8))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    entries=st.sampled_from(_LISTS), paths=st.lists(_PATHS | st.text() | st.none(), min_size=10, max_size=20)
+)
+def test_vectorized_and_scalar_form_agree(entries, paths):
+    allowed = AllowList.of(entries)
+    scalar = [path is not None and allowed.decide(path).allowed for path in paths]
+    assert allowed.decide_many(pa.array(paths, pa.string())).to_pylist() == scalar

@@ -1,0 +1,217 @@
+"""What a location is, beyond the shared vectors: parts, family, errors, and what real readers open."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import unicodedata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from policy.errors import LocationInvalid
+from policy.location import SCHEMES, Location, shown
+from policy.location_names import ORDINARY_NAME, forbidden_character, problem_with_name
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
+GRANTED = [(entry, case["path"]) for case in VECTORS["cases"] if case["allowed"] for entry in case["entries"]]
+
+
+@pytest.mark.parametrize("case", VECTORS["canonical"], ids=lambda case: ascii(case["text"][:60]))
+def test_canonical_vectors(case):
+    if case["canonical"] is None:
+        with pytest.raises(LocationInvalid):
+            Location.parse(case["text"])
+    else:
+        assert Location.parse(case["text"]).canonical == case["canonical"]
+
+
+def test_parts_of_an_s3_location():
+    location = Location.parse("s3a://bucket/a b/c%2Fd/")
+    assert (location.scheme, location.authority) == ("s3", "bucket")
+    assert location.segments == ("a b", "c%2Fd")
+    assert location.name == "c%2Fd"
+    assert location.original == "s3a://bucket/a b/c%2Fd/"
+    assert str(location) == location.canonical == "s3://bucket/a b/c%2Fd"
+
+
+def test_parts_of_a_file_location_and_of_a_bucket():
+    location = Location.parse("file:/a/b")
+    assert (location.scheme, location.authority, location.segments) == ("file", "", ("a", "b"))
+    bucket = Location.parse("s3://bucket")
+    assert (bucket.segments, bucket.name) == ((), "")
+
+
+def test_equality_and_hash_go_by_meaning():
+    same = {Location.parse(t) for t in ("s3://b1/a", "s3a://b1/a/", "s3n://b1/a")}
+    assert same == {Location.parse("s3://b1/a")}
+    assert Location.parse("s3://b1/a") != "s3://b1/a"
+
+
+def test_a_canonical_form_parses_to_itself():
+    for _, path in GRANTED:
+        canonical = Location.parse(path).canonical
+        assert Location.parse(canonical).canonical == canonical
+
+
+def test_a_location_contains_itself_and_what_lies_below_by_whole_segments():
+    table = Location.parse("file:///a/t1")
+    assert table.contains(table)
+    assert table.contains(Location.parse("file:///a/t1/data/f"))
+    assert not table.contains(Location.parse("file:///a/t10"))
+    assert not table.contains(Location.parse("file:///a"))
+    assert not table.contains(Location.parse("s3://a/t1"))
+
+
+def test_a_bucket_does_not_contain_a_bucket_with_a_longer_name():
+    assert not Location.parse("s3://buck").contains(Location.parse("s3://bucket/a"))
+
+
+def test_overlap_goes_both_ways():
+    outer, inner, beside = (Location.parse(f"s3://b1/{p}") for p in ("a", "a/b", "ab"))
+    assert outer.overlaps(inner) and inner.overlaps(outer) and outer.overlaps(outer)
+    assert not outer.overlaps(beside)
+
+
+def test_child_lies_below_its_parent():
+    table = Location.parse("s3://b1/t")
+    assert table.child("data", "p=a%2Fb", "f.parquet").canonical == "s3://b1/t/data/p=a%2Fb/f.parquet"
+    assert table.contains(table.child("x"))
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "", "a/b", "/", "%2e%2e", "a?b", "a#b", "a\\b", "a\nb", "x" * 1025]
+)
+def test_child_refuses_what_is_no_name(name):
+    with pytest.raises(LocationInvalid):
+        Location.parse("s3://b1/t").child(name)
+
+
+@pytest.mark.parametrize("nothing", [None, 1, b"s3://b1/t", ["s3://b1/t"], Path("/a")])
+def test_only_text_is_parsed(nothing):
+    with pytest.raises(LocationInvalid):
+        Location.parse(nothing)
+
+
+def test_a_location_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        Location.parse("s3://b1/t").canonical = "s3://b1/other"
+
+
+def test_a_refusal_names_path_rule_and_what_to_do():
+    with pytest.raises(LocationInvalid) as refused:
+        Location.parse("s3://b1/t/../u")
+    assert refused.value.path == "s3://b1/t/../u"
+    assert refused.value.rule == "location-invalid"
+    assert "dot segment" in refused.value.message
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://AKIA:hunter2@bucket/a",
+        "s3://bucket/f?X-Amz-Signature=hunter2",
+        "https://me:hunter2@host/f?a=hunter2",
+    ],
+)
+def test_a_refusal_shows_no_credentials(text):
+    with pytest.raises(LocationInvalid) as refused:
+        Location.parse(text)
+    assert "hunter2" not in f"{refused.value} {refused.value!r}"
+
+
+def test_a_refusal_is_one_short_line():
+    assert shown("s3://b1/a\nb\x1b[2J\u202e") == "s3://b1/a\\nb\\x1b[2J\\u202e"
+    assert len(shown("s3://b1/" + "x" * 5000)) < 400
+
+
+def test_many_times_encoded_dots_are_refused_quickly_at_any_depth():
+    for depth in range(1, 300):
+        with pytest.raises(LocationInvalid):
+            Location.parse(f"s3://b1/t/%{'25' * depth}2e%{'25' * depth}2e/x")
+
+
+def test_every_unicode_format_and_control_character_is_forbidden():
+    hidden = [
+        chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    ]
+    assert [c for c in hidden if forbidden_character(f"a{c}b") is None] == []
+
+
+def test_ordinary_names_pass_the_careful_check_too(monkeypatch):
+    # The short cut must never pass what the careful check refuses: all strings of four tricky pieces.
+    from itertools import product
+    from re import fullmatch
+
+    from policy import location_names
+
+    pieces = [
+        "a",
+        ".",
+        "+",
+        "%2F",
+        "%2f",
+        "%20",
+        "%3B",
+        "%2C",
+        "%2E",
+        "%25",
+        "2e",
+        "%5C",
+        "%7B",
+        "%00",
+        "/",
+        "%C3%A9",
+    ]
+    ordinary = [
+        name
+        for n in (1, 2, 3, 4)
+        for name in map("".join, product(pieces, repeat=n))
+        if fullmatch(ORDINARY_NAME, name)
+    ]
+    assert len(ordinary) > 1000
+    assert [name for name in ordinary if location_names._problem_with_odd.__wrapped__(name)] == []
+    assert problem_with_name("a") is None
+
+
+def _decoded(path: str) -> str:
+    while (once := unquote(path)) != path:
+        path = once
+    return posixpath.normpath(path)
+
+
+def _inside(entry: str, path: str) -> bool:
+    entry, path = _decoded(entry), _decoded(path)
+    return f"{path}/".startswith(f"{entry.rstrip('/')}/")
+
+
+@pytest.mark.parametrize(("entry", "path"), GRANTED, ids=lambda text: ascii(text[:50]))
+def test_no_reader_leaves_the_entry_by_a_granted_path(entry, path):
+    canonical = [Location.parse(entry).canonical, Location.parse(path).canonical]
+    if not Location.parse(entry).contains(Location.parse(path)):
+        return
+    opened = [PyArrowFileIO.parse_location(text) for text in canonical]
+    assert opened[0][:2] == opened[1][:2]
+    assert _inside(opened[0][2], opened[1][2])
+    parts = [urlsplit(text) for text in canonical]
+    assert _inside(parts[0].netloc + parts[0].path, parts[1].netloc + parts[1].path)
+    try:
+        by_arrow = [pafs.FileSystem.from_uri(_with_region(text))[1] for text in canonical]
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return  # PyArrow takes RFC 3986 URIs only: it opens nothing
+    assert _inside(*by_arrow)
+
+
+def _with_region(text: str) -> str:
+    # A region given means that PyArrow asks nobody for it.
+    return f"{text}?region=us-east-1" if text.startswith("s3:") else text
+
+
+def test_schemes_have_distinct_spellings():
+    spellings = [spelling for rules in SCHEMES for spelling in rules.spellings]
+    assert len(spellings) == len(set(spellings))
