@@ -1,0 +1,167 @@
+"""What every storage can do, and the choice of a storage by scheme.
+
+Rules:
+
+- An object is read whole and within a limit, or as a stream of which only the asked pieces are read.
+- An object is created, never overwritten, never appended to.
+- What is not an object (a link, a device, a directory) is refused, and does not show up in listings.
+- Every fault is one of `policy.errors` or `catalog.storage.errors`, and arrives in bounded time.
+- A storage decides nothing about who may read what. Callers ask an allow-list before they come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from pyiceberg.io import InputStream, OutputStream
+
+from policy.errors import LocationNotAllowed
+from policy.location import Location
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One line of a listing.
+
+    Attributes:
+        location: where the object is.
+        size: its length in bytes.
+        modified: when it was last written, by the storage's clock, in UTC.
+    """
+
+    location: Location
+    size: int
+    modified: datetime
+
+
+class Storage(Protocol):
+    """Objects of one scheme. Implementations may be used from many threads at once."""
+
+    def read(self, location: Location, *, limit: int) -> bytes:
+        """All bytes of an object.
+
+        Args:
+            location: the object.
+            limit: most bytes that the caller takes; never more than one byte beyond it is read.
+
+        Raises:
+            ObjectMissing: there is no such object.
+            ObjectTooLarge: it is larger than `limit`.
+            LocationNotAllowed: what is there is no plain object, or lies behind a link.
+            StorageUnavailable: the storage failed, denied access, or did not answer in time.
+        """
+
+    def open_input(self, location: Location) -> InputStream:
+        """A seekable stream of an object's bytes, for data files; errors as in `read`."""
+
+    def create(self, location: Location, data: bytes) -> None:
+        """Makes a new object that holds `data`; it is durable when this returns.
+
+        Raises:
+            ObjectExists: an object of that name exists; it is left alone.
+            LocationNotAllowed, StorageUnavailable: as in `read`; then nothing of the new object is left
+                where the storage lets it be cleaned up.
+        """
+
+    def open_output(self, location: Location) -> OutputStream:
+        """A stream that makes a new object, durable once closed; errors as in `create`.
+
+        Leaving its `with` block through an exception removes what was written so far.
+        """
+
+    def exists(self, location: Location) -> bool:
+        """Whether there is an object of exactly this name; a directory or a link is none."""
+
+    def size(self, location: Location) -> int:
+        """Length of an object in bytes; errors as in `read`."""
+
+    def delete(self, location: Location) -> None:
+        """Removes an object; one that does not exist is no error.
+
+        Raises:
+            LocationNotAllowed: a directory is there, or a link leads to it.
+            StorageUnavailable: as in `read`.
+        """
+
+    def list_prefix(self, location: Location) -> Iterator[StoredObject]:
+        """Every object below a location, at any depth, in no promised order; none if it does not exist.
+
+        Raises:
+            LocationInvalid: a stored name that no reader may be handed; the listing ends there, because
+                leaving the name out would hide it.
+            LocationNotAllowed, StorageUnavailable: as in `read`.
+        """
+
+    def delete_prefix(self, location: Location) -> None:
+        """Removes everything below a location, whatever its name, and the directory itself.
+
+        Links are removed, not followed. A location that does not exist is no error. An interrupted call
+        may be repeated.
+
+        Raises:
+            LocationNotAllowed: the location is a whole bucket or file system, no directory, or behind a link.
+            StorageUnavailable: as in `read`; a part may be gone by then.
+        """
+
+
+class StorageRouter:
+    """The storage for each scheme, itself used as one `Storage`."""
+
+    def __init__(self, by_scheme: Mapping[str, Storage]) -> None:
+        """Takes one storage for each canonical scheme (``file``, ``s3``) that this catalog serves."""
+        self._by_scheme = dict(by_scheme)
+
+    def storage_for(self, location: Location) -> Storage:
+        """The storage that holds a location.
+
+        Raises:
+            LocationNotAllowed: no storage is configured for its scheme.
+        """
+        storage = self._by_scheme.get(location.scheme)
+        if storage is None:
+            raise LocationNotAllowed(
+                f"No storage is configured for locations of the scheme {location.scheme}.",
+                path=location.canonical,
+                rule="storage-scheme",
+                hint=f"Use one of: {', '.join(sorted(self._by_scheme)) or 'none is configured'}.",
+            )
+        return storage
+
+    def read(self, location: Location, *, limit: int) -> bytes:
+        """See `Storage.read`."""
+        return self.storage_for(location).read(location, limit=limit)
+
+    def open_input(self, location: Location) -> InputStream:
+        """See `Storage.open_input`."""
+        return self.storage_for(location).open_input(location)
+
+    def create(self, location: Location, data: bytes) -> None:
+        """See `Storage.create`."""
+        self.storage_for(location).create(location, data)
+
+    def open_output(self, location: Location) -> OutputStream:
+        """See `Storage.open_output`."""
+        return self.storage_for(location).open_output(location)
+
+    def exists(self, location: Location) -> bool:
+        """See `Storage.exists`."""
+        return self.storage_for(location).exists(location)
+
+    def size(self, location: Location) -> int:
+        """See `Storage.size`."""
+        return self.storage_for(location).size(location)
+
+    def delete(self, location: Location) -> None:
+        """See `Storage.delete`."""
+        self.storage_for(location).delete(location)
+
+    def list_prefix(self, location: Location) -> Iterator[StoredObject]:
+        """See `Storage.list_prefix`."""
+        return self.storage_for(location).list_prefix(location)
+
+    def delete_prefix(self, location: Location) -> None:
+        """See `Storage.delete_prefix`."""
+        self.storage_for(location).delete_prefix(location)
