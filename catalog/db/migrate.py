@@ -1,0 +1,122 @@
+"""Bringing the database to the schema of this release.
+
+- `upgrade` is the only code that creates a database or changes its schema; everything else calls `check`
+  first.
+- One transaction, under a lock: of two processes that upgrade at once, the second waits and finds nothing to
+  do.
+- An existing pyiceberg `SqlCatalog` database is adopted: its tables stay as they are, what is missing is
+  added.
+- A database of a newer release is refused, never "downgraded".
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, inspect, text
+
+from catalog.db import migrations
+from catalog.db.engine import read, write
+from catalog.db.faults import UPGRADE_HINT
+from catalog.db.sqlite import create_file
+from policy.errors import StateUnavailable
+
+#: The advisory lock under which PostgreSQL databases are upgraded.
+_LOCK_KEY: Final = 0x6C77_6462
+
+#: Alembic's `op` and `context` are global to the process.
+_ALEMBIC: Final = threading.Lock()
+
+
+def upgrade(engine: Engine) -> None:
+    """Create the database or bring it to this release's schema; does nothing if it is there already.
+
+    Raises:
+        StateUnavailable: the database does not answer, belongs to a newer release, or holds foreign tables
+            under our names. Nothing was changed.
+    """
+    if engine.dialect.name == "sqlite":
+        create_file(engine)
+    with _ALEMBIC, write(engine) as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+        current = _revision(connection)
+        _refuse_unknown(current)
+        if current is None:
+            _refuse_unversioned(connection)
+        command.upgrade(alembic_config(connection), "head")
+
+
+def current_revision(engine: Engine) -> str | None:
+    """The revision of the database's schema, or None for a database that was never upgraded.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    with read(engine) as connection:
+        return _revision(connection)
+
+
+def check(engine: Engine) -> None:
+    """Make sure that the database has exactly this release's schema.
+
+    Raises:
+        StateUnavailable: it is behind or ahead, or does not answer.
+    """
+    current = current_revision(engine)
+    _refuse_unknown(current)
+    if current != _scripts().get_current_head():
+        raise StateUnavailable(
+            "The catalog's database has the schema of an older release, or none at all.",
+            rule="database-revision",
+            hint=UPGRADE_HINT,
+        )
+
+
+def alembic_config(connection: Connection | None = None) -> Config:
+    """Alembic's configuration, without a file: the steps are found beside this module, wherever it is
+    installed.
+
+    A developer writes a new step with ``command.revision(alembic_config(connection), message="…",
+    autogenerate=True)``.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(alembic_config())
+
+
+def _revision(connection: Connection) -> str | None:
+    context = MigrationContext.configure(connection, opts={"version_table": migrations.VERSION_TABLE})
+    return context.get_current_revision()
+
+
+def _refuse_unknown(current: str | None) -> None:
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if current is not None and current not in known:
+        raise StateUnavailable(
+            "The catalog's database has the schema of a newer release.",
+            rule="database-revision",
+            hint="Run the release that last ran `lakewarden db upgrade` on it, or a newer one.",
+        )
+
+
+def _refuse_unversioned(connection: Connection) -> None:
+    found = sorted(name for name in inspect(connection).get_table_names() if name.startswith("lw_"))
+    if found:
+        raise StateUnavailable(
+            f"The catalog's database holds the table {found[0]}, but not the revision it was made by.",
+            rule="database-revision",
+            hint="Point `database.url` at an empty database, or restore this one from a backup.",
+        )

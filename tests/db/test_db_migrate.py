@@ -1,0 +1,201 @@
+"""The steps of the schema add up to `catalog.db.schema`, on a new database and on one that pyiceberg made."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import Engine, inspect, text
+
+from catalog.db import migrations
+from catalog.db.engine import open_database, read, write
+from catalog.db.migrate import alembic_config, check, current_revision, upgrade
+from catalog.db.schema import metadata
+from policy.errors import StateUnavailable
+
+
+def _differences(engine: Engine) -> list[Any]:
+    with engine.connect() as connection:
+        options = {"version_table": migrations.VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        return list(compare_metadata(context, metadata))
+
+
+def _shape(engine: Engine) -> dict[str, Any]:
+    """All tables as the database itself describes them; alembic does not compare primary keys."""
+    found = inspect(engine)
+    return {
+        name: {
+            "columns": {c["name"]: (str(c["type"]), c["nullable"]) for c in found.get_columns(name)},
+            "key": found.get_pk_constraint(name)["constrained_columns"],
+            "references": sorted(
+                (k["constrained_columns"], k["referred_table"], k["referred_columns"])
+                for k in found.get_foreign_keys(name)
+            ),
+            "unique": sorted(u["column_names"] for u in found.get_unique_constraints(name)),
+            "indexes": sorted((str(i["name"]), i["column_names"]) for i in found.get_indexes(name)),
+        }
+        for name in found.get_table_names()
+        if name != migrations.VERSION_TABLE
+    }
+
+
+def _made_by_schema(url: str, tmp_path: Path) -> Engine:
+    """An empty database of the same kind, filled from the metadata instead of by steps."""
+    engine = open_database(url)
+    if engine.dialect.name == "sqlite":
+        engine = open_database(f"sqlite:///{tmp_path}/by-schema.db")
+        (tmp_path / "by-schema.db").touch()
+    metadata.create_all(engine)
+    return engine
+
+
+def test_steps_and_schema_agree(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    stepped = open_database(url)
+    upgrade(stepped)
+    other = url
+    if stepped.dialect.name == "postgresql":
+        other = request.getfixturevalue("postgres").create_database()
+    direct = _made_by_schema(other, tmp_path)
+    assert _differences(stepped) == []
+    assert _shape(stepped) == _shape(direct)
+    stepped.dispose()
+    direct.dispose()
+
+
+@pytest.mark.parametrize("with_type", [True, False])
+def test_a_pyiceberg_database_is_adopted_with_its_rows(url: str, with_type: bool) -> None:
+    engine = open_database(url)
+    if engine.dialect.name == "sqlite":
+        Path(str(engine.url.database)).touch()
+    theirs = SqlCatalog("lake", uri=url)
+    theirs.create_namespace("db", {"comment": "theirs"})
+    with write(engine) as connection:
+        connection.execute(
+            text(
+                "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location)"
+                " VALUES ('lake', 'db', 't', 'file:///m.json')"
+            )
+        )
+        if not with_type:
+            connection.execute(text("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type"))
+    theirs.engine.dispose()
+    upgrade(engine)
+    assert _differences(engine) == []
+    again = SqlCatalog("lake", uri=url)
+    assert again.list_tables("db") == [("db", "t")]
+    assert again.load_namespace_properties("db")["comment"] == "theirs"
+    again.engine.dispose()
+    engine.dispose()
+
+
+def test_a_foreign_table_of_that_name_is_refused_and_nothing_is_made(url: str) -> None:
+    engine = open_database(url)
+    if engine.dialect.name == "sqlite":
+        Path(str(engine.url.database)).touch()
+    with write(engine) as connection:
+        connection.execute(text("CREATE TABLE iceberg_tables (id INTEGER)"))
+    with pytest.raises(StateUnavailable, match="iceberg_tables"):
+        upgrade(engine)
+    assert inspect(engine).get_table_names() == ["iceberg_tables"]
+    engine.dispose()
+
+
+def test_tables_without_a_revision_are_refused(url: str) -> None:
+    engine = open_database(url)
+    if engine.dialect.name == "sqlite":
+        Path(str(engine.url.database)).touch()
+    metadata.create_all(engine)
+    with pytest.raises(StateUnavailable, match="revision"):
+        upgrade(engine)
+    engine.dispose()
+
+
+def test_check_refuses_a_database_that_is_behind(url: str) -> None:
+    engine = open_database(url)
+    if engine.dialect.name == "sqlite":
+        Path(str(engine.url.database)).touch()
+    assert current_revision(engine) is None
+    with pytest.raises(StateUnavailable, match="lakewarden db upgrade"):
+        check(engine)
+    upgrade(engine)
+    check(engine)
+    engine.dispose()
+
+
+def test_check_and_upgrade_refuse_a_database_of_a_newer_release(engine: Engine) -> None:
+    with write(engine) as connection:
+        connection.execute(text("UPDATE lw_alembic_version SET version_num = '9999'"))
+    for step in (check, upgrade):
+        with pytest.raises(StateUnavailable, match="newer release"):
+            step(engine)
+
+
+def test_upgrade_twice_does_nothing_the_second_time(engine: Engine) -> None:
+    before = current_revision(engine)
+    upgrade(engine)
+    assert (
+        current_revision(engine) == before == ScriptDirectory.from_config(alembic_config()).get_current_head()
+    )
+
+
+def test_processes_may_upgrade_at_once(url: str) -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        from catalog.db.engine import open_database
+        from catalog.db.migrate import check, upgrade
+        sys.stdin.read(1)
+        engine = open_database(sys.argv[1])
+        upgrade(engine)
+        check(engine)
+        """
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, url], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write(b"g")
+        process.stdin.flush()
+    ends = [process.communicate(timeout=60) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], ends
+
+
+def test_upgrade_leaves_logging_alone(tmp_path: Path) -> None:
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers), root.manager.disable)
+    engine = open_database(f"sqlite:///{tmp_path}/x.db")
+    upgrade(engine)
+    assert (root.level, list(root.handlers), root.manager.disable) == before
+    assert not logging.getLogger("catalog").disabled
+    engine.dispose()
+
+
+def test_every_directory_of_steps_is_a_package_and_so_part_of_a_wheel() -> None:
+    root = Path(migrations.__file__).parent
+    directories = {path.parent for path in root.rglob("*.py")}
+    assert all((directory / "__init__.py").is_file() for directory in directories)
+    assert (root / "script.py.mako").is_file()
+
+
+def test_a_new_step_can_be_written_from_the_template(sqlite_engine: Engine, tmp_path: Path) -> None:
+    with read(sqlite_engine) as connection:
+        config = alembic_config(connection)
+        config.set_main_option("version_locations", f"{migrations.__path__[0]}/versions:{tmp_path}")
+        made = command.revision(config, message="try", version_path=str(tmp_path), autogenerate=True)
+    assert not isinstance(made, list) and made is not None
+    written = Path(made.path).read_text()
+    compile(written, made.path, "exec")
+    assert "create_table" not in written

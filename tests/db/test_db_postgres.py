@@ -1,0 +1,102 @@
+"""What only a server can do: stop, freeze, lose a connection at the wrong moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from sqlalchemy import Engine, insert, select, text
+
+from catalog.db import postgres as postgres_module
+from catalog.db.engine import open_database, read, write
+from catalog.db.migrate import upgrade
+from catalog.db.schema import iceberg_namespace_properties as properties
+from policy.errors import CommitStateUnknown, StateUnavailable
+from tests.support.postgres import PostgresServer
+
+_ROW = {"catalog_name": "c", "namespace": "n", "property_key": "k", "property_value": "v"}
+
+
+def _read_one(engine: Engine) -> int:
+    with read(engine) as connection:
+        return connection.execute(text("SELECT 1")).scalar_one()
+
+
+def test_a_stopped_server_is_unavailable_and_a_restarted_one_costs_no_request(
+    postgres: PostgresServer,
+) -> None:
+    engine = open_database(postgres.create_database())
+    upgrade(engine)
+    postgres.stop()
+    try:
+        with pytest.raises(StateUnavailable):
+            _read_one(engine)
+    finally:
+        postgres.start()
+    assert _read_one(engine) == 1
+    engine.dispose()
+
+
+def test_an_absent_database_is_unavailable(postgres: PostgresServer) -> None:
+    engine = open_database(postgres.url("no_such_database"))
+    with pytest.raises(StateUnavailable):
+        _read_one(engine)
+
+
+def test_a_frozen_server_is_given_up(postgres_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_module, "ANSWER_TIMEOUT_S", 0.3)
+    with pytest.raises(StateUnavailable), read(postgres_engine) as connection:
+        backend = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            connection.execute(text("SELECT 1"))
+        finally:
+            os.kill(backend, signal.SIGCONT)
+    assert _read_one(postgres_engine) == 1
+
+
+def test_a_statement_that_takes_too_long_is_stopped(postgres_engine: Engine) -> None:
+    with pytest.raises(StateUnavailable, match="in time"), read(postgres_engine) as connection:
+        connection.execute(text("SET LOCAL statement_timeout = 50"))
+        connection.execute(text("SELECT pg_sleep(30)"))
+
+
+def test_a_lock_that_is_held_too_long_is_given_up(postgres_engine: Engine) -> None:
+    with read(postgres_engine) as holder:
+        holder.execute(text("LOCK TABLE lw_token IN ACCESS SHARE MODE"))
+        with pytest.raises(StateUnavailable, match="locked"), write(postgres_engine) as waiting:
+            waiting.execute(text("SET LOCAL lock_timeout = 50"))
+            waiting.execute(text("LOCK TABLE lw_token IN ACCESS EXCLUSIVE MODE"))
+
+
+def test_every_connection_has_limits_and_reads_committed(postgres_engine: Engine) -> None:
+    names = (
+        "statement_timeout",
+        "lock_timeout",
+        "idle_in_transaction_session_timeout",
+        "transaction_isolation",
+    )
+    with write(postgres_engine) as connection:
+        found = [connection.execute(text(f"SHOW {name}")).scalar_one() for name in names]
+    assert found == ["5s", "3s", "30s", "read committed"]
+
+
+def test_a_connection_lost_at_commit_leaves_the_outcome_open(postgres_engine: Engine) -> None:
+    with pytest.raises(CommitStateUnknown), write(postgres_engine) as connection:
+        connection.execute(insert(properties).values(_ROW))
+        _end_backend(postgres_engine, connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+    with read(postgres_engine) as connection:
+        assert connection.execute(select(properties)).all() == []
+
+
+def test_a_connection_lost_before_commit_has_changed_nothing(postgres_engine: Engine) -> None:
+    with pytest.raises(StateUnavailable), write(postgres_engine) as connection:
+        _end_backend(postgres_engine, connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+        connection.execute(insert(properties).values(_ROW))
+
+
+def _end_backend(engine: Engine, backend: int) -> None:
+    with engine.connect() as other:
+        ended = other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+        assert ended.scalar_one() is True
