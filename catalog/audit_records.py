@@ -1,0 +1,184 @@
+"""Records of the audit trail as values: bounded, masked, in canonical form, and chained.
+
+- A value that is too long is cut and says so.
+- Our bearer tokens, and passwords inside URLs, are masked wherever they stand: a confused client puts them
+  into names and locations.
+- Canonical form: JSON with sorted names, no spaces, ASCII only (RFC 8259).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from policy.decision import Reason
+
+#: A record as the columns of `lw_audit`.
+Row: TypeAlias = dict[str, object]
+
+#: The previous hash of the first record of a chain.
+GENESIS: Final = "0" * 64
+
+HASHED_FIELDS: Final = (
+    "writer",
+    "sequence",
+    "at_ms",
+    "principal",
+    "engine",
+    "action",
+    "resource",
+    "allowed",
+    "reasons",
+    "request_id",
+    "previous_hash",
+)
+
+_NAME_LENGTH: Final = 255
+_ACTION_LENGTH: Final = 64
+_REQUEST_ID_LENGTH: Final = 64
+_RESOURCE_LENGTH: Final = 2_000
+_RULE_LENGTH: Final = 64
+_DETAIL_LENGTH: Final = 1_000
+_REASONS: Final = 16
+
+_CUT: Final = "…[cut]"
+_TOKEN: Final = re.compile(r"lw_[0-9A-Fa-f]{32}_[A-Za-z0-9_-]+")
+_USER_INFO: Final = re.compile(r"://[^/\s]*@")
+_ESCAPED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One decision.
+
+    Attributes:
+        principal: name of the user on whose behalf was asked.
+        engine: name of the engine that asked for the user, or None for the user's own process.
+        action: what was asked, such as ``table-load``.
+        resource: the dotted name of the table, or what else was asked for.
+        allowed: the answer.
+        reasons: why, the decisive reason first.
+        request_id: what ties the records of one request together.
+        at_ms: when it was decided, in milliseconds since 1970 UTC.
+    """
+
+    principal: str
+    engine: str | None
+    action: str
+    resource: str
+    allowed: bool
+    reasons: tuple[Reason, ...]
+    request_id: str
+    at_ms: int
+
+
+def to_columns(record: AuditRecord) -> Row:
+    """The record's own columns, safe to store and to show."""
+    return {
+        "at_ms": record.at_ms,
+        "principal": clean(record.principal, _NAME_LENGTH),
+        "engine": None if record.engine is None else clean(record.engine, _NAME_LENGTH),
+        "action": clean(record.action, _ACTION_LENGTH),
+        "resource": clean(record.resource, _RESOURCE_LENGTH),
+        "allowed": record.allowed,
+        "reasons": _reasons_json(record.reasons),
+        "request_id": clean(record.request_id, _REQUEST_ID_LENGTH),
+    }
+
+
+def from_columns(row: Mapping[str, object]) -> AuditRecord:
+    """A stored record; the texts stay as they were stored.
+
+    Raises:
+        ValueError: the stored reasons are not what this module writes.
+    """
+    return AuditRecord(
+        principal=str(row["principal"]),
+        engine=None if row["engine"] is None else str(row["engine"]),
+        action=str(row["action"]),
+        resource=str(row["resource"]),
+        allowed=bool(row["allowed"]),
+        reasons=_parse_reasons(str(row["reasons"])),
+        request_id=str(row["request_id"]),
+        at_ms=int(str(row["at_ms"])),
+    )
+
+
+def principal_column(name: str) -> str:
+    """A principal's name as it is stored, for searching."""
+    return clean(name, _NAME_LENGTH)
+
+
+def resource_column(name: str) -> str:
+    """A resource as it is stored, for searching."""
+    return clean(name, _RESOURCE_LENGTH)
+
+
+def chained(rows: Sequence[Row], writer: str, sequence: int, previous_hash: str) -> list[Row]:
+    """Rows with their place in the writer's chain.
+
+    Args:
+        rows: records in the order in which they were decided.
+        writer: the chain they belong to.
+        sequence: number of the chain's last record, 0 for an empty chain.
+        previous_hash: hash of that record, or `GENESIS`.
+    """
+    chain: list[Row] = []
+    for number, row in enumerate(rows, start=sequence + 1):
+        linked = {**row, "writer": writer, "sequence": number, "previous_hash": previous_hash}
+        previous_hash = record_hash(linked)
+        chain.append({**linked, "hash": previous_hash})
+    return chain
+
+
+def record_hash(row: Mapping[str, object]) -> str:
+    """SHA-256 over the canonical JSON of all fields but the hash itself, in hexadecimal digits."""
+    fields = {name: row[name] for name in HASHED_FIELDS}
+    return hashlib.sha256(_canonical(fields).encode("ascii")).hexdigest()
+
+
+def clean(text: str, limit: int) -> str:
+    """A text without secrets, on one line, and of at most `limit` characters."""
+    masked = _USER_INFO.sub("://***@", _TOKEN.sub("lw_***", text))
+    # Nothing behind the limit can come back by escaping, which only lengthens.
+    escaped = "".join(_escape(character) for character in masked[: limit + 1])
+    return escaped if len(escaped) <= limit else escaped[: limit - len(_CUT)] + _CUT
+
+
+def _escape(character: str) -> str:
+    if character != "\\" and unicodedata.category(character) not in _ESCAPED_CATEGORIES:
+        return character
+    return json.dumps(character)[1:-1]
+
+
+def _reasons_json(reasons: Sequence[Reason]) -> str:
+    listed = [_reason_fields(reason) for reason in reasons[:_REASONS]]
+    if len(reasons) > _REASONS:
+        listed.append({"rule": "cut", "detail": f"{len(reasons) - _REASONS} more reasons were left out."})
+    return _canonical(listed)
+
+
+def _reason_fields(reason: Reason) -> dict[str, str]:
+    fields = {"rule": clean(reason.rule, _RULE_LENGTH), "detail": clean(reason.detail, _DETAIL_LENGTH)}
+    if reason.policy is not None:
+        fields["policy"] = clean(reason.policy, _NAME_LENGTH)
+    if reason.item is not None:
+        fields["item"] = clean(reason.item, _RULE_LENGTH)
+    return fields
+
+
+def _parse_reasons(text: str) -> tuple[Reason, ...]:
+    found = json.loads(text)
+    try:
+        return tuple(Reason(**fields) for fields in found)
+    except TypeError as error:
+        raise ValueError("the reasons are not a list of objects") from error
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

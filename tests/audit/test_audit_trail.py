@@ -1,0 +1,234 @@
+"""Appending: durable before it returns, all or nothing, and one chain a writer whatever fails."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event, func, select
+
+from catalog import audit as audit_module
+from catalog.audit import AuditRecord, AuditTrail, read, verify
+from catalog.db.engine import open_database, write
+from catalog.db.engine import read as read_transaction
+from catalog.db.migrate import upgrade
+from catalog.db.schema import lw_audit
+from policy.decision import Reason
+from policy.errors import CommitStateUnknown, StateUnavailable
+
+
+def _record(principal: str = "ann", at_ms: int = 1, resource: str = "db.t") -> AuditRecord:
+    reasons = (Reason("policy-allow", "Policy p grants it.", "p", "policyItems[0]"),)
+    return AuditRecord(principal, "spark", "table-load", resource, True, reasons, "request-1", at_ms)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_database(f"sqlite:///{tmp_path}/lakewarden.db", busy_timeout_s=0.2)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def trail(engine: Engine) -> Iterator[AuditTrail]:
+    trail = AuditTrail(engine)
+    yield trail
+    trail.close()
+
+
+def _sequences(engine: Engine) -> list[int]:
+    with read_transaction(engine) as connection:
+        return list(connection.execute(select(lw_audit.c.sequence).order_by(lw_audit.c.sequence)).scalars())
+
+
+@contextmanager
+def _locked(engine: Engine) -> Iterator[None]:
+    other = sqlite3.connect(str(engine.url.database), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    yield
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_what_was_appended_is_read_back_whole(engine: Engine, trail: AuditTrail) -> None:
+    trail.append([_record()])
+    (found,) = read(engine)
+    assert found.record == _record()
+    assert (found.writer, found.sequence) == (trail.writer_id, 1)
+
+
+def test_an_append_of_nothing_is_a_mistake(trail: AuditTrail) -> None:
+    with pytest.raises(ValueError):
+        trail.append([])
+
+
+def test_sixteen_threads_make_one_whole_chain_and_share_transactions(
+    engine: Engine, trail: AuditTrail
+) -> None:
+    commits: list[object] = []
+    event.listen(engine, "commit", commits.append)
+
+    def work(name: str) -> None:
+        for number in range(25):
+            trail.append([_record(name, number), _record(name, number)])
+
+    threads = [threading.Thread(target=work, args=(f"user-{number}",)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert _sequences(engine) == list(range(1, 801))
+    assert verify(engine) == []
+    assert len(commits) < 400
+
+
+def test_a_batch_takes_what_waits_and_no_record_twice(engine: Engine, trail: AuditTrail) -> None:
+    trail.append([_record(at_ms=number) for number in range(1_200)])
+    trail.append([_record()])
+    assert _sequences(engine) == list(range(1, 1_202))
+    assert verify(engine) == []
+
+
+def test_a_locked_database_fails_every_waiting_append_and_the_chain_goes_on(
+    engine: Engine, trail: AuditTrail
+) -> None:
+    trail.append([_record()])
+    failures: list[StateUnavailable] = []
+
+    def work() -> None:
+        try:
+            trail.append([_record("waits")])
+        except StateUnavailable as error:
+            failures.append(error)
+
+    with _locked(engine):
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(failures) == 4
+    assert all("without a record there is no grant" in str(error) for error in failures)
+    trail.append([_record()])
+    assert _sequences(engine) == [1, 2]
+    assert verify(engine) == []
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_a_commit_in_doubt_is_looked_up_before_the_next_record(
+    engine: Engine, trail: AuditTrail, monkeypatch: pytest.MonkeyPatch, took_effect: bool
+) -> None:
+    """The connection is lost while the answer to COMMIT is under way; SQLite cannot be made to do that."""
+    trail.append([_record()])
+    real = audit_module.write
+
+    @contextmanager
+    def doubtful(engine: Engine) -> Iterator[object]:
+        try:
+            with real(engine) as connection:
+                yield connection
+                if not took_effect:
+                    raise CommitStateUnknown("lost")
+        finally:
+            monkeypatch.setattr(audit_module, "write", real)
+        raise CommitStateUnknown("lost")
+
+    monkeypatch.setattr(audit_module, "write", doubtful)
+    with pytest.raises(StateUnavailable):
+        trail.append([_record("in doubt"), _record("in doubt")])
+    trail.append([_record()])
+    assert _sequences(engine) == ([1, 2, 3, 4] if took_effect else [1, 2])
+    assert verify(engine) == []
+
+
+def test_a_writer_id_used_twice_is_refused(engine: Engine, trail: AuditTrail) -> None:
+    trail.append([_record()])
+    twin = AuditTrail(engine, writer_id=trail.writer_id)
+    with pytest.raises(StateUnavailable):
+        twin.append([_record("forged")])
+    twin.close()
+    assert _sequences(engine) == [1]
+
+
+def test_each_process_writes_a_chain_of_its_own(engine: Engine, trail: AuditTrail) -> None:
+    other = AuditTrail(engine)
+    trail.append([_record()])
+    other.append([_record()])
+    other.close()
+    assert other.writer_id != trail.writer_id
+    assert _sequences(engine) == [1, 1]
+    assert verify(engine) == []
+
+
+def test_close_writes_what_waits_and_refuses_what_comes_later(engine: Engine, trail: AuditTrail) -> None:
+    threads = [threading.Thread(target=trail.append, args=([_record()],)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    trail.close()
+    assert len(_sequences(engine)) == 8
+    with pytest.raises(StateUnavailable, match="closed"):
+        trail.append([_record()])
+
+
+def test_a_full_queue_is_refused_in_bounded_time(
+    engine: Engine, trail: AuditTrail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "_QUEUE_RECORDS", 1)
+    monkeypatch.setattr(audit_module, "_WAIT_S", 0.05)
+    with write(engine):
+        outcomes: list[BaseException] = []
+
+        def work() -> None:
+            with pytest.raises(StateUnavailable) as refused:
+                trail.append([_record()])
+            outcomes.append(refused.value)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(outcomes) == 4
+    assert any("too many records" in str(error) for error in outcomes)
+
+
+def test_an_append_inside_a_write_block_is_refused_at_once(engine: Engine, trail: AuditTrail) -> None:
+    with write(engine), pytest.raises(RuntimeError):
+        trail.append([_record()])
+
+
+def test_an_acknowledged_record_survives_kill_9(engine: Engine, tmp_path: Path) -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        from catalog.audit import AuditRecord, AuditTrail
+        from catalog.db.engine import open_database
+        from policy.decision import Reason
+        trail = AuditTrail(open_database(sys.argv[1]))
+        for number in range(1_000_000):
+            trail.append([AuditRecord("ann", None, "load", "db.t", True, (Reason("r", "d"),), "q", number)])
+            print(number, flush=True)
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(engine.url)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    acknowledged = [int(process.stdout.readline()) for _ in range(20)]
+    process.send_signal(signal.SIGKILL)
+    acknowledged += [int(line) for line in process.communicate(timeout=30)[0].split()]
+    with read_transaction(engine) as connection:
+        latest = connection.execute(select(func.max(lw_audit.c.at_ms))).scalar_one()
+    assert latest >= acknowledged[-1]
+    assert verify(engine) == []
