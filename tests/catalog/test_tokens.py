@@ -1,0 +1,179 @@
+"""Bearer tokens: shown once, kept as a hash, refused for any fault with one and the same sentence."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, select
+
+from catalog.db.engine import open_database, read
+from catalog.db.migrate import upgrade
+from catalog.db.schema import lw_token
+from catalog.tokens import TokenStore
+from policy.errors import NotAuthenticated, RequestInvalid, StateUnavailable
+from policy.principal import Principal
+
+_ANN = Principal("ann", frozenset({"analysts", "staff"}), frozenset({"reader"}))
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_database(f"sqlite:///{tmp_path}/lakewarden.db")
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def tokens(engine: Engine, clock: _Clock) -> TokenStore:
+    return TokenStore(engine, clock)
+
+
+def test_a_token_speaks_for_its_principal_with_groups_and_roles(tokens: TokenStore) -> None:
+    issued = tokens.issue(_ANN, "user", None)
+    assert re.fullmatch(r"lw_[0-9a-f]{32}_[A-Za-z0-9_-]{43}", issued.text)
+    assert tokens.verify(issued.text, "user") == _ANN
+
+
+def test_the_text_is_neither_shown_again_nor_kept(tokens: TokenStore, engine: Engine) -> None:
+    issued = tokens.issue(_ANN, "user", None)
+    secret = issued.text.rsplit("_", 1)[-1]
+    with read(engine) as connection:
+        stored = connection.execute(select(lw_token)).all()
+    for shown in (repr(issued), str(issued), repr(tokens.list()), repr(stored)):
+        assert secret not in shown
+    assert secret.encode() not in Path(str(engine.url.database)).read_bytes()
+
+
+def _refusal(tokens: TokenStore, text: str, kind: str = "user") -> str:
+    with pytest.raises(NotAuthenticated) as refused:
+        tokens.verify(text, kind)  # type: ignore[arg-type]
+    return str(refused.value)
+
+
+def test_every_fault_gives_the_same_refusal(tokens: TokenStore, clock: _Clock) -> None:
+    good, revoked = tokens.issue(_ANN, "user", None), tokens.issue(_ANN, "user", None)
+    expired = tokens.issue(_ANN, "user", timedelta(minutes=1))
+    tokens.revoke(revoked.id)
+    clock.now += timedelta(minutes=1)
+    prefix, identity, secret = good.text[:3], good.text[3:35], good.text[36:]
+    other_last = "A" if secret[-1] != "A" else "B"
+    faults = [
+        _refusal(tokens, text)
+        for text in (
+            "",
+            "lw_",
+            secret,
+            revoked.text,
+            expired.text,
+            f"{prefix}{uuid.uuid4().hex}_{secret}",
+            f"{prefix}{identity}_{secret[:-1]}{other_last}",
+            f"{prefix}{identity}_{'A' * 43}",
+            f"{prefix}{identity}_",
+            f"{prefix}{identity.upper()}_{secret}",
+            f"{prefix}{revoked.id.hex}_{secret}",
+            f" {good.text}",
+            f"{good.text}\n",
+            f"{good.text[:-1]}\n",
+            good.text * 100_000,
+            good.text[:-1] + "é",
+            good.text[:-1] + "\ud800",
+            good.text[:-1] + "\x00",
+            f"lw_{'0' * 31}１_{secret}",
+        )
+    ]
+    assert len({*faults, _refusal(tokens, good.text, "engine")}) == 1
+    assert not any(secret in fault for fault in faults)
+    assert tokens.verify(good.text, "user") == _ANN
+
+
+def test_an_engine_token_is_no_user_token(tokens: TokenStore) -> None:
+    issued = tokens.issue(Principal("spark"), "engine", None)
+    assert tokens.verify(issued.text, "engine") == Principal("spark")
+    _refusal(tokens, issued.text, "user")
+
+
+def test_a_token_expires_at_its_time(tokens: TokenStore, clock: _Clock) -> None:
+    issued = tokens.issue(_ANN, "user", timedelta(seconds=10))
+    clock.now += timedelta(seconds=9.999)
+    assert tokens.verify(issued.text, "user") == _ANN
+    clock.now += timedelta(seconds=0.001)
+    _refusal(tokens, issued.text)
+
+
+def test_revocation_takes_effect_at_once_in_another_store(tokens: TokenStore, engine: Engine) -> None:
+    issued = tokens.issue(_ANN, "user", None)
+    assert tokens.verify(issued.text, "user") == _ANN
+    TokenStore(engine).revoke(issued.id.hex)
+    _refusal(tokens, issued.text)
+
+
+def test_revoking_twice_keeps_the_first_time(tokens: TokenStore, clock: _Clock) -> None:
+    issued = tokens.issue(_ANN, "user", None)
+    tokens.revoke(issued.id)
+    first = clock.now
+    clock.now += timedelta(days=1)
+    tokens.revoke(str(issued.id))
+    assert tokens.list()[0].revoked_at == first
+
+
+@pytest.mark.parametrize("token_id", [uuid.uuid4(), "nonsense", "lw_secret"])
+def test_revoking_what_does_not_exist_is_an_error(tokens: TokenStore, token_id: uuid.UUID | str) -> None:
+    with pytest.raises(RequestInvalid) as refused:
+        tokens.revoke(token_id)
+    assert str(token_id) not in str(refused.value)
+
+
+def test_list_names_every_token_with_its_times(tokens: TokenStore, clock: _Clock) -> None:
+    first = tokens.issue(_ANN, "user", timedelta(hours=1))
+    clock.now += timedelta(seconds=1)
+    second = tokens.issue(Principal("spark"), "engine", None)
+    listed = tokens.list()
+    assert [(info.id, info.kind, info.principal.name) for info in listed] == [
+        (first.id, "user", "ann"),
+        (second.id, "engine", "spark"),
+    ]
+    assert (listed[0].expires_at, listed[1].expires_at) == (first.expires_at, None)
+    assert listed[0].created_at == clock.now - timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("principal", "kind", "ttl"),
+    [
+        (_ANN, "admin", None),
+        (_ANN, "user", timedelta(0)),
+        (_ANN, "user", timedelta(seconds=-1)),
+        (Principal("x" * 256), "user", None),
+    ],
+)
+def test_what_cannot_be_issued_is_refused(
+    tokens: TokenStore, principal: Principal, kind: str, ttl: timedelta | None
+) -> None:
+    with pytest.raises(RequestInvalid):
+        tokens.issue(principal, kind, ttl)  # type: ignore[arg-type]
+    assert tokens.list() == ()
+
+
+def test_without_the_database_nobody_is_authenticated(tokens: TokenStore, engine: Engine) -> None:
+    issued = tokens.issue(_ANN, "user", None)
+    Path(str(engine.url.database)).unlink()
+    with pytest.raises(StateUnavailable):
+        tokens.verify(issued.text, "user")

@@ -1,0 +1,64 @@
+"""What stands on the database works alike on both kinds: audit trail and tokens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, text
+
+from catalog import audit_reading
+from catalog.audit import AuditRecord, AuditTrail, read, verify
+from catalog.db.engine import open_database, write
+from catalog.db.migrate import upgrade
+from catalog.tokens import TokenStore
+from policy.decision import Reason
+from policy.errors import NotAuthenticated, StateUnavailable
+from policy.principal import Principal
+from tests.support.postgres import PostgresServer
+
+
+def _record(principal: str = "ann", at_ms: int = 1) -> AuditRecord:
+    return AuditRecord(principal, None, "load", "db.t", True, (Reason("r", "d"),), "q", at_ms)
+
+
+def test_the_audit_trail_is_written_read_and_checked(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_reading, "_PAGE", 3)
+    for _ in range(2):
+        trail = AuditTrail(engine)
+        trail.append([_record("a\x00b\ud800é", number) for number in range(7)])
+        trail.close()
+    assert verify(engine) == []
+    assert len(read(engine, principal="a\x00b\ud800é", limit=5)) == 5
+    with write(engine) as connection:
+        connection.execute(text("DELETE FROM lw_audit WHERE sequence = 5"))
+    assert [(problem.sequence, problem.kind) for problem in verify(engine)] == [(6, "missing")] * 2
+
+
+def test_tokens_are_issued_checked_and_revoked(engine: Engine) -> None:
+    tokens = TokenStore(engine)
+    ann = Principal("ann", frozenset({"g"}), frozenset({"r"}))
+    issued = tokens.issue(ann, "user", timedelta(hours=1))
+    assert tokens.verify(issued.text, "user") == ann
+    tokens.revoke(issued.id)
+    with pytest.raises(NotAuthenticated):
+        tokens.verify(issued.text, "user")
+    assert tokens.list()[0].revoked_at is not None
+
+
+def test_a_server_that_went_away_fails_appends_and_the_chain_goes_on(postgres: PostgresServer) -> None:
+    engine = open_database(postgres.create_database())
+    upgrade(engine)
+    trail = AuditTrail(engine)
+    trail.append([_record()])
+    postgres.stop()
+    try:
+        with pytest.raises(StateUnavailable, match="without a record there is no grant"):
+            trail.append([_record()])
+    finally:
+        postgres.start()
+    trail.append([_record()])
+    trail.close()
+    assert [found.sequence for found in read(engine)] == [2, 1]
+    assert verify(engine) == []
+    engine.dispose()
