@@ -1,0 +1,363 @@
+"""The settings of a Lakewarden process, in one frozen object.
+
+- Two sources: a TOML file, and environment variables, which win. The environment is an argument.
+- `LAKEWARDEN_HTTP__PORT=8282` sets `port` of `[http]`: names in any case, levels separated by two
+  underscores.
+  A list in a variable is a JSON array, or a single item.
+- A key or variable that is not known is refused with its name and source: a mistyped setting must not be
+  silent.
+- Passwords and secret keys mask themselves in `repr`, and no error repeats a value.
+- Relative paths are relative to the working directory.
+
+A file with everything that is usually set::
+
+    data_dir = "/var/lib/lakewarden"
+    warehouse = "s3://lake/warehouse"
+    policies = ["/etc/lakewarden/policies"]
+    unsealed_metadata = "forbid"
+
+    [catalog]
+    name = "prod"
+
+    [database]
+    url = "postgresql://lakewarden:…@db.example/lakewarden"
+
+    [kms]
+    kind = "local"
+    default_master_key_id = "lake"
+
+    [kms.options]
+    keystore = "/var/lib/lakewarden/keystore.json"
+    key_file = "/etc/lakewarden/keystore.key"
+
+    [s3]
+    endpoint = "https://s3.example"
+    region = "eu-central-1"
+
+    [http]
+    host = "0.0.0.0"
+    port = 8181
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from policy.errors import LocationInvalid, RequestInvalid
+from policy.location import Location
+
+ENVIRONMENT_PREFIX: Final = "LAKEWARDEN_"
+DEFAULT_FILE: Final = Path("lakewarden.toml")
+
+#: Variables with the prefix that are not settings of the service: the settings file, and the command line's
+#: token.
+NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN"})
+
+_DEFAULT_DATA_DIR: Final = Path("lakewarden-data")
+_MIB: Final = 1024 * 1024
+
+_Tree: TypeAlias = dict[str, Any]
+
+
+def _location(text: str) -> str:
+    try:
+        return Location.parse(text).canonical
+    except LocationInvalid as error:
+        raise ValueError(error.message) from error
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+LocationText = Annotated[str, AfterValidator(_location)]
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class CatalogSettings(_Section):
+    """The catalog as clients see it."""
+
+    name: str = Field(default="lakewarden", min_length=1, max_length=255)
+
+
+class DatabaseSettings(_Section):
+    """The database that holds the governed state; by default a SQLite file in `data_dir`."""
+
+    url: SecretStr
+
+
+class LocalKmsOptions(_Section):
+    """Where the local KMS keeps its master keys, and what opens them: a passphrase, or else a key file."""
+
+    keystore: AbsolutePath
+    key_file: AbsolutePath | None = None
+    passphrase: SecretStr | None = None
+
+    @model_validator(mode="after")
+    def _one_opener(self) -> Self:
+        if self.key_file is not None and self.passphrase is not None:
+            raise ValueError("give either key_file or passphrase, not both")
+        return self
+
+
+class KmsSettings(_Section):
+    """The key management service."""
+
+    kind: Literal["local"] = "local"
+    options: LocalKmsOptions
+    default_master_key_id: str = Field(default="lakewarden", min_length=1, max_length=255)
+    pek_ttl_s: PositiveFloat = 60.0
+
+
+class S3Settings(_Section):
+    """Access to S3; what is not set is left to the AWS defaults of the process."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+    connect_timeout_s: PositiveFloat = 5.0
+    request_timeout_s: PositiveFloat = 30.0
+
+    @model_validator(mode="after")
+    def _whole_key(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key belong together")
+        return self
+
+
+class HttpSettings(_Section):
+    """Where the service listens, and how much it reads of a request."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8181, ge=0, le=65535)
+    max_body_bytes: PositiveInt = 32 * _MIB
+
+
+class CacheSettings(_Section):
+    """The cache of decoded manifests, in memory and, if a directory is given, on disk."""
+
+    manifest_bytes: int = Field(default=256 * _MIB, ge=0)
+    directory: AbsolutePath | None = None
+
+
+class LimitSettings(_Section):
+    """The largest metadata that is opened."""
+
+    metadata_bytes: PositiveInt = 256 * _MIB
+    manifest_list_bytes: PositiveInt = 256 * _MIB
+    manifest_bytes: PositiveInt = 256 * _MIB
+    manifest_decompressed_bytes: PositiveInt = 1024 * _MIB
+    manifest_entries: PositiveInt = 2_000_000
+
+
+class Settings(BaseSettings):
+    """All settings; made by `Settings.load`.
+
+    Attributes:
+        data_dir: where the embedded database and keystore lie.
+        warehouse: below which new tables get their default location; a directory in `data_dir` by default.
+        catalog: the catalog as clients see it.
+        database: the governed state.
+        policies: Ranger policy documents, and directories of them.
+        policies_poll_s: seconds between two looks at the policy files.
+        kms: the key management service.
+        s3: access to S3.
+        http: the service.
+        cache: the cache of decoded manifests.
+        limits: the largest metadata that is opened.
+        write_ttl_s: seconds after which an unfinished write may be swept.
+        staged_ttl_s: seconds for which a staged table keeps its identity.
+        unsealed_metadata: whether namespaces that say nothing allow metadata that did not come through the
+            catalog.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    data_dir: AbsolutePath = Field(default=_DEFAULT_DATA_DIR, validate_default=True)
+    warehouse: LocationText
+    catalog: CatalogSettings = CatalogSettings()
+    database: DatabaseSettings
+    policies: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
+    policies_poll_s: PositiveFloat = 10.0
+    kms: KmsSettings
+    s3: S3Settings = S3Settings()
+    http: HttpSettings = HttpSettings()
+    cache: CacheSettings = CacheSettings()
+    limits: LimitSettings = LimitSettings()
+    write_ttl_s: PositiveInt = 24 * 3600
+    staged_ttl_s: PositiveInt = 3600
+    unsealed_metadata: Literal["allow", "forbid"] = "allow"
+
+    @classmethod
+    def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:
+        """Read the settings.
+
+        Args:
+            path: the TOML file; by default the one that `LAKEWARDEN_CONFIG` names, else `lakewarden.toml` in
+                the working directory if there is one.
+            environ: the environment variables.
+
+        Raises:
+            RequestInvalid: the file cannot be read, or a setting is unknown or has a wrong value.
+        """
+        file = path or _default_file(environ)
+        from_file = {} if file is None else _read_file(file)
+        from_environment, names = _read_environment(environ)
+        _add_defaults(tree := _merged(from_file, from_environment))
+        try:
+            return cls(**tree)
+        except ValidationError as error:
+            # The cause holds the values, secrets among them.
+            raise _refusal(error, names, file) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` hands in: the process environment is never read behind its back."""
+        return (init_settings,)
+
+
+def _default_file(environ: Mapping[str, str]) -> Path | None:
+    named = environ.get("LAKEWARDEN_CONFIG")
+    if named:
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
+def _read_file(path: Path) -> _Tree:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        reason = f"it is not TOML: {error}"
+    raise RequestInvalid(
+        f"The settings file {path} is refused; {reason}.",
+        rule="settings",
+        hint="Mend the file, then try again.",
+    )
+
+
+def _read_environment(environ: Mapping[str, str]) -> tuple[_Tree, dict[tuple[str, ...], str]]:
+    """The variables as a tree, and which variable each setting came from."""
+    tree: _Tree = {}
+    names: dict[tuple[str, ...], str] = {}
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS:
+            continue
+        keys = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
+        if keys in names or not _put(tree, keys, _value(environ[name])):
+            raise RequestInvalid(
+                f"The environment variable {name} contradicts another one of the same setting.",
+                rule="settings",
+                hint="Unset one of the two.",
+            )
+        names[keys] = name
+    return tree, names
+
+
+def _value(text: str) -> object:
+    """A JSON array as a list; anything else as it is."""
+    if not text.startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _put(tree: _Tree, keys: tuple[str, ...], value: object) -> bool:
+    for key in keys[:-1]:
+        tree = tree.setdefault(key, {})
+        if not isinstance(tree, dict):
+            return False
+    return tree.setdefault(keys[-1], value) is value
+
+
+def _merged(below: _Tree, above: _Tree) -> _Tree:
+    """Two trees in one; where both say something, `above` wins."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        result[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def _add_defaults(tree: _Tree) -> None:
+    """What lies in the data directory unless the settings say otherwise."""
+    data_dir = tree.get("data_dir", _DEFAULT_DATA_DIR)
+    if not isinstance(data_dir, str | Path):
+        return
+    base = Path(data_dir).absolute()
+    tree.setdefault("warehouse", f"file://{base}/warehouse")
+    _set_default(tree, ("database", "url"), f"sqlite:///{base}/lakewarden.db")
+    _set_default(tree, ("kms", "options", "keystore"), base / "keystore.json")
+    options = tree["kms"].get("options") if isinstance(tree["kms"], dict) else None
+    if isinstance(options, dict) and "passphrase" not in options:
+        options.setdefault("key_file", base / "keystore.key")
+
+
+def _set_default(tree: _Tree, keys: tuple[str, ...], value: object) -> None:
+    """Set a value that is missing; what is not a section stays as it is and is refused by validation."""
+    for key in keys[:-1]:
+        section = tree.setdefault(key, {})
+        if not isinstance(section, dict):
+            return
+        # The tree may share sections with the file it came from.
+        tree[key] = tree = dict(section)
+    tree.setdefault(keys[-1], value)
+
+
+def _refusal(
+    error: ValidationError, names: Mapping[tuple[str, ...], str], file: Path | None
+) -> RequestInvalid:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    keys = tuple(str(part) for part in first["loc"])
+    said = first["msg"].removeprefix("Value error, ").rstrip(".")
+    if first["type"] == "extra_forbidden":
+        said = "there is no such setting"
+    return RequestInvalid(
+        f"The setting {'.'.join(keys)} ({_source(keys, names, file)}) is refused: {said}.",
+        rule="settings",
+        hint="Correct or remove it; the settings are listed in the documentation.",
+    )
+
+
+def _source(keys: tuple[str, ...], names: Mapping[tuple[str, ...], str], file: Path | None) -> str:
+    """The variable that says something at, above or below a setting; else the file."""
+    for known, name in names.items():
+        if known[: len(keys)] == keys[: len(known)]:
+            return name
+    return str(file) if file is not None else "default"
