@@ -98,6 +98,11 @@ def test_a_single_string_is_no_collection():
         AllowList.of("s3://b1/t")
 
 
+def test_an_empty_entry_is_a_fault_of_the_list():
+    with pytest.raises(PropertyInvalid):
+        AllowList.parse("s3://b1/a,,s3://b1/c")
+
+
 def test_one_bad_entry_refuses_the_list():
     with pytest.raises(LocationInvalid):
         AllowList.of(["s3://b1/t", "s3://b1/../u"])
