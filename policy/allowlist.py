@@ -118,7 +118,8 @@ class AllowList:
             return _NO_OBJECT
         if not self.covers(location):
             return _OUTSIDE
-        return next(grant for entry, grant in self._grants if entry.contains(location))
+        below = f"{location.canonical}/"
+        return next(grant for prefix, grant in self._grants if below.startswith(prefix))
 
     def decide_many(self, paths: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
         """Decide every path of an Arrow column, with the answers that `decide` would give.
@@ -142,8 +143,8 @@ class AllowList:
         return tuple(f"{entry.canonical}/" for entry in self.entries)
 
     @cached_property
-    def _grants(self) -> tuple[tuple[Location, Decision], ...]:
-        return tuple((entry, _grant(entry)) for entry in self.entries)
+    def _grants(self) -> tuple[tuple[str, Decision], ...]:
+        return tuple(zip(self._prefixes, map(_grant, self.entries), strict=True))
 
     @cached_property
     def _patterns(self) -> tuple[_Patterns, ...]:

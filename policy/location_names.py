@@ -84,7 +84,7 @@ def forbidden_character(text: str) -> str | None:
     """
     if text.isascii() and text.isprintable():
         return None
-    found = _FORBIDDEN.search(_EMOJI_FORMATS.sub("", text))
+    found = _FORBIDDEN.search(text) and _FORBIDDEN.search(_EMOJI_FORMATS.sub("", text))
     return None if found is None else f"U+{ord(found[0]):04X}"
 
 
