@@ -238,6 +238,27 @@ def test_delete_prefix_of_a_swapped_directory_removes_nothing_elsewhere(table: P
     assert (other / "secret").read_bytes() == SECRET
 
 
+@pytest.mark.parametrize("walk", [STORAGE.delete_prefix, lambda where: list(STORAGE.list_prefix(where))])
+def test_a_directory_swapped_between_look_and_entry_is_not_entered(
+    table: Path, walk: Callable[[Location], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The swap happens in the worst moment: right after the walk was told that it is a directory."""
+    (table / "part").mkdir()
+    look = os.stat
+
+    def look_then_swap(name: object, **options: object) -> os.stat_result:
+        found = look(name, **options)  # type: ignore[call-overload]
+        if name == b"part" and stat.S_ISDIR(found.st_mode):
+            (table / "part").rmdir()
+            (table / "part").symlink_to(table.parent / "other")
+        return found
+
+    monkeypatch.setattr(tree.os, "stat", look_then_swap)
+    with pytest.raises(LakewardenError):
+        walk(at(table))
+    assert (table.parent / "other" / "secret").read_bytes() == SECRET
+
+
 def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
