@@ -1,0 +1,76 @@
+"""JSON that means one thing.
+
+A name given twice in an object, `NaN` and the infinities, nesting beyond a bound, bytes that are not UTF-8: two
+readers may understand such a text differently, so it is refused (RFC 8259, sections 4, 6 and 9).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, NoReturn
+
+from policy.errors import InvalidInput, RequestInvalid
+
+MAX_DEPTH: Final = 64
+
+_STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+
+
+class _Ambiguous(ValueError):
+    """Raised inside the decoder; never leaves this module."""
+
+
+def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestInvalid) -> object:
+    """Parse a JSON text strictly.
+
+    Args:
+        data: the text; bytes are UTF-8.
+        what: what the text is, as the subject of the message: ``The request body``.
+        error: the class to raise.
+
+    Raises:
+        InvalidInput: as `error`, with the position where the decoder knows it.
+    """
+    try:
+        text = data.decode("utf-8") if isinstance(data, bytes) else data
+        _check_depth(text)
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except UnicodeDecodeError as problem:
+        raise error(f"{what} is not UTF-8: byte {problem.start} does not decode.", rule="json") from problem
+    except json.JSONDecodeError as problem:
+        raise error(
+            f"{what} is not JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}.", rule="json"
+        ) from problem
+    except _Ambiguous as problem:
+        raise error(f"{what} is ambiguous: {problem}.", rule="json") from problem
+    except ValueError as problem:
+        raise error(f"{what} holds a number that is too long.", rule="json") from problem
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise _Ambiguous(f"the name {repeated[:80]!r} is given twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Ambiguous(f"{name} is not a JSON number")
+
+
+def _check_depth(text: str) -> None:
+    """Count brackets outside of strings, before the recursive decoder meets them."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(text):
+        first = token.group()[0]
+        if first in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _Ambiguous(f"it nests deeper than {MAX_DEPTH} levels")
+        elif first in "]}":
+            depth -= 1
