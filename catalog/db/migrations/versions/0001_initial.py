@@ -105,6 +105,8 @@ def _create_tables_and_names() -> None:
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.Column("dropped_ms", sa.BigInteger(), nullable=True),
+        sa.Column("pending_namespace", sa.String(255), nullable=True),
+        sa.Column("pending_name", sa.String(255), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("table_uuid"),
     )
