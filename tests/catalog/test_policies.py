@@ -77,15 +77,23 @@ def test_a_change_is_noticed_after_the_poll_time_and_not_before(tmp_path: Path, 
     assert _may(store.current(), "bob")
 
 
-def test_a_change_of_the_same_size_and_time_is_noticed(tmp_path: Path, clock: _Clock) -> None:
-    path = tmp_path / "a.json"
+def test_a_change_in_place_of_the_same_size_and_time_is_noticed(tmp_path: Path, clock: _Clock) -> None:
+    path, other = tmp_path / "a.json", tmp_path / "other"
     _write(path, "ann")
+    _write(other, "bob")
     before = path.stat()
     store = PolicyStore([path], poll_s=0, clock=clock)
-    _write(path, "bob")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-    assert not _may(store.current(), "ann")
+    text = other.read_text().replace("other for", "a for")
+    while path.stat().st_ctime_ns == before.st_ctime_ns:
+        path.write_text(text)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
+        before.st_ino,
+        before.st_size,
+        before.st_mtime_ns,
+    )
+    assert _may(store.current(), "bob")
 
 
 @pytest.mark.parametrize("added", [True, False])

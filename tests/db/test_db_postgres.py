@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from sqlalchemy import Engine, insert, select, text
+from sqlalchemy import Engine, exc, insert, select, text
 
 from catalog.db import postgres as postgres_module
 from catalog.db.engine import open_database, read, write
@@ -23,9 +23,7 @@ def _read_one(engine: Engine) -> int:
         return connection.execute(text("SELECT 1")).scalar_one()
 
 
-def test_a_stopped_server_is_unavailable_and_a_restarted_one_costs_no_request(
-    postgres: PostgresServer,
-) -> None:
+def test_a_stopped_server_is_unavailable_until_it_is_back(postgres: PostgresServer) -> None:
     engine = open_database(postgres.create_database())
     upgrade(engine)
     postgres.stop()
@@ -44,15 +42,28 @@ def test_an_absent_database_is_unavailable(postgres: PostgresServer) -> None:
         _read_one(engine)
 
 
-def test_a_frozen_server_is_given_up(postgres_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_from_before_a_restart_cost_no_request(postgres: PostgresServer) -> None:
+    engine = open_database(postgres.create_database())
+    assert _read_one(engine) == 1
+    postgres.stop()
+    postgres.start()
+    assert _read_one(engine) == 1
+    engine.dispose()
+
+
+def test_a_frozen_server_is_given_up_and_its_connection_thrown_away(
+    postgres_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postgres_module, "ANSWER_TIMEOUT_S", 0.3)
-    with pytest.raises(StateUnavailable), read(postgres_engine) as connection:
+    with pytest.raises(StateUnavailable) as refused, read(postgres_engine) as connection:
         backend = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
         os.kill(backend, signal.SIGSTOP)
         try:
             connection.execute(text("SELECT 1"))
         finally:
             os.kill(backend, signal.SIGCONT)
+    assert isinstance(refused.value.__cause__, exc.DBAPIError)
+    assert refused.value.__cause__.connection_invalidated
     assert _read_one(postgres_engine) == 1
 
 
