@@ -17,11 +17,14 @@ from alembic.script import ScriptDirectory
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Engine, inspect, text
 
+from catalog.db import migrate as migrate_module
 from catalog.db import migrations
+from catalog.db import postgres as postgres_module
 from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import alembic_config, check, current_revision, upgrade
 from catalog.db.schema import metadata
 from policy.errors import StateUnavailable
+from tests.support.postgres import PostgresServer
 
 
 def _differences(engine: Engine) -> list[Any]:
@@ -155,6 +158,7 @@ def test_processes_may_upgrade_at_once(url: str) -> None:
         import sys
         from catalog.db.engine import open_database
         from catalog.db.migrate import check, upgrade
+        print("ready", flush=True)
         sys.stdin.read(1)
         engine = open_database(sys.argv[1])
         upgrade(engine)
@@ -162,15 +166,39 @@ def test_processes_may_upgrade_at_once(url: str) -> None:
         """
     )
     started = [
-        subprocess.Popen([sys.executable, "-c", program, url], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", program, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         for _ in range(3)
     ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
     for process in started:
         assert process.stdin is not None
         process.stdin.write(b"g")
         process.stdin.flush()
     ends = [process.communicate(timeout=60) for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], ends
+
+
+def test_upgrade_waits_for_the_lock_of_another_one(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_module, "LOCK_TIMEOUT_MS", 50)
+    engine = open_database(postgres.create_database())
+    with write(engine) as holder:
+        holder.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": migrate_module._LOCK_KEY})
+        other = open_database(engine.url.render_as_string(hide_password=False))
+        with pytest.raises(StateUnavailable, match="locked"):
+            upgrade(other)
+    upgrade(other)
+    check(engine)
+    for one in (engine, other):
+        one.dispose()
 
 
 def test_upgrade_leaves_logging_alone(tmp_path: Path) -> None:
