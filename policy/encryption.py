@@ -1,0 +1,296 @@
+"""What a table's encryption properties say, as one typed specification.
+
+Rules:
+- Every governed encryption property is parsed, also those that a later release gives effect to. What has no
+  effect in this one is named by `EncryptionSpec.not_in_effect`, and the catalog refuses it at CREATE and
+  ALTER: nobody may believe in protection that is not there.
+- `envelope` is the mechanism as soon as another encryption property is given. `plaintext` beside another
+  one is a contradiction.
+- Without `encryption.columns` every column is encrypted, under the footer key. With it, those columns are.
+- Columns are checked against the schema by field id, since names change.
+
+Source: design section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from policy import governed
+from policy.decision import Decision, Reason
+from policy.errors import PropertyInvalid
+from policy.governed_values import column_groups, groups_text, is_master_key_id, mask_groups
+
+
+class Mechanism(StrEnum):
+    """How files are protected: not at all, or with a data key of their own that is wrapped by a table key."""
+
+    PLAINTEXT = "plaintext"
+    ENVELOPE = "envelope"
+
+
+class Algorithm(StrEnum):
+    """Parquet's encryption algorithms."""
+
+    AES_GCM_V1 = "AES_GCM_V1"
+    AES_GCM_CTR_V1 = "AES_GCM_CTR_V1"
+
+
+class Footer(StrEnum):
+    """Whether a file's footer is encrypted, or in clear and signed."""
+
+    ENCRYPTED = "encrypted"
+    PLAINTEXT = "plaintext"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKey:
+    """The columns that one master key protects.
+
+    Attributes:
+        key_id: master key id in the KMS.
+        columns: dotted column names, sorted.
+    """
+
+    key_id: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMask:
+    """The columns that are shown through a mask to those who may not see them.
+
+    Attributes:
+        mask: ``nullify``, ``sha256`` or ``redact``.
+        columns: dotted column names, sorted.
+    """
+
+    mask: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedFields:
+    """A column key with its columns as field ids.
+
+    Attributes:
+        key_id: master key id in the KMS.
+        field_ids: ids of the columns named and of everything nested in them, ascending.
+    """
+
+    key_id: str
+    field_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionSpec:
+    """A table's encryption, parsed and free of contradictions.
+
+    Attributes:
+        mechanism: plaintext or envelope.
+        master_key_id: the master key of the footer, or of the whole file; None for plaintext tables alone.
+        algorithm: the Parquet algorithm that files must use.
+        data_key_length: length of data keys in bytes.
+        columns: column keys, sorted by key id; empty means all columns under the footer key.
+        footer: encrypted, or plaintext and signed.
+        masks: masks for columns that are denied, sorted by mask.
+        stock_readers: whether files also carry what stock readers need.
+        foreign_key_providers: the foreign key provider properties that were given, with their values.
+    """
+
+    mechanism: Mechanism
+    master_key_id: str | None = None
+    algorithm: Algorithm = Algorithm.AES_GCM_V1
+    data_key_length: int = 32
+    columns: tuple[ColumnKey, ...] = ()
+    footer: Footer = Footer.ENCRYPTED
+    masks: tuple[ColumnMask, ...] = ()
+    stock_readers: bool = False
+    foreign_key_providers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str], *, catalog_master_key_id: str | None) -> EncryptionSpec:
+        """The specification that a table's properties make; ordinary properties are passed over.
+
+        Args:
+            properties: table properties in any accepted spelling.
+            catalog_master_key_id: the catalog's master key, for tables that name none.
+
+        Raises:
+            PropertyInvalid: see `governed.split`; or properties that contradict `plaintext`; or no master
+                key, neither the table's nor the catalog's.
+        """
+        given, _ = governed.split(properties)
+        given.pop(governed.ALLOWED_PATHS, None)
+        if not given or given.get(governed.MECHANISM) == Mechanism.PLAINTEXT:
+            _refuse_beside_plaintext(given)
+            return cls(Mechanism.PLAINTEXT)
+        return cls(
+            mechanism=Mechanism.ENVELOPE,
+            master_key_id=_master_key_id(given, catalog_master_key_id),
+            algorithm=Algorithm(given.get(governed.ALGORITHM, Algorithm.AES_GCM_V1)),
+            data_key_length=int(given.get(governed.DATA_KEY_LENGTH, "32")),
+            columns=_column_keys(given),
+            footer=Footer(given.get(governed.FOOTER, Footer.ENCRYPTED)),
+            masks=_column_masks(given),
+            stock_readers=given.get(governed.STOCK_READERS) == "true",
+            foreign_key_providers=tuple(
+                (name, given[name]) for name in governed.FOREIGN_KEY_PROVIDERS if name in given
+            ),
+        )
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether files of the table are encrypted."""
+        return self.mechanism is not Mechanism.PLAINTEXT
+
+    def key_ids(self) -> tuple[str, ...]:
+        """The distinct master key ids, the footer's first; none for plaintext."""
+        footer = () if self.master_key_id is None else (self.master_key_id,)
+        return tuple(dict.fromkeys((*footer, *(group.key_id for group in self.columns))))
+
+    def to_properties(self) -> dict[str, str]:
+        """The canonical governed properties in force, defaults included, `encryption.pek-id` not.
+
+        Parsing them gives an equal specification, whatever the catalog's master key.
+        """
+        if self.master_key_id is None:
+            return {governed.MECHANISM: self.mechanism.value}
+        properties = {
+            governed.MECHANISM: self.mechanism.value,
+            governed.MASTER_KEY_ID: self.master_key_id,
+            governed.ALGORITHM: self.algorithm.value,
+            governed.DATA_KEY_LENGTH: str(self.data_key_length),
+            governed.FOOTER: self.footer.value,
+            governed.STOCK_READERS: "true" if self.stock_readers else "false",
+        }
+        if self.columns:
+            properties[governed.COLUMNS] = groups_text(tuple((g.key_id, g.columns) for g in self.columns))
+        if self.masks:
+            properties[governed.MASKS] = groups_text(tuple((m.mask, m.columns) for m in self.masks))
+        return {**properties, **dict(self.foreign_key_providers)}
+
+    def not_in_effect(self) -> tuple[str, ...]:
+        """One sentence for each part that has no effect in this release; empty if all is in effect."""
+        return tuple(_not_in_effect(self))
+
+
+def _refuse_beside_plaintext(given: Mapping[str, str]) -> None:
+    other = next((name for name in given if name != governed.MECHANISM), None)
+    if other is not None:
+        raise governed.contradiction(f"{governed.MECHANISM}={Mechanism.PLAINTEXT}", other)
+
+
+def _master_key_id(given: Mapping[str, str], catalog_master_key_id: str | None) -> str:
+    key_id = given.get(governed.MASTER_KEY_ID, catalog_master_key_id)
+    if key_id is None:
+        raise PropertyInvalid(
+            "The table is to be encrypted, but neither it nor the catalog names a master key.",
+            rule="master-key-id",
+            hint=f"Set {governed.MASTER_KEY_ID}.",
+        )
+    if not is_master_key_id(key_id):
+        raise PropertyInvalid(
+            "The catalog's master key id cannot be the id of a master key.",
+            rule="master-key-id",
+            hint="Correct it in the catalog's configuration.",
+        )
+    return key_id
+
+
+def _column_keys(given: Mapping[str, str]) -> tuple[ColumnKey, ...]:
+    if governed.COLUMNS not in given:
+        return ()
+    return tuple(ColumnKey(*group) for group in column_groups(governed.COLUMNS, given[governed.COLUMNS]))
+
+
+def _column_masks(given: Mapping[str, str]) -> tuple[ColumnMask, ...]:
+    if governed.MASKS not in given:
+        return ()
+    return tuple(ColumnMask(*group) for group in mask_groups(governed.MASKS, given[governed.MASKS]))
+
+
+def _not_in_effect(spec: EncryptionSpec) -> Iterator[str]:
+    later = "has no effect in this release"
+    if spec.columns:
+        yield f"{governed.COLUMNS} {later}: the whole file is encrypted under one key."
+    if spec.algorithm is not Algorithm.AES_GCM_V1:
+        yield f"{governed.ALGORITHM}={spec.algorithm} {later}: use {Algorithm.AES_GCM_V1}."
+    if spec.footer is not Footer.ENCRYPTED:
+        yield f"{governed.FOOTER}={spec.footer} {later}: footers are encrypted."
+    if spec.masks:
+        yield f"{governed.MASKS} {later}: a denied column is an error."
+    if spec.stock_readers:
+        yield f"{governed.STOCK_READERS}=true {later}: stock readers get no keys."
+    for name, _ in spec.foreign_key_providers:
+        yield f"{name} {later}: keys come from the catalog's own KMS."
+
+
+def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -> tuple[KeyedFields, ...]:
+    """The column keys of a specification with field ids, in the order of `EncryptionSpec.columns`.
+
+    Args:
+        spec: the table's specification.
+        name_to_field_id: every column of the schema by its full dotted name, nested ones included.
+
+    Raises:
+        PropertyInvalid: a column that the schema does not have, or a mask on a column without a key.
+    """
+    keyed = tuple(
+        KeyedFields(group.key_id, _field_ids(governed.COLUMNS, group.columns, name_to_field_id))
+        for group in spec.columns
+    )
+    protected = {field_id for group in keyed for field_id in group.field_ids}
+    for mask in spec.masks:
+        for column in mask.columns:
+            ids = _field_ids(governed.MASKS, (column,), name_to_field_id)
+            if spec.columns and not protected.issuperset(ids):
+                raise PropertyInvalid(
+                    f"{governed.MASKS}: column {column!r} is masked but has no key.",
+                    rule="mask-without-key",
+                    hint=f"Give the column a key in {governed.COLUMNS}, or take the mask away.",
+                )
+    return keyed
+
+
+def _field_ids(name: str, columns: Iterable[str], name_to_field_id: Mapping[str, int]) -> tuple[int, ...]:
+    ids: set[int] = set()
+    for column in columns:
+        if column not in name_to_field_id:
+            raise PropertyInvalid(
+                f"{name}: the table has no column {column!r}.",
+                rule="unknown-column",
+                hint="Name columns as the schema does, letter by letter, nested ones with dots.",
+            )
+        inside = f"{column}."
+        ids.add(name_to_field_id[column])
+        ids.update(field_id for other, field_id in name_to_field_id.items() if other.startswith(inside))
+    return tuple(sorted(ids))
+
+
+def judge_sources(
+    spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], source_field_ids: Iterable[int]
+) -> Decision:
+    """Whether columns may be partition or sort sources: an encrypted one may not.
+
+    Partition values, and the order of files, would show in clear what the column hides. Without column keys
+    every column is encrypted, so that such a table is neither partitioned nor sorted.
+
+    Args:
+        spec: the table's specification.
+        keyed: its columns by field id, from `resolve_columns`.
+        source_field_ids: the source columns of every partition field and sort field that is not void.
+    """
+    encrypted = {field_id for group in keyed for field_id in group.field_ids}
+    everything = spec.encrypts and not spec.columns
+    refused = [field_id for field_id in source_field_ids if everything or field_id in encrypted]
+    if refused:
+        ids = ", ".join(str(field_id) for field_id in refused)
+        return Decision.deny(
+            Reason(
+                "encrypted-source", f"Encrypted columns may not be partition or sort sources: field {ids}."
+            )
+        )
+    return Decision.allow(Reason("encrypted-source", "No partition or sort source is encrypted."))

@@ -1,0 +1,262 @@
+"""Which table properties the catalog governs, how they may be spelled, and what their values mean.
+
+Rules:
+- A governed property has one canonical name. The older and foreign names in `_ALIASES` mean the same, and so
+  does each with ``option.`` in front, because Spark hands OPTIONS to a catalog twice.
+- Spellings that agree are one; spellings that contradict each other are an error that names both.
+- Everything else under a governed prefix is refused, and so is every name that a person could take for a
+  governed one: other letter case, look-alike letters, invisible characters, spaces, a slip of the pen. Such
+  a name would otherwise be kept as an ordinary property, and a table that its owner believes to be protected
+  would not be.
+- `encryption.pek-id` is set by the catalog alone.
+
+Source: design section 7, "Governed table properties".
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+from policy import governed_values as values
+from policy.errors import PropertyInvalid
+
+ALLOWED_PATHS = "read.allowed.data.paths"
+MECHANISM = "encryption.mechanism"
+MASTER_KEY_ID = "encryption.master-key-id"
+ALGORITHM = "encryption.algorithm"
+DATA_KEY_LENGTH = "encryption.data-key-length"
+COLUMNS = "encryption.columns"
+FOOTER = "encryption.footer"
+MASKS = "encryption.masks"
+STOCK_READERS = "encryption.stock-readers"
+PEK_ID = "encryption.pek-id"
+ORC_KEY_PROVIDER = "orc.key.provider"
+HADOOP_KEY_PROVIDER = "hadoop.security.key.provider.path"
+FOREIGN_KEY_PROVIDERS = (ORC_KEY_PROVIDER, HADOOP_KEY_PROVIDER)
+
+_UNIFORM_KEY = "parquet.encryption.uniform.key"
+_OPTION = "option."
+_MAX_CACHED_CHARACTERS = 512
+
+Normalise = Callable[[str, object], str]
+
+
+def _closed(allowed: Mapping[str, str]) -> Normalise:
+    return lambda name, value: values.one_of(name, value, allowed)
+
+
+_ALGORITHMS = _closed(values.words("AES_GCM_V1", "AES_GCM_CTR_V1"))
+_PLAINTEXT_FOOTER = _closed(MappingProxyType({"true": "plaintext", "false": "encrypted"}))
+
+
+def _paths(name: str, value: object) -> str:
+    """Any text: `policy.allowlist` reads the list, and refuses what it cannot read."""
+    if not isinstance(value, str):
+        raise values.refused(name, "the value is not a text.", "Give the list of locations as a text.")
+    return value
+
+
+def _columns(name: str, value: object) -> str:
+    return values.groups_text(values.column_groups(name, value))
+
+
+def _masks(name: str, value: object) -> str:
+    return values.groups_text(values.mask_groups(name, value))
+
+
+def _provider(name: str, value: object) -> str:
+    text = values.checked_text(name, value)
+    if not text.strip(" "):
+        raise values.refused(name, "the value is empty.", "Name the key provider, or leave the property out.")
+    return text
+
+
+# Each spelling: the canonical name, and the reader of its value.
+_CANONICAL: Mapping[str, Normalise] = MappingProxyType(
+    {
+        ALLOWED_PATHS: _paths,
+        MECHANISM: _closed(values.words("plaintext", "envelope")),
+        MASTER_KEY_ID: values.master_key_id,
+        ALGORITHM: _ALGORITHMS,
+        DATA_KEY_LENGTH: _closed(values.words("16", "24", "32")),
+        COLUMNS: _columns,
+        FOOTER: _closed(values.words("encrypted", "plaintext")),
+        MASKS: _masks,
+        STOCK_READERS: _closed(values.words("true", "false")),
+        ORC_KEY_PROVIDER: _provider,
+        HADOOP_KEY_PROVIDER: _provider,
+    }
+)
+_ALIASES: Mapping[str, tuple[str, Normalise]] = MappingProxyType(
+    {
+        "encryption.key-id": (MASTER_KEY_ID, values.master_key_id),
+        "orc.encrypt": (COLUMNS, _columns),
+        "orc.mask": (MASKS, _masks),
+        "parquet.encryption.column.keys": (COLUMNS, _columns),
+        "parquet.encryption.footer.key": (MASTER_KEY_ID, values.master_key_id),
+        _UNIFORM_KEY: (MASTER_KEY_ID, values.master_key_id),
+        "parquet.encryption.plaintext.footer": (FOOTER, _PLAINTEXT_FOOTER),
+        "parquet.encryption.algorithm": (ALGORITHM, _ALGORITHMS),
+    }
+)
+_SPELLINGS: Mapping[str, tuple[str, Normalise]] = MappingProxyType(
+    {**{name: (name, read) for name, read in _CANONICAL.items()}, **_ALIASES}
+)
+_KNOWN = (*_SPELLINGS, PEK_ID)
+_SEPARATORS = re.compile("[._-]")
+_RUN_TOGETHER = MappingProxyType({_SEPARATORS.sub("", name): name for name in _KNOWN})
+_RESERVED = (
+    "encryption",
+    "read.allowed",
+    "parquet.encryption",
+    "parquet.crypto",
+    "orc.key",
+    "hadoop.security",
+)
+
+# Letters and marks that look like ASCII ones and that Unicode's compatibility mapping leaves as they are.
+_LOOK_ALIKE = str.maketrans(
+    "авекмнорстухіјѕһԁԍԛԝгп" + "αβγεηικνορτυχω" + "ıɡɑ" + "‐‒–—−" + "·‧∙⋅。",
+    "abekmhopctyxijshdgqwrn" + "abyenikvoptuxw" + "iga" + "-----" + ".....",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One spelling as the client gave it."""
+
+    name: str
+    value: str
+
+
+def is_governed(name: str) -> bool:
+    """Whether a property name belongs to the catalog: governed, reserved, or easily taken for either.
+
+    Exactly the names that `split` never leaves among the ordinary properties.
+    """
+    return _without_option(name) in _KNOWN or _verdict(name) is not None
+
+
+def canonical_name(name: str) -> str:
+    """The canonical name behind a spelling, for example to remove a property.
+
+    Raises:
+        PropertyInvalid: the name is read only, unknown or a look-alike, or is not governed at all.
+    """
+    bare = _without_option(name)
+    if bare == PEK_ID:
+        raise PropertyInvalid(
+            f"{name} is set by the catalog.", rule="property-read-only", hint="Leave the property out."
+        )
+    if bare in _SPELLINGS:
+        return _SPELLINGS[bare][0]
+    hint = _verdict(name) or "It can be set and removed like any other."
+    raise PropertyInvalid(f"{_shown(name)} is not a governed property.", rule="property-name", hint=hint)
+
+
+def split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Parts a client's properties into governed ones and the rest.
+
+    Returns:
+        The governed ones under their canonical names with values in normal form, and all others untouched.
+
+    Raises:
+        PropertyInvalid: a name that is refused, a value that cannot be read, or two spellings that
+            contradict each other.
+    """
+    given: dict[str, _Given] = {}
+    rest: dict[str, str] = {}
+    for name, value in properties.items():
+        if not is_governed(name):
+            rest[name] = value
+            continue
+        canonical = canonical_name(name)
+        read = _SPELLINGS[_without_option(name)][1]
+        _agree(given, canonical, _Given(name, read(name, value)))
+    _refuse_uniform_with_columns(properties, given)
+    return {canonical: found.value for canonical, found in given.items()}, rest
+
+
+def _agree(given: dict[str, _Given], canonical: str, new: _Given) -> None:
+    known = given.setdefault(canonical, new)
+    if known.value != new.value:
+        raise contradiction(known.name, new.name)
+
+
+def contradiction(first: str, second: str) -> PropertyInvalid:
+    """The one error for two properties that cannot both hold."""
+    return PropertyInvalid(
+        f"{first} and {second} contradict each other.",
+        rule="property-contradiction",
+        hint="Keep one of the two.",
+    )
+
+
+def _refuse_uniform_with_columns(properties: Mapping[str, str], given: Mapping[str, _Given]) -> None:
+    """A uniform key says that there are no column keys."""
+    uniform = next((name for name in properties if _without_option(name) == _UNIFORM_KEY), None)
+    if uniform is not None and COLUMNS in given:
+        raise contradiction(uniform, given[COLUMNS].name)
+
+
+def _without_option(name: str) -> str:
+    while name.startswith(_OPTION):
+        name = name[len(_OPTION) :]
+    return name
+
+
+def _shown(name: str) -> str:
+    """A name fit for an error message: bounded, invisible characters made visible."""
+    return ascii(name[:80])
+
+
+def _verdict(name: str) -> str | None:
+    """None for an ordinary name, else a hint with the right one."""
+    return _judged(name) if len(name) <= _MAX_CACHED_CHARACTERS else _judged.__wrapped__(name)
+
+
+@lru_cache(maxsize=4096)
+def _judged(name: str) -> str | None:
+    skeleton = _without_option(_skeleton(name))
+    known = _RUN_TOGETHER.get(_SEPARATORS.sub("", skeleton))
+    known = known or next((known for known in _KNOWN if _resembles(skeleton, known)), None)
+    if known is None and any(_under(skeleton, prefix) for prefix in _RESERVED):
+        known = next(iter(difflib.get_close_matches(skeleton, _KNOWN, n=1, cutoff=0.6)), "")
+    if known is None:
+        return None
+    return f"Did you mean {known}?" if known else f"The governed properties are {', '.join(_CANONICAL)}."
+
+
+def _skeleton(name: str) -> str:
+    """What a person sees: no case, no accents, no spaces or invisible characters, look-alikes resolved."""
+    text = unicodedata.normalize("NFKD", name).casefold().translate(_LOOK_ALIKE)
+    return "".join(c for c in text if unicodedata.category(c)[0] not in "MCZ")
+
+
+def _resembles(skeleton: str, known: str) -> bool:
+    if 2 * min(len(skeleton), len(known)) < 0.9 * (len(skeleton) + len(known)):
+        return False
+    if _same_but_foreign(skeleton, known):
+        return True
+    matcher = difflib.SequenceMatcher(None, skeleton, known, autojunk=False)
+    return matcher.quick_ratio() >= 0.9 and matcher.ratio() >= 0.9
+
+
+def _under(skeleton: str, prefix: str) -> bool:
+    head, following = skeleton[: len(prefix)], skeleton[len(prefix) : len(prefix) + 1]
+    return following in ("", ".") and _same_but_foreign(head, prefix)
+
+
+def _same_but_foreign(text: str, known: str) -> bool:
+    """Equal, where a letter outside ASCII may stand for any letter, as long as most letters are equal."""
+    if len(text) != len(known):
+        return False
+    equal = sum(a == b for a, b in zip(text, known, strict=True))
+    foreign = sum(not a.isascii() for a in text)
+    return equal + foreign == len(known) and 2 * equal >= len(known)

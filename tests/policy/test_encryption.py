@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.encryption import (
+    Algorithm,
+    ColumnKey,
+    ColumnMask,
+    EncryptionSpec,
+    Footer,
+    KeyedFields,
+    Mechanism,
+    judge_sources,
+    resolve_columns,
+)
+from policy.errors import PropertyInvalid
+
+SCHEMA = {"id": 1, "ssn": 2, "email": 3, "address": 4, "address.city": 5, "address.zip": 6, "addresses": 7}
+
+
+def parse(properties=None, *, master="lake", **given) -> EncryptionSpec:
+    named = {f"encryption.{name.replace('_', '-')}": value for name, value in given.items()}
+    return EncryptionSpec.parse({**(properties or {}), **named}, catalog_master_key_id=master)
+
+
+def test_no_encryption_property_means_plaintext():
+    spec = parse({"owner": "ann", "read.allowed.data.paths": "s3://b/t"})
+    assert spec == EncryptionSpec(Mechanism.PLAINTEXT)
+    assert not spec.encrypts and spec.key_ids() == () and spec.not_in_effect() == ()
+    assert spec.to_properties() == {"encryption.mechanism": "plaintext"}
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"encryption.mechanism": "envelope"},
+        {"encryption.key-id": "lake"},
+        {"encryption.algorithm": "AES_GCM_V1"},
+        {"encryption.data-key-length": "32"},
+        {"encryption.footer": "encrypted"},
+        {"encryption.stock-readers": "false"},
+        {"option.parquet.encryption.uniform.key": "lake"},
+    ],
+)
+def test_any_encryption_property_makes_envelope_with_the_defaults(properties):
+    assert parse(properties) == EncryptionSpec(Mechanism.ENVELOPE, "lake", Algorithm.AES_GCM_V1, 32)
+    assert parse(properties).encrypts
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encryption.master-key-id", "lake"),
+        ("orc.encrypt", "pii:ssn"),
+        ("encryption.algorithm", "AES_GCM_V1"),
+        ("encryption.data-key-length", "32"),
+        ("encryption.footer", "encrypted"),
+        ("encryption.masks", "nullify:ssn"),
+        ("encryption.stock-readers", "false"),
+        ("orc.key.provider", "hadoop"),
+    ],
+)
+def test_plaintext_beside_another_encryption_property_is_a_contradiction(name, value):
+    with pytest.raises(PropertyInvalid) as caught:
+        parse({"encryption.mechanism": "plaintext", name: value})
+    assert caught.value.rule == "property-contradiction"
+
+
+def test_table_without_any_master_key_is_refused():
+    with pytest.raises(PropertyInvalid, match="master key"):
+        parse(mechanism="envelope", master=None)
+    with pytest.raises(PropertyInvalid, match="catalog's master key"):
+        parse(mechanism="envelope", master="not a key")
+    assert parse(master_key_id="own", master=None).master_key_id == "own"
+    assert parse(master=None) == EncryptionSpec(Mechanism.PLAINTEXT)
+
+
+def test_everything_that_can_be_said():
+    spec = parse(
+        {
+            "encryption.key-id": "lake",
+            "encryption.algorithm": "AES_GCM_CTR_V1",
+            "encryption.data-key-length": "24",
+            "encryption.columns": "pii:ssn,email;lake:id",
+            "encryption.footer": "plaintext",
+            "encryption.masks": "sha256:ssn",
+            "encryption.stock-readers": "true",
+            "orc.key.provider": "hadoop",
+            "hadoop.security.key.provider.path": "kms://h",
+        }
+    )
+    assert spec == EncryptionSpec(
+        Mechanism.ENVELOPE,
+        "lake",
+        Algorithm.AES_GCM_CTR_V1,
+        24,
+        (ColumnKey("lake", ("id",)), ColumnKey("pii", ("email", "ssn"))),
+        Footer.PLAINTEXT,
+        (ColumnMask("sha256", ("ssn",)),),
+        True,
+        (("orc.key.provider", "hadoop"), ("hadoop.security.key.provider.path", "kms://h")),
+    )
+    assert spec.key_ids() == ("lake", "pii")
+    sentences = spec.not_in_effect()
+    for name in ("columns", "algorithm", "footer", "masks", "stock-readers"):
+        assert sum(sentence.startswith(f"encryption.{name}") for sentence in sentences) == 1
+    assert sum(sentence.startswith("orc.key.provider ") for sentence in sentences) == 1
+    assert sum(sentence.startswith("hadoop.security.key.provider.path ") for sentence in sentences) == 1
+    assert len(sentences) == 7 and all(sentence.endswith(".") for sentence in sentences)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"mechanism": "envelope"}, {"data_key_length": "16"}, {"data_key_length": "24"}, {"master_key_id": "x"}],
+)
+def test_what_is_in_effect_now_is_not_reported(given):
+    assert parse(**given).not_in_effect() == ()
+
+
+optional = st.fixed_dictionaries(
+    {},
+    optional={
+        "encryption.mechanism": st.just("envelope"),
+        "encryption.master-key-id": st.sampled_from(["lake", "a/b", "arn:aws:kms:x:1:key/y"]),
+        "encryption.algorithm": st.sampled_from(list(Algorithm)),
+        "encryption.data-key-length": st.sampled_from(["16", "24", "32"]),
+        "encryption.columns": st.sampled_from(["k:a", "k:b,a;j:c d.e", "arn:aws:kms:x:1:key/y:a;k:b"]),
+        "encryption.footer": st.sampled_from(list(Footer)),
+        "encryption.masks": st.sampled_from(["nullify:a", "sha256:b;nullify:a"]),
+        "encryption.stock-readers": st.sampled_from(["true", "false"]),
+        "orc.key.provider": st.just("hadoop"),
+    },
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(optional)
+def test_properties_in_force_parse_to_the_same_specification(properties):
+    spec = EncryptionSpec.parse(properties, catalog_master_key_id="default")
+    shown = spec.to_properties()
+    assert EncryptionSpec.parse(shown, catalog_master_key_id=None) == spec
+    assert EncryptionSpec.parse(shown, catalog_master_key_id="other").to_properties() == shown
+    assert "encryption.pek-id" not in shown
+
+
+def test_columns_become_field_ids_with_all_that_is_nested_in_them():
+    spec = parse(columns="pii:ssn,address;lake:addresses", masks="nullify:address.city")
+    assert resolve_columns(spec, SCHEMA) == (KeyedFields("lake", (7,)), KeyedFields("pii", (2, 4, 5, 6)))
+
+
+@pytest.mark.parametrize(
+    "text", ["pii:absent", "pii:SSN", "pii:address.street", "pii:address.city.x", "pii:ssn,absent"]
+)
+def test_unknown_column_is_refused(text):
+    with pytest.raises(PropertyInvalid) as caught:
+        resolve_columns(parse(columns=text), SCHEMA)
+    assert caught.value.rule == "unknown-column"
+
+
+def test_mask_on_a_column_without_a_key_or_on_an_unknown_one_is_refused():
+    for masks in ("nullify:email", "nullify:address", "sha256:ssn;nullify:id"):
+        with pytest.raises(PropertyInvalid) as caught:
+            resolve_columns(parse(columns="pii:ssn,address.city", masks=masks), SCHEMA)
+        assert caught.value.rule == "mask-without-key"
+    with pytest.raises(PropertyInvalid) as caught:
+        resolve_columns(parse(masks="nullify:absent"), SCHEMA)
+    assert caught.value.rule == "unknown-column"
+
+
+def test_under_a_uniform_key_every_column_has_one():
+    assert resolve_columns(parse(masks="nullify:email"), SCHEMA) == ()
+
+
+def judge(sources, **given):
+    spec = parse(**given)
+    return judge_sources(spec, resolve_columns(spec, SCHEMA), sources)
+
+
+def test_encrypted_column_may_not_be_a_partition_or_sort_source():
+    assert judge([1, 3], columns="pii:ssn,address")
+    for sources in ([2], [1, 2], [5]):
+        decision = judge(sources, columns="pii:ssn,address")
+        assert not decision and decision.reasons[0].rule == "encrypted-source"
+
+
+def test_under_a_uniform_key_every_source_is_encrypted():
+    assert not judge([1], mechanism="envelope")
+    assert judge([], mechanism="envelope")
+    assert judge([1, 2, 3])

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.errors import PropertyInvalid
+from policy.governed import PEK_ID, canonical_name, is_governed, split
+
+SPELLINGS = {
+    "read.allowed.data.paths": ("s3://b/t", "read.allowed.data.paths", "s3://b/t"),
+    "encryption.mechanism": ("envelope", "encryption.mechanism", "envelope"),
+    "encryption.master-key-id": ("lake", "encryption.master-key-id", "lake"),
+    "encryption.key-id": ("lake", "encryption.master-key-id", "lake"),
+    "parquet.encryption.footer.key": ("lake", "encryption.master-key-id", "lake"),
+    "parquet.encryption.uniform.key": ("lake", "encryption.master-key-id", "lake"),
+    "encryption.algorithm": ("AES_GCM_CTR_V1", "encryption.algorithm", "AES_GCM_CTR_V1"),
+    "parquet.encryption.algorithm": ("AES_GCM_V1", "encryption.algorithm", "AES_GCM_V1"),
+    "encryption.data-key-length": ("16", "encryption.data-key-length", "16"),
+    "encryption.columns": ("pii:ssn,email", "encryption.columns", "pii:email,ssn"),
+    "orc.encrypt": ("pii:ssn,email", "encryption.columns", "pii:email,ssn"),
+    "parquet.encryption.column.keys": ("pii:ssn,email", "encryption.columns", "pii:email,ssn"),
+    "encryption.footer": ("plaintext", "encryption.footer", "plaintext"),
+    "parquet.encryption.plaintext.footer": ("true", "encryption.footer", "plaintext"),
+    "encryption.masks": ("nullify:ssn;sha256:email", "encryption.masks", "nullify:ssn;sha256:email"),
+    "orc.mask": ("sha256:email;nullify:ssn", "encryption.masks", "nullify:ssn;sha256:email"),
+    "encryption.stock-readers": ("true", "encryption.stock-readers", "true"),
+    "orc.key.provider": ("hadoop", "orc.key.provider", "hadoop"),
+    "hadoop.security.key.provider.path": ("kms://h", "hadoop.security.key.provider.path", "kms://h"),
+}
+ORDINARY = [
+    "owner",
+    "comment",
+    "write.format.default",
+    "write.parquet.compression-codec",
+    "write.metadata.delete-after-commit.enabled",
+    "read.split.target-size",
+    "read.parquet.vectorization.enabled",
+    "commit.retry.num-retries",
+    "format-version",
+    "orc.compress",
+    "orc.bloom.filter.columns",
+    "parquet.block.size",
+    "history.expire.max-snapshot-age-ms",
+    "encryptions.count",
+    "team.encryption.contact",
+    "Комментарий",
+    "説明",
+    "説明説明説明説明説明説明説明説明説明説明",
+    "option.owner",
+    "option",
+    "",
+]
+LOOK_ALIKES = {
+    "Read.Allowed.Data.Paths": "read.allowed.data.paths",
+    "READ.ALLOWED.DATA.PATHS": "read.allowed.data.paths",
+    "encryption.Mechanism": "encryption.mechanism",
+    "OPTION.encryption.mechanism": "encryption.mechanism",
+    " encryption.mechanism": "encryption.mechanism",
+    "encryption.mechanism ": "encryption.mechanism",
+    "encryption.mechanism\n": "encryption.mechanism",
+    "encryption .mechanism": "encryption.mechanism",
+    "encryption\u200b.mechanism": "encryption.mechanism",
+    "\ufeffencryption.mechanism": "encryption.mechanism",
+    "encryption.m\u0435chanism": "encryption.mechanism",
+    "\u0435n\u0441ryp\u0442i\u043en.mechanism": "encryption.mechanism",
+    "\u212fncryption.mechanism": "encryption.mechanism",
+    "ｅｎｃｒｙｐｔｉｏｎ.mechanism": "encryption.mechanism",
+    "encr\u00fdption.mechanism": "encryption.mechanism",
+    "encrypt\u0131on.mechanism": "encryption.mechanism",
+    "encryption\u2024mechanism": "encryption.mechanism",
+    "encryption.master\u2010key\u2011id": "encryption.master-key-id",
+    "encryption.master\u2212key\u2014id": "encryption.master-key-id",
+    "\u10d4ncryption.mechanism": "encryption.mechanism",
+    "encryption_mechanism": "encryption.mechanism",
+    "encryptionMechanism": "encryption.mechanism",
+    "encryption-mechanism": "encryption.mechanism",
+    "encryption.masterKeyId": "encryption.master-key-id",
+    "encrypton.mechanism": "encryption.mechanism",
+    "read.alowed.data.paths": "read.allowed.data.paths",
+    "reed.allowed.data.paths": "read.allowed.data.paths",
+    "encrypti0n.mechanism": "encryption.mechanism",
+    "ORC.ENCRYPT": "orc.encrypt",
+    "orc.encrypts": "orc.encrypt",
+    "encryption.mechanisms": "encryption.mechanism",
+    "encryption.column": "encryption.columns",
+    "encryption.mask": "encryption.masks",
+    "encryption.Pek-Id": "encryption.pek-id",
+}
+RESERVED = [
+    "encryption",
+    "encryption.",
+    "encryption.foo",
+    "Encryption.foo",
+    "\u0435ncryption.foo",
+    "read.allowed",
+    "read.allowed.metadata.paths",
+    "parquet.encryption.key.list",
+    "parquet.encryption.kms.client.class",
+    "parquet.crypto.factory.class",
+    "orc.key.other",
+    "hadoop.security.other",
+    "option.encryption.foo",
+]
+
+
+@pytest.mark.parametrize("prefix", ["", "option.", "option.option."])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_every_spelling_becomes_its_canonical_name_and_value(name, prefix):
+    value, canonical, normal = SPELLINGS[name]
+    assert split({prefix + name: value, "owner": "ann"}) == ({canonical: normal}, {"owner": "ann"})
+    assert is_governed(prefix + name)
+    assert canonical_name(prefix + name) == canonical
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_properties_are_left_alone(name):
+    assert split({name: " Any \u200bvalue "}) == ({}, {name: " Any \u200bvalue "})
+    assert not is_governed(name)
+    with pytest.raises(PropertyInvalid, match="not a governed"):
+        canonical_name(name)
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_look_alike_names_are_refused_with_the_right_one_as_hint(name):
+    assert is_governed(name)
+    for refuse in (lambda: split({name: "envelope"}), lambda: canonical_name(name)):
+        with pytest.raises(PropertyInvalid) as caught:
+            refuse()
+        assert caught.value.rule == "property-name"
+        assert caught.value.hint == f"Did you mean {LOOK_ALIKES[name]}?"
+        assert str(caught.value).isascii() and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_unknown_names_under_a_governed_prefix_are_refused(name):
+    assert is_governed(name)
+    with pytest.raises(PropertyInvalid) as caught:
+        split({name: "x"})
+    assert caught.value.rule == "property-name" and caught.value.hint
+
+
+@pytest.mark.parametrize("name", [PEK_ID, f"option.{PEK_ID}"])
+def test_pek_id_from_a_client_is_refused(name):
+    with pytest.raises(PropertyInvalid) as caught:
+        split({name: "6f1c1f2e-0a63-4f6e-9d0c-0d1a2b3c4d5e"})
+    assert caught.value.rule == "property-read-only"
+    assert is_governed(name)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("encryption.master-key-id", "a"), ("encryption.key-id", "b")),
+        (("encryption.master-key-id", "a"), ("option.encryption.master-key-id", "b")),
+        (("parquet.encryption.footer.key", "a"), ("parquet.encryption.uniform.key", "b")),
+        (("encryption.columns", "k:a"), ("orc.encrypt", "k:b")),
+        (("orc.encrypt", "k:a"), ("parquet.encryption.column.keys", "j:a")),
+        (("encryption.footer", "encrypted"), ("parquet.encryption.plaintext.footer", "true")),
+        (("encryption.algorithm", "AES_GCM_V1"), ("parquet.encryption.algorithm", "AES_GCM_CTR_V1")),
+        (("encryption.masks", "nullify:a"), ("orc.mask", "redact:a")),
+        (("read.allowed.data.paths", "s3://a"), ("option.read.allowed.data.paths", "s3://b")),
+        (("parquet.encryption.uniform.key", "a"), ("encryption.columns", "k:a")),
+        (("option.parquet.encryption.uniform.key", "a"), ("orc.encrypt", "k:a")),
+    ],
+)
+def test_contradictions_name_both_spellings(first, second):
+    for properties in ([first, second], [second, first]):
+        with pytest.raises(PropertyInvalid) as caught:
+            split(dict(properties))
+        assert caught.value.rule == "property-contradiction"
+        assert first[0] in caught.value.message and second[0] in caught.value.message
+
+
+def test_equal_spellings_are_one_also_when_written_differently():
+    governed, _ = split(
+        {
+            "encryption.columns": "pii: ssn , email; lake:a.b",
+            "orc.encrypt": "lake:a.b;pii:email;pii:ssn",
+            "option.encryption.columns": "pii:email,ssn;lake:a.b",
+            "encryption.footer": "encrypted",
+            "parquet.encryption.plaintext.footer": "false",
+        }
+    )
+    assert governed == {"encryption.columns": "lake:a.b;pii:email,ssn", "encryption.footer": "encrypted"}
+
+
+BAD_VALUES = {
+    "encryption.mechanism": ["", "Envelope", "envelope ", "none", "true"],
+    "encryption.algorithm": ["", "aes_gcm_v1", "AES_GCM", "AES_GCM_V1 ", "AES_GCM_V2"],
+    "encryption.data-key-length": ["", "0", "128", "256", "032", " 32", "32.0", "+32", "３２"],
+    "encryption.footer": ["", "true", "Encrypted"],
+    "encryption.stock-readers": ["", "True", "TRUE", "1", "yes", " true"],
+    "parquet.encryption.plaintext.footer": ["", "True", "plaintext"],
+    "encryption.master-key-id": [
+        "", " a", "a ", "a b", "a:b", "a;b", "a,b", "clé", "../a", "a/../b", "a//b", "a/", "a@1", "-a",
+        "x" * 256,
+        "arn:", "a\n", "a\x00",
+    ],
+    "encryption.columns": [
+        "", ";", "pii", "pii:", ":a", "pii:a;", ";pii:a", "pii:a,,b", "pii:a,", "pii:a;;lake:b", "pii:a;pii",
+        "pii:a,a", "pii:a;lake:a", "pii:a.", "pii:.a", "pii:a..b", "pii:a;lake:a.b", "pii:a.b.c,a.b", "p i:a",
+        "p:q:a", "pii:a\u200b", "pii:a\n", "pii: ", "pii:a. ",
+    ],
+    "encryption.masks": [
+        "", "nullify", "nullify:", "hide:a", "Nullify:a", "nullify:a;redact:a", "redact,X:a",
+    ],
+    "orc.mask": ["redact,Xx9:a"],
+    "orc.key.provider": ["", " ", "a\x00"],
+    "hadoop.security.key.provider.path": [""],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in BAD_VALUES.items() for value in values]
+)
+def test_values_that_cannot_be_read_are_refused(name, value):
+    for spelling in (name, f"option.{name}"):
+        with pytest.raises(PropertyInvalid) as caught:
+            split({spelling: value})
+        assert caught.value.rule == "property-value"
+        assert spelling in caught.value.message and caught.value.hint
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("value", [None, 32, True, b"envelope", ["lake"]])
+def test_values_that_are_no_text_are_refused(name, value):
+    with pytest.raises(PropertyInvalid):
+        split({name: value})
+
+
+def test_overlong_value_is_refused():
+    with pytest.raises(PropertyInvalid):
+        split({"encryption.columns": "pii:" + "a" * 70_000})
+
+
+def test_names_of_real_systems_can_be_keys_and_columns():
+    arn = "arn:aws:kms:eu-west-1:111122223333:key/1234abcd"
+    text = f"{arn}:order id,straße,a-b;team/pii.v2:a.b c.d"
+    assert split({"encryption.columns": text})[0] == {
+        "encryption.columns": f"{arn}:a-b,order id,straße;team/pii.v2:a.b c.d"
+    }
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.text(max_size=30), st.text(max_size=10), max_size=4))
+def test_split_loses_nothing_or_refuses(properties):
+    try:
+        governed, rest = split(properties)
+    except PropertyInvalid:
+        assert any(is_governed(name) for name in properties)
+        return
+    assert rest == {name: value for name, value in properties.items() if not is_governed(name)}
+    assert bool(governed) == (len(rest) < len(properties))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(SPELLINGS)), st.integers(0, 40), st.sampled_from("\u200b\u00ad\u2060 \t\x00"))
+def test_invisible_character_anywhere_in_a_name_is_refused(name, place, character):
+    changed = name[:place] + character + name[place:]
+    with pytest.raises(PropertyInvalid):
+        split({changed: SPELLINGS[name][0]})
