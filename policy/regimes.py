@@ -1,0 +1,224 @@
+"""From which sequence number on which encryption holds, and whether a file fits.
+
+Rules:
+- The regimes of a table begin at sequence number 0, are ordered, and leave no gap.
+- A new file is judged by the current regime, a sealed file by the one of its sequence number. So a table can
+  be encrypted, or change its algorithm or keys, without an instant in which either old or new files escape.
+- A file must be exactly what its regime says: encrypted or not, with that algorithm, footer, keys and
+  columns. What cannot be decided is refused.
+
+Source: design section 6, "Regimes".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from uuid import UUID
+
+from policy.decision import Decision, Reason
+from policy.encryption import Algorithm, EncryptionSpec, Footer, KeyedFields
+from policy.errors import EncryptionPolicyViolation
+
+
+@dataclass(frozen=True, slots=True)
+class PekRef:
+    """Names one version of a table's key.
+
+    Attributes:
+        pek_id: id of the PEK.
+        version: its version, 1 or more.
+        master_key_id: the master key that wraps it.
+    """
+
+    pek_id: UUID
+    version: int
+    master_key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileKey:
+    """One key of a file, as its key metadata states it.
+
+    Attributes:
+        pek: the PEK that wraps the key.
+        field_ids: the columns under the key; empty for the footer key, or the key of the whole file.
+        length: length of the key in bytes.
+    """
+
+    pek: PekRef
+    field_ids: tuple[int, ...]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """What a file's key metadata states, without the keys.
+
+    Attributes:
+        algorithm: the algorithm of the file.
+        footer: whether the footer is encrypted.
+        keys: the footer key first, then the column keys.
+    """
+
+    algorithm: Algorithm
+    footer: Footer
+    keys: tuple[FileKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """The encryption that holds from one sequence number on.
+
+    Attributes:
+        from_sequence_number: the first sequence number it governs, 0 or more.
+        spec: mechanism, algorithm, keys and columns.
+        columns: the columns of `spec` by field id.
+        peks: the PEK versions that files may be under; none for plaintext.
+    """
+
+    from_sequence_number: int
+    spec: EncryptionSpec
+    columns: tuple[KeyedFields, ...] = ()
+    peks: tuple[PekRef, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.from_sequence_number < 0:
+            raise _malformed("A regime begins at a negative sequence number.")
+        if tuple(group.key_id for group in self.columns) != tuple(g.key_id for g in self.spec.columns):
+            raise _malformed("A regime's columns are not those of its specification.")
+        if {ref.master_key_id for ref in self.peks} != set(self.spec.key_ids()):
+            raise _malformed("A regime's PEKs are not those of its master keys.")
+        if len(set(self.peks)) != len(self.peks):
+            raise _malformed("A regime names a PEK twice.")
+
+
+@dataclass(frozen=True, slots=True)
+class Regimes:
+    """All regimes of a table, oldest first.
+
+    Raises:
+        EncryptionPolicyViolation: no regime, none at sequence number 0, or not in ascending order.
+    """
+
+    entries: tuple[Regime, ...]
+    _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        starts = tuple(regime.from_sequence_number for regime in self.entries)
+        if not starts or starts[0] != 0:
+            raise _malformed("No regime governs the first sequence numbers.")
+        if any(later <= earlier for earlier, later in pairwise(starts)):
+            raise _malformed("The regimes are not in ascending order.")
+        object.__setattr__(self, "_starts", starts)
+
+    @classmethod
+    def of(cls, regimes: Iterable[Regime]) -> Regimes:
+        """The regimes given, oldest first."""
+        return cls(tuple(regimes))
+
+    @property
+    def current(self) -> Regime:
+        """The regime of new files."""
+        return self.entries[-1]
+
+    def followed_by(self, regime: Regime) -> Regimes:
+        """These regimes and a newer one, which replaces the current one if it begins with it.
+
+        Raises:
+            EncryptionPolicyViolation: the regime begins before the current one.
+        """
+        replaced = regime.from_sequence_number == self.current.from_sequence_number
+        return Regimes((*(self.entries[:-1] if replaced else self.entries), regime))
+
+
+def regime_for(regimes: Regimes, sequence_number: int) -> Regime:
+    """The regime that governs a sequence number.
+
+    Raises:
+        EncryptionPolicyViolation: the sequence number is negative.
+    """
+    if sequence_number < 0:
+        raise EncryptionPolicyViolation(
+            f"No regime governs sequence number {sequence_number}.",
+            rule="regime",
+            hint="The metadata is malformed; restore it from a sealed version.",
+        )
+    return regimes.entries[bisect_right(regimes._starts, sequence_number) - 1]
+
+
+def judge_new_file(regimes: Regimes, keys: FileKeys | None) -> Decision:
+    """Whether a file that is about to be committed fits the current regime.
+
+    Args:
+        regimes: the table's regimes.
+        keys: what the file's key metadata states; None for a file without any.
+    """
+    return _judge(regimes.current, keys)
+
+
+def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileKeys | None) -> Decision:
+    """Whether a committed file fits the regime of its data sequence number.
+
+    Args:
+        regimes: the table's regimes.
+        sequence_number: the file's data sequence number after inheritance; None if it is not known.
+        keys: what the file's key metadata states; None for a file without any.
+    """
+    if sequence_number is None or sequence_number < 0:
+        return _deny("regime", "The file's sequence number is not known, so no regime can judge it.")
+    return _judge(regime_for(regimes, sequence_number), keys)
+
+
+_PLAINTEXT_FITS = Decision.allow(Reason("plaintext-required", "The table is not encrypted, nor is the file."))
+_KEYS_FIT = Decision.allow(Reason("encryption-required", "The file is encrypted as its regime says."))
+
+
+def _judge(regime: Regime, keys: FileKeys | None) -> Decision:
+    if not regime.spec.encrypts:
+        if keys is None:
+            return _PLAINTEXT_FITS
+        return _deny("plaintext-required", "The file has key metadata, but its regime is plaintext.")
+    if keys is None:
+        return _deny("encryption-required", "The file is not encrypted, but its regime encrypts.")
+    return _judge_keys(regime, keys)
+
+
+def _judge_keys(regime: Regime, keys: FileKeys) -> Decision:
+    spec = regime.spec
+    if keys.algorithm is not spec.algorithm:
+        return _deny("algorithm", f"The file uses {keys.algorithm}, its regime says {spec.algorithm}.")
+    if keys.footer is not spec.footer:
+        return _deny("footer", f"The file's footer is {keys.footer}, its regime says {spec.footer}.")
+    for key in keys.keys:
+        if key.pek not in regime.peks:
+            return _deny("pek", f"The file is under PEK {key.pek.pek_id}, which its regime does not name.")
+        if key.length != spec.data_key_length:
+            return _deny(
+                "data-key-length", f"The file has a key of {key.length} bytes, not what its regime says."
+            )
+    return _judge_columns(regime, keys)
+
+
+def _judge_columns(regime: Regime, keys: FileKeys) -> Decision:
+    """The footer under the table's master key, and each group of columns under its own."""
+    if not keys.keys or keys.keys[0].field_ids or keys.keys[0].pek.master_key_id != regime.spec.master_key_id:
+        return _deny("pek", "The file's footer is not under the master key that its regime says.")
+    if len(keys.keys) == 1 and not regime.columns:
+        return _KEYS_FIT
+    stated = sorted((key.pek.master_key_id, key.field_ids) for key in keys.keys[1:])
+    if stated != sorted((group.key_id, group.field_ids) for group in regime.columns):
+        return _deny("columns", "The file's column keys are not those that its regime says.")
+    return _KEYS_FIT
+
+
+def _deny(rule: str, detail: str) -> Decision:
+    return Decision.deny(Reason(rule, detail))
+
+
+def _malformed(message: str) -> EncryptionPolicyViolation:
+    return EncryptionPolicyViolation(
+        message, rule="regime", hint="The table's governed state is damaged; restore the catalog's database."
+    )

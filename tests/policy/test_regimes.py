@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from policy.encryption import Algorithm, ColumnKey, EncryptionSpec, Footer, KeyedFields, Mechanism
+from policy.errors import EncryptionPolicyViolation
+from policy.regimes import (
+    FileKey,
+    FileKeys,
+    PekRef,
+    Regime,
+    Regimes,
+    judge_new_file,
+    judge_sealed_file,
+    regime_for,
+)
+
+LAKE, LAKE_2, PII, OTHER = (
+    PekRef(UUID(int=1), 1, "lake"),
+    PekRef(UUID(int=1), 2, "lake"),
+    PekRef(UUID(int=2), 1, "pii"),
+    PekRef(UUID(int=3), 1, "lake"),
+)
+PLAIN = Regime(0, EncryptionSpec(Mechanism.PLAINTEXT))
+UNIFORM = Regime(5, EncryptionSpec(Mechanism.ENVELOPE, "lake"), peks=(LAKE,))
+COLUMNS = Regime(
+    9,
+    EncryptionSpec(Mechanism.ENVELOPE, "lake", columns=(ColumnKey("pii", ("ssn",)),)),
+    columns=(KeyedFields("pii", (2, 3)),),
+    peks=(LAKE_2, LAKE, PII),
+)
+HISTORY = Regimes.of([PLAIN, UNIFORM, COLUMNS])
+
+FOOTER_KEY = FileKey(LAKE, (), 32)
+UNIFORM_FILE = FileKeys(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, (FOOTER_KEY,))
+COLUMN_FILE = replace(UNIFORM_FILE, keys=(FOOTER_KEY, FileKey(PII, (2, 3), 32)))
+
+
+@pytest.mark.parametrize(
+    ("number", "regime"),
+    [(0, PLAIN), (4, PLAIN), (5, UNIFORM), (8, UNIFORM), (9, COLUMNS), (10**12, COLUMNS)],
+)
+def test_regime_of_a_sequence_number(number, regime):
+    assert regime_for(HISTORY, number) is regime
+
+
+def test_negative_or_unknown_sequence_number_has_no_regime():
+    with pytest.raises(EncryptionPolicyViolation):
+        regime_for(HISTORY, -1)
+    for number in (-1, None):
+        for keys in (None, UNIFORM_FILE):
+            decision = judge_sealed_file(HISTORY, number, keys)
+            assert not decision and decision.reasons[0].rule == "regime"
+
+
+@pytest.mark.parametrize(
+    "regimes",
+    [[], [UNIFORM], [PLAIN, PLAIN], [PLAIN, COLUMNS, UNIFORM], [PLAIN, UNIFORM, UNIFORM]],
+    ids=["none", "gap at the start", "twice", "unsorted", "twice later"],
+)
+def test_regimes_with_a_gap_or_out_of_order_are_refused(regimes):
+    with pytest.raises(EncryptionPolicyViolation):
+        Regimes.of(regimes)
+
+
+def test_newer_regime_follows_or_replaces_the_current_one():
+    assert Regimes.of([PLAIN]).followed_by(UNIFORM).entries == (PLAIN, UNIFORM)
+    newer = replace(UNIFORM, peks=(LAKE_2,))
+    assert Regimes.of([PLAIN, UNIFORM]).followed_by(newer).entries == (PLAIN, newer)
+    assert Regimes.of([PLAIN]).followed_by(replace(UNIFORM, from_sequence_number=0)).current.spec.encrypts
+    with pytest.raises(EncryptionPolicyViolation):
+        HISTORY.followed_by(replace(UNIFORM, from_sequence_number=7))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"from_sequence_number": -1},
+        {"columns": ()},
+        {"columns": (KeyedFields("lake", (2,)),)},
+        {"peks": ()},
+        {"peks": (LAKE,)},
+        {"peks": (LAKE, PII, PII)},
+        {"peks": (LAKE, PII, PekRef(UUID(int=4), 1, "third"))},
+    ],
+    ids=str,
+)
+def test_regime_that_contradicts_itself_is_refused(changed):
+    with pytest.raises(EncryptionPolicyViolation):
+        replace(COLUMNS, **changed)
+
+
+def test_plaintext_table_with_a_pek_is_refused():
+    with pytest.raises(EncryptionPolicyViolation):
+        replace(PLAIN, peks=(LAKE,))
+
+
+def test_file_is_judged_by_the_regime_of_its_sequence_number():
+    assert judge_sealed_file(HISTORY, 4, None)
+    assert judge_sealed_file(HISTORY, 5, UNIFORM_FILE)
+    assert judge_sealed_file(HISTORY, 9, COLUMN_FILE)
+    refused = {
+        (4, UNIFORM_FILE): "plaintext-required",
+        (5, None): "encryption-required",
+        (9, None): "encryption-required",
+        (9, UNIFORM_FILE): "columns",
+        (5, COLUMN_FILE): "pek",
+    }
+    for (number, keys), rule in refused.items():
+        decision = judge_sealed_file(HISTORY, number, keys)
+        assert not decision and decision.reasons[0].rule == rule
+
+
+def test_new_file_is_judged_by_the_current_regime():
+    assert judge_new_file(HISTORY, COLUMN_FILE)
+    assert not judge_new_file(HISTORY, None) and not judge_new_file(HISTORY, UNIFORM_FILE)
+    assert judge_new_file(Regimes.of([PLAIN]), None)
+    assert not judge_new_file(Regimes.of([PLAIN]), UNIFORM_FILE)
+    assert not judge_new_file(Regimes.of([PLAIN, UNIFORM]), None)
+
+
+def test_every_pek_version_that_the_regime_names_is_good():
+    renewed = replace(COLUMN_FILE, keys=(FileKey(LAKE_2, (), 32), COLUMN_FILE.keys[1]))
+    assert judge_new_file(HISTORY, renewed)
+
+
+@pytest.mark.parametrize(
+    ("rule", "changed"),
+    [
+        ("algorithm", {"algorithm": Algorithm.AES_GCM_CTR_V1}),
+        ("footer", {"footer": Footer.PLAINTEXT}),
+        ("pek", {"keys": ()}),
+        ("pek", {"keys": (FileKey(OTHER, (), 32), COLUMN_FILE.keys[1])}),
+        ("pek", {"keys": (FileKey(replace(LAKE, version=3), (), 32), COLUMN_FILE.keys[1])}),
+        ("pek", {"keys": (FileKey(replace(LAKE, master_key_id="pii"), (), 32), COLUMN_FILE.keys[1])}),
+        ("pek", {"keys": (FileKey(PII, (), 32), COLUMN_FILE.keys[1])}),
+        ("pek", {"keys": (COLUMN_FILE.keys[1],)}),
+        ("pek", {"keys": (FOOTER_KEY, FileKey(OTHER, (2, 3), 32))}),
+        ("data-key-length", {"keys": (FileKey(LAKE, (), 16), COLUMN_FILE.keys[1])}),
+        ("data-key-length", {"keys": (FOOTER_KEY, FileKey(PII, (2, 3), 24))}),
+        ("columns", {"keys": (FOOTER_KEY, FileKey(PII, (2,), 32))}),
+        ("columns", {"keys": (FOOTER_KEY, FileKey(PII, (2, 3, 4), 32))}),
+        ("columns", {"keys": (FOOTER_KEY, FileKey(LAKE, (2, 3), 32))}),
+        ("columns", {"keys": (*COLUMN_FILE.keys, FileKey(LAKE, (4,), 32))}),
+        ("columns", {"keys": (*COLUMN_FILE.keys, COLUMN_FILE.keys[1])}),
+    ],
+)
+def test_file_that_is_not_what_its_regime_says_is_refused(rule, changed):
+    decision = judge_new_file(HISTORY, replace(COLUMN_FILE, **changed))
+    assert not decision and decision.reasons[0].rule == rule
+
+
+def test_column_keys_in_a_uniform_table_are_refused():
+    keys = replace(UNIFORM_FILE, keys=(FOOTER_KEY, FileKey(LAKE, (2,), 32)))
+    assert judge_new_file(Regimes.of([PLAIN, UNIFORM]), keys).reasons[0].rule == "columns"
