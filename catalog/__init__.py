@@ -1,0 +1,1 @@
+"""The trusted state of Lakewarden and everything that serves it."""

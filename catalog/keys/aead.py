@@ -1,0 +1,103 @@
+"""AES-GCM as it is used everywhere here.
+
+Rules: keys of 16, 24 or 32 bytes; nonces of 12 bytes and tags of 16, nothing else; what does not authenticate
+is `DecryptionRefused`. Sealed bytes are nonce | ciphertext | tag.
+
+Source: NIST SP 800-38D. With random nonces one key may seal 2**32 times (section 8.3).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final, NoReturn, SupportsIndex
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from catalog.keys.secret import SecretBytes
+from policy.errors import DecryptionRefused, KeyNotUsable
+
+KEY_LENGTHS: Final = (16, 24, 32)
+NONCE_LENGTH: Final = 12
+TAG_LENGTH: Final = 16
+OVERHEAD: Final = NONCE_LENGTH + TAG_LENGTH
+
+
+def require_key_length(length: int) -> int:
+    """The length, if AES has keys of so many bytes.
+
+    Raises:
+        KeyNotUsable: it has not.
+    """
+    if length not in KEY_LENGTHS:
+        raise KeyNotUsable(
+            f"A key of {length} bytes cannot be used.", rule="key-length", hint="Use 16, 24 or 32 bytes."
+        )
+    return length
+
+
+class Aead:
+    """AES-GCM under one key.
+
+    Raises:
+        KeyNotUsable: the key has not 16, 24 or 32 bytes.
+    """
+
+    __slots__ = ("_cipher",)
+
+    def __init__(self, key: SecretBytes) -> None:
+        require_key_length(len(key))
+        self._cipher = AESGCM(key.reveal())
+
+    def encrypt(self, nonce: bytes, plaintext: bytes, aad: bytes) -> bytes:
+        """Ciphertext and tag.
+
+        Raises:
+            ValueError: the nonce has not 12 bytes.
+        """
+        if len(nonce) != NONCE_LENGTH:
+            raise ValueError("a nonce has 12 bytes")
+        return self._cipher.encrypt(nonce, plaintext, aad)
+
+    def decrypt(self, nonce: bytes, ciphertext: bytes, aad: bytes) -> bytes:
+        """The plaintext of a ciphertext followed by its tag.
+
+        Raises:
+            DecryptionRefused: wrong nonce length, too short, or not authentic.
+        """
+        if len(nonce) != NONCE_LENGTH or len(ciphertext) < TAG_LENGTH:
+            raise refused()
+        try:
+            return self._cipher.decrypt(nonce, ciphertext, aad)
+        except InvalidTag as failure:
+            raise refused() from failure
+
+    def seal(self, plaintext: bytes, aad: bytes) -> bytes:
+        """Nonce, ciphertext and tag, under a random nonce."""
+        nonce = secrets.token_bytes(NONCE_LENGTH)
+        return nonce + self._cipher.encrypt(nonce, plaintext, aad)
+
+    def open(self, sealed: bytes, aad: bytes) -> bytes:
+        """The plaintext of what `seal` made.
+
+        Raises:
+            DecryptionRefused: too short, or not authentic.
+        """
+        if len(sealed) < OVERHEAD:
+            raise refused()
+        try:
+            return self._cipher.decrypt(sealed[:NONCE_LENGTH], sealed[NONCE_LENGTH:], aad)
+        except InvalidTag as failure:
+            raise refused() from failure
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a cipher with its key cannot be pickled")
+
+
+def refused() -> DecryptionRefused:
+    """The one error for bytes that do not open, which tells nothing of why."""
+    return DecryptionRefused(
+        "A wrapped key does not open: it was changed, or belongs to another key, table, file or column.",
+        rule="aead",
+        hint="Restore the metadata from a sealed version.",
+    )
