@@ -1,0 +1,84 @@
+"""The id of a data file, which is part of its name.
+
+Rules:
+- A file id is 128 random bits. It stands in the file's base name and is read from the checked path, never
+  from key metadata: what opens a file is bound to where it lies.
+- Table UUID and file id together make the AAD of wrapped data keys and the Parquet AAD prefix.
+
+Source: design section 7; docs/key-metadata.md, "File ids" and "Parquet AAD prefix".
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from policy.errors import DecryptionRefused
+
+FILE_ID_LENGTH: Final = 16
+_BASE_NAME: Final = re.compile(r"(?:.*-)?([0-9a-f]{32})(?:\.[A-Za-z0-9]+)*", re.DOTALL)
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_=.-]*")
+_EXTENSION: Final = re.compile(r"[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*")
+_PARQUET_PREFIX: Final = b"lakewarden/file/1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """Which file of which table.
+
+    Attributes:
+        table_uuid: the table's immutable UUID.
+        file_id: 16 bytes.
+    """
+
+    table_uuid: UUID
+    file_id: bytes
+
+    @classmethod
+    def of(cls, table_uuid: UUID, location: str) -> FileIdentity:
+        """The identity of the file at a checked location.
+
+        Raises:
+            DecryptionRefused: the name has no file id.
+        """
+        return cls(table_uuid, file_id_of(location))
+
+
+def file_id_of(location: str) -> bytes:
+    """The 16 bytes of the file id in a location or base name.
+
+    Raises:
+        DecryptionRefused: the base name is not ``[prefix-]<32 lower-case hexadecimal digits>[.extension…]``.
+    """
+    match = _BASE_NAME.fullmatch(location[location.rfind("/") + 1 :])
+    if match is None:
+        raise DecryptionRefused(
+            "The file's name has no file id, so no key can be bound to it.",
+            rule="file-id",
+            hint="Write encrypted files with the names that the catalog's write session gives.",
+        )
+    return bytes.fromhex(match[1])
+
+
+def new_file_name(prefix: str, extension: str) -> str:
+    """A base name with a fresh file id.
+
+    Args:
+        prefix: what stands before the id, without the dash that follows it; may be empty.
+        extension: such as ``parquet`` or ``zstd.parquet``.
+
+    Raises:
+        ValueError: a prefix or extension that would break the name.
+    """
+    if _PREFIX.fullmatch(prefix) is None or _EXTENSION.fullmatch(extension) is None:
+        raise ValueError("a prefix or extension with characters that a file name may not have here")
+    lead = f"{prefix}-" if prefix else ""
+    return f"{lead}{secrets.token_hex(FILE_ID_LENGTH)}.{extension}"
+
+
+def parquet_aad_prefix(file: FileIdentity) -> bytes:
+    """The AAD prefix that every reader and writer of a Parquet file supplies."""
+    return _PARQUET_PREFIX + file.table_uuid.bytes + file.file_id

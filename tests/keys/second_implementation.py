@@ -1,0 +1,339 @@
+"""The key formats once more, written from docs/key-metadata.md and sharing no code with `catalog.keys`.
+
+Run as a script, it writes tests/vectors/key-metadata.json and tests/vectors/transport.json. Keys, nonces and
+ids are fixed, so that it always writes the same; a test compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+VECTORS = Path(__file__).resolve().parent.parent / "vectors"
+NOTE = (
+    "Written by tests/keys/second_implementation.py from docs/key-metadata.md. All byte strings are "
+    "hexadecimal. Keys and nonces are fixed for these vectors and must never be used elsewhere."
+)
+
+
+def fixed(label: str, length: int) -> bytes:
+    return hashlib.sha256(f"lakewarden vector {label}".encode()).digest()[:length]
+
+
+def field_ids(ids: list[int]) -> bytes:
+    return struct.pack(">H", len(ids)) + b"".join(struct.pack(">i", i) for i in ids)
+
+
+def name_bytes(name: str) -> bytes:
+    encoded = name.encode("utf-8")
+    return bytes([len(encoded)]) + encoded
+
+
+def binding(key: dict, peks: dict) -> bytes:
+    pek = peks[key["pek"]]
+    role = bytes([1 if key["field_ids"] else 0])
+    return (
+        role
+        + bytes.fromhex(pek["id"])
+        + struct.pack(">I", pek["version"])
+        + name_bytes(pek["master_key_id"])
+        + field_ids(key["field_ids"])
+    )
+
+
+def seal(key: bytes, nonce: bytes, plaintext: bytes, aad: bytes) -> bytes:
+    return nonce + AESGCM(key).encrypt(nonce, plaintext, aad)
+
+
+def metadata(case: dict, peks: dict) -> bytes:
+    header = bytes([0xA1, case["algorithm"], case["flags"]])
+    table, file_id = bytes.fromhex(case["table_uuid"]), bytes.fromhex(case["file_id"])
+    data = header + bytes([len(case["keys"])])
+    for number, key in enumerate(case["keys"]):
+        bound = binding(key, peks)
+        aad = b"lakewarden/dek/1\0" + header + table + file_id + bound
+        nonce = fixed(f"nonce {case['name']} {number}", 12)
+        pek = bytes.fromhex(peks[key["pek"]]["key"])
+        wrapped = seal(pek, nonce, bytes.fromhex(key["dek"]), aad)
+        data += bound + bytes([len(wrapped)]) + wrapped
+    return data
+
+
+TABLE = fixed("table", 16).hex()
+OTHER_TABLE = fixed("other table", 16).hex()
+FILE = fixed("file", 16).hex()
+OTHER_FILE = fixed("other file", 16).hex()
+PEKS = {
+    "whole": {
+        "id": fixed("pek 1", 16).hex(),
+        "version": 1,
+        "master_key_id": "lake",
+        "key": fixed("k1", 32).hex(),
+    },
+    "pii": {
+        "id": fixed("pek 2", 16).hex(),
+        "version": 7,
+        "master_key_id": "pii",
+        "key": fixed("k2", 32).hex(),
+    },
+    "arn": {
+        "id": fixed("pek 3", 16).hex(),
+        "version": 4294967295,
+        "master_key_id": "arn:aws:kms:eu-west-1:111122223333:key/one",
+        "key": fixed("k3", 32).hex(),
+    },
+}
+
+
+def key(pek: str, length: int, ids: list[int] | None = None) -> dict:
+    return {"pek": pek, "field_ids": ids or [], "dek": fixed(f"dek {pek} {length}", length).hex()}
+
+
+def case(name: str, keys: list[dict], *, algorithm: int = 1, flags: int = 0) -> dict:
+    made = {
+        "name": name,
+        "table_uuid": TABLE,
+        "file_id": FILE,
+        "path": f"s3://b/t/data/part-0-{FILE}.parquet",
+    }
+    made |= {"algorithm": algorithm, "flags": flags, "keys": keys}
+    made["key_metadata"] = metadata(made, PEKS).hex()
+    made["parquet_aad_prefix"] = (b"lakewarden/file/1\0" + bytes.fromhex(TABLE + FILE)).hex()
+    return made
+
+
+def valid_cases() -> list[dict]:
+    return [
+        case("uniform 256", [key("whole", 32)]),
+        case("uniform 192", [key("whole", 24)]),
+        case("uniform 128", [key("whole", 16)]),
+        case("uniform, CTR", [key("whole", 32)], algorithm=2),
+        case("plaintext footer", [key("whole", 32), key("pii", 32, [3])], flags=1),
+        case(
+            "two column groups", [key("whole", 32), key("pii", 32, [2, 9]), key("arn", 32, [4, 2147483647])]
+        ),
+        case("column group under the footer's PEK", [key("whole", 32), key("whole", 16, [0])]),
+        case("largest group names", [key("arn", 32), key("pii", 32, list(range(1, 300)))]),
+    ]
+
+
+def refused(name: str, why: str, data: bytes, *, stage: str = "parse", **changed: str) -> dict:
+    made = {"name": name, "why": why, "stage": stage, "table_uuid": TABLE, "path": f"data/{FILE}.parquet"}
+    return made | {"key_metadata": data.hex()} | changed
+
+
+def moved_cases(good: bytes, grouped: bytes) -> list[dict]:
+    """Well formed, but bound to something else: refused when a key is opened."""
+    table = "the AAD names the table"
+    flipped = [(4 + 5, "PEK id"), (4 + 18, "PEK version"), (len(good) - 50, "nonce"), (len(good) - 1, "tag")]
+    cases = [
+        refused("moved to another table", table, good, stage="open", table_uuid=OTHER_TABLE),
+        refused(
+            "moved to another file",
+            "the AAD names the file",
+            good,
+            stage="open",
+            path=f"x/{OTHER_FILE}.parquet",
+        ),
+        refused(
+            "algorithm changed", "the AAD covers the header", good[:1] + b"\x02" + good[2:], stage="open"
+        ),
+        refused("footer flag set", "the AAD covers the header", good[:2] + b"\x01" + good[3:], stage="open"),
+        refused(
+            "key name changed", "the AAD names the key", good.replace(b"\x04lake", b"\x04lakf"), stage="open"
+        ),
+        refused(
+            "field id changed",
+            "the AAD names the columns",
+            grouped.replace(field_ids([2, 9]), field_ids([2, 8])),
+            stage="open",
+        ),
+    ]
+    for offset, what in flipped:
+        data = good[:offset] + bytes([good[offset] ^ 1]) + good[offset + 1 :]
+        cases.append(refused(f"bit flipped in the {what}", "it is authenticated", data, stage="open"))
+    return cases
+
+
+def malformed_cases(good: bytes, grouped: bytes) -> list[dict]:
+    entry = good[4:]
+    groups = {name: entry_bytes(grouped, name) for name in ("whole", "pii", "arn")}
+    head = good[:3]
+    one_id = groups["pii"].replace(field_ids([2, 9]), field_ids([9, 2]))
+    twice = groups["pii"].replace(field_ids([2, 9]), field_ids([2, 2]))
+    negative = groups["pii"].replace(field_ids([2, 9]), field_ids([-1, 9]))
+    shared = groups["arn"].replace(field_ids([4, 2147483647]), field_ids([4, 9]))
+    bad_name = good.replace(b"\x04lake", b"\x04l\xffke")
+    no_name = good.replace(b"\x04lake", b"\x00")
+    unwrapped = good[:-61] + b"\x3b" + good[-60:-1]
+    version_0 = good[:21] + b"\0\0\0\0" + good[25:]
+    return [
+        refused("empty", "there is no header", b""),
+        refused("header alone", "at least one key", head),
+        refused("no keys", "at least one key", head + b"\0"),
+        refused("format 1 of Iceberg", "the first byte is never 0x01", b"\x01" + good[1:]),
+        refused("a later format", "unknown", b"\xa2" + good[1:]),
+        refused("unknown algorithm", "1 or 2", good[:1] + b"\x03" + good[2:]),
+        refused("algorithm 0", "1 or 2", good[:1] + b"\x00" + good[2:]),
+        refused("unknown flag", "other flags are 0", good[:2] + b"\x02" + good[3:]),
+        refused("truncated by one byte", "nothing may be missing", good[:-1]),
+        refused("truncated in the name", "nothing may be missing", good[:27]),
+        refused("trailing byte", "nothing may follow", good + b"\0"),
+        refused("count too large", "nothing may be missing", head + b"\x02" + entry),
+        refused("count too small", "nothing may follow", grouped[:3] + b"\x01" + grouped[4:]),
+        refused("two footer keys", "exactly one", head + b"\x02" + entry + entry),
+        refused(
+            "column group first", "the footer key is first", head + b"\x02" + groups["pii"] + groups["whole"]
+        ),
+        refused("column group alone", "the footer key is first", head + b"\x01" + groups["pii"]),
+        refused(
+            "groups in the wrong order",
+            "ascending by first field id",
+            head + b"\x03" + groups["whole"] + groups["arn"] + groups["pii"],
+        ),
+        refused("field ids descending", "ascending", head + b"\x02" + groups["whole"] + one_id),
+        refused("field id twice", "ascending", head + b"\x02" + groups["whole"] + twice),
+        refused("negative field id", "not negative", head + b"\x02" + groups["whole"] + negative),
+        refused(
+            "field id in two groups",
+            "one key a column",
+            head + b"\x03" + groups["whole"] + groups["pii"] + shared,
+        ),
+        refused(
+            "role 0 with field ids", "the footer key has none", head + b"\x01" + b"\0" + groups["pii"][1:]
+        ),
+        refused(
+            "role 1 without field ids", "a column key has some", head + b"\x02" + entry + b"\1" + entry[1:]
+        ),
+        refused("role 2", "0 or 1", head + b"\x01" + b"\2" + entry[1:]),
+        refused("key name not ASCII", "a master key id", bad_name),
+        refused("no key name", "a master key id", no_name),
+        refused("PEK version 0", "1 or more", version_0),
+        refused("wrapped key of 59 bytes", "44, 52 or 60", unwrapped),
+        refused(
+            "file without id in its name",
+            "the id is in the base name",
+            good,
+            stage="open",
+            path="x/part-0.parquet",
+        ),
+        {"name": "10 MB", "why": "at most 65536 bytes", "stage": "parse", "table_uuid": TABLE}
+        | {"path": f"data/{FILE}.parquet", "key_metadata": good.hex(), "then_zero_bytes": 10_000_000},
+    ]
+
+
+def entry_bytes(data: bytes, pek: str) -> bytes:
+    """The first entry under a PEK; every wrapped key of these vectors has 60 bytes."""
+    id_at = data.index(bytes.fromhex(PEKS[pek]["id"]))
+    name_end = id_at + 21 + data[id_at + 20]
+    ids_end = name_end + 2 + 4 * int.from_bytes(data[name_end : name_end + 2], "big")
+    return data[id_at - 1 : ids_end + 61]
+
+
+def file_id_cases() -> dict:
+    hex_id = "00112233445566778899aabbccddeeff"
+    return {
+        "valid": [
+            {"location": f"{hex_id}.parquet", "file_id": hex_id},
+            {"location": hex_id, "file_id": hex_id},
+            {"location": f"s3://bucket/a/data/p=1%2F2/part-00000-{hex_id}.zstd.parquet", "file_id": hex_id},
+            {"location": f"file:///w/{'f' * 32}-{hex_id}.orc", "file_id": hex_id},
+        ],
+        "refused": [
+            "part-00000.parquet",
+            f"part{hex_id}.parquet",
+            f"{hex_id.upper()}.parquet",
+            f"{hex_id[:-1]}.parquet",
+            f"{hex_id}0.parquet",
+            f"{hex_id}-part.parquet",
+            f"{hex_id}.parquet\n",
+            f"{hex_id}.",
+            f"{hex_id}..parquet",
+            f"{hex_id}/",
+            f"{hex_id}/part-0.parquet",
+            "",
+        ],
+    }
+
+
+def key_metadata_document() -> dict:
+    valid = valid_cases()
+    by_name = {made["name"]: bytes.fromhex(made["key_metadata"]) for made in valid}
+    good, grouped = by_name["uniform 256"], by_name["two column groups"]
+    return {
+        "note": NOTE,
+        "peks": PEKS,
+        "valid": valid,
+        "refused": [*malformed_cases(good, grouped), *moved_cases(good, grouped)],
+        "file_ids": file_id_cases(),
+    }
+
+
+def transported(purpose: str, number: int, label: dict, length: int) -> dict:
+    transport_id, transport_key = fixed(f"{purpose} id", 16), fixed(f"{purpose} key", 32)
+    role = bytes([1 if label["field_ids"] else 0])
+    aad = (
+        f"lakewarden/{purpose}/1".encode()
+        + b"\0"
+        + transport_id
+        + bytes.fromhex(TABLE + FILE)
+        + role
+        + name_bytes(label["key_name"])
+        + field_ids(label["field_ids"])
+    )
+    nonce = struct.pack(">QI", 0, number) if purpose == "scan" else fixed(f"write nonce {number}", 12)
+    dek = fixed(f"transported {length}", length)
+    return {
+        "purpose": purpose,
+        "transport_id": transport_id.hex(),
+        "transport_key": transport_key.hex(),
+        "table_uuid": TABLE,
+        "file_id": FILE,
+        **label,
+        "dek": dek.hex(),
+        "wrapped": seal(transport_key, nonce, dek, aad).hex(),
+    }
+
+
+def transport_document() -> dict:
+    footer = {"key_name": "lake", "field_ids": []}
+    column = {"key_name": "pii", "field_ids": [2, 9]}
+    valid = [
+        transported("scan", 0, footer, 32),
+        transported("scan", 1, column, 16),
+        transported("scan", 4294967295, footer, 24),
+        transported("write", 0, footer, 32),
+        transported("write", 1, column, 24),
+    ]
+    first = valid[0]
+    changes = {
+        "another purpose": {"purpose": "write"},
+        "another transport key": {"transport_key": fixed("other key", 32).hex()},
+        "another transport id": {"transport_id": fixed("other id", 16).hex()},
+        "another table": {"table_uuid": OTHER_TABLE},
+        "another file": {"file_id": OTHER_FILE},
+        "another key name": {"key_name": "pii"},
+        "a column key instead of the footer key": {"field_ids": [2]},
+        "truncated": {"wrapped": first["wrapped"][:-2]},
+        "trailing byte": {"wrapped": first["wrapped"] + "00"},
+        "nonce alone": {"wrapped": first["wrapped"][:24]},
+        "empty": {"wrapped": ""},
+        "flipped bit": {"wrapped": "01" + first["wrapped"][2:]},
+    }
+    refused_cases = [{"name": name, **first, **changed} for name, changed in changes.items()]
+    for made in refused_cases:
+        del made["dek"]
+    return {"note": NOTE, "valid": valid, "refused": refused_cases}
+
+
+def documents() -> dict[str, dict]:
+    return {"key-metadata.json": key_metadata_document(), "transport.json": transport_document()}
+
+
+if __name__ == "__main__":
+    for name, document in documents().items():
+        (VECTORS / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from catalog.keys.file_identity import FileIdentity, file_id_of, new_file_name, parquet_aad_prefix
+from policy.errors import DecryptionRefused
+
+VECTORS = json.loads(
+    (Path(__file__).resolve().parent.parent / "vectors" / "key-metadata.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("case", VECTORS["file_ids"]["valid"], ids=lambda case: case["location"])
+def test_file_id_is_read_from_the_base_name(case):
+    assert file_id_of(case["location"]).hex() == case["file_id"]
+
+
+@pytest.mark.parametrize("location", VECTORS["file_ids"]["refused"])
+def test_name_without_file_id_is_refused(location):
+    with pytest.raises(DecryptionRefused) as caught:
+        file_id_of(location)
+    assert caught.value.rule == "file-id"
+
+
+def test_new_names_are_fresh_and_carry_their_id():
+    names = {new_file_name("part-00001", "zstd.parquet") for _ in range(50)}
+    assert len({file_id_of(name) for name in names}) == 50
+    bare = new_file_name("", "orc")
+    assert bare == f"{file_id_of(bare).hex()}.orc"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "extension"),
+    [("a/b", "parquet"), ("a b", "parquet"), ("a", ""), ("a", "."), ("a", "a/b"), ("é", "a")],
+)
+def test_names_that_would_break_are_refused(prefix, extension):
+    with pytest.raises(ValueError, match="prefix or extension"):
+        new_file_name(prefix, extension)
+
+
+@pytest.mark.parametrize("case", VECTORS["valid"], ids=lambda case: case["name"])
+def test_parquet_prefix_is_as_in_the_vectors(case):
+    identity = FileIdentity.of(UUID(case["table_uuid"]), case["path"])
+    assert parquet_aad_prefix(identity).hex() == case["parquet_aad_prefix"]

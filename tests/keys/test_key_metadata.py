@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+from uuid import UUID, uuid4
+
+import pytest
+import second_implementation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from catalog.keys.aead import Aead
+from catalog.keys.dek import NewKey, new_dek, open_dek, wrap_deks
+from catalog.keys.file_identity import FileIdentity
+from catalog.keys.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata
+from catalog.keys.peks import Pek
+from catalog.keys.secret import SecretBytes
+from policy.encryption import Algorithm, Footer
+from policy.errors import DecryptionRefused, KeyNotUsable
+from policy.regimes import FileKey, PekRef
+
+VECTORS = json.loads((second_implementation.VECTORS / "key-metadata.json").read_text(encoding="utf-8"))
+TABLE = UUID(int=7)
+FILE = FileIdentity(TABLE, bytes(range(16)))
+
+
+def vector_peks(table: UUID) -> dict[PekRef, Pek]:
+    refs = {}
+    for pek in VECTORS["peks"].values():
+        ref = PekRef(UUID(pek["id"]), pek["version"], pek["master_key_id"])
+        refs[ref] = Pek(ref, table, Aead(SecretBytes(bytes.fromhex(pek["key"]))))
+    return refs
+
+
+def open_all(data: bytes, table: UUID, path: str) -> list[bytes]:
+    """Open every key as a reader of that table and path would; its PEKs are the table's own."""
+    metadata = KeyMetadata.parse(data)
+    file, peks = FileIdentity.of(table, path), vector_peks(table)
+    by_id = {(ref.pek_id, ref.version): pek for ref, pek in peks.items()}
+    opened = []
+    for entry in metadata.entries:
+        ref = entry.bound.pek
+        pek = by_id.get((ref.pek_id, ref.version), next(iter(peks.values())))
+        opened.append(open_dek(metadata, entry, file, pek).reveal())
+    return opened
+
+
+def pek(name: str = "lake", table: UUID = TABLE) -> Pek:
+    return Pek(PekRef(uuid4(), 1, name), table, Aead(new_dek(32)))
+
+
+def test_committed_vectors_are_those_of_the_second_implementation():
+    for name, document in second_implementation.documents().items():
+        assert json.loads((second_implementation.VECTORS / name).read_text(encoding="utf-8")) == document
+
+
+@pytest.mark.parametrize("case", VECTORS["valid"], ids=lambda case: case["name"])
+def test_valid_vector_opens_and_is_written_alike(case):
+    data = bytes.fromhex(case["key_metadata"])
+    metadata = KeyMetadata.parse(data)
+    assert metadata.to_bytes() == data
+    assert metadata.algorithm is {1: Algorithm.AES_GCM_V1, 2: Algorithm.AES_GCM_CTR_V1}[case["algorithm"]]
+    assert metadata.footer is (Footer.PLAINTEXT if case["flags"] else Footer.ENCRYPTED)
+    assert open_all(data, UUID(case["table_uuid"]), case["path"]) == [
+        bytes.fromhex(k["dek"]) for k in case["keys"]
+    ]
+    for key, wanted in zip(metadata.file_keys().keys, case["keys"], strict=True):
+        stated = VECTORS["peks"][wanted["pek"]]
+        ref = PekRef(UUID(stated["id"]), stated["version"], stated["master_key_id"])
+        assert key == FileKey(ref, tuple(wanted["field_ids"]), len(wanted["dek"]) // 2)
+
+
+@pytest.mark.parametrize("case", VECTORS["refused"], ids=lambda case: case["name"])
+def test_refused_vector_is_refused_where_it_says(case):
+    data = bytes.fromhex(case["key_metadata"]) + bytes(case.get("then_zero_bytes", 0))
+    if case["stage"] == "parse":
+        with pytest.raises(DecryptionRefused):
+            KeyMetadata.parse(data)
+    else:
+        KeyMetadata.parse(data)
+        with pytest.raises(DecryptionRefused):
+            open_all(data, UUID(case["table_uuid"]), case["path"])
+
+
+def test_every_truncation_is_refused():
+    for case in VECTORS["valid"]:
+        data = bytes.fromhex(case["key_metadata"])
+        for end in range(len(data)):
+            with pytest.raises(DecryptionRefused):
+                KeyMetadata.parse(data[:end])
+
+
+def test_every_flipped_bit_is_refused():
+    case = next(case for case in VECTORS["valid"] if case["name"] == "two column groups")
+    data, table = bytes.fromhex(case["key_metadata"]), UUID(case["table_uuid"])
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DecryptionRefused):
+            open_all(bytes(changed), table, case["path"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=400), st.binary(max_size=3))
+def test_garbage_is_refused_or_parses_to_itself(tail, start):
+    data = (start or b"\xa1\x01\x00\x01") + tail
+    try:
+        metadata = KeyMetadata.parse(data)
+    except DecryptionRefused:
+        return
+    assert metadata.to_bytes() == data
+
+
+def test_entries_exchanged_between_columns_do_not_open():
+    shared = pek()
+    metadata = wrap_deks(
+        Algorithm.AES_GCM_V1,
+        Footer.ENCRYPTED,
+        FILE,
+        [
+            NewKey(shared, (), new_dek(32)),
+            NewKey(shared, (1,), new_dek(32)),
+            NewKey(shared, (2,), new_dek(32)),
+        ],
+    )
+    footer, first, second = metadata.entries
+    exchanged = [KeyEntry(first.binding, second.wrapped), KeyEntry(second.binding, footer.wrapped)]
+    for entry in exchanged:
+        with pytest.raises(DecryptionRefused):
+            open_dek(metadata, entry, FILE, shared)
+
+
+def test_pek_wraps_and_opens_for_its_own_table_alone():
+    own, other = pek(), pek(table=UUID(int=8))
+    with pytest.raises(DecryptionRefused):
+        wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, FILE, [NewKey(other, (), new_dek(32))])
+    metadata = wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, FILE, [NewKey(own, (), new_dek(32))])
+    same_key = Pek(own.ref, UUID(int=8), own.aead)
+    for wrong in (same_key, other, Pek(PekRef(own.ref.pek_id, 2, "lake"), TABLE, own.aead)):
+        with pytest.raises(DecryptionRefused):
+            open_dek(metadata, metadata.entries[0], FILE, wrong)
+
+
+@pytest.mark.parametrize("length", [0, 15, 17, 31, 33])
+def test_data_keys_of_other_lengths_are_refused(length):
+    with pytest.raises(KeyNotUsable):
+        new_dek(length)
+    with pytest.raises(KeyNotUsable):
+        wrap_deks(
+            Algorithm.AES_GCM_V1, Footer.ENCRYPTED, FILE, [NewKey(pek(), (), SecretBytes(bytes(length)))]
+        )
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [],
+        [(1,)],
+        [(), ()],
+        [(), (2, 1)],
+        [(), (1, 1)],
+        [(), (-1,)],
+        [(), (2**31,)],
+        [(), (1, 3), (2, 3)],
+        [(), tuple(range(65_536))],
+        [(), tuple(range(20_000))],
+        [(), *((i,) for i in range(255))],
+    ],
+    ids=lambda groups: f"{len(groups)} keys, {sum(map(len, groups))} fields",
+)
+def test_keys_that_no_metadata_can_hold_are_refused(groups):
+    shared = pek()
+    with pytest.raises(DecryptionRefused):
+        wrap_deks(
+            Algorithm.AES_GCM_V1, Footer.ENCRYPTED, FILE, [NewKey(shared, ids, new_dek(16)) for ids in groups]
+        )
+
+
+def test_most_keys_that_fit_are_written_and_read():
+    shared, deks = pek(), [new_dek(16) for _ in range(255)]
+    keys = [NewKey(shared, (i,) if i else (), dek) for i, dek in enumerate(deks)]
+    data = wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, FILE, keys).to_bytes()
+    metadata = KeyMetadata.parse(data)
+    assert len(data) < MAX_BYTES
+    assert [open_dek(metadata, entry, FILE, shared) for entry in metadata.entries] == deks
+    assert [key.field_ids for key in metadata.file_keys().keys] == [(), *((i,) for i in range(1, 255))]
+
+
+@pytest.mark.parametrize(
+    "ref", [PekRef(UUID(int=1), 0, "k"), PekRef(UUID(int=1), 2**32, "k"), PekRef(UUID(int=1), 1, "ké")]
+)
+def test_binding_that_the_format_cannot_hold_is_refused(ref):
+    with pytest.raises(DecryptionRefused):
+        Binding(ref, ()).to_bytes()

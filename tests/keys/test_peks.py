@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+
+from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
+from catalog.keys.local_kms import LocalKms
+from catalog.keys.peks import PekCache, PekRecord, PekState, create_pek
+from catalog.keys.secret import SecretBytes
+from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
+
+TABLE = UUID(int=7)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counting(KmsClient):
+    """The local KMS behind a counter, with an outage that can be switched on and a gate to wait at."""
+
+    identifier = "local"
+
+    def __init__(self, kms: LocalKms) -> None:
+        self.kms = kms
+        self.calls = 0
+        self.down = False
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
+        return self.kms.create_key(master_key_id, length, context)
+
+    def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
+        self.calls += 1
+        self.entered.set()
+        assert self.gate.wait(30)
+        if self.down:
+            raise KmsUnavailable("The KMS does not answer.")
+        return self.kms.get_key(wrapped, context)
+
+
+@pytest.fixture
+def counting(kms) -> Counting:
+    return Counting(kms)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def cache(counting, clock) -> PekCache:
+    return PekCache({"local": counting}, catalog="prod", ttl=60, clock=clock)
+
+
+@pytest.fixture
+def record(kms) -> PekRecord:
+    return create_pek(kms, catalog="prod", table_id="t1", table_uuid=TABLE, master_key_id="lake")
+
+
+def test_one_unwrap_a_pek_and_ttl(cache, counting, clock, record):
+    first = cache.get(record)
+    clock.now += 59.9
+    assert cache.get(record) is first
+    assert counting.calls == 1
+    clock.now += 0.1
+    assert cache.get(record) is not first
+    assert counting.calls == 2
+
+
+def test_ttl_counts_from_before_the_kms_was_asked(cache, counting, clock, record):
+    answer = counting.kms.get_key
+
+    def slow(wrapped, context):
+        clock.now += 50
+        return answer(wrapped, context)
+
+    counting.kms.get_key = slow
+    cache.get(record)
+    clock.now += 10
+    cache.get(record)
+    assert counting.calls == 2
+
+
+def test_cached_pek_survives_an_outage_until_the_ttl_then_fails_closed(cache, counting, clock, record):
+    cache.get(record)
+    counting.down = True
+    clock.now += 59
+    cache.get(record)
+    clock.now += 1
+    with pytest.raises(KmsUnavailable):
+        cache.get(record)
+
+
+def test_failures_are_never_cached(cache, counting, record):
+    counting.down = True
+    for _ in range(2):
+        with pytest.raises(KmsUnavailable):
+            cache.get(record)
+    counting.down = False
+    assert cache.get(record).ref == record.ref
+    assert counting.calls == 3
+
+
+def test_disabled_master_key_revokes_within_the_ttl(cache, kms, clock, record):
+    cache.get(record)
+    kms.disable_master_key("lake")
+    clock.now += 60
+    with pytest.raises(KeyNotUsable):
+        cache.get(record)
+
+
+def test_forget_revokes_at_once_and_leaves_others(cache, counting, kms, record):
+    other = create_pek(kms, catalog="prod", table_id="t1", table_uuid=TABLE, master_key_id="pii")
+    cache.get(record)
+    cache.get(other)
+    cache.forget(record.id)
+    cache.get(other)
+    assert counting.calls == 2
+    cache.get(record)
+    assert counting.calls == 3
+
+
+def in_flight(cache, counting, record, callers: int):
+    """Callers that all wait for one unwrap; returns their outcomes and how to let it finish."""
+    counting.gate.clear()
+    counting.entered.clear()
+    outcomes: list[object] = []
+
+    def call():
+        try:
+            outcomes.append(cache.get(record))
+        except KmsUnavailable as failure:
+            outcomes.append(failure)
+
+    threads = [threading.Thread(target=call) for _ in range(callers)]
+    threads[0].start()
+    assert counting.entered.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+
+    def finish():
+        counting.gate.set()
+        for thread in threads:
+            thread.join(30)
+
+    return outcomes, finish
+
+
+def test_callers_at_once_share_one_unwrap(cache, counting, record):
+    outcomes, finish = in_flight(cache, counting, record, 8)
+    finish()
+    assert counting.calls == 1
+    assert len(outcomes) == 8 and len({id(pek) for pek in outcomes}) == 1
+
+
+def test_unwrap_forgotten_under_way_is_not_kept(cache, counting, record):
+    outcomes, finish = in_flight(cache, counting, record, 1)
+    cache.forget(record.id)
+    finish()
+    assert len(outcomes) == 1
+    cache.get(record)
+    assert counting.calls == 2
+
+
+def test_outage_is_shared_by_those_who_waited(cache, counting, record):
+    counting.down = True
+    first, finish = in_flight(cache, counting, record, 1)
+    (flight,) = cache._flights.values()
+    waiting, await_result = threading.Event(), flight.result
+
+    def signalling(timeout=None):
+        waiting.set()
+        return await_result(timeout)
+
+    flight.result = signalling
+    second: list[BaseException | None] = []
+
+    def call():
+        with pytest.raises(KmsUnavailable) as caught:
+            cache.get(record)
+        second.append(caught.value)
+
+    waiter = threading.Thread(target=call)
+    waiter.start()
+    assert waiting.wait(30)
+    finish()
+    waiter.join(30)
+    assert counting.calls == 1
+    assert second == first and isinstance(first[0], KmsUnavailable)
+
+
+@pytest.mark.parametrize("state", [PekState.DISABLED, PekState.DESTROYED])
+def test_state_of_the_record_is_obeyed_although_the_pek_is_cached(cache, record, state):
+    cache.get(record)
+    with pytest.raises(KeyNotUsable):
+        cache.get(replace(record, state=state))
+
+
+def test_decrypt_only_pek_wraps_no_new_keys(cache, record):
+    retired = replace(record, state=PekState.DECRYPT_ONLY)
+    assert cache.get(retired).ref == record.ref
+    assert cache.get(record, for_writing=True).ref == record.ref
+    with pytest.raises(KeyNotUsable):
+        cache.get(retired, for_writing=True)
+
+
+@pytest.mark.parametrize("changed", [{"table_uuid": UUID(int=8)}, {"wrapped": b"\x01"}])
+def test_record_that_differs_is_never_served_the_cached_pek(cache, record, changed):
+    cache.get(record)
+    with pytest.raises(DecryptionRefused):
+        cache.get(replace(record, **changed))
+
+
+def test_pek_of_another_catalog_does_not_open(counting, clock, record):
+    with pytest.raises(DecryptionRefused):
+        PekCache({"local": counting}, catalog="test", clock=clock).get(record)
+
+
+def test_pek_of_a_kms_that_is_not_configured_is_not_usable(cache, record):
+    with pytest.raises(KeyNotUsable, match="not configured"):
+        cache.get(replace(record, kms="vault"))
+
+
+def test_key_of_another_length_is_not_a_pek(cache, kms, record):
+    short = kms.create_key("lake", 16, KeyContext("prod", TABLE))
+    with pytest.raises(KmsUnavailable):
+        cache.get(replace(record, id=uuid4(), wrapped=short.wrapped))
+
+
+def test_new_pek_has_its_own_id_and_masks_itself(kms, cache, record):
+    again = create_pek(kms, catalog="prod", table_id="t1", table_uuid=TABLE, master_key_id="lake")
+    assert again.id != record.id and again.version == 1 and again.kms == "local"
+    assert record.wrapped.hex() not in repr(record)
+    assert "aead" not in repr(cache.get(record))
+
+
+def test_pek_for_an_unknown_master_key_is_refused(kms):
+    with pytest.raises(KeyNotUsable):
+        create_pek(kms, catalog="prod", table_id="t1", table_uuid=TABLE, master_key_id="absent")
