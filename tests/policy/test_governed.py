@@ -82,6 +82,8 @@ LOOK_ALIKES = {
     "encrypti0n.mechanism": "encryption.mechanism",
     "ORC.ENCRYPT": "orc.encrypt",
     "orc.encrypts": "orc.encrypt",
+    "  orc . mask  ": "orc.mask",
+    "o\u10d4c.m\u10d4sk": "orc.mask",
     "encryption.mechanisms": "encryption.mechanism",
     "encryption.column": "encryption.columns",
     "encryption.mask": "encryption.masks",
