@@ -1,0 +1,250 @@
+"""What the policies that are about a resource say to a request.
+
+Rules, in this order:
+1. Policies of higher priority speak first; those of lower priority only if the higher say nothing.
+2. At equal priority one denial beats every grant.
+3. Within a policy, its deny items less its deny exceptions come before its allow items less its allow
+   exceptions; what then is left over is denied if the policy says ``isDenyAllElse``.
+4. If no policy says anything, the answer is no.
+
+What cannot be evaluated closes: an item with conditions denies, takes a grant away, or masks as if its
+conditions held, but grants, excuses and unmasks nothing; a policy that is only possibly in force denies but
+does not grant.
+
+Which of a policy's answers count depends on what is asked (`Scope`). Source: Ranger's policy engine and
+default policy evaluator. Stricter than Ranger: a denial below a requested location counts, because granting
+the location grants all of it; and for "any access" a denial at the resource beats every grant of equal
+priority.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from policy.decision import Decision, Reason
+from policy.ranger.matching import Match
+from policy.ranger.model import Item, Policy
+from policy.ranger.servicedef import MASK_NONE, MASK_NULL
+from policy.requests import ALL
+
+_CONDITIONS: Final = "its conditions are not evaluated"
+_MASK_ORDER: Final = {MASK_NULL: 0, MASK_NONE: 2}
+
+
+class Scope(enum.Enum):
+    """What part of the tree of resources a question is about."""
+
+    SELF = enum.auto()
+    """The resource itself, as Ranger evaluates an ordinary access."""
+    TREE = enum.auto()
+    """A location with everything below it."""
+    ANYWHERE = enum.auto()
+    """Anything at or below the resource."""
+
+    def hears(self, match: Match, allowed: bool) -> bool:
+        """Whether a grant or denial by a policy with this match counts."""
+        if match is Match.BELOW:
+            return allowed if self is Scope.ANYWHERE else self is Scope.TREE and not allowed
+        return match.covers
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who asks, with every role that he holds, and who owns what he asks for."""
+
+    name: str
+    groups: frozenset[str]
+    roles: frozenset[str]
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Applicable:
+    """A policy that is about the requested resource now.
+
+    Attributes:
+        policy: the policy.
+        match: how its resources relate to the requested one.
+        doubt: why it is only possibly in force; None if it certainly is.
+    """
+
+    policy: Policy
+    match: Match
+    doubt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaskRule:
+    """The mask that a principal sees a column through.
+
+    Attributes:
+        type: one of Ranger's mask types other than ``MASK_NONE``.
+        value: the expression of a ``CUSTOM`` mask, else None.
+        policy: name of the policy that says so.
+    """
+
+    type: str
+    value: str | None
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What one policy says: by which item, and why that may not hold."""
+
+    allowed: bool
+    item: str
+    doubt: str | None = None
+
+
+def decide_access(
+    applicable: Iterable[Applicable], subject: Subject, access: str, scope: Scope, question: str
+) -> Decision:
+    """Decide one access type.
+
+    Args:
+        applicable: the policies about the resource, highest priority first.
+        subject: who asks.
+        access: the access type.
+        scope: which of the policies' answers count.
+        question: the request in words, for the reasons: ``select on table a.b to 'ann'``.
+    """
+    doubtful: list[Reason] = []
+    for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
+        grant: Reason | None = None
+        for entry in equals:
+            verdict = _judge(entry.policy, subject, access)
+            if verdict is None or not scope.hears(entry.match, verdict.allowed):
+                continue
+            if not verdict.allowed:
+                return Decision.deny(_denial(entry, verdict, question))
+            if entry.doubt is not None or verdict.doubt is not None:
+                doubtful.append(_doubt(entry, verdict))
+            else:
+                grant = grant or _grant(entry, verdict, question)
+        if grant is not None:
+            return Decision.allow(grant)
+    return Decision.deny(Reason("policy-no-match", f"No policy grants {question}."), *doubtful)
+
+
+def mask_in_force(applicable: Iterable[Applicable], subject: Subject) -> MaskRule | None:
+    """The mask on a column; None if there is none or it is lifted.
+
+    At equal priority ``MASK_NULL`` comes first and ``MASK_NONE`` last, and else the policies' names decide. A
+    mask that is only possibly in force is ``MASK_NULL``, the strictest.
+    """
+    for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
+        rules = [rule for entry in equals if (rule := _mask_of(entry, subject)) is not None]
+        if rules:
+            first = min(rules, key=lambda rule: (_MASK_ORDER.get(rule.type, 1), rule.policy))
+            return None if first.type == MASK_NONE else first
+    return None
+
+
+def row_filter_in_force(applicable: Iterable[Applicable], subject: Subject) -> bool:
+    """Whether the rows of a table are filtered; at equal priority one filter is enough."""
+    for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
+        items = [
+            item
+            for entry in equals
+            if (item := _deciding_item(entry, entry.policy.row_filters, subject, _filters_nothing))
+            is not None
+        ]
+        if items:
+            return any(item.row_filter is not None for item in items)
+    return False
+
+
+def _judge(policy: Policy, subject: Subject, access: str) -> _Verdict | None:
+    """What one access policy says, by its items alone."""
+    deny = _first(policy.deny, subject, access)
+    if deny is not None and not _excused(policy.deny_exceptions, subject, access):
+        return _Verdict(False, deny.label, _CONDITIONS if deny.conditional else None)
+    allow = _best_grant(policy.allow, subject, access)
+    if _first(policy.allow_exceptions, subject, access) is not None:
+        allow = None
+    if policy.deny_all_else and (allow is None or allow.conditional):
+        return _Verdict(False, "isDenyAllElse")
+    if allow is None:
+        return None
+    return _Verdict(True, allow.label, _CONDITIONS if allow.conditional else None)
+
+
+def _first(items: Sequence[Item], subject: Subject, access: str) -> Item | None:
+    """The first item that concerns the request, whether or not its conditions hold."""
+    return next((item for item in items if _concerns(item, subject, access)), None)
+
+
+def _best_grant(items: Sequence[Item], subject: Subject, access: str) -> Item | None:
+    """The first item without conditions that concerns the request; else the first one with conditions."""
+    found = [item for item in items if _concerns(item, subject, access)]
+    return next((item for item in found if not item.conditional), found[0] if found else None)
+
+
+def _excused(exceptions: Sequence[Item], subject: Subject, access: str) -> bool:
+    return any(not item.conditional and _concerns(item, subject, access) for item in exceptions)
+
+
+def _concerns(item: Item, subject: Subject, access: str) -> bool:
+    if access not in item.accesses and ALL not in item.accesses:
+        return False
+    return (
+        item.everyone
+        or subject.name in item.users
+        or not item.groups.isdisjoint(subject.groups)
+        or not item.roles.isdisjoint(subject.roles)
+        or (item.owner and subject.name == subject.owner)
+    )
+
+
+def _mask_of(entry: Applicable, subject: Subject) -> MaskRule | None:
+    item = _deciding_item(entry, entry.policy.masks, subject, _unmasks)
+    if item is None or item.mask is None:
+        return None
+    if entry.doubt is not None or item.conditional:
+        return MaskRule(MASK_NULL, None, entry.policy.name)
+    return MaskRule(item.mask.type, item.mask.value, entry.policy.name)
+
+
+def _deciding_item(
+    entry: Applicable, items: Sequence[Item], subject: Subject, lifts: Callable[[Item], bool]
+) -> Item | None:
+    """The first item for the subject, in the policy's own order; what lifts a restriction must be certain."""
+    for item in items:
+        if not _concerns(item, subject, "select"):
+            continue
+        if not lifts(item):
+            return item
+        if not item.conditional:
+            return item if entry.doubt is None else None
+    return None
+
+
+def _unmasks(item: Item) -> bool:
+    return item.mask is not None and item.mask.type == MASK_NONE
+
+
+def _filters_nothing(item: Item) -> bool:
+    return item.row_filter is None
+
+
+def _grant(entry: Applicable, verdict: _Verdict, question: str) -> Reason:
+    detail = f"{entry.policy.title} grants {question} by {verdict.item}."
+    return Reason("policy-allow", detail, entry.policy.name, verdict.item)
+
+
+def _denial(entry: Applicable, verdict: _Verdict, question: str) -> Reason:
+    doubts = [doubt for doubt in (entry.doubt, verdict.doubt) if doubt is not None]
+    because = f"; {', and '.join(doubts)}, so the denial holds" if doubts else ""
+    detail = f"{entry.policy.title} denies {question} by {verdict.item}{because}."
+    return Reason("policy-deny", detail, entry.policy.name, verdict.item)
+
+
+def _doubt(entry: Applicable, verdict: _Verdict) -> Reason:
+    doubts = [doubt for doubt in (entry.doubt, verdict.doubt) if doubt is not None]
+    detail = f"{entry.policy.title} does not grant it by {verdict.item}: {', and '.join(doubts)}."
+    return Reason("policy-unevaluable", detail, entry.policy.name, verdict.item)

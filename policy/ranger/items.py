@@ -1,0 +1,136 @@
+"""The items of a policy: who, which access types, under which conditions.
+
+Rules:
+- An item names at least one access type and at least one user, group or role.
+- Access types are those of the policy's hierarchy; letter case does not matter. In masking and row filter
+  policies there is only ``select``.
+- A policy has items of its own type only, because Ranger ignores the others.
+
+Source: Ranger's RangerPolicyItem, RangerDataMaskPolicyItem and RangerRowFilterPolicyItem.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policy.ranger.fields import Field, Members
+from policy.ranger.model import Item, Mask, PolicyType
+from policy.ranger.roles import PUBLIC
+from policy.ranger.servicedef import MASK_CUSTOM, MASK_TYPES, Level, access_types_of
+
+_ITEM: Final = frozenset({"accesses", "users", "groups", "roles", "conditions", "delegateAdmin"})
+_USER: Final = "{USER}"
+_OWNER: Final = "{OWNER}"
+_MACROS: Final = frozenset({_USER, _OWNER})
+_SELECT: Final = frozenset({"select"})
+_USED_BY: Final = {
+    "policyItems": PolicyType.ACCESS,
+    "denyPolicyItems": PolicyType.ACCESS,
+    "allowExceptions": PolicyType.ACCESS,
+    "denyExceptions": PolicyType.ACCESS,
+    "dataMaskPolicyItems": PolicyType.MASK,
+    "rowFilterPolicyItems": PolicyType.ROW_FILTER,
+}
+
+
+def require_unused(policy: Members, kind: PolicyType) -> None:
+    """Refuse items, and ``isDenyAllElse``, in a policy of a type that ignores them."""
+    for name, user in _USED_BY.items():
+        if user is not kind and list(policy[name].elements()):
+            raise policy[name].invalid(f"a policy of type {int(kind)} has no {name}.")
+    if kind is not PolicyType.ACCESS and policy["isDenyAllElse"].boolean(False):
+        raise policy["isDenyAllElse"].invalid(f"a policy of type {int(kind)} has no isDenyAllElse.")
+
+
+def access_items(field: Field, hierarchy: tuple[Level, ...]) -> tuple[Item, ...]:
+    """The items of one of an access policy's four lists."""
+    known = access_types_of(hierarchy)
+    return tuple(_item(element, element.members(_ITEM), known) for element in field.elements())
+
+
+def mask_items(field: Field) -> tuple[Item, ...]:
+    """The items of a masking policy."""
+    return tuple(_mask_item(element) for element in field.elements())
+
+
+def row_filter_items(field: Field) -> tuple[Item, ...]:
+    """The items of a row filter policy."""
+    return tuple(_row_filter_item(element) for element in field.elements())
+
+
+def _mask_item(field: Field) -> Item:
+    members = field.members(_ITEM | {"dataMaskInfo"})
+    info = members["dataMaskInfo"].members(frozenset({"dataMaskType", "conditionExpr", "valueExpr"}))
+    name = info["dataMaskType"].string()
+    if name not in MASK_TYPES:
+        raise info["dataMaskType"].invalid(
+            f"the mask type {name!r} is unknown.", f"Known are: {', '.join(sorted(MASK_TYPES))}."
+        )
+    value = info["valueExpr"].expression()
+    if name == MASK_CUSTOM and value is None:
+        raise info["valueExpr"].invalid("a custom mask needs its expression.")
+    conditional = info["conditionExpr"].expression() is not None
+    return _item(field, members, _SELECT, Mask(name, value), conditional=conditional)
+
+
+def _row_filter_item(field: Field) -> Item:
+    members = field.members(_ITEM | {"rowFilterInfo"})
+    info = members["rowFilterInfo"].members(frozenset({"filterExpr"}))
+    return _item(field, members, _SELECT, row_filter=info["filterExpr"].expression())
+
+
+def _item(
+    field: Field,
+    members: Members,
+    known: frozenset[str],
+    mask: Mask | None = None,
+    row_filter: str | None = None,
+    conditional: bool = False,
+) -> Item:
+    members["delegateAdmin"].boolean(False)
+    users, groups, roles = (frozenset(members[name].strings()) for name in ("users", "groups", "roles"))
+    if not (users or groups or roles):
+        raise field.invalid("an item names at least one user, group or role.")
+    _check_macros(members["users"])
+    return Item(
+        label=_label(field),
+        accesses=_accesses(members["accesses"], known),
+        users=users - _MACROS,
+        groups=groups,
+        roles=roles,
+        everyone=_USER in users or PUBLIC in groups,
+        owner=_OWNER in users,
+        conditional=conditional or bool(list(members["conditions"].elements())),
+        mask=mask,
+        row_filter=row_filter,
+    )
+
+
+def _accesses(field: Field, known: frozenset[str]) -> frozenset[str]:
+    allowed = set()
+    elements = list(field.elements())
+    if not elements:
+        raise field.invalid("an item names at least one access type.")
+    for element in elements:
+        members = element.members(frozenset({"type", "isAllowed"}))
+        name = members["type"].string().lower()
+        if name not in known:
+            raise members["type"].invalid(
+                f"the access type {name[:80]!r} is unknown for this resource.",
+                f"Known are: {', '.join(sorted(known))}.",
+            )
+        if members["isAllowed"].boolean(True):
+            allowed.add(name)
+    return frozenset(allowed)
+
+
+def _check_macros(users: Field) -> None:
+    for user in users.elements():
+        name = user.string()
+        if ("{" in name or "}" in name) and name not in _MACROS:
+            raise user.invalid(f"the macro {name!r} is unknown.", "Known are: {OWNER}, {USER}.")
+
+
+def _label(field: Field) -> str:
+    """The list and the position in it: ``policyItems[0]``."""
+    return "{}[{}]".format(*field.path[-2:])

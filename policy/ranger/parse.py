@@ -1,0 +1,341 @@
+"""Ranger's policy JSON into typed policies: all of a document, or nothing of it.
+
+Rules:
+- Accepted: what Ranger's export writes (``{"policies": [...], ...}``), what its plugins download (service
+  policies without tags, zones and deltas), one policy, a list of policies; with ``"roles": [...]`` beside, or
+  alone.
+- What would be without effect and thereby open a door is refused: unknown names, unknown access types, items
+  for nobody, items of another policy type, one page of a longer list, policies of another service type.
+- What cannot be evaluated but can be read (conditions, security zones, recurrences) is kept and marked; the
+  evaluation lets it deny, never grant. ``delegateAdmin`` is read and has no effect.
+- A disabled policy is read as strictly as the others and then left out.
+
+Source: Ranger's RangerPolicy, RangerRole, RangerPolicyList and ServicePolicies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from policy import strict_json
+from policy.errors import PolicyInvalid
+from policy.ranger.fields import Field, Members
+from policy.ranger.items import access_items, mask_items, require_unused, row_filter_items
+from policy.ranger.matching import LevelPattern, Pattern, ResourcePattern
+from policy.ranger.model import NORMAL, OVERRIDE, Policy, PolicyType
+from policy.ranger.roles import Role, find_cycle
+from policy.ranger.servicedef import FUNCTIONS, LEVELS, SERVICE_TYPES, TABLES, Level, hierarchy_of
+from policy.ranger.validity import Schedule, parse_time, parse_zone
+
+MAX_DOCUMENT_SIZE: Final = 64 * 1024 * 1024
+"""Largest policy document, in bytes (in characters, where text is given)."""
+
+_BASE: Final = frozenset(
+    {"id", "guid", "isEnabled", "createdBy", "updatedBy", "createTime", "updateTime", "version"}
+)
+_POLICY: Final = _BASE | {
+    "service",
+    "name",
+    "policyType",
+    "policyPriority",
+    "description",
+    "resourceSignature",
+    "isAuditEnabled",
+    "resources",
+    "additionalResources",
+    "conditions",
+    "policyItems",
+    "denyPolicyItems",
+    "allowExceptions",
+    "denyExceptions",
+    "dataMaskPolicyItems",
+    "rowFilterPolicyItems",
+    "serviceType",
+    "options",
+    "validitySchedules",
+    "policyLabels",
+    "zoneName",
+    "isDenyAllElse",
+}
+_ROLE: Final = _BASE | {"name", "description", "options", "users", "groups", "roles", "createdByUser"}
+_CONTAINER: Final = frozenset(
+    {
+        "policies",
+        "roles",
+        "metaDataInfo",
+        "startIndex",
+        "pageSize",
+        "totalCount",
+        "resultSize",
+        "sortType",
+        "sortBy",
+        "queryTimeMS",
+        "serviceName",
+        "serviceId",
+        "policyVersion",
+        "policyUpdateTime",
+        "serviceDef",
+        "auditMode",
+        "tagPolicies",
+        "securityZones",
+        "policyDeltas",
+        "serviceConfig",
+    }
+)
+_OLD_VALIDITY: Final = "POLICY_VALIDITY_SCHEDULES"
+_RESOURCE_LEVELS: Final = {PolicyType.MASK: TABLES, PolicyType.ROW_FILTER: TABLES[:2]}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a set of documents says: the enabled policies in their order, and the roles by name."""
+
+    policies: tuple[Policy, ...]
+    roles: Mapping[str, Role]
+
+
+def parse_documents(documents: Mapping[str, bytes | str]) -> Contents:
+    """Read policy documents.
+
+    Args:
+        documents: JSON texts by name; the name is used in messages.
+
+    Raises:
+        PolicyInvalid: naming document, line and field of the first thing that is wrong.
+    """
+    policies: list[Policy] = []
+    roles: dict[str, Role] = {}
+    for name, data in documents.items():
+        top = _open(name, data)
+        listed, role_fields = _parts(top)
+        policies += [policy for field in listed if (policy := _policy(field)) is not None]
+        for field in role_fields:
+            role = _role(field)
+            if role.name in roles:
+                raise field.invalid(f"the role {role.name!r} is defined twice.")
+            roles[role.name] = role
+    cycle = find_cycle(roles)
+    if cycle is not None:
+        raise PolicyInvalid(f"The roles {' → '.join(cycle)} contain each other.", rule="policy-document")
+    return Contents(tuple(policies), roles)
+
+
+def _open(name: str, data: bytes | str) -> Field:
+    if len(data) > MAX_DOCUMENT_SIZE:
+        raise PolicyInvalid(
+            f"{name}: a policy document has at most {MAX_DOCUMENT_SIZE} bytes, not {len(data)}.",
+            rule="policy-document",
+            hint="Split it into several documents.",
+        )
+    value = strict_json.parse(data, what=f"Policy document {name}", error=PolicyInvalid)
+    return Field(name, data.decode("utf-8") if isinstance(data, bytes) else data, (), value)
+
+
+def _parts(top: Field) -> tuple[list[Field], list[Field]]:
+    """The policies and the roles in a document, whatever its form."""
+    if isinstance(top.value, list):
+        return list(top.elements()), []
+    names = top.names()
+    if "resources" in names:
+        return [top], []
+    if not {"policies", "roles"} & set(names):
+        raise top.invalid("neither a policy, nor a list of policies or roles.")
+    container = top.members(_CONTAINER)
+    _check_whole(container)
+    return list(container["policies"].elements()), list(container["roles"].elements())
+
+
+def _check_whole(container: Members) -> None:
+    """Refuse a container that leaves out, or keeps elsewhere, policies that may deny."""
+    total = container["totalCount"].integer() or 0
+    listed = max(len(list(container[name].elements())) for name in ("policies", "roles"))
+    if total > listed:
+        raise container["totalCount"].invalid(
+            f"this is one page of {total} entries, and it has {listed}.",
+            "Export all of them into one document.",
+        )
+    for name in ("metaDataInfo", "serviceDef", "serviceConfig"):
+        if container[name].given:
+            container[name].names()
+    for name in ("policyDeltas", "securityZones"):
+        if container[name].value:
+            raise container[name].invalid(f"{name} are not supported.")
+    tagged = container["tagPolicies"]
+    if tagged.given and tagged.names() and tagged.member("policies").value:
+        raise tagged.member("policies").invalid("policies on tags are not supported.")
+    _check_service_type(container["serviceDef"].member("name"))
+
+
+def _check_service_type(field: Field) -> None:
+    found = field.optional_string()
+    if found is not None and found not in SERVICE_TYPES:
+        raise field.invalid(
+            f"policies of the service type {found!r} are not understood.",
+            f"Export the policies of these types only: {', '.join(sorted(SERVICE_TYPES))}.",
+        )
+
+
+def _policy(field: Field) -> Policy | None:
+    """The policy in `field`; None if it is disabled."""
+    members = field.members(_POLICY)
+    name = members["name"].string()
+    kind = PolicyType(_choice(members["policyType"], tuple(PolicyType), PolicyType.ACCESS))
+    _check_remarks(members)
+    resources = _resource_sets(members, kind)
+    hierarchy = resources[0].hierarchy
+    require_unused(members, kind)
+    access = {list_name: access_items(members[list_name], hierarchy) for list_name in _ACCESS_LISTS}
+    policy = Policy(
+        name=name,
+        id=members["id"].integer(),
+        type=kind,
+        priority=_choice(members["policyPriority"], (NORMAL, OVERRIDE), NORMAL),
+        resources=resources,
+        deny_all_else=members["isDenyAllElse"].boolean(False),
+        allow=access["policyItems"],
+        deny=access["denyPolicyItems"],
+        allow_exceptions=access["allowExceptions"],
+        deny_exceptions=access["denyExceptions"],
+        masks=mask_items(members["dataMaskPolicyItems"]),
+        row_filters=row_filter_items(members["rowFilterPolicyItems"]),
+        schedules=_schedules(members),
+        limit=_limit(members, resources),
+    )
+    return policy if members["isEnabled"].boolean(True) else None
+
+
+_ACCESS_LISTS: Final = ("policyItems", "denyPolicyItems", "allowExceptions", "denyExceptions")
+
+
+def _check_remarks(members: Members) -> None:
+    """Check the types of what identifies or describes a policy and has no effect on decisions."""
+    for name in ("guid", "createdBy", "updatedBy", "service", "description", "resourceSignature"):
+        members[name].remark()
+    for label in members["policyLabels"].elements():
+        label.remark()
+    members["version"].integer()
+    members["isAuditEnabled"].boolean(True)
+    _check_service_type(members["serviceType"])
+
+
+def _choice(field: Field, choices: tuple[int, ...], default: int) -> int:
+    found = field.integer()
+    if found is None:
+        return default
+    if found not in choices:
+        raise field.invalid(f"{found} is none of {', '.join(str(int(choice)) for choice in choices)}.")
+    return found
+
+
+def _limit(members: Members, resources: tuple[ResourcePattern, ...]) -> str | None:
+    """Why the policy may deny but not grant."""
+    zone = members["zoneName"].optional_string()
+    if zone is not None:
+        return f"it belongs to the security zone {zone!r}, and zones are not evaluated"
+    if list(members["conditions"].elements()):
+        return "it has conditions, which are not evaluated"
+    if any(resource.hierarchy == FUNCTIONS for resource in resources):
+        return "it is about functions, which the catalog does not serve"
+    return None
+
+
+def _resource_sets(members: Members, kind: PolicyType) -> tuple[ResourcePattern, ...]:
+    first = _resources(members["resources"])
+    sets = (first, *(_resources(more) for more in members["additionalResources"].elements()))
+    if any(found.hierarchy != first.hierarchy for found in sets):
+        raise members["additionalResources"].invalid("all resources of a policy are of one hierarchy.")
+    wanted = _RESOURCE_LEVELS.get(kind)
+    for found in sets:
+        if wanted is not None and found.hierarchy[: len(found.patterns)] != wanted:
+            names = ", ".join(level.name for level in wanted)
+            raise members["resources"].invalid(f"a policy of type {int(kind)} names exactly: {names}.")
+    return sets
+
+
+def _resources(field: Field) -> ResourcePattern:
+    names = field.names()
+    for name in names:
+        if name not in LEVELS:
+            raise field.member(name).invalid(
+                f"the resource {name[:80]!r} is unknown.", f"Known are: {', '.join(sorted(LEVELS))}."
+            )
+    hierarchy = hierarchy_of(frozenset(names))
+    if hierarchy is None:
+        raise field.invalid("these resources are not the upper levels of one hierarchy.")
+    patterns = tuple(_level_pattern(field.member(level.name), level) for level in hierarchy[: len(names)])
+    return ResourcePattern(hierarchy, patterns)
+
+
+def _level_pattern(field: Field, level: Level) -> LevelPattern:
+    members = field.members(frozenset({"values", "isExcludes", "isRecursive"}))
+    excludes = members["isExcludes"].boolean(False)
+    recursive = members["isRecursive"].boolean(False)
+    if excludes and not level.excludes:
+        raise members["isExcludes"].invalid(f"a {level.name} cannot be excluded.")
+    if recursive and not level.location:
+        raise members["isRecursive"].invalid(f"a {level.name} cannot be recursive.")
+    patterns = [_pattern(value, level, recursive) for value in members["values"].elements()]
+    if not patterns:
+        raise members["values"].invalid("a resource has at least one value.", "Write * for all.")
+    return LevelPattern.of(patterns, excludes)
+
+
+def _pattern(field: Field, level: Level, recursive: bool) -> Pattern:
+    value = field.string()
+    try:
+        return Pattern.of(value, level, recursive)
+    except ValueError as problem:
+        raise field.invalid(f"{problem}.") from problem
+
+
+def _schedules(members: Members) -> tuple[Schedule, ...]:
+    found = tuple(_schedule(field) for field in members["validitySchedules"].elements())
+    options = members["options"]
+    names = options.names() if options.given else ()
+    if not found and _OLD_VALIDITY in names:
+        raise options.member(_OLD_VALIDITY).invalid(
+            "validity schedules in options are not read.", "Write them as validitySchedules."
+        )
+    return found
+
+
+def _schedule(field: Field) -> Schedule:
+    members = field.members(frozenset({"startTime", "endTime", "timeZone", "recurrences"}))
+    zone_name = members["timeZone"].optional_string()
+    try:
+        zone = parse_zone(zone_name)
+    except ValueError as problem:
+        raise members["timeZone"].invalid(
+            f"{problem}.", "Write a name such as Europe/Oslo, or GMT+01:00."
+        ) from problem
+    times = []
+    for name in ("startTime", "endTime"):
+        text = members[name].optional_string()
+        try:
+            times.append(None if text is None else parse_time(text, zone))
+        except ValueError as problem:
+            raise members[name].invalid("a time is written as 2030/01/31 23:59:59.") from problem
+    start, end = times
+    if start is not None and end is not None and end < start:
+        raise members["endTime"].invalid("the end is before the start.")
+    return Schedule(start, end, bool(list(members["recurrences"].elements())))
+
+
+def _role(field: Field) -> Role:
+    members = field.members(_ROLE)
+    if not members["isEnabled"].boolean(True):
+        raise members["isEnabled"].invalid("disabled roles are not supported.", "Remove the role.")
+    members["description"].remark()
+    users, groups, roles = (_role_members(members[name]) for name in ("users", "groups", "roles"))
+    return Role(members["name"].string(), users, groups, roles)
+
+
+def _role_members(field: Field) -> frozenset[str]:
+    found = set()
+    for element in field.elements():
+        members = element.members(frozenset({"name", "isAdmin"}))
+        members["isAdmin"].boolean(False)
+        found.add(members["name"].string())
+    return frozenset(found)

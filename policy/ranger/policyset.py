@@ -1,0 +1,188 @@
+"""The policies in force, and the questions that can be put to them.
+
+A policy set is a value: made once from documents, never changed, and named by a digest of them. It reads no
+clock; whoever asks says what time it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from policy.decision import Decision
+from policy.errors import RequestInvalid
+from policy.principal import Principal
+from policy.ranger.evaluate import (
+    Applicable,
+    MaskRule,
+    Scope,
+    Subject,
+    decide_access,
+    mask_in_force,
+    row_filter_in_force,
+)
+from policy.ranger.index import PolicyIndex
+from policy.ranger.matching import Match, Target
+from policy.ranger.model import Policy, PolicyType
+from policy.ranger.parse import Contents, parse_documents
+from policy.ranger.roles import RoleGraph
+from policy.ranger.servicedef import LEVELS
+from policy.ranger.validity import Active, active
+from policy.requests import ALL, ANY, AccessRequest, Resource
+
+_RECURRENCE: Final = "its recurring schedule is not evaluated"
+
+
+class PolicySet:
+    """Ranger policies and roles, ready to decide.
+
+    Attributes:
+        version: SHA-256 of the documents with their names, in hexadecimal.
+    """
+
+    __slots__ = ("_indexes", "_roles", "version")
+
+    def __init__(self, contents: Contents, version: str) -> None:
+        self.version = version
+        self._roles = RoleGraph.of(contents.roles.values())
+        self._indexes = {
+            kind: PolicyIndex(policy for policy in contents.policies if policy.type is kind)
+            for kind in PolicyType
+        }
+
+    @classmethod
+    def parse(cls, documents: Mapping[str, bytes | str]) -> PolicySet:
+        """Read policy documents: all of them, or none.
+
+        Args:
+            documents: JSON texts by name, as `policy.ranger.parse` describes them.
+
+        Raises:
+            PolicyInvalid: naming document, line and field.
+        """
+        return cls(parse_documents(documents), _digest(documents))
+
+    @classmethod
+    def empty(cls) -> PolicySet:
+        """No policies: everything is denied."""
+        return cls.parse({})
+
+    def decide(self, request: AccessRequest, now: datetime) -> Decision:
+        """Decide one request.
+
+        Args:
+            request: the request. `ALL` is granted where each access type of the resource is; `ANY` where one
+                is, at or below the resource.
+            now: the time, with time zone.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        applicable = self._applicable(PolicyType.ACCESS, request.resource, request.principal, now)
+        subject = self._subject(request.principal, request.owner)
+        single = request.access not in (ALL, ANY)
+        accesses = [request.access] if single else sorted(request.resource.access_types)
+        scope = _scope(request)
+        decisions = (
+            decide_access(applicable, subject, access, scope, _question(request, access))
+            for access in accesses
+        )
+        return _any_of(decisions) if request.access == ANY else Decision.all_of(decisions)
+
+    def decide_all(self, requests: Iterable[AccessRequest], now: datetime) -> Decision:
+        """Decide several requests: all or nothing; no request at all is refused.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        return Decision.all_of(self.decide(request, now) for request in requests)
+
+    def mask_for(
+        self, principal: Principal, database: str, table: str, column: str, now: datetime
+    ) -> MaskRule | None:
+        """The mask that `principal` sees a column through; None for the values as they are.
+
+        It says nothing about whether the column may be selected at all.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        column_resource = Resource.column(database, table, column)
+        applicable = self._applicable(PolicyType.MASK, column_resource, principal, now)
+        return mask_in_force(applicable, self._subject(principal, None))
+
+    def has_row_filter(self, principal: Principal, database: str, table: str, now: datetime) -> bool:
+        """Whether `principal` may see only some rows of a table.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        applicable = self._applicable(PolicyType.ROW_FILTER, Resource.table(database, table), principal, now)
+        return row_filter_in_force(applicable, self._subject(principal, None))
+
+    def _subject(self, principal: Principal, owner: str | None) -> Subject:
+        roles = self._roles.held_by(principal.name, principal.groups, principal.roles)
+        return Subject(principal.name, principal.groups, roles, owner)
+
+    def _applicable(
+        self, kind: PolicyType, resource: Resource, principal: Principal, now: datetime
+    ) -> list[Applicable]:
+        """The policies of a type that are about `resource` and can be in force, highest priority first."""
+        if now.tzinfo is None:
+            raise RequestInvalid("A time without a time zone decides nothing.", rule="now")
+        target = Target.of(resource)
+        found = []
+        for policy in self._indexes[kind].candidates(target):
+            match = _match(policy, target, principal.name)
+            if match in (Match.NONE, Match.ABOVE):
+                continue
+            validity = active(policy.schedules, now)
+            if validity is not Active.NO:
+                found.append(Applicable(policy, match, _doubt(policy, validity)))
+        return found
+
+
+def _match(policy: Policy, target: Target, user: str) -> Match:
+    """The closest match among a policy's sets of resources."""
+    if len(policy.resources) == 1:
+        return policy.resources[0].match(target, user)
+    matches = [resource.match(target, user) for resource in policy.resources]
+    return next(
+        (match for match in matches if match.covers), max(matches, key=lambda match: match is Match.BELOW)
+    )
+
+
+def _doubt(policy: Policy, validity: Active) -> str | None:
+    return policy.limit or (_RECURRENCE if validity is Active.UNKNOWN else None)
+
+
+def _scope(request: AccessRequest) -> Scope:
+    if request.access == ANY:
+        return Scope.ANYWHERE
+    return Scope.TREE if LEVELS[request.resource.levels[-1]].location else Scope.SELF
+
+
+def _question(request: AccessRequest, access: str) -> str:
+    return f"{access} on {request.resource} to {request.principal.name!r}"
+
+
+def _any_of(decisions: Iterable[Decision]) -> Decision:
+    """The first grant; else the refusal, one that a policy spoke before one that none did."""
+    refused = []
+    for decision in decisions:
+        if decision.allowed:
+            return decision
+        refused.append(decision)
+    return min(refused, key=lambda decision: decision.reasons[0].rule != "policy-deny")
+
+
+def _digest(documents: Mapping[str, bytes | str]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(documents):
+        data = documents[name]
+        content = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+        for part in (name.encode("utf-8", "surrogatepass"), content):
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()

@@ -1,0 +1,122 @@
+"""Lakewarden's service definition in Ranger's terms: resources, their hierarchies, and access types.
+
+Rules:
+- A policy names the levels of one hierarchy from its top, without a gap, down to a level that can be a leaf.
+- ``all`` implies every access type of the hierarchy.
+- The names of Ranger's Hive service (``index``, ``udf``, ``hiveservice``, …) are known, so that an export of
+  it is understood. Nothing here asks for them; a policy about functions can deny on its database, as it does
+  in Ranger, but grants nothing.
+- An access type that a policy's resource does not have is unknown, because a denial of it would be without
+  effect.
+
+Source: Ranger's service definition of Hive (resources, matcher options, implied grants), and design section
+5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from policy.requests import ACCESS_TYPES, ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of a resource hierarchy.
+
+    Attributes:
+        name: as in policies: ``database``.
+        leaf: whether a policy may end at this level.
+        case_sensitive: whether names are compared letter by letter; database, table, column, key and engine
+            names are not, as in Ranger's Hive service.
+        excludes: whether a policy may say ``isExcludes``.
+        location: whether values are locations, which may be ``isRecursive`` and have equal spellings.
+    """
+
+    name: str
+    leaf: bool = True
+    case_sensitive: bool = False
+    excludes: bool = False
+    location: bool = False
+
+
+_DATABASE: Final = Level("database", excludes=True)
+_TABLE: Final = Level("table", excludes=True)
+_COLUMN: Final = Level("column", excludes=True)
+
+TABLES: Final = (_DATABASE, _TABLE, _COLUMN)
+FUNCTIONS: Final = (_DATABASE, Level("udf", excludes=True))
+
+HIERARCHIES: Final[tuple[tuple[Level, ...], ...]] = (
+    TABLES,
+    FUNCTIONS,
+    (Level("url", case_sensitive=True, location=True),),
+    (Level("storage-type", leaf=False), Level("storage-url", case_sensitive=True, location=True)),
+    (Level("key"),),
+    (Level("engine"),),
+    (Level("service"),),
+    (Level("hiveservice", case_sensitive=True),),
+    (Level("global", case_sensitive=True),),
+)
+
+LEVELS: Final[Mapping[str, Level]] = {level.name: level for chain in HIERARCHIES for level in chain}
+"""Every level by its name."""
+
+SERVICE_TYPES: Final = frozenset({"lakewarden", "hive"})
+"""Types of services whose policies are understood; an absent type counts as ours."""
+
+MASK_NONE: Final = "MASK_NONE"
+MASK_NULL: Final = "MASK_NULL"
+MASK_CUSTOM: Final = "CUSTOM"
+
+MASK_TYPES: Final = frozenset(
+    {
+        "MASK",
+        "MASK_SHOW_LAST_4",
+        "MASK_SHOW_FIRST_4",
+        "MASK_HASH",
+        MASK_NULL,
+        MASK_NONE,
+        "MASK_DATE_SHOW_YEAR",
+        MASK_CUSTOM,
+    }
+)
+
+_HIVE_ACCESS: Final = frozenset(
+    {
+        "select",
+        "update",
+        "create",
+        "drop",
+        "alter",
+        "index",
+        "lock",
+        "read",
+        "write",
+        "refresh",
+        "repladmin",
+        "serviceadmin",
+        "tempudfadmin",
+        "rwstorage",
+        ALL,
+    }
+)
+_HIVE_ROOTS: Final = frozenset({"database", "url", "storage-type", "hiveservice", "global"})
+
+
+def hierarchy_of(names: frozenset[str]) -> tuple[Level, ...] | None:
+    """The first hierarchy whose top levels are exactly `names`, ending at a leaf; None if there is none."""
+    for chain in HIERARCHIES:
+        used = chain[: len(names)]
+        if names and {level.name for level in used} == names and used[-1].leaf:
+            return chain
+    return None
+
+
+def access_types_of(hierarchy: tuple[Level, ...]) -> frozenset[str]:
+    """The access types that a policy on this hierarchy may name, in lower case."""
+    names = tuple(level.name for level in hierarchy)
+    own = ACCESS_TYPES.get(names, frozenset())
+    return own | (_HIVE_ACCESS if names[0] in _HIVE_ROOTS else {ALL})
