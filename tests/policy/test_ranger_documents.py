@@ -1,0 +1,157 @@
+"""Policy documents: what is accepted, and that the rest is refused whole, by document, line and field."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.errors import PolicyInvalid
+from policy.principal import Principal
+from policy.ranger import PolicySet, fields, parse
+from policy.ranger.positions import line_of
+from policy.requests import AccessRequest, Resource
+
+NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
+REFUSED = json.loads((Path(__file__).parents[1] / "vectors" / "ranger" / "refused.json").read_text("utf-8"))
+
+POLICY: dict[str, Any] = {
+    "name": "readers",
+    "resources": {"database": {"values": ["a"]}, "table": {"values": ["*"]}},
+    "policyItems": [{"accesses": [{"type": "select"}], "groups": ["public"]}],
+}
+
+
+def grants(policies: PolicySet, table: str = "t", user: str = "ann") -> bool:
+    request = AccessRequest(Principal(user), Resource.table("a", table), "select")
+    return policies.decide(request, NOW).allowed
+
+
+@pytest.mark.parametrize("case", REFUSED["refused"], ids=lambda case: str(case["name"]))
+def test_refused_with_document_line_and_field(case: dict[str, Any]) -> None:
+    text = case["text"] if "text" in case else json.dumps(case["document"], indent=1)
+    with pytest.raises(PolicyInvalid) as refusal:
+        PolicySet.parse({"bad.json": text})
+    message = refusal.value.message
+    assert case["says"] in message
+    if case["field"] is not None:
+        place = f", {case['field']}: " if case["field"] else ": "
+        line = case.get("line")
+        assert message.startswith("bad.json, line ") and place in message
+        assert line is None or message.startswith(f"bad.json, line {line}, ")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        POLICY,
+        [POLICY],
+        {"policies": [POLICY]},
+        {"policies": [POLICY], "startIndex": 0, "pageSize": 0, "totalCount": 0, "resultSize": 0},
+        {"policies": [POLICY], "totalCount": 1, "metaDataInfo": {"Host name": "h"}},
+        {"serviceName": "lake", "policyVersion": 7, "policies": [POLICY], "serviceDef": {"name": "hive"}},
+        {"policies": [POLICY], "tagPolicies": {"policies": []}, "securityZones": {}, "policyDeltas": None},
+        {"policies": [POLICY], "tagPolicies": {}, "serviceConfig": {}, "roles": None},
+        {
+            "policies": [
+                {**POLICY, "description": None, "denyPolicyItems": None, "isEnabled": None, "id": None}
+            ]
+        },
+        {"policies": [{**POLICY, "options": {"x": 1}, "createTime": 1, "updateTime": "2030-01-01"}]},
+    ],
+)
+def test_every_form_of_document_is_read(document: object) -> None:
+    assert grants(PolicySet.parse({"policies.json": json.dumps(document)}))
+
+
+def test_an_old_schedule_in_options_beside_a_written_one_is_accepted() -> None:
+    both = {**POLICY, "options": {"POLICY_VALIDITY_SCHEDULES": "[]"}, "validitySchedules": [{}]}
+    assert grants(PolicySet.parse({"policies.json": json.dumps(both)}))
+
+
+def test_documents_add_up_and_roles_cross_documents() -> None:
+    by_role = {**POLICY, "policyItems": [{"accesses": [{"type": "select"}], "roles": ["r"]}]}
+    documents = {
+        "policies": json.dumps(by_role),
+        "roles": json.dumps({"roles": [{"name": "r", "users": [{"name": "ann"}]}]}),
+    }
+    policies = PolicySet.parse(documents)
+    assert grants(policies, user="ann") and not grants(policies, user="bob")
+
+
+def test_a_role_defined_in_two_documents_is_refused() -> None:
+    role = json.dumps({"roles": [{"name": "r"}]})
+    with pytest.raises(PolicyInvalid, match=r"second.json, line 1, roles\[0\]: .* defined twice"):
+        PolicySet.parse({"first.json": role, "second.json": role})
+
+
+def test_one_bad_document_refuses_the_good_ones_too() -> None:
+    with pytest.raises(PolicyInvalid, match=r"bad.json"):
+        PolicySet.parse({"good.json": json.dumps(POLICY), "bad.json": json.dumps({**POLICY, "name": ""})})
+
+
+def test_bytes_that_are_not_utf8_are_refused() -> None:
+    with pytest.raises(PolicyInvalid, match=r"latin.json is not UTF-8"):
+        PolicySet.parse({"latin.json": '["ä"]'.encode("latin-1")})
+
+
+def test_bytes_name_the_line_too() -> None:
+    with pytest.raises(PolicyInvalid, match=r"b.json, line 3, \[0\].name"):
+        PolicySet.parse({"b.json": b'[\n {"resources": {},\n  "name": 4}]'})
+
+
+def test_an_oversized_document_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse, "MAX_DOCUMENT_SIZE", 10)
+    with pytest.raises(PolicyInvalid, match="at most 10 bytes, not 11"):
+        PolicySet.parse({"big.json": b"not JSON at"})
+
+
+def test_an_overlong_list_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields, "MAX_LIST_LENGTH", 2)
+    with pytest.raises(PolicyInvalid, match="at most 2 elements, not 3"):
+        PolicySet.parse({"p.json": json.dumps([POLICY] * 3)})
+
+
+def test_a_refusal_says_what_to_do() -> None:
+    with pytest.raises(PolicyInvalid) as refusal:
+        PolicySet.parse({"p.json": json.dumps({**POLICY, "serviceType": "tag"})})
+    assert refusal.value.rule == "policy-document"
+    assert "hive, lakewarden" in str(refusal.value.hint)
+
+
+def test_the_version_is_of_contents_and_names() -> None:
+    text = json.dumps(POLICY)
+    version = PolicySet.parse({"a": text, "b": "[]"}).version
+    assert len(version) == 64
+    assert version == PolicySet.parse({"b": b"[]", "a": text.encode()}).version
+    others = [{"a": text}, {"b": text, "a": "[]"}, {"a": text, "b": "[ ]"}, {"a": text, "b": "[]", "c": "[]"}]
+    assert version not in {PolicySet.parse(other).version for other in others}
+
+
+def test_no_policies_deny_everything() -> None:
+    policies = PolicySet.empty()
+    assert not grants(policies)
+    assert policies.version == PolicySet.parse({}).version
+    assert policies.mask_for(Principal("ann"), "a", "t", "c", NOW) is None
+    assert policies.has_row_filter(Principal("ann"), "a", "t", NOW) is False
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ((), 1),
+        (("a",), 1),
+        (("b",), 3),
+        (("b", 1), 4),
+        (("b", 1, "c"), 5),
+        (("b", 2), 3),
+        (("x",), 1),
+        ((0,), 1),
+    ],
+)
+def test_line_of_a_path(path: tuple[str | int, ...], line: int) -> None:
+    text = '{"a" : "}]\\"",\n "e": {},\n "b": [ [1, 2],\n  {"k": [],\n   "c" :\tnull} ] }'
+    assert line_of(text, path) == line

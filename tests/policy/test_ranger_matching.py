@@ -1,0 +1,200 @@
+"""Patterns, against definitions that are slow and obvious."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target, fold
+from policy.ranger.roles import Role, RoleGraph, find_cycle
+from policy.ranger.servicedef import LEVELS, TABLES, Level, access_types_of, hierarchy_of
+from policy.requests import Resource
+
+TABLE = LEVELS["table"]
+EXACT = Level("exact", case_sensitive=True)
+URL = LEVELS["url"]
+
+
+def reference(pattern: str, text: str) -> bool:
+    """What * and ? mean, by definition."""
+    if not pattern:
+        return not text
+    if pattern[0] == "*":
+        return any(reference(pattern[1:], text[start:]) for start in range(len(text) + 1))
+    return bool(text) and pattern[0] in ("?", text[0]) and reference(pattern[1:], text[1:])
+
+
+@given(st.text("ab*?", min_size=1, max_size=7), st.text("ab*?", max_size=8))
+def test_wildcards_by_definition(pattern: str, text: str) -> None:
+    assert Pattern.of(pattern, EXACT).matches((text,), "u") is reference(pattern, text)
+
+
+@given(st.from_regex(r"[ab/*?]{0,4}[ab*?]", fullmatch=True), st.text("ab/", max_size=6))
+def test_recursive_location_matches_what_is_below_a_match(pattern: str, text: str) -> None:
+    pattern, text = f"s3://{pattern}", f"s3://{text}"
+    ends = [found.start() for found in re.finditer("/", text)] + [len(text)]
+    expected = any(reference(pattern, text[:end]) for end in ends)
+    assert Pattern.of(pattern, URL, recursive=True).matches((text,), "u") is expected
+
+
+@given(st.text("ab/*?", min_size=1, max_size=4), st.text("ab", min_size=1, max_size=2), st.booleans())
+def test_reaches_below_by_search(pattern: str, name: str, recursive: bool) -> None:
+    """Every match below within four characters is foreseen."""
+    location = f"s3://{name}"
+    found = Pattern.of(f"s3://{pattern}", URL, recursive)
+    below = ("".join(tail) for length in range(1, 5) for tail in product("ab/", repeat=length))
+    if any(found.matches((f"{location}/{tail}",), "u") for tail in below) and not found.matches(
+        (location,), "u"
+    ):
+        assert found.reaches_below((location,), "u")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("s3://b/x", True),
+        ("s3://b/a/x", True),
+        ("s3://b/*/x", True),
+        ("s3://b*", True),
+        ("*x", True),
+        ("s3://b", False),
+        ("s3://bb/x", False),
+        ("s3://c/*", False),
+        ("s3://b?x/y", True),
+        ("s3://b-x/y", False),
+        ("s3://{USER}/x", True),
+    ],
+)
+def test_reaches_below(pattern: str, expected: bool) -> None:
+    assert Pattern.of(pattern, URL).reaches_below(("s3://b",), "b") is expected
+
+
+def test_reaches_below_of_a_user_elsewhere() -> None:
+    assert not Pattern.of("s3://{USER}/x", URL).reaches_below(("s3://b",), "c")
+
+
+@given(st.text(max_size=20), st.text(max_size=5))
+def test_user_names_are_literal(user: str, other: str) -> None:
+    pattern = Pattern.of("a_{USER}*", EXACT)
+    assert pattern.matches((f"a_{user}{other}",), user)
+    assert pattern.matches((other,), user) is other.startswith(f"a_{user}")
+
+
+@given(st.text(max_size=10))
+def test_fold_ignores_case_and_keeps_length(text: str) -> None:
+    assert fold(fold(text)) == fold(text)
+    assert len(fold(text)) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("Straße", "STRAßE"), ("ÄÉ", "äé"), ("K", "k"), ("ſ", "S"), ("Σ", "ς")]
+)
+def test_fold_makes_equal(one: str, other: str) -> None:
+    assert fold(one) == fold(other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("ß", "ss"), ("é", "e\u0301"), ("İ", "i\u0307"), ("ﬁ", "fi")])
+def test_fold_keeps_apart(one: str, other: str) -> None:
+    assert fold(one) != fold(other)
+
+
+def test_many_wildcards_do_not_take_forever() -> None:
+    pattern = Pattern.of("*a" * 200 + "b", EXACT)
+    assert not pattern.matches(("a" * 4000,), "u")
+    below = Pattern.of("s3://" + "*a" * 200 + "b", URL)
+    assert below.reaches_below(("s3://" + "a" * 4000,), "u")
+
+
+@pytest.mark.parametrize(
+    ("value", "tokens"), [("**", 1), ("a**b", 3), ("?*", 2), ("{USER}", 1), ("a{USER}?", 3), ("abc", 1)]
+)
+def test_tokens_are_joined(value: str, tokens: int) -> None:
+    assert len(Pattern.of(value, TABLE).tokens) == tokens
+
+
+@pytest.mark.parametrize("value", ["{", "a}", "{OWNER}", "{user}", "{USER", "{{USER}}"])
+def test_other_braces_are_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="only macro"):
+        Pattern.of(value, TABLE)
+
+
+def levels(*values: str, excludes: int | None = None) -> ResourcePattern:
+    patterns = [
+        LevelPattern.of([Pattern.of(value, level)], excludes == depth)
+        for depth, (value, level) in enumerate(zip(values, TABLES, strict=False))
+    ]
+    return ResourcePattern(TABLES, tuple(patterns))
+
+
+DATABASE, ORDERS, ID = Resource.database("a"), Resource.table("a", "t"), Resource.column("a", "t", "c")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (levels("a"), "SELF ABOVE ABOVE"),
+        (levels("a", "*"), "SELF_AND_BELOW SELF ABOVE"),
+        (levels("a", "t"), "BELOW SELF ABOVE"),
+        (levels("a", "*", "*"), "SELF_AND_BELOW SELF_AND_BELOW SELF"),
+        (levels("*", "*", "*"), "SELF_AND_BELOW SELF_AND_BELOW SELF"),
+        (levels("a", "t", "*"), "BELOW SELF_AND_BELOW SELF"),
+        (levels("a", "*", "c"), "BELOW BELOW SELF"),
+        (levels("a", "t", "x"), "BELOW BELOW NONE"),
+        (levels("b", "*", "*"), "NONE NONE NONE"),
+        (levels("a", "*", excludes=1), "NONE NONE NONE"),
+        (levels("a", "u", excludes=1), "BELOW SELF ABOVE"),
+        (levels("a", "t", excludes=1), "BELOW NONE NONE"),
+        (levels("b", "*", "*", excludes=0), "SELF_AND_BELOW SELF_AND_BELOW SELF"),
+    ],
+)
+def test_match_by_depth(pattern: ResourcePattern, expected: str) -> None:
+    found = [pattern.match(Target.of(resource), "u").name for resource in (DATABASE, ORDERS, ID)]
+    assert found == expected.split()
+
+
+def test_another_hierarchy_does_not_match() -> None:
+    assert levels("*").match(Target.of(Resource.key("a")), "u") is Match.NONE
+
+
+def test_every_level_belongs_to_a_hierarchy_and_all_is_known_everywhere() -> None:
+    for name, level in LEVELS.items():
+        chain = next(
+            found for size in range(1, 4) for found in [hierarchy_of(frozenset(_top(name, size)))] if found
+        )
+        assert level in chain
+        assert "all" in access_types_of(chain)
+    assert hierarchy_of(frozenset()) is None
+
+
+def _top(name: str, size: int) -> list[str]:
+    chains = (["database", "table", "column"], ["database", "udf"], ["storage-type", "storage-url"])
+    chain = next((found for found in chains if name in found), [name])
+    return chain[:size] if name in chain[:size] else []
+
+
+def role(name: str, *members: str) -> Role:
+    return Role(name, frozenset(), frozenset(), frozenset(members))
+
+
+def test_a_diamond_of_roles_is_no_cycle() -> None:
+    roles = {found.name: found for found in (role("a", "b", "c"), role("b", "d"), role("c", "d"), role("d"))}
+    assert find_cycle(roles) is None
+    held = RoleGraph.of(roles.values()).held_by("u", frozenset(), frozenset({"d"}))
+    assert held == {"a", "b", "c", "d"}
+
+
+def test_a_long_chain_of_roles_is_followed() -> None:
+    roles = {str(n): role(str(n), str(n + 1)) for n in range(5000)}
+    assert find_cycle(roles) is None
+    assert len(RoleGraph.of(roles.values()).held_by("u", frozenset(), frozenset({"5000"}))) == 5001
+
+
+def test_the_cycle_is_named() -> None:
+    cycle = find_cycle({found.name: found for found in (role("x", "a"), role("a", "b"), role("b", "a"))})
+    assert cycle is not None
+    assert cycle[0] == cycle[-1]
+    assert set(cycle) == {"a", "b"}

@@ -1,0 +1,161 @@
+"""Questions to a policy set: reasons, all or nothing, time, and an index that changes no answer."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.errors import RequestInvalid
+from policy.principal import Principal
+from policy.ranger import MaskRule, PolicySet
+from policy.ranger.index import PolicyIndex
+from policy.ranger.matching import Match, Target
+from policy.ranger.parse import parse_documents
+from policy.requests import AccessRequest, Resource
+
+NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
+ANN = Principal("ann")
+
+
+def policy(name: str, resources: dict[str, list[str]], **more: Any) -> dict[str, Any]:
+    values = {level: {"values": names} for level, names in resources.items()}
+    return {"name": name, "resources": values, **more}
+
+
+def item(*accesses: str, **who: list[str]) -> dict[str, Any]:
+    return {"accesses": [{"type": access} for access in accesses], **(who or {"users": ["ann"]})}
+
+
+def policies(*documents: dict[str, Any]) -> PolicySet:
+    return PolicySet.parse({"policies.json": json.dumps(documents)})
+
+
+def select(table: str, column: str) -> AccessRequest:
+    return AccessRequest(ANN, Resource.column("a", table, column), "select")
+
+
+COLUMNS = policy(
+    "cols", {"database": ["a"], "table": ["t"], "column": ["c1", "c2"]}, policyItems=[item("select")]
+)
+
+
+def test_all_or_nothing_over_columns() -> None:
+    found = policies({**COLUMNS, "id": 7})
+    assert found.decide_all([select("t", "c1"), select("t", "c2")], NOW).allowed
+    refused = found.decide_all([select("t", "c1"), select("t", "c3"), select("t", "c2")], NOW)
+    assert [reason.detail for reason in refused.reasons] == [
+        "No policy grants select on column a.t.c3 to 'ann'."
+    ]
+
+
+def test_no_request_is_not_granted() -> None:
+    assert policies(COLUMNS).decide_all([], NOW).reasons[0].rule == "empty-conjunction"
+
+
+def test_reasons_are_sentences_that_name_policy_id_and_item() -> None:
+    found = policies({**COLUMNS, "id": 7})
+    assert found.decide(select("t", "c1"), NOW).explanation == (
+        "Policy 'cols' (id 7) grants select on column a.t.c1 to 'ann' by policyItems[0]."
+    )
+    conditions = [{"type": "time", "values": ["x"]}]
+    doubted = policies(
+        {**COLUMNS, "conditions": conditions, "policyItems": [{**item("select"), "conditions": conditions}]}
+    )
+    assert [reason.detail for reason in doubted.decide(select("t", "c1"), NOW).reasons] == [
+        "No policy grants select on column a.t.c1 to 'ann'.",
+        "Policy 'cols' does not grant it by policyItems[0]: it has conditions, which are not evaluated, and "
+        "its conditions are not evaluated.",
+    ]
+    denying = policies(
+        {**COLUMNS, "zoneName": "z", "policyItems": [], "denyPolicyItems": [item("select")]},
+    )
+    assert denying.decide(select("t", "c1"), NOW).explanation == (
+        "Policy 'cols' denies select on column a.t.c1 to 'ann' by denyPolicyItems[0]; it belongs to the "
+        "security zone 'z', and zones are not evaluated, so the denial holds."
+    )
+
+
+def test_all_names_what_is_missing() -> None:
+    most = policy(
+        "most", {"database": ["a"]}, policyItems=[item("select", "update", "create", "drop", "alter")]
+    )
+    refused = policies(most).decide(AccessRequest(ANN, Resource.database("a"), "all"), NOW)
+    assert [reason.detail for reason in refused.reasons] == [
+        "No policy grants unprotect on database a to 'ann'."
+    ]
+
+
+def test_a_time_without_zone_decides_nothing() -> None:
+    found, naive = policies(COLUMNS), datetime(2030, 1, 1)
+    with pytest.raises(RequestInvalid, match="time zone"):
+        found.decide(select("t", "c1"), naive)
+    with pytest.raises(RequestInvalid, match="time zone"):
+        found.mask_for(ANN, "a", "t", "c", naive)
+    with pytest.raises(RequestInvalid, match="time zone"):
+        found.has_row_filter(ANN, "a", "t", naive)
+
+
+def test_the_mask_rule_is_a_value() -> None:
+    mask = policy(
+        "m",
+        {"database": ["a"], "table": ["t"], "column": ["c"]},
+        policyType=1,
+        dataMaskPolicyItems=[{**item("select"), "dataMaskInfo": {"dataMaskType": "MASK_HASH"}}],
+    )
+    assert policies(mask).mask_for(ANN, "a", "t", "c", NOW) == MaskRule("MASK_HASH", None, "m")
+
+
+NAMES = st.sampled_from(["a", "b", "A", "*", "a*", "?", "{USER}", "ann"])
+RESOURCES = st.one_of(
+    st.fixed_dictionaries({"database": st.lists(NAMES, min_size=1, max_size=3)}),
+    st.fixed_dictionaries(
+        {level: st.lists(NAMES, min_size=1, max_size=3) for level in ("database", "table")}
+    ),
+    st.fixed_dictionaries(
+        {level: st.lists(NAMES, min_size=1, max_size=2) for level in ("database", "table", "column")}
+    ),
+    st.fixed_dictionaries({"key": st.lists(NAMES, min_size=1, max_size=3)}),
+)
+LITERALS = st.sampled_from(["a", "b", "ann", "ab", "*"])
+ASKED = st.one_of(
+    st.builds(Resource.database, LITERALS),
+    st.builds(Resource.table, LITERALS, LITERALS),
+    st.builds(Resource.column, LITERALS, LITERALS, LITERALS),
+    st.builds(Resource.key, LITERALS),
+)
+
+
+@given(st.lists(st.tuples(RESOURCES, st.integers(0, 1), st.booleans()), max_size=6), ASKED)
+def test_the_index_changes_no_answer(
+    drawn: list[tuple[dict[str, list[str]], int, bool]], asked: Resource
+) -> None:
+    documents = [
+        policy(str(number), resources, policyPriority=priority)
+        for number, (resources, priority, _) in enumerate(drawn)
+    ]
+    for document, (_, _, excludes) in zip(documents, drawn, strict=True):
+        if "database" in document["resources"]:
+            document["resources"]["database"]["isExcludes"] = excludes
+    parsed = parse_documents({"p": json.dumps(documents)}).policies
+    target = Target.of(asked)
+
+    def matching(candidates: Any) -> list[str]:
+        return [
+            p.name for p in candidates if p.resources[0].match(target, "ann") not in (Match.NONE, Match.ABOVE)
+        ]
+
+    everything = sorted(parsed, key=lambda p: -p.priority)
+    assert matching(PolicyIndex(parsed).candidates(target)) == matching(everything)
+
+
+def test_a_policy_with_very_many_names_is_found() -> None:
+    names = [f"n{number}" for number in range(300)]
+    wide = policy("wide", {"database": names, "table": names}, policyItems=[item("select")])
+    found = policies(wide)
+    assert found.decide(AccessRequest(ANN, Resource.table("n7", "N299"), "select"), NOW).allowed
+    assert not found.decide(AccessRequest(ANN, Resource.table("n7", "n300"), "select"), NOW).allowed

@@ -1,0 +1,73 @@
+"""Every case of tests/vectors/ranger: policies, requests, and what must come out."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.principal import Principal
+from policy.ranger import PolicySet
+from policy.requests import AccessRequest, Resource
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "ranger"
+FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(VECTORS.glob("*.json"))}
+SETS = {
+    stem: PolicySet.parse({name: json.dumps(document) for name, document in data["documents"].items()})
+    for stem, data in FILES.items()
+    if "documents" in data
+}
+
+
+def cases(section: str) -> list[Any]:
+    return [
+        pytest.param(stem, case, id=f"{stem}: {case['name']}")
+        for stem in SETS
+        for case in FILES[stem].get(section, ())
+    ]
+
+
+def principal(case: dict[str, Any]) -> Principal:
+    return Principal(case["user"], frozenset(case.get("groups", ())), frozenset(case.get("roles", ())))
+
+
+def moment(stem: str, case: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(case.get("now", FILES[stem]["now"]))
+
+
+def resource(named: dict[str, str]) -> Resource:
+    kind = {"database": Resource.database, "table": Resource.table, "column": Resource.column}
+    one = {"url": Resource.url, "storage": Resource.storage, "key": Resource.key, "engine": Resource.engine}
+    last = list(named)[-1]
+    return {**kind, **one, "service": Resource.service}[last](*named.values())
+
+
+@pytest.mark.parametrize(("stem", "case"), cases("cases"))
+def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
+    request = AccessRequest(principal(case), resource(case["resource"]), case["access"], case.get("owner"))
+    decision = SETS[stem].decide(request, moment(stem, case))
+    reason = decision.reasons[0]
+    assert ("allow" if decision.allowed else "deny") == case["expected"], reason.detail
+    assert (reason.rule, reason.policy, reason.item) == (case["rule"], case["policy"], case["item"])
+    if "also" in case:
+        assert [(more.rule, more.policy) for more in decision.reasons[1:]] == [
+            ("policy-unevaluable", policy) for policy in case["also"]
+        ]
+
+
+@pytest.mark.parametrize(("stem", "case"), cases("masks"))
+def test_mask_is_chosen_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
+    rule = SETS[stem].mask_for(
+        principal(case), case["database"], case["table"], case["column"], moment(stem, case)
+    )
+    found = None if rule is None else {"type": rule.type, "value": rule.value, "policy": rule.policy}
+    assert found == case["expected"]
+
+
+@pytest.mark.parametrize(("stem", "case"), cases("row_filters"))
+def test_row_filter_is_found_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
+    found = SETS[stem].has_row_filter(principal(case), case["database"], case["table"], moment(stem, case))
+    assert found is case["expected"]

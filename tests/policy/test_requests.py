@@ -1,0 +1,83 @@
+"""Requests that cannot mean anything cannot be built."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.errors import LocationInvalid, RequestInvalid
+from policy.location import Location
+from policy.principal import Principal
+from policy.requests import ACCESS_TYPES, ALL, ANY, AccessRequest, Resource
+
+ANN = Principal("ann")
+RESOURCES = [
+    Resource.database("a"),
+    Resource.table("a", "t"),
+    Resource.column("a", "t", "c.d"),
+    Resource.url("s3://b/x"),
+    Resource.storage("s3://b/x"),
+    Resource.key("k"),
+    Resource.engine("e"),
+    Resource.service("s"),
+]
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=str)
+def test_every_access_type_of_a_resource_can_be_asked(resource: Resource) -> None:
+    for access in [*resource.access_types, ANY]:
+        assert AccessRequest(ANN, resource, access).access == access
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=str)
+def test_access_types_of_other_resources_cannot_be_asked(resource: Resource) -> None:
+    others = frozenset().union(*ACCESS_TYPES.values()) - resource.access_types
+    for access in [*others, "", "SELECT", "*"]:
+        with pytest.raises(RequestInvalid, match="has no access type"):
+            AccessRequest(ANN, resource, access)
+
+
+def test_all_is_for_databases_tables_and_columns() -> None:
+    for resource in RESOURCES[:3]:
+        assert AccessRequest(ANN, resource, ALL).access == "all"
+    for resource in RESOURCES[3:]:
+        with pytest.raises(RequestInvalid, match="'all'"):
+            AccessRequest(ANN, resource, ALL)
+
+
+def test_a_resource_names_itself() -> None:
+    assert [str(resource) for resource in RESOURCES] == [
+        "database a",
+        "table a.t",
+        "column a.t.c.d",
+        "url s3://b/x",
+        "storage-url s3://b/x",
+        "key k",
+        "engine e",
+        "service s",
+    ]
+
+
+def test_locations_are_canonical_whoever_gives_them() -> None:
+    assert Resource.url("s3a://b/x/") == Resource.url(Location.parse("s3n://b/x"))
+    assert Resource.storage("file:/a/b").values == ("iceberg", "file:///a/b")
+
+
+@pytest.mark.parametrize("text", ["/a/b", "s3://b/../x", ""])
+def test_ambiguous_locations_are_refused(text: str) -> None:
+    with pytest.raises(LocationInvalid):
+        Resource.storage(text)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 4097])
+def test_names_are_neither_empty_nor_overlong(name: str) -> None:
+    with pytest.raises(RequestInvalid, match="4096 characters"):
+        Resource.table("a", name)
+
+
+@pytest.mark.parametrize(
+    ("levels", "values"),
+    [(("table",), ("t",)), ((), ()), (("database", "table"), ("a",)), (("database",), ("a", "b"))],
+)
+def test_levels_are_those_of_a_hierarchy(levels: tuple[str, ...], values: tuple[str, ...]) -> None:
+    with pytest.raises(RequestInvalid, match="no resource with the levels"):
+        Resource(levels, values)
