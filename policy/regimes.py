@@ -2,8 +2,8 @@
 
 Rules:
 - The regimes of a table begin at sequence number 0, are ordered, and leave no gap.
-- A new file is judged by the current regime, a sealed file by the one of its sequence number. So a table can
-  be encrypted, or change its algorithm or keys, without an instant in which either old or new files escape.
+- A new file is judged by the current regime, a sealed file by the one of its file sequence number. So a table
+  can be encrypted, or change its algorithm or keys, without an instant in which old or new files escape.
 - A file must be exactly what its regime says: encrypted or not, with that algorithm, footer, keys and
   columns. What cannot be decided is refused.
 
@@ -160,11 +160,14 @@ def judge_new_file(regimes: Regimes, keys: FileKeys | None) -> Decision:
 
 
 def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileKeys | None) -> Decision:
-    """Whether a committed file fits the regime of its data sequence number.
+    """Whether a committed file fits the regime of its file sequence number.
+
+    Not of its data sequence number: a file that a compaction wrote today keeps the data sequence numbers of
+    the rows it took over, and is encrypted as today's regime says (Iceberg spec, "Sequence Numbers").
 
     Args:
         regimes: the table's regimes.
-        sequence_number: the file's data sequence number after inheritance; None if it is not known.
+        sequence_number: the file's file sequence number after inheritance; None if it is not known.
         keys: what the file's key metadata states; None for a file without any.
     """
     if sequence_number is None or sequence_number < 0:
