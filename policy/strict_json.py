@@ -1,7 +1,7 @@
 """JSON that means one thing.
 
-A name given twice in an object, `NaN` and the infinities, nesting beyond a bound, bytes that are not UTF-8: two
-readers may understand such a text differently, so it is refused (RFC 8259, sections 4, 6 and 9).
+A name given twice in an object, `NaN` and the infinities, nesting beyond a bound, bytes that are not UTF-8:
+two readers may understand such a text differently, so it is refused (RFC 8259, sections 4, 6 and 9).
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestIn
         raise error(f"{what} is not UTF-8: byte {problem.start} does not decode.", rule="json") from problem
     except json.JSONDecodeError as problem:
         raise error(
-            f"{what} is not JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}.", rule="json"
+            f"{what} is not JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}.",
+            rule="json",
         ) from problem
     except _Ambiguous as problem:
         raise error(f"{what} is ambiguous: {problem}.", rule="json") from problem

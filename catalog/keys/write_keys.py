@@ -17,7 +17,7 @@ from uuid import UUID
 
 from catalog.keys.aead import KEY_LENGTHS, OVERHEAD, Aead, refused
 from catalog.keys.dek import DEK_AAD
-from catalog.keys.file_identity import FileIdentity, file_id_of
+from catalog.keys.file_identity import file_id_of
 from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, require_purpose, transport_prefix
@@ -85,13 +85,13 @@ class WriteRewrapper:
                 those of one file; names the path.
         """
         try:
-            return self.rewrap_file(file_id_of(path), keys)
+            return self._rewrap_file(file_id_of(path), keys)
         except DecryptionRefused as failure:
             raise DecryptionRefused(
                 failure.message, path=path, rule=failure.rule, hint=failure.hint
             ) from failure
 
-    def rewrap_file(self, file_id: bytes, keys: Sequence[WrittenKey]) -> KeyMetadata:
+    def _rewrap_file(self, file_id: bytes, keys: Sequence[WrittenKey]) -> KeyMetadata:
         """As `rewrap`, for the file id of a checked location; the errors name no path."""
         labels = tuple(key.label for key in keys)
         outer, inner = self._transport_prefix + file_id, self._dek_prefix + file_id
@@ -119,19 +119,3 @@ class WriteRewrapper:
         largest = bytes(KEY_LENGTHS[-1] + OVERHEAD)
         KeyMetadata(self._header, tuple(KeyEntry(route.binding, largest) for route in routes)).to_bytes()
         return self._routes.setdefault(labels, tuple(routes))
-
-
-def rewrap_from_write(
-    transport: TransportKey,
-    algorithm: Algorithm,
-    footer: Footer,
-    file: FileIdentity,
-    keys: Sequence[WrittenKey],
-    peks: Mapping[str, Pek],
-) -> KeyMetadata:
-    """The key metadata of a single file; for many, keep one `WriteRewrapper`.
-
-    Raises:
-        DecryptionRefused: as `WriteRewrapper` and `WriteRewrapper.rewrap_file`.
-    """
-    return WriteRewrapper(transport, file.table_uuid, algorithm, footer, peks).rewrap_file(file.file_id, keys)

@@ -24,7 +24,7 @@ from catalog.keys.transport import (
     seal_transport_key,
     wrap_for_write,
 )
-from catalog.keys.write_keys import WriteRewrapper, WrittenKey, rewrap_from_write
+from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused, KeyNotUsable
 from policy.regimes import PekRef
@@ -182,9 +182,6 @@ def test_write_brings_its_keys_under_the_peks():
     opened = [open_dek(metadata, entry, file, PEKS[entry.bound.pek]) for entry in metadata.entries]
     assert opened == deks
     assert [entry.bound.field_ids for entry in metadata.entries] == [(), (3, 5)]
-    by_name = {"lake": LAKE, "pii": PII}
-    alone = rewrap_from_write(transport, Algorithm.AES_GCM_V1, Footer.ENCRYPTED, file, keys, by_name)
-    assert [open_dek(alone, entry, file, PEKS[entry.bound.pek]) for entry in alone.entries] == deks
 
 
 def test_write_keys_are_refused_for_another_file_write_label_or_master_key():

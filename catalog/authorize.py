@@ -1,0 +1,131 @@
+"""Who asks, may they, and the record of the answer.
+
+- A request is decided as a whole: all of its parts or nothing.
+- The decision is in the audit trail before it is answered; without a record there is no grant.
+- A refusal by a later rule (a foreign path, a broken seal) is recorded too, under the same request id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from catalog.audit import AuditRecord, AuditTrail
+from policy.decision import Decision, Reason
+from policy.errors import NotAuthorized, Refused
+from policy.principal import Principal
+from policy.ranger import PolicySet
+from policy.requests import AccessRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf something is asked.
+
+    Attributes:
+        principal: the user.
+        engine: the engine that asks for the user, or None for the user's own process.
+        request_id: what ties the records of one request together.
+    """
+
+    principal: Principal
+    engine: Principal | None
+    request_id: str
+
+
+class Authorizer:
+    """Decides requests against the policies in force and records what was decided.
+
+    Args:
+        policies: answers the policies in force.
+        audit: where decisions are recorded.
+        now: the time, with a zone.
+    """
+
+    def __init__(
+        self, policies: Callable[[], PolicySet], audit: AuditTrail, now: Callable[[], datetime]
+    ) -> None:
+        self._policies = policies
+        self._audit = audit
+        self._now = now
+
+    def decide(self, requests: Sequence[AccessRequest]) -> Decision:
+        """All or nothing, without a record: for explaining and for filtering lists."""
+        return self._policies().decide_all(requests, self._now())
+
+    def policies(self) -> PolicySet:
+        """The policies in force."""
+        return self._policies()
+
+    def now(self) -> datetime:
+        """The time by which policies are judged."""
+        return self._now()
+
+    def require(
+        self, caller: Caller, action: str, resource: str, requests: Sequence[AccessRequest]
+    ) -> Decision:
+        """Decide, record, and refuse what is not granted.
+
+        Raises:
+            NotAuthorized: a part is not granted.
+            StateUnavailable: the decision could not be recorded.
+        """
+        decision = self.decide(requests)
+        self.record(caller, action, resource, decision)
+        if not decision.allowed:
+            raise NotAuthorized(
+                f"{caller.principal.name} may not do this ({action}): {decision.explanation}",
+                table=resource if action.startswith("table.") else None,
+                rule=decision.reasons[0].rule,
+                hint="Ask an administrator for a policy that grants it.",
+            )
+        return decision
+
+    def record(self, caller: Caller, action: str, resource: str, decision: Decision) -> None:
+        """Put a decision into the audit trail."""
+        engine = caller.engine.name if caller.engine else None
+        self._audit.append(
+            [
+                AuditRecord(
+                    principal=caller.principal.name,
+                    engine=engine,
+                    action=action,
+                    resource=resource,
+                    allowed=decision.allowed,
+                    reasons=decision.reasons,
+                    request_id=caller.request_id,
+                    at_ms=int(self._now().timestamp() * 1000),
+                )
+            ]
+        )
+
+    @contextmanager
+    def recorded(
+        self, caller: Caller, action: str, resource: str, *, show_path: bool = True
+    ) -> Iterator[None]:
+        """Record a refusal that a rule raises inside; what policies refused is recorded already.
+
+        Args:
+            caller: who asks.
+            action: what for.
+            resource: on what.
+            show_path: whether the caller may see the path in question; the record holds it anyway.
+        """
+        try:
+            yield
+        except NotAuthorized:
+            raise
+        except Refused as refusal:
+            self.record(caller, action, resource, Decision.deny(_reason(refusal)))
+            if not show_path:
+                refusal.path = None
+            raise
+
+
+def _reason(refusal: Refused) -> Reason:
+    where = f" ({refusal.path})" if refusal.path else ""
+    return Reason(
+        refusal.rule or type(refusal).__name__, f"{type(refusal).__name__}: {refusal.message}{where}"
+    )

@@ -1,0 +1,195 @@
+"""What a list of table updates asks for, before anything is done about it.
+
+A client's updates are parted into those of metadata.json and those of governed properties, and classified by
+the right they need. A commit that mixes governed properties with a snapshot is refused, except where the
+table is made anew: whoever reads must know which rules a snapshot was checked against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssignUUIDUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    SetLocationUpdate,
+    SetPartitionStatisticsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
+    TableUpdate,
+    update_table_metadata,
+)
+
+from catalog.gates import WRITE_PATHS, check_ordinary_properties
+from policy import governed as governed_names
+from policy.errors import LakewardenError, RequestInvalid
+
+#: Updates that writers of data make; every other update changes the table itself.
+_DATA_UPDATES: Final = (
+    AddSnapshotUpdate,
+    SetSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveSnapshotRefUpdate,
+    SetStatisticsUpdate,
+    RemoveStatisticsUpdate,
+    SetPartitionStatisticsUpdate,
+    RemovePartitionStatisticsUpdate,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A client's updates, parted.
+
+    Attributes:
+        updates: those of metadata.json, in order.
+        governed_set: governed properties to set, by canonical name.
+        governed_unset: governed properties to remove, by canonical name.
+        rights: the access types on the table that the updates need: ``update``, ``alter`` or both.
+    """
+
+    updates: tuple[TableUpdate, ...]
+    governed_set: dict[str, str]
+    governed_unset: frozenset[str]
+    rights: frozenset[str]
+    locations: tuple[str, ...] = field(default=())
+
+    @property
+    def governs(self) -> bool:
+        """Whether a governed property is touched."""
+        return bool(self.governed_set or self.governed_unset)
+
+    @property
+    def adds_snapshot(self) -> bool:
+        """Whether a snapshot is brought."""
+        return any(isinstance(update, AddSnapshotUpdate) for update in self.updates)
+
+
+def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -> Changes:
+    """Part a client's updates.
+
+    Args:
+        updates: as the client sent them.
+        in_force: the governed properties in force; values echoed unchanged are no change.
+        table: dotted name, for errors.
+
+    Raises:
+        PropertyInvalid: a governed property that is unknown, malformed or contradictory.
+        RequestInvalid: an update that clients may not make.
+    """
+    ordinary: list[TableUpdate] = []
+    governed_set: dict[str, str] = {}
+    governed_unset: set[str] = set()
+    locations: list[str] = []
+    for update in updates:
+        if isinstance(update, SetPropertiesUpdate):
+            governed, rest = governed_names.split(without_echo(update.updates, in_force))
+            governed_set |= governed
+            check_ordinary_properties(rest, table)
+            locations += [rest[name] for name in WRITE_PATHS if name in rest]
+            if rest:
+                ordinary.append(SetPropertiesUpdate(updates=rest))
+        elif isinstance(update, RemovePropertiesUpdate):
+            unset = {name for name in update.removals if governed_names.is_governed(name)}
+            governed_unset |= {governed_names.canonical_name(name) for name in unset}
+            ordinary.append(RemovePropertiesUpdate(removals=[n for n in update.removals if n not in unset]))
+        else:
+            if isinstance(update, SetLocationUpdate):
+                locations.append(update.location)
+            ordinary.append(update)
+    governs = bool(governed_set or governed_unset)
+    return Changes(
+        tuple(ordinary), governed_set, frozenset(governed_unset), _rights(ordinary, governs), tuple(locations)
+    )
+
+
+def without_echo(properties: dict[str, str], in_force: dict[str, str]) -> dict[str, str]:
+    """Properties less those that repeat what is in force (clients echo what `loadTable` showed them)."""
+    return {name: value for name, value in properties.items() if in_force.get(name) != value}
+
+
+def refuse_mixture(changes: Changes, table: str) -> None:
+    """Governed properties and a snapshot may not come in one commit.
+
+    Raises:
+        RequestInvalid: they do.
+    """
+    if changes.governs and changes.adds_snapshot:
+        raise RequestInvalid(
+            "A commit may not change governed properties and add a snapshot at once.",
+            table=table,
+            rule="mixed-commit",
+            hint="Change the properties in a commit of its own, first.",
+        )
+
+
+def apply(
+    base: TableMetadata, updates: Sequence[TableUpdate], location: str | None, table: str
+) -> TableMetadata:
+    """Apply updates to metadata; a pure function.
+
+    Args:
+        base: metadata from verified bytes.
+        updates: updates of metadata.json.
+        location: where `base` lies, for the metadata log; None for a table that does not exist yet.
+        table: dotted name, for errors.
+
+    Raises:
+        RequestInvalid: an update does not fit the metadata.
+    """
+    try:
+        return update_table_metadata(
+            base,
+            tuple(_fitting(base, updates)),
+            enforce_validation=location is None,
+            metadata_location=location,
+        )
+    except LakewardenError:
+        raise
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        # pydantic's ValidationError is a ValueError; its text may repeat input, so only the kind is told.
+        text = str(error) if type(error) is ValueError else type(error).__name__
+        raise RequestInvalid(
+            f"The updates do not fit the table: {text[:300]}.", table=table, rule="updates"
+        ) from error
+
+
+def _fitting(base: TableMetadata, updates: Iterable[TableUpdate]) -> Iterable[TableUpdate]:
+    """Removing a property that is not there is no error, as in Iceberg's own implementation."""
+    present = set(base.properties)
+    for update in updates:
+        if isinstance(update, SetPropertiesUpdate):
+            present |= set(update.updates)
+        if isinstance(update, RemovePropertiesUpdate):
+            removals = [name for name in dict.fromkeys(update.removals) if name in present]
+            present -= set(removals)
+            yield RemovePropertiesUpdate(removals=removals)
+        else:
+            yield update
+
+
+def _rights(updates: Sequence[TableUpdate], governs: bool) -> frozenset[str]:
+    rights = set()
+    for update in updates:
+        if isinstance(update, _DATA_UPDATES):
+            rights.add("update")
+        elif not isinstance(update, AssignUUIDUpdate) and not _is_empty(update):
+            rights.add("alter")
+    if governs:
+        rights.add("alter")
+    return frozenset(rights or {"update"})
+
+
+def _is_empty(update: TableUpdate) -> bool:
+    return (isinstance(update, RemovePropertiesUpdate) and not update.removals) or (
+        isinstance(update, SetPropertiesUpdate) and not update.updates
+    )

@@ -1,0 +1,221 @@
+"""Commits: from requirements and updates of any client to new, checked, authorized, sealed metadata.
+
+The order is fixed: load what is sealed, apply the updates to those verified bytes, authorize everything at
+once, open and check what is brought, land. The pointer's compare-and-swap decides between commits that race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from sqlalchemy import Engine
+
+from catalog import changes as change_rules
+from catalog import gates, governance, state
+from catalog.authorize import Authorizer, Caller
+from catalog.changes import Changes
+from catalog.db.engine import read
+from catalog.errors import CommitConflict
+from catalog.governance import Wanted
+from catalog.identifiers import TableName
+from catalog.inspection import Inspector, check_summaries
+from catalog.keyring import Keyring
+from catalog.keys.peks import PekRecord
+from catalog.landing import Lander, Landing
+from catalog.loading import LoadedTable, TableLoader
+from catalog.metadata import last_sequence_number, require_written_version
+from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
+from policy.location import Location
+from policy.requests import AccessRequest
+
+
+class Committer:
+    """Takes commits to existing tables.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        loader: loads tables.
+        inspector: checks what commits bring.
+        lander: makes new metadata current.
+        keyring: makes PEKs.
+        authorizer: decides and records.
+        master_key_id: the catalog's master key, for tables that name none.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        loader: TableLoader,
+        inspector: Inspector,
+        lander: Lander,
+        keyring: Keyring,
+        authorizer: Authorizer,
+        master_key_id: str | None,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._loader = loader
+        self._inspector = inspector
+        self._lander = lander
+        self._keyring = keyring
+        self._authorizer = authorizer
+        self._master_key_id = master_key_id
+
+    def commit(
+        self,
+        caller: Caller,
+        name: TableName,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+        *,
+        force: bool = False,
+        by_catalog: bool = False,
+    ) -> LoadedTable:
+        """Take one commit.
+
+        Args:
+            caller: who commits.
+            name: the table.
+            requirements: what must hold of the current metadata.
+            updates: what to change.
+            force: narrow the allowed list although live snapshots then cannot be read any more.
+            by_catalog: the snapshot was built by the catalog, which may say so in its summary.
+
+        Raises:
+            CommitConflict: a requirement does not hold, or another commit came first.
+            NotAuthorized, LocationNotAllowed, MetadataTampered, MetadataUnsealed, EncryptionPolicyViolation,
+            DecryptionRefused, InvalidInput: refused; nothing was changed.
+        """
+        with self._authorizer.recorded(caller, "table.commit", str(name)):
+            self._may_write(caller, name)
+            table = self._loader.load_sealed(name)
+            changes = change_rules.part(updates, table.governed.to_properties(), table.name)
+            change_rules.refuse_mixture(changes, table.name)
+            check_requirements(requirements, table.metadata, table.name)
+            metadata = change_rules.apply(
+                table.metadata, changes.updates, table.metadata_location, table.name
+            )
+            _check_identity(metadata, table)
+            if not by_catalog:
+                check_summaries(table, metadata)
+            return self._take(caller, table, changes, metadata, force)
+
+    def _take(
+        self, caller: Caller, table: LoadedTable, changes: Changes, metadata: TableMetadata, force: bool
+    ) -> LoadedTable:
+        wanted = governance.for_change(
+            table.governed, changes, table.record.location, self._master_key_id, table.name
+        )
+        requests = self._requests(caller, table, changes, wanted)
+        self._authorizer.require(caller, "table.commit", table.name, requests)
+        if metadata == table.metadata and not changes.governs:
+            return table
+        governance.check_schema(wanted.spec, metadata, table.name)
+        governed, peks = self._next_governed(table, changes, wanted, metadata)
+        judged = replace(table, governed=governed)
+        if changes.governs and not force:
+            self._refuse_breaking(table, judged)
+        files = self._inspector.commit(judged, metadata)
+        return self._lander.land(
+            Landing(
+                record=table.record,
+                base=table,
+                metadata=metadata,
+                governed=governed,
+                governs=changes.governs,
+                files=files,
+                peks=peks,
+                author=caller.principal.name,
+            )
+        )
+
+    def _may_write(self, caller: Caller, name: TableName) -> None:
+        """Refuse those who may neither write nor alter before anything is told of the table."""
+        write, alter = (
+            gates.table_request(caller.principal, name.database, name.name, access)
+            for access in ("update", "alter")
+        )
+        if not self._authorizer.decide([alter]).allowed and not self._authorizer.decide([write]).allowed:
+            self._authorizer.require(caller, "table.commit", str(name), [write])
+
+    def _requests(
+        self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Wanted
+    ) -> list[AccessRequest]:
+        principal, record = caller.principal, table.record
+        rights = set(changes.rights) | ({"unprotect"} if wanted.unprotects else set())
+        database, name = record.name.database, record.name.name
+        moved = [Location.parse(text) for text in changes.locations]
+        own = record.location if record.default_location else None
+        requests = [
+            gates.table_request(principal, database, name, access, record.owner) for access in sorted(rights)
+        ]
+        requests += gates.storage_requests(principal, [*moved, *wanted.added], own)
+        requests += gates.key_requests(principal, wanted.new_keys)
+        return requests + self._overlap_requests(caller, record, moved)
+
+    def _overlap_requests(
+        self, caller: Caller, record: state.TableRecord, moved: Sequence[Location]
+    ) -> list[AccessRequest]:
+        with read(self._engine) as connection:
+            others = [
+                other
+                for location in moved
+                for other in state.overlapping(connection, self._catalog, location, record.id)
+            ]
+        return gates.overlap_requests(caller.principal, others)
+
+    def _next_governed(
+        self, table: LoadedTable, changes: Changes, wanted: Wanted, metadata: TableMetadata
+    ) -> tuple[state.Governed, tuple[PekRecord, ...]]:
+        if not changes.governs:
+            return table.governed, ()
+        refs, made = self._keyring.keys_for(table.record, wanted.spec)
+        with read(self._engine) as connection:
+            version = state.next_governed_version(connection, table.record.id)
+        return governance.next_version(table.governed, wanted, metadata, refs, version), made
+
+    def _refuse_breaking(self, table: LoadedTable, judged: LoadedTable) -> None:
+        """Narrowing the list names the live snapshots that it breaks."""
+        if all(judged.governed.allowed.covers(entry) for entry in table.governed.allowed.entries):
+            return
+        broken = self._inspector.broken_snapshots(judged)
+        if broken:
+            raise LocationNotAllowed(
+                f"Without these locations, {len(broken)} live snapshots cannot be read any more: "
+                f"{', '.join(str(snapshot) for snapshot in sorted(broken)[:10])}.",
+                table=table.name,
+                snapshot=min(broken),
+                rule="narrowing",
+                hint="Expire these snapshots first, or use the force option of the administration interface.",
+            )
+
+
+def check_requirements(
+    requirements: Sequence[TableRequirement], metadata: TableMetadata | None, table: str
+) -> None:
+    """Hold a client's requirements against the current metadata.
+
+    Raises:
+        CommitConflict: one does not hold.
+    """
+    for requirement in requirements:
+        try:
+            requirement.validate(metadata)
+        except CommitFailedException as failed:
+            raise CommitConflict(str(failed), table=table, rule=requirement.type) from failed
+
+
+def _check_identity(metadata: TableMetadata, table: LoadedTable) -> None:
+    if metadata.table_uuid != table.record.table_uuid:
+        raise MetadataTampered(
+            "A commit may not change the table's UUID.", table=table.name, rule="table-uuid"
+        )
+    require_written_version(metadata, table.name)
+    if last_sequence_number(metadata) < last_sequence_number(table.metadata):
+        raise RequestInvalid("Sequence numbers only grow.", table=table.name, rule="sequence-number")

@@ -1,0 +1,112 @@
+"""Which rights a change of locations, properties and keys needs.
+
+Every way in (create, staged create, register, commit, rename, namespace) builds its list of requests here, so
+that there is one gate:
+
+- each location that a table may be read from, or that its writers are sent to, is an RWStorage request
+  (HIVE-27927), unless it lies in the table's own default location;
+- each other table whose location overlaps needs ALTER on that table;
+- each master key needs `use`;
+- properties that would configure the *reader's* file access are refused outright: a table's writer has no say
+  in which endpoint, credential or code its readers use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from catalog.state import TableRecord
+from policy.errors import PropertyInvalid
+from policy.location import Location
+from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
+
+#: Table properties that tell writers where to put files (Iceberg documentation, "Write properties").
+WRITE_PATHS: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+_READER_PREFIXES: Final = (
+    "s3.",
+    "s3a.",
+    "adls.",
+    "gcs.",
+    "hdfs.",
+    "oss.",
+    "client.",
+    "rest.",
+    "header.",
+    "fs.",
+)
+_READER_NAMES: Final = frozenset(
+    {
+        "io-impl",
+        "py-io-impl",
+        "write.location-provider.impl",
+        "write.py-location-provider.impl",
+        "uri",
+        "token",
+        "credential",
+    }
+)
+
+
+def storage_requests(
+    principal: Principal, locations: Iterable[Location], exempt: Location | None
+) -> list[AccessRequest]:
+    """An RWStorage request for each location outside of the table's own default location."""
+    wanted = {location for location in locations if exempt is None or not exempt.contains(location)}
+    return [
+        AccessRequest(principal, Resource.storage(location.canonical), "rwstorage")
+        for location in sorted(wanted, key=lambda each: each.canonical)
+    ]
+
+
+def table_request(
+    principal: Principal, database: str, table: str, access: str, owner: str | None = None
+) -> AccessRequest:
+    """A request on a whole table."""
+    return AccessRequest(principal, Resource.table(database, table), access, owner=owner)
+
+
+def key_requests(principal: Principal, master_key_ids: Iterable[str]) -> list[AccessRequest]:
+    """A `use` request for each master key."""
+    return [AccessRequest(principal, Resource.key(key_id), "use") for key_id in sorted(set(master_key_ids))]
+
+
+def overlap_requests(principal: Principal, others: Iterable[TableRecord]) -> list[AccessRequest]:
+    """A request for ALTER on each other table whose location overlaps."""
+    return [
+        table_request(principal, other.name.database, other.name.name, "alter", other.owner)
+        for other in others
+    ]
+
+
+def write_paths(properties: Mapping[str, str]) -> list[Location]:
+    """The locations that properties send writers to.
+
+    Raises:
+        LocationInvalid: one of them is not a location.
+    """
+    return [Location.parse(properties[name]) for name in WRITE_PATHS if name in properties]
+
+
+def check_ordinary_properties(names: Iterable[str], table: str) -> None:
+    """Refuse properties that would configure the reader's file access.
+
+    Raises:
+        PropertyInvalid: such a property.
+    """
+    for name in names:
+        folded = name.strip().lower()
+        if folded in _READER_NAMES or folded.startswith(_READER_PREFIXES):
+            raise PropertyInvalid(
+                f"The table property {name[:120]!r} would configure how readers reach storage.",
+                table=table,
+                rule="reader-configuration",
+                hint="Set it in the configuration of the client or engine, not on the table.",
+            )

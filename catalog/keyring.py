@@ -1,0 +1,207 @@
+"""A table's keys in use: made with the KMS, opened through the cache, judged by the regimes.
+
+PEKs never leave this process. What leaves is data keys of exactly the files planned, under a key made for
+that scan (`scan_keys`); what comes in is data keys under a key made for that write, which are wrapped anew
+under the PEK (`catalog.writes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlalchemy import Engine
+
+from catalog import state
+from catalog.db.engine import read
+from catalog.keys.file_identity import FileIdentity
+from catalog.keys.key_metadata import KeyMetadata
+from catalog.keys.kms import KmsClient
+from catalog.keys.managers import EnvelopeManager
+from catalog.keys.peks import Pek, PekCache, PekRecord, PekState, create_pek
+from catalog.keys.scan_keys import ScanFile, ScanWrapper
+from catalog.keys.transport import TransportKey
+from catalog.state import Governed, TableRecord
+from policy.encryption import EncryptionSpec
+from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable
+from policy.regimes import FileKeys, PekRef, Regimes, judge_new_file, judge_sealed_file
+
+
+@dataclass(frozen=True, slots=True)
+class ScanKeys:
+    """The keys of one scan.
+
+    Attributes:
+        transport: the key made for the scan; it is shown to the engine once.
+        wrapped: for each file, in order, its released data keys under the transport key.
+    """
+
+    transport: TransportKey
+    wrapped: list[tuple[bytes, ...]]
+
+
+class Keyring:
+    """Makes, opens and judges keys.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name, part of the context that PEKs are bound to.
+        kms: the KMS that new PEKs are made with.
+        cache: unwrapped PEKs.
+    """
+
+    def __init__(self, engine: Engine, catalog: str, kms: KmsClient, cache: PekCache) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._kms = kms
+        self._cache = cache
+        self._envelope = EnvelopeManager()
+
+    def keys_for(
+        self, table: TableRecord, spec: EncryptionSpec
+    ) -> tuple[tuple[PekRef, ...], tuple[PekRecord, ...]]:
+        """The PEKs that a specification needs: those the table has, and new ones for the rest.
+
+        Returns:
+            how the regime names them, and the records that have to be stored.
+
+        Raises:
+            KeyNotUsable: a master key is unknown or may not be used.
+            KmsUnavailable: the KMS does not answer.
+        """
+        active = {pek.master_key_id: pek for pek in self.records(table) if pek.state is PekState.ACTIVE}
+        made = {
+            key_id: create_pek(
+                self._kms,
+                catalog=self._catalog,
+                table_id=table.id,
+                table_uuid=table.table_uuid,
+                master_key_id=key_id,
+            )
+            for key_id in spec.key_ids()
+            if key_id not in active
+        }
+        chosen = active | made
+        return tuple(chosen[key_id].ref for key_id in spec.key_ids()), tuple(made.values())
+
+    def records(self, table: TableRecord) -> list[PekRecord]:
+        """The table's PEKs, wrapped, in every state."""
+        with read(self._engine) as connection:
+            return state.peks_of(connection, table)
+
+    def writing_peks(self, table: TableRecord, governed: Governed) -> dict[str, Pek]:
+        """The PEKs that new files are put under, by master key id.
+
+        Raises:
+            KeyNotUsable, KmsUnavailable: one cannot be had.
+        """
+        refs = set(governed.regimes.current.peks)
+        found = [pek for pek in self.records(table) if pek.ref in refs]
+        if {pek.ref for pek in found} != refs:
+            raise KeyNotUsable(
+                "A key of the table is missing from the catalog.", table=str(table.name), rule="pek"
+            )
+        return {pek.master_key_id: self._cache.get(pek, for_writing=True) for pek in found}
+
+    def open_peks(self, table: TableRecord, refs: Iterable[PekRef]) -> dict[PekRef, Pek]:
+        """PEKs to read with.
+
+        Raises:
+            DecryptionRefused: a key that the table does not have.
+            KeyNotUsable, KmsUnavailable: one cannot be had.
+        """
+        known = {pek.ref: pek for pek in self.records(table)}
+        wanted = set(refs)
+        foreign = wanted - known.keys()
+        if foreign:
+            raise DecryptionRefused(
+                f"A file names the key {min(str(ref.pek_id) for ref in foreign)}, which is not this table's.",
+                table=str(table.name),
+                rule="pek",
+            )
+        return {ref: self._cache.get(known[ref]) for ref in wanted}
+
+    def check_new_files(self, table: TableRecord, governed: Governed, added: pa.Table) -> None:
+        """Hold the key metadata of files that a commit adds against the regime in force, and open it.
+
+        Args:
+            table: the table.
+            governed: what governs it; it encrypts.
+            added: `file_path` and `key_metadata` of the files.
+
+        Raises:
+            EncryptionPolicyViolation: a file does not fit the regime.
+            DecryptionRefused: key metadata that is malformed, transplanted or does not open.
+        """
+        if added.num_rows == 0:
+            return
+        peks = {pek.ref: pek for pek in self.writing_peks(table, governed).values()}
+        for path, metadata in _pairs(added):
+            keys = _stated(metadata, path, str(table.name))
+            decision = judge_new_file(governed.regimes, keys)
+            if not decision.allowed:
+                raise EncryptionPolicyViolation(
+                    decision.explanation,
+                    table=str(table.name),
+                    path=path,
+                    rule=decision.reasons[0].rule,
+                    hint="Write files of encrypted tables through the engine interface.",
+                )
+            self._envelope.open(metadata, FileIdentity.of(table.table_uuid, path), lambda ref: peks[ref])
+
+    def scan_keys(self, table: TableRecord, governed: Governed, planned: pa.Table) -> ScanKeys | None:
+        """The data keys of the files of one scan, or None if no file is encrypted.
+
+        Args:
+            table: the table.
+            governed: what governs it.
+            planned: `file_path`, `key_metadata` and `file_sequence_number` of the files.
+
+        Raises:
+            EncryptionPolicyViolation: a file does not fit the regime of its sequence number.
+            DecryptionRefused, KeyNotUsable, KmsUnavailable: a key cannot be had.
+        """
+        files = self._judged(table, governed.regimes, planned)
+        encrypted = [file for file in files if file is not None]
+        if not encrypted:
+            return None
+        refs = {entry.bound.pek for file in encrypted for entry in file.entries}
+        wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, refs))
+        wrapped = iter(wrapper.rewrap_for_scan(encrypted))
+        return ScanKeys(wrapper.transport, [() if file is None else next(wrapped) for file in files])
+
+    def _judged(self, table: TableRecord, regimes: Regimes, planned: pa.Table) -> list[ScanFile | None]:
+        """Each file's key metadata after the regime's judgement; None for a plaintext file."""
+        files: list[ScanFile | None] = []
+        numbers = planned["file_sequence_number"].to_pylist()
+        for (path, metadata), number in zip(_pairs(planned), numbers, strict=True):
+            parsed = None if metadata is None else _parse(metadata, path, str(table.name))
+            decision = judge_sealed_file(regimes, number, parsed.file_keys() if parsed else None)
+            if not decision.allowed:
+                raise EncryptionPolicyViolation(
+                    decision.explanation,
+                    table=str(table.name),
+                    path=path,
+                    rule=decision.reasons[0].rule,
+                    hint="Have an administrator examine it.",
+                )
+            files.append(ScanFile(path, parsed, parsed.entries) if parsed else None)
+        return files
+
+
+def _pairs(files: pa.Table) -> Sequence[tuple[str, bytes | None]]:
+    return list(zip(files["file_path"].to_pylist(), files["key_metadata"].to_pylist(), strict=True))
+
+
+def _stated(metadata: bytes | None, path: str, table: str) -> FileKeys | None:
+    return None if metadata is None else _parse(metadata, path, table).file_keys()
+
+
+def _parse(metadata: bytes, path: str, table: str) -> KeyMetadata:
+    try:
+        return KeyMetadata.parse(metadata)
+    except DecryptionRefused as refusal:
+        raise DecryptionRefused(
+            refusal.message, table=table, path=path, rule=refusal.rule, hint=refusal.hint
+        ) from refusal

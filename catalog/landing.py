@@ -1,0 +1,234 @@
+"""Makes new metadata the current one, in steps that a crash may separate.
+
+    write metadata.json → prepare (seal, files, governed version, keys) → move the pointer → promote
+
+A crash before the pointer moves leaves nothing that anybody sees; a crash after it is finished by whoever
+loads the table next (`catalog.loading`). The pointer is the one arbiter between commits that race.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+from sqlalchemy import Connection, Engine
+
+from catalog import faults, loading, seals, state
+from catalog.db.engine import write
+from catalog.errors import CommitConflict, TableExists
+from catalog.identifiers import TableName
+from catalog.keys.peks import PekRecord
+from catalog.loading import LoadedTable
+from catalog.metadata import dump_metadata, last_sequence_number, new_metadata_location
+from catalog.pointers import PointerStore
+from catalog.seals import Digest, Seal, SealedFile, SealRequest
+from catalog.state import Governed, TableRecord
+from catalog.storage.base import Storage
+from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
+from policy.location import Location
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """New metadata of a table, checked and authorized.
+
+    Attributes:
+        record: the table; not yet known to the database if `base` is None.
+        base: the table as it was loaded, or None if it is being created.
+        metadata: the new metadata.
+        governed: what governs the table from then on.
+        governs: whether `governed` is a new version.
+        files: manifest lists and manifests to seal.
+        peks: keys to record with it.
+        author: name of the principal.
+    """
+
+    record: TableRecord
+    base: LoadedTable | None
+    metadata: TableMetadata
+    governed: Governed
+    governs: bool
+    files: tuple[SealedFile, ...]
+    peks: tuple[PekRecord, ...]
+    author: str
+
+
+class Lander:
+    """Lands new metadata.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        storage: where metadata files are written.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        storage: Storage,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._storage = storage
+        self._now_ms = now_ms
+
+    def land(self, landing: Landing) -> LoadedTable:
+        """Take the steps.
+
+        Raises:
+            CommitConflict: another commit came first; nothing was changed.
+            TableExists: the name of a new table was taken meanwhile; nothing was changed.
+            CommitStateUnknown: the pointer store did not say whether it moved the pointer.
+            StateUnavailable, StorageUnavailable: nothing was changed.
+        """
+        previous = landing.base.metadata_location if landing.base else None
+        location = new_metadata_location(landing.metadata, previous)
+        data = dump_metadata(landing.metadata)
+        faults.point("checked")
+        self._storage.create(location, data)
+        faults.point("metadata-written")
+        seal = self._prepared(landing, location, Digest.of(data))
+        faults.point("prepared")
+        self._move(landing, seal, location)
+        faults.point("pointer-moved")
+        self._promote(landing.record.name, seal)
+        faults.point("promoted")
+        return LoadedTable(landing.record, landing.governed, landing.metadata, location.original, seal)
+
+    def _prepared(self, landing: Landing, location: Location, digest: Digest) -> Seal:
+        try:
+            return self._prepare(landing, location, digest)
+        except CommitStateUnknown as unknown:
+            # Whether it was recorded or not: the pointer has not moved, so nothing was committed.
+            raise StateUnavailable(
+                "The commit could not be prepared.", table=str(landing.record.name), hint="Try again."
+            ) from unknown
+        except LakewardenError:
+            self._discard(location)
+            raise
+
+    def _prepare(self, landing: Landing, location: Location, digest: Digest) -> Seal:
+        with write(self._engine) as connection:
+            _check_base(connection, landing)
+            if landing.base is None and state.table_by_id(connection, landing.record.id) is None:
+                state.add_table(connection, self._catalog, landing.record, self._now_ms())
+            if landing.governs:
+                self._prepare_governed(connection, landing)
+            state.add_peks(connection, landing.peks, self._now_ms())
+            return seals.prepare(connection, self._request(landing, location, digest))
+
+    def _prepare_governed(self, connection: Connection, landing: Landing) -> None:
+        state.add_governed(connection, landing.record.id, landing.governed, landing.author, self._now_ms())
+
+    def _request(self, landing: Landing, location: Location, digest: Digest) -> SealRequest:
+        return SealRequest(
+            table_id=landing.record.id,
+            metadata_location=location.original,
+            base_location=landing.base.metadata_location if landing.base else None,
+            digest=digest,
+            governed_version=landing.governed.version,
+            last_sequence_number=last_sequence_number(landing.metadata),
+            author=landing.author,
+            at_ms=self._now_ms(),
+            files=landing.files,
+        )
+
+    def _move(self, landing: Landing, seal: Seal, location: Location) -> None:
+        try:
+            moved = self._try_move(landing, location.original)
+        except (StateUnavailable, CommitStateUnknown) as problem:
+            moved = self._where_it_stands(landing, location.original, problem)
+        except LakewardenError:
+            self._lost(seal, location)
+            raise
+        if not moved:
+            self._lost(seal, location)
+            raise CommitConflict(
+                "Another commit came first.",
+                table=str(landing.record.name),
+                hint="Load the table and commit again.",
+            )
+
+    def _try_move(self, landing: Landing, location: str) -> bool:
+        if landing.base is not None:
+            return self._pointers.swap(landing.record.name, landing.base.metadata_location, location)
+        self._pointers.create(landing.record.name, location)
+        return True
+
+    def _where_it_stands(self, landing: Landing, location: str, problem: LakewardenError) -> bool:
+        """Find out whether a move whose answer was lost took place."""
+        before = landing.base.metadata_location if landing.base else None
+        try:
+            stands = self._pointers.load(landing.record.name)
+        except StateUnavailable as again:
+            raise _unknown(landing.record.name) from again
+        if stands == location:
+            return True
+        if stands == before:
+            raise StateUnavailable(
+                "The pointer could not be moved; nothing was committed.",
+                table=str(landing.record.name),
+                hint="Try again.",
+            ) from problem
+        raise _unknown(landing.record.name) from problem
+
+    def _promote(self, name: TableName, seal: Seal) -> None:
+        """Finish a commit that has landed; what is left undone here, the next load does."""
+        try:
+            with write(self._engine) as connection:
+                promoted = loading.finish(connection, self._catalog, name, seal)
+        except (StateUnavailable, CommitStateUnknown, TableExists) as problem:
+            logger.warning("a landed commit is left to the next load: %s", type(problem).__name__)
+            return
+        if not promoted:
+            # Somebody moved the pointer back while the commit was under way.
+            raise _unknown(name)
+
+    def _lost(self, seal: Seal, location: Location) -> None:
+        """Tidy up after a commit that did not win."""
+        try:
+            with write(self._engine) as connection:
+                seals.abandon(connection, seal)
+        except (StateUnavailable, CommitStateUnknown):
+            # It stays prepared on a base that will never be current again, which is as good as abandoned.
+            logger.warning("a lost commit could not be marked as abandoned")
+            return
+        self._discard(location)
+
+    def _discard(self, location: Location) -> None:
+        try:
+            self._storage.delete(location)
+        except LakewardenError as problem:
+            logger.warning("a metadata file that nobody refers to is left behind: %s", type(problem).__name__)
+
+
+def _check_base(connection: Connection, landing: Landing) -> None:
+    """A pointer that was moved back behind our back must not make an older seal the base of a commit."""
+    seals.lock_table(connection, landing.record.id)
+    before = seals.current(connection, landing.record.id)
+    expected = landing.base.metadata_location if landing.base else None
+    if (before.metadata_location if before else None) != expected:
+        raise CommitConflict(
+            "Another commit came first.",
+            table=str(landing.record.name),
+            hint="Load the table and commit again.",
+        )
+
+
+def _unknown(name: TableName) -> CommitStateUnknown:
+    return CommitStateUnknown(
+        "The pointer store did not say whether the commit took place.",
+        table=str(name),
+        rule="commit-state",
+        hint="Load the table and look for the change before trying again.",
+    )

@@ -1,0 +1,389 @@
+"""The rest of a table's life: rename, drop, purge; register and adopt; reseal and restore.
+
+- A dropped table leaves a tombstone: its name is free, its UUID and its location are not.
+- A table whose UUID is known is only registered again by somebody with rights on the old table, at the
+  metadata that was current when it was dropped, and with what governed it then.
+- Nothing that was not checked as a whole is ever sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from catalog import gates, loading, seals, state
+from catalog.authorize import Authorizer, Caller
+from catalog.db.engine import read, write
+from catalog.errors import NoSuchTable, TableExists
+from catalog.identifiers import TableName
+from catalog.inspection import Inspector
+from catalog.loading import LoadedTable, TableLoader
+from catalog.metadata import last_sequence_number, parse_metadata
+from catalog.pointers import PointerStore
+from catalog.seals import Digest, Seal, SealRequest, SealState
+from catalog.state import Governed, TableRecord, TableState
+from catalog.storage.base import Storage
+from policy.allowlist import AllowList
+from policy.encryption import EncryptionSpec, Mechanism
+from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid
+from policy.location import Location
+from policy.regimes import Regime, Regimes
+from policy.requests import AccessRequest
+
+
+class Lifecycle:
+    """Names, tombstones and seals of whole tables.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        storage: where the metadata files are.
+        loader: loads tables.
+        inspector: checks metadata as a whole.
+        authorizer: decides and records.
+        now_ms: the time in milliseconds.
+        max_metadata_bytes: bound on a metadata.json.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        storage: Storage,
+        loader: TableLoader,
+        inspector: Inspector,
+        authorizer: Authorizer,
+        *,
+        now_ms: Callable[[], int],
+        max_metadata_bytes: int,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._storage = storage
+        self._loader = loader
+        self._inspector = inspector
+        self._authorizer = authorizer
+        self._now_ms = now_ms
+        self._max_metadata_bytes = max_metadata_bytes
+
+    def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
+        """Give a table another name; its UUID, location, governed state and keys stay.
+
+        Raises:
+            NotAuthorized: ALTER on the source and CREATE on the target are needed.
+            NoSuchTable, TableExists, NoSuchNamespace: as it says.
+        """
+        principal = caller.principal
+        requests = [
+            gates.table_request(principal, source.database, source.name, "alter"),
+            gates.table_request(principal, target.database, target.name, "create"),
+        ]
+        self._authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
+        record = self._loader.load_sealed(source).record
+        with write(self._engine) as connection:
+            if state.bound(connection, self._catalog, target) is not None:
+                raise TableExists(f"The table {target} exists.", table=str(target))
+            state.intend_rename(connection, record.id, target)
+        try:
+            self._pointers.rename(source, target)
+        except (NoSuchTable, TableExists):
+            with write(self._engine) as connection:
+                state.intend_rename(connection, record.id, None)
+            raise
+        with write(self._engine) as connection:
+            state.rebind(connection, self._catalog, record, target)
+
+    def drop(self, caller: Caller, name: TableName) -> None:
+        """Drop a table, whatever state its metadata is in; its files stay.
+
+        Raises:
+            NotAuthorized: DROP on the table is needed.
+            NoSuchTable: there is no such governed table.
+        """
+        self._require(caller, "table.drop", name, "drop")
+        self._bury(self._bound(name))
+
+    def purge(self, caller: Caller, name: TableName) -> int:
+        """Drop a table and delete the files that its sealed metadata names inside of its own location.
+
+        Returns:
+            how many files were left because they lie elsewhere.
+
+        Raises:
+            as `drop`; MetadataTampered or MetadataUnsealed, where it is not known which files are the
+            table's.
+        """
+        self._require(caller, "table.purge", name, "drop")
+        with self._authorizer.recorded(caller, "table.purge", str(name)):
+            table = self._loader.load_sealed(name)
+            own, foreign = self._files(table)
+        self._bury(table.record)
+        for location in own:
+            self._storage.delete(location)
+        if table.record.default_location and not self._neighbours(table.record):
+            self._storage.delete_prefix(table.record.location)
+        with write(self._engine) as connection:
+            state.set_table_state(connection, table.record.id, TableState.PURGED)
+        return foreign
+
+    def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
+        """Take over a table from its metadata.json.
+
+        Raises:
+            NotAuthorized: CREATE on the name, RWStorage on location and metadata, and ALTER on each table
+                that overlaps are needed; and ALTER on the old table, where the UUID is a dropped one's.
+            MetadataTampered: the UUID is bound to a table that exists, or the metadata is not what was
+            sealed.
+            TableExists: the name is taken.
+            InvalidInput, LocationNotAllowed, EncryptionPolicyViolation: the metadata breaks a rule.
+        """
+        with self._authorizer.recorded(caller, "table.register", str(name)):
+            location = Location.parse(metadata_location)
+            principal = caller.principal
+            first = [
+                gates.table_request(principal, name.database, name.name, "create"),
+                *gates.storage_requests(principal, [location], None),
+            ]
+            self._authorizer.require(caller, "table.register", str(name), first)
+            return self._register(caller, name, location, first)
+
+    def adopt(self, caller: Caller, name: TableName) -> LoadedTable:
+        """Govern a table whose pointer another catalog made in the same pointer store.
+
+        Raises:
+            as `register`; NoSuchTable if the pointer store does not know it.
+        """
+        with self._authorizer.recorded(caller, "table.adopt", str(name)):
+            self._require(caller, "table.adopt", name, "create")
+            pointer = self._pointers.load(name)
+            if pointer is None:
+                raise NoSuchTable(f"The pointer store has no table {name}.", table=str(name))
+            location = Location.parse(pointer)
+            first = [
+                gates.table_request(caller.principal, name.database, name.name, "create"),
+                *gates.storage_requests(caller.principal, [location], None),
+            ]
+            return self._register(caller, name, location, first)
+
+    def reseal(self, caller: Caller, name: TableName) -> LoadedTable:
+        """Check metadata that a writer put behind the catalog's back as a whole, and seal it.
+
+        Raises:
+            NotAuthorized: ALTER on the table is needed.
+            RequestInvalid: the metadata is sealed already.
+            MetadataUnsealed: the table is or was encrypted; only metadata that came through the catalog
+            counts. LocationNotAllowed, MetadataTampered, …: the metadata breaks a rule.
+        """
+        self._require(caller, "table.reseal", name, "alter")
+        with self._authorizer.recorded(caller, "table.reseal", str(name)):
+            table = self._loader.load(name)
+            if table.seal is not None:
+                raise RequestInvalid("The table's metadata is sealed already.", table=str(name), rule="seal")
+            if table.governed.ever_encrypted:
+                raise MetadataUnsealed(
+                    "Metadata of an encrypted table counts only if it came through the catalog.",
+                    table=str(name),
+                    rule="unsealed-encrypted",
+                    hint="Use `lakewarden table restore` to go back to the sealed metadata.",
+                )
+            files = self._inspector.whole(table)
+            return replace(table, seal=self._seal_in_place(caller, table, files))
+
+    def restore(self, caller: Caller, name: TableName) -> LoadedTable:
+        """Put the pointer back on the metadata that was sealed last.
+
+        Raises:
+            NotAuthorized: ALTER on the table is needed.
+            MetadataTampered: the sealed metadata itself was changed.
+        """
+        self._require(caller, "table.restore", name, "alter")
+        with self._authorizer.recorded(caller, "table.restore", str(name)):
+            record = self._bound(name)
+            with read(self._engine) as connection:
+                seal = seals.current(connection, record.id)
+            if seal is None:
+                raise MetadataUnsealed("The table was never sealed.", table=str(name), rule="seal")
+            pointer = self._pointers.load(name)
+            if pointer is None:
+                self._pointers.create(name, seal.metadata_location)
+            elif pointer != seal.metadata_location:
+                self._pointers.swap(name, pointer, seal.metadata_location)
+            return self._loader.load_sealed(name)
+
+    def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
+        request = gates.table_request(caller.principal, name.database, name.name, access)
+        self._authorizer.require(caller, action, str(name), [request])
+
+    def _bound(self, name: TableName) -> TableRecord:
+        with read(self._engine) as connection:
+            record = state.bound(connection, self._catalog, name)
+        if record is None:
+            # An unfinished creation or rename is finished by a load.
+            record = self._loader.load(name).record
+        return record
+
+    def _bury(self, record: TableRecord) -> None:
+        self._pointers.delete(record.name)
+        with write(self._engine) as connection:
+            state.bury(connection, record, self._now_ms())
+
+    def _files(self, table: LoadedTable) -> tuple[set[Location], int]:
+        """The files that the table names inside of its location, and how many it names elsewhere."""
+        named = self._inspector.all_paths(table) | {table.metadata_location}
+        named |= {entry.metadata_file for entry in table.metadata.metadata_log}
+        locations = {Location.parse(path) for path in named}
+        others = [other.location for other in self._neighbours(table.record)]
+        own = {
+            location
+            for location in locations
+            if table.record.location.contains(location)
+            and not any(each.contains(location) for each in others)
+        }
+        return own, len(locations) - len(own)
+
+    def _neighbours(self, record: TableRecord) -> list[TableRecord]:
+        with read(self._engine) as connection:
+            return state.overlapping(connection, self._catalog, record.location, record.id)
+
+    def _register(
+        self, caller: Caller, name: TableName, location: Location, first: list[AccessRequest]
+    ) -> LoadedTable:
+        data = self._storage.read(location, limit=self._max_metadata_bytes)
+        metadata = parse_metadata(data, path=location.original, table=str(name))
+        with read(self._engine) as connection:
+            known = state.table_by_uuid(connection, metadata.table_uuid)
+        if known is not None and known.state is not TableState.PREPARED:
+            return self._revive(caller, name, location, data, known, first)
+        record = TableRecord(
+            id=state.new_table_id(),
+            table_uuid=metadata.table_uuid,
+            name=name,
+            owner=caller.principal.name,
+            location=Location.parse(metadata.location),
+            default_location=False,
+            state=TableState.PREPARED,
+        )
+        self._authorize_taking(caller, record, first, metadata.properties)
+        table = LoadedTable(record, _plain(record), metadata, location.original, None)
+        files = self._inspector.whole(table)
+        return self._seal_new(caller, table, Digest.of(data), files)
+
+    def _authorize_taking(
+        self, caller: Caller, record: TableRecord, first: list[AccessRequest], properties: dict[str, str]
+    ) -> None:
+        principal = caller.principal
+        with read(self._engine) as connection:
+            others = state.overlapping(connection, self._catalog, record.location, None)
+        gates.check_ordinary_properties(properties, str(record.name))
+        requests = [
+            *first,
+            *gates.storage_requests(principal, [record.location, *gates.write_paths(properties)], None),
+            *gates.overlap_requests(principal, others),
+        ]
+        self._authorizer.require(caller, "table.register", str(record.name), requests)
+
+    def _seal_new(
+        self, caller: Caller, table: LoadedTable, digest: Digest, files: tuple[seals.SealedFile, ...]
+    ) -> LoadedTable:
+        record = table.record
+        with write(self._engine) as connection:
+            if state.bound(connection, self._catalog, record.name) is not None:
+                raise TableExists(f"The table {record.name} exists.", table=str(record.name))
+            state.add_table(connection, self._catalog, record, self._now_ms())
+            state.add_governed(connection, record.id, table.governed, caller.principal.name, self._now_ms())
+            seal = seals.prepare(connection, self._request(caller, table, digest, None, files))
+        self._point(record.name, table.metadata_location)
+        with write(self._engine) as connection:
+            loading.finish(connection, self._catalog, record.name, seal)
+        return replace(table, seal=seal)
+
+    def _seal_in_place(self, caller: Caller, table: LoadedTable, files: tuple[seals.SealedFile, ...]) -> Seal:
+        """Seal the metadata on which the pointer stands already, after the current one."""
+        location = Location.parse(table.metadata_location)
+        data = self._storage.read(location, limit=self._max_metadata_bytes)
+        if parse_metadata(data, path=location.original, table=table.name) != table.metadata:
+            raise MetadataTampered("The metadata changed while it was being checked.", table=table.name)
+        digest = Digest.of(data)
+        with write(self._engine) as connection:
+            known = seals.find(connection, table.metadata_location)
+            if known is not None and known.state is SealState.SUPERSEDED:
+                seals.check_digest(
+                    data, known.digest, what="table metadata", path=location.original, table=table.name
+                )
+                seals.reinstate(connection, known)
+                return known
+            if known is not None:
+                seals.discard(connection, known)
+            before = seals.current(connection, table.record.id)
+            base = before.metadata_location if before else None
+            seal = seals.prepare(connection, self._request(caller, table, digest, base, files))
+            seals.promote(connection, seal)
+        return seal
+
+    def _request(
+        self,
+        caller: Caller,
+        table: LoadedTable,
+        digest: Digest,
+        base: str | None,
+        files: tuple[seals.SealedFile, ...],
+    ) -> SealRequest:
+        return SealRequest(
+            table_id=table.record.id,
+            metadata_location=table.metadata_location,
+            base_location=base,
+            digest=digest,
+            governed_version=table.governed.version,
+            last_sequence_number=last_sequence_number(table.metadata),
+            author=caller.principal.name,
+            at_ms=self._now_ms(),
+            files=files,
+        )
+
+    def _revive(
+        self,
+        caller: Caller,
+        name: TableName,
+        location: Location,
+        data: bytes,
+        known: TableRecord,
+        first: list[AccessRequest],
+    ) -> LoadedTable:
+        """Register a dropped table again: the same identity, governed state and keys."""
+        with read(self._engine) as connection:
+            seal = seals.find(connection, location.original)
+        if known.state is not TableState.DROPPED:
+            raise MetadataTampered(
+                "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
+            )
+        old = gates.table_request(
+            caller.principal, known.name.database, known.name.name, "alter", known.owner
+        )
+        self._authorizer.require(caller, "table.register", str(name), [*first, old])
+        if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT:
+            raise MetadataTampered(
+                "A dropped table comes back only with the metadata that was current when it was dropped.",
+                table=str(name),
+                rule="rollback",
+            )
+        seals.check_digest(data, seal.digest, what="table metadata", path=location.original, table=str(name))
+        self._point(name, location.original)
+        with write(self._engine) as connection:
+            state.bind(connection, self._catalog, replace(known, name=name))
+        return self._loader.load_sealed(name)
+
+    def _point(self, name: TableName, location: str) -> None:
+        """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine."""
+        if self._pointers.load(name) != location:
+            self._pointers.create(name, location)
+
+
+def _plain(record: TableRecord) -> Governed:
+    """What governs a table that comes from elsewhere: its location, and no encryption."""
+    spec = EncryptionSpec(Mechanism.PLAINTEXT)
+    return Governed(1, AllowList.of([record.location]), spec, Regimes.of([Regime(0, spec)]))

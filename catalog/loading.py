@@ -1,0 +1,256 @@
+"""From a name to a table that can be trusted, or to the precise reason why not.
+
+The pointer store and storage are not trusted. A load therefore goes
+
+    name → binding → internal id → seal of the metadata.json that the pointer names → bytes → digest → parse
+
+and stops at the first step that does not hold. A pointer on metadata that is not the current sealed one makes
+the table *unsealed*: a writer went straight to the store, or rolled the pointer back. Such a table can be
+read, each path checked on each read, where its namespace allows it; it is never committed to and never gets a
+key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from pyiceberg.table.metadata import TableMetadata
+from sqlalchemy import Connection, Engine
+
+from catalog import seals, state
+from catalog.db.engine import read, write
+from catalog.errors import NoSuchTable
+from catalog.identifiers import TableName
+from catalog.metadata import parse_metadata
+from catalog.pointers import PointerStore
+from catalog.seals import Seal, SealState
+from catalog.state import Governed, TableRecord, TableState
+from catalog.storage.base import Storage
+from policy import governed as governed_names
+from policy.errors import LocationNotAllowed, MetadataTampered, MetadataUnsealed
+from policy.location import Location
+
+#: Namespace property that says whether unsealed metadata may be read: ``allow`` or ``forbid``.
+UNSEALED_PROPERTY = "lakewarden.unsealed"
+
+_UNSEALED_HINT = "Examine it and run `lakewarden table reseal`, or go back with `lakewarden table restore`."
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A table as the catalog vouches for it.
+
+    Attributes:
+        record: its identity.
+        governed: what governs it.
+        metadata: the parsed metadata.json.
+        metadata_location: where that file lies.
+        seal: the seal of that file, or None if it is unsealed.
+    """
+
+    record: TableRecord
+    governed: Governed
+    metadata: TableMetadata
+    metadata_location: str
+    seal: Seal | None
+
+    @property
+    def name(self) -> str:
+        """The dotted name."""
+        return str(self.record.name)
+
+    @property
+    def etag(self) -> str:
+        """Changes with the metadata and with the governed properties."""
+        text = f"{self.metadata_location}\n{self.governed.version}\n{self.seal is not None}"
+        return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+    @property
+    def governed_copies(self) -> list[str]:
+        """Governed properties found in metadata.json, where they mean nothing."""
+        return sorted(name for name in self.metadata.properties if governed_names.is_governed(name))
+
+    @property
+    def shown_metadata(self) -> TableMetadata:
+        """The metadata with the governed properties in force in place of whatever the file says of them."""
+        ordinary = {
+            name: value
+            for name, value in self.metadata.properties.items()
+            if not governed_names.is_governed(name)
+        }
+        return self.metadata.model_copy(update={"properties": ordinary | self.governed.to_properties()})
+
+
+class TableLoader:
+    """Loads tables.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        storage: where the metadata files are.
+        max_metadata_bytes: bound on a metadata.json.
+        unsealed_default: ``allow`` or ``forbid``, for namespaces that do not say.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        storage: Storage,
+        *,
+        max_metadata_bytes: int,
+        unsealed_default: str,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._storage = storage
+        self._max_metadata_bytes = max_metadata_bytes
+        self._unsealed_default = unsealed_default
+
+    def load(self, name: TableName) -> LoadedTable:
+        """Load a table, sealed or unsealed.
+
+        Raises:
+            NoSuchTable: there is none of that name, or it is not governed by this catalog.
+            MetadataTampered: the metadata is not what was sealed, or belongs to another table.
+            MetadataUnsealed: the metadata is unsealed and the namespace forbids that.
+            LocationNotAllowed: the pointer leads out of the allowed locations.
+        """
+        pointer = self._pointers.load(name)
+        record, governed, seal = self._vouched(name, pointer)
+        assert pointer is not None
+        if seal is None:
+            self._check_unsealed(record, governed, pointer)
+        data = self._storage.read(Location.parse(pointer), limit=self._max_metadata_bytes)
+        if seal is not None:
+            seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
+        metadata = parse_metadata(data, path=pointer, table=str(name))
+        _check_uuid(metadata, record, pointer)
+        if seal is not None:
+            record = self._relocated(record, metadata)
+        return LoadedTable(record, governed, metadata, pointer, seal)
+
+    def load_sealed(self, name: TableName) -> LoadedTable:
+        """Load a table for an operation that needs sealed metadata.
+
+        Raises:
+            MetadataUnsealed: the metadata did not come through the catalog.
+        """
+        table = self.load(name)
+        if table.seal is None:
+            raise MetadataUnsealed(
+                "The table's metadata was not committed through the catalog, so nothing can be built on it.",
+                table=str(name),
+                path=table.metadata_location,
+                rule="unsealed",
+                hint=_UNSEALED_HINT,
+            )
+        return table
+
+    def _vouched(self, name: TableName, pointer: str | None) -> tuple[TableRecord, Governed, Seal | None]:
+        with read(self._engine) as connection:
+            record = state.bound(connection, self._catalog, name)
+            seal = seals.find(connection, pointer) if pointer is not None else None
+            governed = state.current_governed(connection, record.id) if record is not None else None
+        if pointer is None:
+            raise _missing(name, record)
+        if seal is not None and (seal.state is SealState.PREPARED or record is None):
+            return self._finish(name, seal)
+        if record is None or governed is None:
+            raise _ungoverned(name)
+        if seal is not None and seal.table_id != record.id:
+            raise MetadataTampered(
+                "The pointer leads to another table's metadata.", table=str(name), rule="binding"
+            )
+        is_current = seal is not None and seal.state is SealState.CURRENT
+        return record, governed, seal if is_current else None
+
+    def _finish(self, name: TableName, seal: Seal) -> tuple[TableRecord, Governed, Seal | None]:
+        """Promote what a process that died was about to finish; the pointer already stands on it."""
+        with write(self._engine) as connection:
+            promoted = finish(connection, self._catalog, name, seal)
+            record = state.bound(connection, self._catalog, name)
+            governed = state.current_governed(connection, record.id) if record is not None else None
+        if record is None or governed is None:
+            raise _ungoverned(name)
+        if record.id != seal.table_id:
+            raise MetadataTampered(
+                "The pointer leads to another table's metadata.", table=str(name), rule="binding"
+            )
+        return record, governed, seal if promoted else None
+
+    def _relocated(self, record: TableRecord, metadata: TableMetadata) -> TableRecord:
+        """Sealed metadata that names another location was authorized to; overlaps count from there now."""
+        location = Location.parse(metadata.location)
+        if location == record.location:
+            return record
+        with write(self._engine) as connection:
+            state.set_location(connection, record.id, location)
+        return replace(record, location=location, default_location=False)
+
+    def _check_unsealed(self, record: TableRecord, governed: Governed, pointer: str) -> None:
+        properties = self._pointers.namespace_properties(record.name.namespace) or {}
+        if properties.get(UNSEALED_PROPERTY, self._unsealed_default) != "allow":
+            raise MetadataUnsealed(
+                "The table's metadata was not committed through the catalog, and its namespace forbids that.",
+                table=str(record.name),
+                rule="unsealed",
+                hint=_UNSEALED_HINT,
+            )
+        decision = governed.allowed.decide(pointer)
+        if not decision.allowed:
+            raise LocationNotAllowed(
+                f"The pointer leads out of the table's allowed locations: {decision.explanation}",
+                table=str(record.name),
+                rule=decision.reasons[0].rule,
+                hint="Have an administrator examine who wrote to the pointer store.",
+            )
+
+
+def finish(connection: Connection, catalog: str, name: TableName, seal: Seal) -> bool:
+    """Promote a seal on which the pointer stands, and give the table the name that it was about to get."""
+    record = state.table_by_id(connection, seal.table_id)
+    if record is None or name not in (record.name, record.pending_name):
+        return False
+    if not seals.promote(connection, seal):
+        return False
+    if record.state is TableState.PREPARED:
+        state.bind(connection, catalog, record)
+    elif record.pending_name == name:
+        state.rebind(connection, catalog, record, name)
+    return True
+
+
+def _check_uuid(metadata: TableMetadata, record: TableRecord, pointer: str) -> None:
+    if metadata.table_uuid != record.table_uuid:
+        raise MetadataTampered(
+            "The metadata carries another table's UUID.",
+            table=str(record.name),
+            path=pointer,
+            rule="table-uuid",
+            hint="Restore the pointer with `lakewarden table restore`.",
+        )
+
+
+def _missing(name: TableName, record: TableRecord | None) -> NoSuchTable:
+    if record is None:
+        return NoSuchTable(f"The table {name} does not exist.", table=str(name))
+    return NoSuchTable(
+        f"The table {name} is governed, but its pointer is gone.",
+        table=str(name),
+        rule="pointer",
+        hint="Somebody removed it from the pointer store; `lakewarden table restore` puts it back.",
+    )
+
+
+def _ungoverned(name: TableName) -> NoSuchTable:
+    return NoSuchTable(
+        f"The pointer store knows a table {name}, but this catalog does not govern it.",
+        table=str(name),
+        rule="binding",
+        hint="An administrator can take it over with `lakewarden table adopt`.",
+    )

@@ -1,0 +1,109 @@
+"""metadata.json: bytes to pyiceberg's model and back.
+
+Storage is not trusted, so a metadata file is read once, bounded, and parsed strictly from those bytes; what
+pyiceberg's model refuses is refused with one typed error.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from pydantic import ValidationError
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from policy.errors import MetadataInvalid, UnsupportedFormatVersion
+from policy.location import Location
+from policy.strict_json import parse
+
+#: Written by Lakewarden (Iceberg table specification, "Format Versioning").
+WRITTEN_FORMAT_VERSION: Final = 2
+MAX_READ_FORMAT_VERSION: Final = 3
+
+#: The first sequence number of a snapshot; metadata without snapshots is at 0.
+INITIAL_SEQUENCE_NUMBER: Final = 0
+
+
+def parse_metadata(data: bytes, *, path: str, table: str) -> TableMetadata:
+    """Parse the bytes of a metadata.json.
+
+    Raises:
+        MetadataInvalid: not JSON, ambiguous JSON, or not Iceberg table metadata.
+        UnsupportedFormatVersion: a format version that cannot be read.
+    """
+    document = parse(data, what="The table metadata", error=MetadataInvalid)
+    if not isinstance(document, dict):
+        raise MetadataInvalid(
+            "The table metadata is not a JSON object.", path=path, table=table, rule="metadata"
+        )
+    version = document.get("format-version")
+    if isinstance(version, int) and version > MAX_READ_FORMAT_VERSION:
+        raise UnsupportedFormatVersion(
+            f"Format version {version} cannot be read; 1 to {MAX_READ_FORMAT_VERSION} can.",
+            path=path,
+            table=table,
+        )
+    try:
+        return TableMetadataUtil.parse_obj(document)
+    except ValidationError as error:
+        raise MetadataInvalid(
+            f"The table metadata is not valid: {first_problem(error)}.",
+            path=path,
+            table=table,
+            rule="metadata",
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        # pyiceberg's validators run on raw dictionaries and stumble over what they do not expect.
+        raise MetadataInvalid(
+            f"The table metadata is not valid: {type(error).__name__}.",
+            path=path,
+            table=table,
+            rule="metadata",
+        ) from error
+
+
+def dump_metadata(metadata: TableMetadata) -> bytes:
+    """The bytes of a metadata.json, as pyiceberg writes them."""
+    return metadata.model_dump_json().encode("utf-8")
+
+
+def last_sequence_number(metadata: TableMetadata) -> int:
+    """The highest sequence number that was given out; version 1 gives none out."""
+    number: int = getattr(metadata, "last_sequence_number", INITIAL_SEQUENCE_NUMBER)
+    return number
+
+
+def require_written_version(metadata: TableMetadata, table: str) -> None:
+    """Refuse to write any format version but the one that is written here.
+
+    Raises:
+        UnsupportedFormatVersion: another version.
+    """
+    if metadata.format_version != WRITTEN_FORMAT_VERSION:
+        raise UnsupportedFormatVersion(
+            f"Tables of format version {metadata.format_version} are not written here.",
+            table=table,
+            rule="format-version",
+            hint=f"Use format version {WRITTEN_FORMAT_VERSION}; a commit may upgrade an older table to it.",
+        )
+
+
+def new_metadata_location(metadata: TableMetadata, previous: str | None) -> Location:
+    """Where the next metadata.json goes: `<location>/metadata/<version>-<uuid>.metadata.json`."""
+    base = metadata.properties.get("write.metadata.path")
+    directory = Location.parse(base) if base else Location.parse(metadata.location).child("metadata")
+    return directory.child(f"{_next_version(previous):05d}-{uuid.uuid4()}.metadata.json")
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first of pydantic's complaints, as a clause without the offending input."""
+    problem = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where or 'the document'}: {problem['msg']}"
+
+
+def _next_version(previous: str | None) -> int:
+    if previous is None:
+        return 0
+    head = previous.rsplit("/", 1)[-1].split("-", 1)[0]
+    return int(head) + 1 if head.isascii() and head.isdigit() and len(head) < 10 else 0

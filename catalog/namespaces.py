@@ -1,0 +1,181 @@
+"""Namespaces: made, listed, changed and dropped by those whom a policy allows to.
+
+A list shows only what the caller has some right on. A namespace's location is authorized like any other path;
+it is never a default location for tables, because only the configured warehouse is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sqlalchemy import Engine
+
+from catalog import gates, state
+from catalog.authorize import Authorizer, Caller
+from catalog.db.engine import read
+from catalog.errors import NamespaceNotEmpty, NoSuchNamespace
+from catalog.identifiers import Namespace, TableName
+from catalog.loading import UNSEALED_PROPERTY
+from catalog.pointers import PointerStore
+from policy.decision import Decision, Reason
+from policy.errors import PropertyInvalid, RequestInvalid
+from policy.location import Location
+from policy.requests import AccessRequest, Resource
+
+_MAX_PROPERTY: Final = 1000
+_MAX_NAME: Final = 255
+_LISTED: Final = Decision.allow(Reason("filtered-list", "The list holds what the caller has a right on."))
+
+
+class Namespaces:
+    """Operations on namespaces.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where namespaces are kept.
+        authorizer: decides and records.
+    """
+
+    def __init__(self, engine: Engine, catalog: str, pointers: PointerStore, authorizer: Authorizer) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._authorizer = authorizer
+
+    def create(self, caller: Caller, namespace: Namespace, properties: dict[str, str]) -> None:
+        """Create a namespace.
+
+        Raises:
+            NotAuthorized: CREATE on the database, and RWStorage on its location if one is given, are needed.
+            NamespaceExists: there is one.
+            PropertyInvalid: a property cannot be stored.
+        """
+        _check_properties(properties)
+        self._require(caller, "namespace.create", namespace, "create", properties)
+        self._pointers.create_namespace(namespace, properties)
+
+    def load(self, caller: Caller, namespace: Namespace) -> dict[str, str]:
+        """The properties of a namespace.
+
+        Raises:
+            NotAuthorized: the caller has no right in it.
+            NoSuchNamespace: there is none.
+        """
+        self._require(caller, "namespace.load", namespace, "_any", {})
+        return self._existing(namespace)
+
+    def exists(self, caller: Caller, namespace: Namespace) -> bool:
+        """Whether there is such a namespace; told to those who have some right in it."""
+        self._require(caller, "namespace.load", namespace, "_any", {})
+        return self._pointers.namespace_properties(namespace) is not None
+
+    def children(self, caller: Caller, parent: Namespace) -> list[Namespace]:
+        """The namespaces directly below `parent` that the caller has some right in.
+
+        Raises:
+            NoSuchNamespace: there is no such parent.
+        """
+        if parent:
+            self._require(caller, "namespace.list", parent, "_any", {})
+            self._existing(parent)
+        depth = len(parent) + 1
+        below = [each for each in self._pointers.namespaces() if each[:-1] == parent and len(each) == depth]
+        visible = [each for each in below if self._visible(_request(caller, each, "_any"))]
+        self._authorizer.record(caller, "namespace.list", ".".join(parent), _LISTED)
+        return visible
+
+    def tables(self, caller: Caller, namespace: Namespace) -> list[TableName]:
+        """The governed tables of a namespace that the caller has some right on.
+
+        Raises:
+            NotAuthorized: the caller has no right in the namespace.
+            NoSuchNamespace: there is none.
+        """
+        self._require(caller, "table.list", namespace, "_any", {})
+        self._existing(namespace)
+        with read(self._engine) as connection:
+            governed = {record.name for record in state.bound_tables(connection, self._catalog)}
+        principal = caller.principal
+        return [
+            name
+            for name in self._pointers.tables(namespace)
+            if name in governed
+            and self._visible(gates.table_request(principal, name.database, name.name, "_any"))
+        ]
+
+    def update(
+        self, caller: Caller, namespace: Namespace, removals: Iterable[str], updates: dict[str, str]
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Change properties.
+
+        Returns:
+            the names updated, removed, and asked to be removed but missing.
+
+        Raises:
+            NotAuthorized: ALTER on the database, and RWStorage on a new location, are needed.
+            NoSuchNamespace, PropertyInvalid, RequestInvalid: as it says.
+        """
+        wanted = list(dict.fromkeys(removals))
+        both = set(wanted) & updates.keys()
+        if both:
+            raise RequestInvalid(f"The property {min(both)!r} is both set and removed.", rule="namespace")
+        _check_properties(updates)
+        self._require(caller, "namespace.update", namespace, "alter", updates)
+        properties = self._existing(namespace)
+        removed = [name for name in wanted if name in properties]
+        kept = {name: value for name, value in properties.items() if name not in removed}
+        self._pointers.set_namespace_properties(namespace, kept | updates)
+        return sorted(updates), removed, [name for name in wanted if name not in properties]
+
+    def drop(self, caller: Caller, namespace: Namespace) -> None:
+        """Drop an empty namespace.
+
+        Raises:
+            NotAuthorized: DROP on the database is needed.
+            NoSuchNamespace, NamespaceNotEmpty: as it says.
+        """
+        self._require(caller, "namespace.drop", namespace, "drop", {})
+        self._existing(namespace)
+        nested = [each for each in self._pointers.namespaces() if each[:-1] == namespace]
+        if nested or self._pointers.tables(namespace):
+            raise NamespaceNotEmpty(
+                f"The namespace {'.'.join(namespace)} is not empty.", hint="Drop what it holds first."
+            )
+        self._pointers.drop_namespace(namespace)
+
+    def _require(
+        self, caller: Caller, action: str, namespace: Namespace, access: str, properties: dict[str, str]
+    ) -> None:
+        requests = [_request(caller, namespace, access)]
+        if "location" in properties:
+            location = Location.parse(properties["location"])
+            requests += gates.storage_requests(caller.principal, [location], None)
+        self._authorizer.require(caller, action, ".".join(namespace), requests)
+
+    def _existing(self, namespace: Namespace) -> dict[str, str]:
+        properties = self._pointers.namespace_properties(namespace)
+        if properties is None:
+            raise NoSuchNamespace(f"The namespace {'.'.join(namespace)} does not exist.")
+        return properties
+
+    def _visible(self, request: AccessRequest) -> bool:
+        return self._authorizer.decide([request]).allowed
+
+
+def _request(caller: Caller, namespace: Namespace, access: str) -> AccessRequest:
+    return AccessRequest(caller.principal, Resource.database(".".join(namespace)), access)
+
+
+def _check_properties(properties: dict[str, str]) -> None:
+    for name, value in properties.items():
+        if not 1 <= len(name) <= _MAX_NAME or len(value) > _MAX_PROPERTY:
+            raise PropertyInvalid(
+                f"The namespace property {name[:80]!r} is too long to be stored.", rule="namespace-property"
+            )
+        folded = name.strip().lower()
+        if folded == UNSEALED_PROPERTY and (name != UNSEALED_PROPERTY or value not in ("allow", "forbid")):
+            raise PropertyInvalid(
+                f"{UNSEALED_PROPERTY} is `allow` or `forbid`.", rule="namespace-property", hint="Correct it."
+            )

@@ -1,0 +1,101 @@
+"""Which delete files apply to which data files (Iceberg table specification, "Scan Planning").
+
+pyiceberg's index of position deletes decides; equality deletes and deletion vectors are refused, because
+nothing that reads through a plan applies them yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus
+from pyiceberg.table.delete_file_index import DeleteFileIndex
+from pyiceberg.table.metadata import TableMetadata
+
+from catalog.manifests import data_files
+from catalog.planning.rows import planned_rows
+from catalog.snapshots import OpenManifest
+from policy.errors import NotSupportedYet
+
+_DELETED = 2
+_POSITION = 1
+
+
+class Deletes:
+    """The position deletes of a snapshot.
+
+    Args:
+        manifests: its delete manifests.
+        metadata: the table's metadata.
+        table: dotted name, for errors.
+
+    Raises:
+        NotSupportedYet: an equality delete or a deletion vector.
+    """
+
+    def __init__(self, manifests: Iterable[OpenManifest], metadata: TableMetadata, table: str) -> None:
+        self._metadata = metadata
+        self._index = DeleteFileIndex()
+        self._rows: list[pa.Table] = []
+        self._numbers: dict[str, int] = {}
+        for manifest in manifests:
+            self._add(manifest, table)
+
+    def attach(self, files: pa.Table, opened: OpenManifest, rows: list[int]) -> pa.Table:
+        """Name the deletes that apply to data files.
+
+        Args:
+            files: planned rows of data files.
+            opened: the manifest that they come from.
+            rows: their row numbers in it.
+        """
+        found = data_files(opened.decoded, rows, opened.listed.partition_spec_id)
+        numbers = files["sequence_number"].to_pylist()
+        applying = [self._applying(each, number) for each, number in zip(found, numbers, strict=True)]
+        column = pa.array([each or None for each in applying], pa.list_(pa.int32()))
+        return files.set_column(files.schema.get_field_index("deletes"), "deletes", column)
+
+    def append_to(self, files: pa.Table) -> pa.Table:
+        """The plan's rows with the delete files at the end, as the numbers in `deletes` count them."""
+        start = files.num_rows
+        shifted = [
+            None if each is None else [number + start for number in each]
+            for each in files["deletes"].to_pylist()
+        ]
+        column = pa.array(shifted, pa.list_(pa.int32()))
+        files = files.set_column(files.schema.get_field_index("deletes"), "deletes", column)
+        return pa.concat_tables([files, *self._rows])
+
+    def _applying(self, file: DataFile, sequence_number: int) -> list[int]:
+        deletes = self._index.for_data_file(sequence_number, file, file.partition)
+        return sorted(self._numbers[each.file_path] for each in deletes)
+
+    def _add(self, manifest: OpenManifest, table: str) -> None:
+        live = pc.not_equal(manifest.entries["status"], _DELETED)
+        numbers = pc.indices_nonzero(live).to_pylist()
+        entries = manifest.entries.filter(live)
+        formats = set(entries["file_format"].to_pylist())
+        if "PUFFIN" in formats or set(entries["content"].to_pylist()) - {_POSITION}:
+            raise NotSupportedYet(
+                "The table has equality deletes or deletion vectors, which plans do not carry yet.",
+                table=table,
+                rule="deletes",
+                hint="Compact the table with an engine that applies them.",
+            )
+        for file, number in zip(
+            data_files(manifest.decoded, numbers, manifest.listed.partition_spec_id),
+            entries["sequence_number"].to_pylist(),
+            strict=True,
+        ):
+            self._numbers[file.file_path] = len(self._numbers)
+            entry = ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED,
+                snapshot_id=None,
+                sequence_number=number,
+                file_sequence_number=number,
+                data_file=file,
+            )
+            self._index.add_delete_file(entry, file.partition)
+        self._rows.append(planned_rows(entries, manifest.listed.partition_spec_id, self._metadata))

@@ -1,0 +1,211 @@
+"""Metadata pointers: which metadata.json is a table's current one.
+
+A `PointerStore` loads and compare-and-swaps pointers; it decides nothing. It is not trusted: whoever can
+write to it directly can move a pointer, which is why every pointer is held against the seals
+(`catalog.seals`).
+
+`SqlPointerStore` has the table layout of pyiceberg's `SqlCatalog`, so that an existing catalog database can
+be adopted and other tools can go on reading it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from sqlalchemy import ColumnElement, Engine, Select, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.db.engine import read, write
+from catalog.db.schema import iceberg_namespace_properties, iceberg_tables
+from catalog.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.identifiers import Namespace, TableName
+from policy.errors import RequestInvalid
+
+MAX_LOCATION_LENGTH: Final = 1000
+
+#: A namespace without properties is still a row, as in pyiceberg.
+_EXISTS: Final = {"exists": "true"}
+_TABLE: Final = "TABLE"
+
+
+class PointerStore(Protocol):
+    """Where the pointers and the namespaces are kept."""
+
+    def load(self, name: TableName) -> str | None:
+        """The location of the table's current metadata.json, or None if there is no such table."""
+
+    def create(self, name: TableName, location: str) -> None:
+        """Make a pointer for a new table; TableExists if there is one, NoSuchNamespace without its
+        namespace."""
+
+    def swap(self, name: TableName, expected: str, location: str) -> bool:
+        """Move the pointer from `expected` to `location`; False, and no change, if it stood elsewhere."""
+
+    def delete(self, name: TableName) -> None:
+        """Remove the pointer; removing one that is not there is fine."""
+
+    def rename(self, source: TableName, target: TableName) -> None:
+        """Move the pointer to another name; NoSuchTable, TableExists or NoSuchNamespace otherwise."""
+
+    def tables(self, namespace: Namespace) -> list[TableName]:
+        """The tables directly in a namespace, sorted."""
+
+    def namespaces(self) -> list[Namespace]:
+        """Every namespace, parents of nested ones included, sorted."""
+
+    def namespace_properties(self, namespace: Namespace) -> dict[str, str] | None:
+        """The properties of a namespace, or None if it does not exist."""
+
+    def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
+        """Make a namespace; NamespaceExists if there is one."""
+
+    def set_namespace_properties(self, namespace: Namespace, properties: dict[str, str]) -> None:
+        """Replace the properties of a namespace."""
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Remove a namespace; the caller has made sure that it is empty."""
+
+
+class SqlPointerStore:
+    """Pointers in SQL tables of pyiceberg's layout.
+
+    Args:
+        engine: the database.
+        catalog: the catalog's name, part of every key.
+    """
+
+    def __init__(self, engine: Engine, catalog: str) -> None:
+        self._engine = engine
+        self._catalog = catalog
+
+    def load(self, name: TableName) -> str | None:
+        statement = select(iceberg_tables.c.metadata_location).where(*self._is(name))
+        with read(self._engine) as connection:
+            location: str | None = connection.scalar(statement)
+        return location
+
+    def create(self, name: TableName, location: str) -> None:
+        self._require_namespace(name.namespace)
+        row = self._key(name) | {"metadata_location": _bounded(location), "iceberg_type": _TABLE}
+        try:
+            with write(self._engine) as connection:
+                connection.execute(insert(iceberg_tables).values(**row))
+        except IntegrityError as error:
+            raise TableExists(f"The table {name} exists.", table=str(name)) from error
+
+    def swap(self, name: TableName, expected: str, location: str) -> bool:
+        statement = (
+            update(iceberg_tables)
+            .where(*self._is(name), iceberg_tables.c.metadata_location == expected)
+            .values(metadata_location=_bounded(location), previous_metadata_location=expected)
+        )
+        with write(self._engine) as connection:
+            return connection.execute(statement).rowcount == 1
+
+    def delete(self, name: TableName) -> None:
+        with write(self._engine) as connection:
+            connection.execute(delete(iceberg_tables).where(*self._is(name)))
+
+    def rename(self, source: TableName, target: TableName) -> None:
+        self._require_namespace(target.namespace)
+        statement = update(iceberg_tables).where(*self._is(source)).values(**self._key(target))
+        try:
+            with write(self._engine) as connection:
+                moved = connection.execute(statement).rowcount
+        except IntegrityError as error:
+            raise TableExists(f"The table {target} exists.", table=str(target)) from error
+        if moved != 1:
+            raise NoSuchTable(f"The table {source} does not exist.", table=str(source))
+
+    def tables(self, namespace: Namespace) -> list[TableName]:
+        statement = select(iceberg_tables.c.table_name).where(
+            iceberg_tables.c.catalog_name == self._catalog,
+            iceberg_tables.c.table_namespace == ".".join(namespace),
+            _is_table(),
+        )
+        with read(self._engine) as connection:
+            return sorted(TableName(namespace, name) for name in connection.scalars(statement))
+
+    def namespaces(self) -> list[Namespace]:
+        with read(self._engine) as connection:
+            stored = {*connection.scalars(self._declared()), *connection.scalars(self._implied())}
+        levels = (tuple(text.split(".")) for text in stored)
+        return sorted({each[:depth] for each in levels for depth in range(1, len(each) + 1)})
+
+    def namespace_properties(self, namespace: Namespace) -> dict[str, str] | None:
+        columns = iceberg_namespace_properties.c
+        statement = select(columns.property_key, columns.property_value).where(*self._is_namespace(namespace))
+        with read(self._engine) as connection:
+            found = dict(connection.execute(statement).tuples().all())
+        if found:
+            return {key: value for key, value in found.items() if (key, value) not in _EXISTS.items()}
+        return {} if namespace in self.namespaces() else None
+
+    def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
+        if self.namespace_properties(namespace) is not None:
+            raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.")
+        try:
+            with write(self._engine) as connection:
+                connection.execute(
+                    insert(iceberg_namespace_properties), self._property_rows(namespace, properties)
+                )
+        except IntegrityError as error:
+            raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.") from error
+
+    def set_namespace_properties(self, namespace: Namespace, properties: dict[str, str]) -> None:
+        with write(self._engine) as connection:
+            connection.execute(delete(iceberg_namespace_properties).where(*self._is_namespace(namespace)))
+            connection.execute(
+                insert(iceberg_namespace_properties), self._property_rows(namespace, properties)
+            )
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        with write(self._engine) as connection:
+            connection.execute(delete(iceberg_namespace_properties).where(*self._is_namespace(namespace)))
+
+    def _require_namespace(self, namespace: Namespace) -> None:
+        if self.namespace_properties(namespace) is None:
+            raise NoSuchNamespace(
+                f"The namespace {'.'.join(namespace)} does not exist.", hint="Create the namespace first."
+            )
+
+    def _key(self, name: TableName) -> dict[str, str]:
+        return {"catalog_name": self._catalog, "table_namespace": name.database, "table_name": name.name}
+
+    def _is(self, name: TableName) -> list[ColumnElement[bool]]:
+        return [iceberg_tables.c[column] == value for column, value in self._key(name).items()] + [
+            _is_table()
+        ]
+
+    def _is_namespace(self, namespace: Namespace) -> list[ColumnElement[bool]]:
+        columns = iceberg_namespace_properties.c
+        return [columns.catalog_name == self._catalog, columns.namespace == ".".join(namespace)]
+
+    def _declared(self) -> Select[tuple[str]]:
+        columns = iceberg_namespace_properties.c
+        return select(columns.namespace).where(columns.catalog_name == self._catalog).distinct()
+
+    def _implied(self) -> Select[tuple[str]]:
+        columns = iceberg_tables.c
+        return select(columns.table_namespace).where(columns.catalog_name == self._catalog).distinct()
+
+    def _property_rows(self, namespace: Namespace, properties: dict[str, str]) -> list[dict[str, str]]:
+        key = {"catalog_name": self._catalog, "namespace": ".".join(namespace)}
+        return [
+            key | {"property_key": name, "property_value": value}
+            for name, value in (properties or _EXISTS).items()
+        ]
+
+
+def _is_table() -> ColumnElement[bool]:
+    """Other tools keep views in the same table of pointers."""
+    kind = iceberg_tables.c.iceberg_type
+    return or_(kind.is_(None), kind == _TABLE)
+
+
+def _bounded(location: str) -> str:
+    if len(location) > MAX_LOCATION_LENGTH:
+        raise RequestInvalid(
+            f"A metadata location has at most {MAX_LOCATION_LENGTH} characters.", rule="metadata-location"
+        )
+    return location

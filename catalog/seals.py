@@ -1,0 +1,320 @@
+"""Seals: the digests of metadata.json, manifest lists and manifests.
+
+The life of a seal:
+
+- *prepared* before the pointer moves, beside everything that takes force with it;
+- *current* once the pointer stands on its metadata.json; at most one a table;
+- *superseded* by the next one: its metadata.json is history, and a pointer that stands on it was rolled back;
+- *abandoned* when its commit lost.
+
+A process may die between the steps. A prepared seal whose base is the current seal, and on which the pointer
+stands, is what the dead process was about to finish: whoever sees it first promotes it (`promote`).
+
+A manifest list or manifest is recorded with the seal of the commit that brings it, and counts as sealed once
+that seal has been current. Files are immutable, so a path that is sealed can never be sealed again with other
+bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Self
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from catalog.db.schema import lw_governed, lw_seal, lw_sealed_file, lw_table
+from policy.errors import MetadataTampered
+
+#: Parameters a statement may hold, well below SQLite's and PostgreSQL's limits.
+_BATCH: Final = 500
+
+
+class SealState(StrEnum):
+    """Where a seal stands in its life."""
+
+    PREPARED = "prepared"
+    CURRENT = "current"
+    SUPERSEDED = "superseded"
+    ABANDONED = "abandoned"
+
+
+class FileKind(StrEnum):
+    """What a sealed file is."""
+
+    MANIFEST_LIST = "manifest-list"
+    MANIFEST = "manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What was sealed of some bytes: their SHA-256 in hex and their length in bytes."""
+
+    sha256: str
+    length: int
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """The digest of `data`."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The seal of one metadata.json."""
+
+    id: int
+    table_id: str
+    metadata_location: str
+    base_location: str | None
+    digest: Digest
+    governed_version: int
+    last_sequence_number: int
+    state: SealState
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """The digest of a manifest list or manifest, with what its parent says of it.
+
+    For a manifest list, `sequence_number` is its snapshot's, and spec and content are -1.
+    """
+
+    path: str
+    kind: FileKind
+    digest: Digest
+    snapshot_id: int
+    sequence_number: int
+    partition_spec_id: int = -1
+    content: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SealRequest:
+    """A seal to be prepared."""
+
+    table_id: str
+    metadata_location: str
+    base_location: str | None
+    digest: Digest
+    governed_version: int
+    last_sequence_number: int
+    author: str
+    at_ms: int
+    files: tuple[SealedFile, ...]
+
+
+def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: str) -> None:
+    """Hold bytes that were read against what was sealed.
+
+    Raises:
+        MetadataTampered: the bytes are not those that were sealed.
+    """
+    if Digest.of(data) != digest:
+        raise MetadataTampered(
+            f"The {what} is not what was sealed: its bytes have been changed since it was committed.",
+            table=table,
+            path=path,
+            rule="seal",
+            hint="Restore the file from a backup, or have an administrator examine and reseal the table.",
+        )
+
+
+def find(connection: Connection, metadata_location: str) -> Seal | None:
+    """The seal of a metadata.json, in whatever state."""
+    row = connection.execute(select(lw_seal).where(lw_seal.c.metadata_location == metadata_location)).first()
+    return None if row is None else _seal(row)
+
+
+def current(connection: Connection, table_id: str) -> Seal | None:
+    """The table's current seal."""
+    statement = select(lw_seal).where(lw_seal.c.table_id == table_id, lw_seal.c.state == SealState.CURRENT)
+    row = connection.execute(statement).first()
+    return None if row is None else _seal(row)
+
+
+def prepare(connection: Connection, request: SealRequest) -> Seal:
+    """Record a seal, and its files, in state prepared.
+
+    Raises:
+        MetadataTampered: a file's path is sealed already, with other bytes.
+    """
+    lock_table(connection, request.table_id)
+    values = {
+        "table_id": request.table_id,
+        "metadata_location": request.metadata_location,
+        "base_location": request.base_location,
+        "sha256": request.digest.sha256,
+        "length": request.digest.length,
+        "governed_version": request.governed_version,
+        "last_sequence_number": request.last_sequence_number,
+        "state": SealState.PREPARED,
+        "author": request.author,
+        "created_ms": request.at_ms,
+    }
+    statement = insert(lw_seal).values(**values).returning(lw_seal.c.id)
+    seal_id: int = connection.execute(statement).scalar_one()
+    _record_files(connection, request, seal_id)
+    return Seal(
+        seal_id,
+        request.table_id,
+        request.metadata_location,
+        request.base_location,
+        request.digest,
+        request.governed_version,
+        request.last_sequence_number,
+        SealState.PREPARED,
+    )
+
+
+def promote(connection: Connection, seal: Seal) -> bool:
+    """Make a prepared seal current, with its governed version; the pointer stands on it.
+
+    Promoting one that has been promoted is fine. False if the seal was not prepared on the current one.
+    """
+    lock_table(connection, seal.table_id)
+    found = find(connection, seal.metadata_location)
+    if found is None or found.state is SealState.ABANDONED:
+        return False
+    if found.state is not SealState.PREPARED:
+        return True
+    before = current(connection, seal.table_id)
+    if (before.metadata_location if before else None) != seal.base_location:
+        return False
+    if before is not None:
+        _set_state(connection, before.id, SealState.SUPERSEDED)
+    _set_state(connection, seal.id, SealState.CURRENT)
+    _abandon_rivals(connection, seal)
+    _promote_governed(connection, seal)
+    return True
+
+
+def abandon(connection: Connection, seal: Seal) -> None:
+    """Mark a prepared seal as lost; one that was promoted meanwhile stays."""
+    statement = update(lw_seal).where(lw_seal.c.id == seal.id, lw_seal.c.state == SealState.PREPARED)
+    if connection.execute(statement.values(state=SealState.ABANDONED)).rowcount:
+        connection.execute(delete(lw_sealed_file).where(lw_sealed_file.c.seal_id == seal.id))
+
+
+def reinstate(connection: Connection, seal: Seal) -> None:
+    """Make a superseded seal current again: its table was rolled back on purpose."""
+    lock_table(connection, seal.table_id)
+    before = current(connection, seal.table_id)
+    if before is not None:
+        _set_state(connection, before.id, SealState.SUPERSEDED)
+    _set_state(connection, seal.id, SealState.CURRENT)
+
+
+def discard(connection: Connection, seal: Seal) -> None:
+    """Remove the seal of a commit that never landed, so that its metadata.json can be sealed after all."""
+    if seal.state in (SealState.PREPARED, SealState.ABANDONED):
+        connection.execute(delete(lw_sealed_file).where(lw_sealed_file.c.seal_id == seal.id))
+        connection.execute(delete(lw_seal).where(lw_seal.c.id == seal.id))
+
+
+def sealed_files(connection: Connection, table_id: str, paths: Iterable[str]) -> dict[str, SealedFile]:
+    """Those of `paths` that are sealed for the table, by path."""
+    found: dict[str, SealedFile] = {}
+    for batch in _batches(sorted(set(paths))):
+        statement = (
+            select(lw_sealed_file)
+            .join(lw_seal, lw_seal.c.id == lw_sealed_file.c.seal_id)
+            .where(
+                lw_sealed_file.c.table_id == table_id,
+                lw_sealed_file.c.path.in_(batch),
+                lw_seal.c.state.in_([SealState.CURRENT, SealState.SUPERSEDED]),
+            )
+        )
+        found.update((row.path, _file(row)) for row in connection.execute(statement))
+    return found
+
+
+def lock_table(connection: Connection, table_id: str) -> None:
+    """Let one transaction at a time change a table's state (SQLite has one writer anyway)."""
+    connection.execute(select(lw_table.c.id).where(lw_table.c.id == table_id).with_for_update())
+
+
+def _record_files(connection: Connection, request: SealRequest, seal_id: int) -> None:
+    known = sealed_files(connection, request.table_id, [file.path for file in request.files])
+    for file in request.files:
+        if file.path in known and known[file.path] != file:
+            raise MetadataTampered(
+                f"The {file.kind.value} is sealed already with other bytes.",
+                path=file.path,
+                rule="seal",
+                hint="Write metadata under a name that was never used.",
+            )
+    rows = [_file_row(file, request.table_id, seal_id) for file in request.files if file.path not in known]
+    if rows:
+        connection.execute(insert(lw_sealed_file), rows)
+
+
+def _abandon_rivals(connection: Connection, seal: Seal) -> None:
+    """Commits prepared on the same base can no longer win."""
+    base = lw_seal.c.base_location
+    statement = update(lw_seal).where(
+        lw_seal.c.table_id == seal.table_id,
+        lw_seal.c.state == SealState.PREPARED,
+        base.is_(None) if seal.base_location is None else base == seal.base_location,
+    )
+    connection.execute(statement.values(state=SealState.ABANDONED))
+
+
+def _promote_governed(connection: Connection, seal: Seal) -> None:
+    mine = lw_governed.c.table_id == seal.table_id
+    is_new = lw_governed.c.version == seal.governed_version
+    was_current = lw_governed.c.state == SealState.CURRENT
+    connection.execute(
+        update(lw_governed).where(mine, was_current, ~is_new).values(state=SealState.SUPERSEDED)
+    )
+    connection.execute(update(lw_governed).where(mine, is_new).values(state=SealState.CURRENT))
+
+
+def _set_state(connection: Connection, seal_id: int, state: SealState) -> None:
+    connection.execute(update(lw_seal).where(lw_seal.c.id == seal_id).values(state=state))
+
+
+def _seal(row: Row[tuple[object, ...]]) -> Seal:
+    return Seal(
+        row.id,
+        row.table_id,
+        row.metadata_location,
+        row.base_location,
+        Digest(row.sha256, row.length),
+        row.governed_version,
+        row.last_sequence_number,
+        SealState(row.state),
+    )
+
+
+def _file(row: Row[tuple[object, ...]]) -> SealedFile:
+    return SealedFile(
+        row.path,
+        FileKind(row.kind),
+        Digest(row.sha256, row.length),
+        row.snapshot_id,
+        row.sequence_number,
+        row.partition_spec_id,
+        row.content,
+    )
+
+
+def _file_row(file: SealedFile, table_id: str, seal_id: int) -> dict[str, object]:
+    return {
+        "table_id": table_id,
+        "path": file.path,
+        "seal_id": seal_id,
+        "kind": file.kind,
+        "sha256": file.digest.sha256,
+        "length": file.digest.length,
+        "snapshot_id": file.snapshot_id,
+        "sequence_number": file.sequence_number,
+        "partition_spec_id": file.partition_spec_id,
+        "content": file.content,
+    }
+
+
+def _batches(paths: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH))

@@ -1,0 +1,348 @@
+"""Governed state: which table a name is bound to, what governs it, and its keys.
+
+Everything here is read from and written to the catalog's own database, through a connection that the caller
+opened, so that what belongs together changes in one transaction. Nothing is ever taken from a metadata file.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_table
+from catalog.errors import CommitConflict, TableExists
+from catalog.identifiers import TableName
+from catalog.keys.peks import PekRecord, PekState
+from catalog.seals import SealState
+from policy.allowlist import AllowList
+from policy.encryption import EncryptionSpec, KeyedFields
+from policy.location import Location
+from policy.regimes import PekRef, Regime, Regimes
+
+
+class TableState(StrEnum):
+    """Where a table stands in its life: prepared is one whose creation is under way."""
+
+    PREPARED = "prepared"
+    ACTIVE = "active"
+    DROPPED = "dropped"
+    PURGED = "purged"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """A governed table, or the tombstone of one.
+
+    `location` is where it was created or relocated to by an authorized commit; `default_location` says
+    whether the catalog chose it. `pending_name` is the name that an unfinished rename is giving it.
+    """
+
+    id: str
+    table_uuid: UUID
+    name: TableName
+    owner: str
+    location: Location
+    default_location: bool
+    state: TableState
+    pending_name: TableName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """One version of what governs a table.
+
+    Attributes:
+        version: counts up with each change.
+        allowed: the list of locations that the table may be read from.
+        spec: the encryption of new files.
+        regimes: the encryption of every file, by sequence number.
+    """
+
+    version: int
+    allowed: AllowList
+    spec: EncryptionSpec
+    regimes: Regimes
+
+    @property
+    def ever_encrypted(self) -> bool:
+        """Whether any regime encrypts."""
+        return any(regime.spec.encrypts for regime in self.regimes.entries)
+
+    def to_properties(self) -> dict[str, str]:
+        """The governed properties in force, as users see them."""
+        shown = {"read.allowed.data.paths": self.allowed.to_property(), **self.spec.to_properties()}
+        if self.regimes.current.peks:
+            shown["encryption.pek-id"] = ",".join(str(ref.pek_id) for ref in self.regimes.current.peks)
+        return shown
+
+
+def bound(connection: Connection, catalog: str, name: TableName) -> TableRecord | None:
+    """The active table of that name."""
+    statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
+    row = connection.execute(statement.where(*_is_bound(catalog, name))).first()
+    return None if row is None else _table(row)
+
+
+def bound_tables(connection: Connection, catalog: str) -> list[TableRecord]:
+    """Every active table."""
+    statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
+    rows = connection.execute(statement.where(lw_binding.c.catalog == catalog))
+    return [_table(row) for row in rows]
+
+
+def table_by_uuid(connection: Connection, table_uuid: UUID) -> TableRecord | None:
+    """The table, in whatever state, that has this UUID."""
+    row = connection.execute(select(lw_table).where(lw_table.c.table_uuid == str(table_uuid))).first()
+    return None if row is None else _table(row)
+
+
+def table_by_id(connection: Connection, table_id: str) -> TableRecord | None:
+    """The table, in whatever state, that has this internal id."""
+    row = connection.execute(select(lw_table).where(lw_table.c.id == table_id)).first()
+    return None if row is None else _table(row)
+
+
+def overlapping(
+    connection: Connection, catalog: str, location: Location, except_id: str | None
+) -> list[TableRecord]:
+    """Tables, dropped and unpurged ones included, whose location contains `location` or lies in it."""
+    column = lw_table.c.location
+    inside = location.canonical + "/"
+    statement = select(lw_table).where(
+        lw_table.c.catalog == catalog,
+        lw_table.c.state != TableState.PURGED,
+        or_(column.in_(_with_ancestors(location)), func.substr(column, 1, len(inside)) == inside),
+    )
+    records = [_table(row) for row in connection.execute(statement)]
+    return [record for record in records if record.id != except_id]
+
+
+def add_table(connection: Connection, catalog: str, record: TableRecord, at_ms: int) -> None:
+    """Record a table whose creation is under way.
+
+    Raises:
+        CommitConflict: its UUID is known already.
+    """
+    values = {
+        "id": record.id,
+        "catalog": catalog,
+        "table_uuid": str(record.table_uuid),
+        "namespace": record.name.database,
+        "name": record.name.name,
+        "owner": record.owner,
+        "location": record.location.canonical,
+        "default_location": record.default_location,
+        "state": record.state,
+        "created_ms": at_ms,
+    }
+    try:
+        connection.execute(insert(lw_table).values(**values))
+    except IntegrityError as error:
+        raise CommitConflict(
+            "The table is being created by another request.", table=str(record.name)
+        ) from error
+
+
+def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
+    """Bind the table's name to it and make it active.
+
+    Raises:
+        TableExists: the name is bound to another table.
+    """
+    name = record.name
+    values = {"catalog": catalog, "namespace": name.database, "name": name.name, "table_id": record.id}
+    try:
+        connection.execute(insert(lw_binding).values(**values))
+    except IntegrityError as error:
+        raise TableExists(f"The table {name} exists.", table=str(name)) from error
+    statement = update(lw_table).where(lw_table.c.id == record.id)
+    connection.execute(
+        statement.values(
+            state=TableState.ACTIVE,
+            namespace=name.database,
+            name=name.name,
+            owner=record.owner,
+            dropped_ms=None,
+        )
+    )
+
+
+def rebind(connection: Connection, catalog: str, record: TableRecord, target: TableName) -> None:
+    """Give the table another name.
+
+    Raises:
+        TableExists: the new name is bound to another table.
+    """
+    values: dict[str, str | None] = {"namespace": target.database, "name": target.name}
+    try:
+        connection.execute(update(lw_binding).where(lw_binding.c.table_id == record.id).values(**values))
+    except IntegrityError as error:
+        raise TableExists(f"The table {target} exists.", table=str(target)) from error
+    values |= {"pending_namespace": None, "pending_name": None}
+    connection.execute(update(lw_table).where(lw_table.c.id == record.id).values(**values))
+
+
+def intend_rename(connection: Connection, table_id: str, target: TableName | None) -> None:
+    """Record, or take back, that the table is being renamed, so that one that is cut short is finished."""
+    values = {
+        "pending_namespace": target.database if target else None,
+        "pending_name": target.name if target else None,
+    }
+    connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(**values))
+
+
+def bury(connection: Connection, record: TableRecord, at_ms: int) -> None:
+    """Unbind the name; the table becomes a tombstone."""
+    connection.execute(delete(lw_binding).where(lw_binding.c.table_id == record.id))
+    statement = update(lw_table).where(lw_table.c.id == record.id)
+    connection.execute(statement.values(state=TableState.DROPPED, dropped_ms=at_ms))
+
+
+def set_table_state(connection: Connection, table_id: str, state: TableState) -> None:
+    """Move a table to another state."""
+    connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(state=state))
+
+
+def set_location(connection: Connection, table_id: str, location: Location) -> None:
+    """Record that an authorized commit moved the table."""
+    statement = update(lw_table).where(lw_table.c.id == table_id)
+    connection.execute(statement.values(location=location.canonical, default_location=False))
+
+
+def current_governed(connection: Connection, table_id: str) -> Governed | None:
+    """What governs the table now."""
+    statement = select(lw_governed).where(
+        lw_governed.c.table_id == table_id, lw_governed.c.state == SealState.CURRENT
+    )
+    row = connection.execute(statement).first()
+    return None if row is None else _governed(row)
+
+
+def next_governed_version(connection: Connection, table_id: str) -> int:
+    """A version number that no governed version of the table has."""
+    highest = connection.scalar(
+        select(func.max(lw_governed.c.version)).where(lw_governed.c.table_id == table_id)
+    )
+    return (highest or 0) + 1
+
+
+def add_governed(connection: Connection, table_id: str, governed: Governed, author: str, at_ms: int) -> None:
+    """Record a governed version in state prepared; it takes force with the seal that names it.
+
+    Raises:
+        CommitConflict: another commit is preparing the same version.
+    """
+    values = {
+        "table_id": table_id,
+        "version": governed.version,
+        "state": SealState.PREPARED,
+        "allowed_paths": json.dumps([entry.canonical for entry in governed.allowed.entries]),
+        "properties": json.dumps(governed.spec.to_properties()),
+        "regimes": json.dumps([_regime_json(regime) for regime in governed.regimes.entries]),
+        "author": author,
+        "created_ms": at_ms,
+    }
+    try:
+        connection.execute(insert(lw_governed).values(**values))
+    except IntegrityError as error:
+        raise CommitConflict("Another change of the governed properties came first.") from error
+
+
+def add_peks(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
+    """Record new PEKs, wrapped by their master keys."""
+    rows = [
+        {
+            "id": str(pek.id),
+            "version": pek.version,
+            "table_id": pek.table_id,
+            "master_key_id": pek.master_key_id,
+            "kms": pek.kms,
+            "wrapped": pek.wrapped,
+            "state": pek.state,
+            "created_ms": at_ms,
+        }
+        for pek in peks
+    ]
+    if rows:
+        connection.execute(insert(lw_pek), rows)
+
+
+def peks_of(connection: Connection, table: TableRecord) -> list[PekRecord]:
+    """All PEKs of a table, in every state."""
+    rows = connection.execute(select(lw_pek).where(lw_pek.c.table_id == table.id))
+    return [_pek(row, table.table_uuid) for row in rows]
+
+
+def new_table_id() -> str:
+    """An internal id; it is never shown outside."""
+    return str(uuid.uuid4())
+
+
+def _with_ancestors(location: Location) -> list[str]:
+    """The location and every directory above it, in canonical form."""
+    root = location.canonical[: len(location.canonical) - sum(len(name) + 1 for name in location.segments)]
+    found = [root]
+    for name in location.segments:
+        found.append(f"{found[-1]}/{name}")
+    return found
+
+
+def _is_bound(catalog: str, name: TableName) -> list[ColumnElement[bool]]:
+    columns = lw_binding.c
+    return [columns.catalog == catalog, columns.namespace == name.database, columns.name == name.name]
+
+
+def _table(row: Row[tuple[object, ...]]) -> TableRecord:
+    return TableRecord(
+        row.id,
+        UUID(row.table_uuid),
+        TableName(tuple(row.namespace.split(".")), row.name),
+        row.owner,
+        Location.parse(row.location),
+        row.default_location,
+        TableState(row.state),
+        TableName(tuple(row.pending_namespace.split(".")), row.pending_name) if row.pending_name else None,
+    )
+
+
+def _governed(row: Row[tuple[object, ...]]) -> Governed:
+    spec = EncryptionSpec.parse(json.loads(row.properties), catalog_master_key_id=None)
+    regimes = Regimes.of(_regime(each) for each in json.loads(row.regimes))
+    return Governed(row.version, AllowList.of(json.loads(row.allowed_paths)), spec, regimes)
+
+
+def _pek(row: Row[tuple[object, ...]], table_uuid: UUID) -> PekRecord:
+    return PekRecord(
+        id=UUID(row.id),
+        table_id=row.table_id,
+        table_uuid=table_uuid,
+        master_key_id=row.master_key_id,
+        version=row.version,
+        wrapped=row.wrapped,
+        kms=row.kms,
+        state=PekState(row.state),
+    )
+
+
+def _regime_json(regime: Regime) -> dict[str, object]:
+    return {
+        "from": regime.from_sequence_number,
+        "spec": regime.spec.to_properties(),
+        "columns": [[group.key_id, list(group.field_ids)] for group in regime.columns],
+        "peks": [[str(ref.pek_id), ref.version, ref.master_key_id] for ref in regime.peks],
+    }
+
+
+def _regime(document: Any) -> Regime:
+    spec = EncryptionSpec.parse(document["spec"], catalog_master_key_id=None)
+    columns = tuple(KeyedFields(key, tuple(ids)) for key, ids in document["columns"])
+    peks = tuple(PekRef(UUID(pek_id), version, key_id) for pek_id, version, key_id in document["peks"])
+    return Regime(document["from"], spec, columns, peks)

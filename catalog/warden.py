@@ -1,0 +1,206 @@
+"""The parts of a running catalog, put together in one place.
+
+`Warden.open(settings)` is what the HTTP service, the command line and an embedded catalog start from; every
+part below gets what it needs handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Engine
+
+from catalog.access import TableAccess
+from catalog.audit import AuditTrail
+from catalog.authorize import Authorizer
+from catalog.commits import Committer
+from catalog.config import S3Settings, Settings
+from catalog.creation import Creator
+from catalog.db import migrate
+from catalog.db.engine import open_database
+from catalog.inspection import Inspector
+from catalog.keyring import Keyring
+from catalog.keys.kms import KmsClient
+from catalog.keys.peks import PekCache
+from catalog.landing import Lander
+from catalog.lifecycle import Lifecycle
+from catalog.loading import TableLoader
+from catalog.manifests import DecodeLimits, ManifestCache
+from catalog.namespaces import Namespaces
+from catalog.planning.plan import Planner
+from catalog.pointers import SqlPointerStore
+from catalog.policies import PolicyStore
+from catalog.snapshots import SnapshotReader
+from catalog.storage.base import Storage, StorageRouter
+from catalog.storage.local import LocalStorage
+from catalog.storage.s3 import S3Options, S3Storage
+from catalog.tokens import TokenStore
+from catalog.writes import Writes
+from policy.location import Location
+
+
+@dataclass(frozen=True)
+class Warden:
+    """A catalog that is open.
+
+    Attributes are its parts; each is documented at its class.
+    """
+
+    settings: Settings
+    engine: Engine
+    policies: PolicyStore
+    audit: AuditTrail
+    tokens: TokenStore
+    authorizer: Authorizer
+    kms: KmsClient
+    keyring: Keyring
+    storage: Storage
+    loader: TableLoader
+    reader: SnapshotReader
+    access: TableAccess
+    namespaces: Namespaces
+    creator: Creator
+    committer: Committer
+    lifecycle: Lifecycle
+    planner: Planner
+    writes: Writes
+
+    @classmethod
+    def open(
+        cls, settings: Settings, kms: KmsClient, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> Self:
+        """Open the catalog that `settings` describe.
+
+        Args:
+            settings: the configuration.
+            kms: the key management service.
+            now: the time, with a zone.
+
+        Raises:
+            StateUnavailable: the database cannot be reached or is of another schema version.
+            PolicyInvalid: the policies cannot be evaluated.
+        """
+        name = settings.catalog.name
+        engine = open_database(settings.database.url)
+        migrate.check(engine)
+        policies = PolicyStore(settings.policies, settings.policies_poll_s)
+        audit = AuditTrail(engine)
+        authorizer = Authorizer(policies.current, audit, now)
+        pointers = SqlPointerStore(engine, name)
+        storage = open_storage(settings.s3)
+        reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
+        loader = TableLoader(
+            engine,
+            name,
+            pointers,
+            storage,
+            max_metadata_bytes=settings.limits.metadata_bytes,
+            unsealed_default=settings.unsealed_metadata,
+        )
+        peks = PekCache({kms.identifier: kms}, catalog=name, ttl=settings.kms.pek_ttl_s)
+        keyring = Keyring(engine, name, kms, peks)
+        inspector = Inspector(reader, keyring)
+
+        def now_ms() -> int:
+            return int(now().timestamp() * 1000)
+
+        lander = Lander(engine, name, pointers, storage, now_ms)
+        master_key_id = settings.kms.default_master_key_id
+        committer = Committer(engine, name, loader, inspector, lander, keyring, authorizer, master_key_id)
+        creator = Creator(
+            engine,
+            name,
+            pointers,
+            inspector,
+            lander,
+            keyring,
+            authorizer,
+            warehouse=Location.parse(settings.warehouse),
+            master_key_id=master_key_id,
+            now_ms=now_ms,
+            staged_ttl_ms=settings.staged_ttl_s * 1000,
+        )
+        lifecycle = Lifecycle(
+            engine,
+            name,
+            pointers,
+            storage,
+            loader,
+            inspector,
+            authorizer,
+            now_ms=now_ms,
+            max_metadata_bytes=settings.limits.metadata_bytes,
+        )
+        return cls(
+            settings=settings,
+            engine=engine,
+            policies=policies,
+            audit=audit,
+            tokens=TokenStore(engine, now),
+            authorizer=authorizer,
+            kms=kms,
+            keyring=keyring,
+            storage=storage,
+            loader=loader,
+            reader=reader,
+            access=TableAccess(loader, authorizer),
+            namespaces=Namespaces(engine, name, pointers, authorizer),
+            creator=creator,
+            committer=committer,
+            lifecycle=lifecycle,
+            planner=Planner(loader, reader, keyring, authorizer),
+            writes=Writes(
+                engine,
+                loader,
+                reader,
+                committer,
+                keyring,
+                storage,
+                authorizer,
+                now_ms=now_ms,
+                ttl_ms=settings.write_ttl_s * 1000,
+            ),
+        )
+
+    def close(self) -> None:
+        """Finish what is being recorded and let go of files, threads and connections."""
+        self.reader.close()
+        self.audit.close()
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_storage(s3: S3Settings) -> Storage:
+    """Storage for every scheme that locations can have."""
+    options = S3Options(
+        endpoint=s3.endpoint,
+        region=s3.region,
+        access_key_id=s3.access_key_id,
+        secret_access_key=s3.secret_access_key,
+        connect_timeout=s3.connect_timeout_s,
+        request_timeout=s3.request_timeout_s,
+    )
+    return StorageRouter({"file": LocalStorage(), "s3": S3Storage(options)})
+
+
+def _limits(settings: Settings) -> DecodeLimits:
+    return DecodeLimits(
+        max_file_bytes=settings.limits.manifest_bytes,
+        max_decompressed_bytes=settings.limits.manifest_decompressed_bytes,
+        max_entries=settings.limits.manifest_entries,
+    )
+
+
+def _cache(settings: Settings) -> ManifestCache:
+    return ManifestCache(settings.cache.manifest_bytes, settings.cache.directory, limits=_limits(settings))

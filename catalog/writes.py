@@ -1,0 +1,318 @@
+"""Write sessions: what an engine does between beginning a write and its commit.
+
+- A write has an id, and its files lie below a directory of that name: a writer that dies leaves nothing
+  visible, and what it left is swept.
+- The write's transport key is made for it; executors wrap their data keys under it. It is kept between begin
+  and commit under the table's PEK, never in clear.
+- The commit wraps each data key anew under the PEK, leaves out the bounds of encrypted columns, builds the
+  manifests and takes the way of every other commit. Committing a write twice is one commit.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID, uuid4
+
+from sqlalchemy import Engine, Row, insert, select, update
+
+from catalog import gates, state
+from catalog.authorize import Authorizer, Caller
+from catalog.commits import Committer
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_write
+from catalog.errors import CommitConflict
+from catalog.identifiers import TableName
+from catalog.keyring import Keyring
+from catalog.keys.secret import SecretBytes
+from catalog.keys.transport import Purpose, TransportKey, open_transport_key, seal_transport_key
+from catalog.keys.write_keys import WriteRewrapper
+from catalog.loading import LoadedTable, TableLoader
+from catalog.snapshots import SnapshotReader
+from catalog.storage.base import Storage
+from catalog.written_files import FileCommit, SnapshotBuilder
+from policy.errors import (
+    CommitStateUnknown,
+    KeyNotUsable,
+    LakewardenError,
+    LocationNotAllowed,
+    RequestInvalid,
+)
+from policy.location import Location
+from policy.regimes import PekRef
+
+#: Snapshot summary entry that says which write a snapshot comes from.
+WRITE_ID: Final = "lakewarden.write-id"
+PEK_ID: Final = "encryption.pek-id"
+
+#: How often an append is based anew on what other commits did meanwhile.
+_ATTEMPTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSession:
+    """A write that was begun.
+
+    Attributes:
+        id: of the write; the commit names it.
+        table: the table as it was then.
+        prefix: the directory below which the write's files go.
+        transport: the key for wrapping data keys, shown once; None if the table is not encrypted.
+        expires_ms: when the write may be swept, in milliseconds since 1970.
+    """
+
+    id: str
+    table: LoadedTable
+    prefix: Location
+    transport: TransportKey | None
+    expires_ms: int
+
+
+class Writes:
+    """Begins, commits, aborts and sweeps writes.
+
+    Args:
+        engine: the catalog's database.
+        loader: loads tables.
+        reader: reads manifests.
+        committer: takes the commits.
+        keyring: the tables' keys.
+        storage: where manifests are written and leftovers are swept.
+        authorizer: decides and records.
+        now_ms: the time in milliseconds.
+        ttl_ms: for how long a write may last.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        loader: TableLoader,
+        reader: SnapshotReader,
+        committer: Committer,
+        keyring: Keyring,
+        storage: Storage,
+        authorizer: Authorizer,
+        *,
+        now_ms: Callable[[], int],
+        ttl_ms: int,
+    ) -> None:
+        self._engine = engine
+        self._loader = loader
+        self._builder = SnapshotBuilder(reader, storage)
+        self._committer = committer
+        self._keyring = keyring
+        self._storage = storage
+        self._authorizer = authorizer
+        self._now_ms = now_ms
+        self._ttl_ms = ttl_ms
+
+    def begin(self, caller: Caller, name: TableName) -> WriteSession:
+        """Begin a write.
+
+        Raises:
+            NotAuthorized: UPDATE on the table is needed.
+            LocationNotAllowed: the table's data directory is not in its allowed list.
+            KeyNotUsable, KmsUnavailable: the table's key cannot be had.
+            NoSuchTable, MetadataUnsealed, MetadataTampered: see `TableLoader.load_sealed`.
+        """
+        self._require_update(caller, "table.write", name)
+        with self._authorizer.recorded(caller, "table.write", str(name)):
+            table = self._loader.load_sealed(name)
+            write_id = uuid4()
+            prefix = _data_directory(table).child(str(write_id))
+            _require_allowed(table, prefix)
+            transport, row = self._transport(table, write_id)
+            session = WriteSession(str(write_id), table, prefix, transport, self._now_ms() + self._ttl_ms)
+            with write(self._engine) as connection:
+                connection.execute(insert(lw_write).values(**self._row(caller, session), **row))
+            return session
+
+    def commit(self, caller: Caller, write_id: str, files: FileCommit) -> LoadedTable:
+        """Commit the files of a write; committing it again answers with what the first time did.
+
+        Raises:
+            RequestInvalid: no such write of the caller's, or one that was aborted or swept.
+            CommitConflict: files to be removed are gone, or the base is not the current snapshot any more.
+            as `Committer.commit` otherwise.
+        """
+        row = self._find(caller, write_id)
+        name = self._name(row)
+        self._require_update(caller, "table.write", name)
+        if row.state == "committed":
+            return self._loader.load_sealed(name)
+        with self._authorizer.recorded(caller, "table.commit", str(name)):
+            self._move(row, "open", "committing")
+            try:
+                table = self._land(caller, name, row, files)
+            except CommitStateUnknown:
+                raise
+            except LakewardenError:
+                self._move(row, "committing", "open")
+                raise
+            self._move(row, "committing", "committed")
+            return table
+
+    def abort(self, caller: Caller, write_id: str) -> None:
+        """Give a write up; its files are deleted.
+
+        Raises:
+            RequestInvalid: no such open write of the caller's.
+        """
+        row = self._find(caller, write_id)
+        self._move(row, "open", "aborted")
+        self._storage.delete_prefix(Location.parse(row.prefix))
+
+    def sweep(self) -> int:
+        """Delete what expired writes left.
+
+        Returns:
+            how many writes were swept.
+        """
+        expired = select(lw_write).where(lw_write.c.state == "open", lw_write.c.expires_ms < self._now_ms())
+        with read(self._engine) as connection:
+            rows = connection.execute(expired).all()
+        for row in rows:
+            self._move(row, "open", "swept")
+            self._storage.delete_prefix(Location.parse(row.prefix))
+        return len(rows)
+
+    def _land(
+        self, caller: Caller, name: TableName, row: Row[tuple[object, ...]], files: FileCommit
+    ) -> LoadedTable:
+        for attempt in range(1, _ATTEMPTS + 1):
+            table = self._loader.load_sealed(name)
+            if _landed(table, row.id):
+                return table
+            summary = {**files.summary, WRITE_ID: row.id, **_pek_summary(table)}
+            built = self._builder.build(
+                table, files, Location.parse(row.prefix), self._keys(table, row), summary
+            )
+            try:
+                return self._committer.commit(
+                    caller, name, built.requirements, built.updates, by_catalog=True
+                )
+            except CommitConflict:
+                built.discard(self._storage)
+                if files.operation != "append" or attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("the loop ends with an answer or an error")
+
+    def _keys(self, table: LoadedTable, row: Row[tuple[object, ...]]) -> WriteRewrapper | None:
+        """The keys to take the write's data keys over with; None for plaintext."""
+        if not table.governed.spec.encrypts:
+            return None
+        if row.wrapped_transport_key is None:
+            raise KeyNotUsable(
+                "The table has been encrypted since the write began.",
+                table=table.name,
+                rule="write-key",
+                hint="Begin the write again.",
+            )
+        pek_id = UUID(row.pek_id)
+        peks = self._keyring.writing_peks(table.record, table.governed)
+        ref = next(
+            (
+                pek.ref
+                for pek in self._keyring.records(table.record)
+                if (pek.id, pek.version) == (pek_id, row.pek_version)
+            ),
+            None,
+        )
+        if ref is None:
+            raise KeyNotUsable("The write's key is gone.", table=table.name, rule="write-key")
+        sealing = self._keyring.open_peks(table.record, [ref])[ref]
+        transport = open_transport_key(row.wrapped_transport_key, UUID(row.id).bytes, Purpose.WRITE, sealing)
+        spec = table.governed.spec
+        return WriteRewrapper(transport, table.record.table_uuid, spec.algorithm, spec.footer, peks)
+
+    def _transport(self, table: LoadedTable, write_id: UUID) -> tuple[TransportKey | None, dict[str, object]]:
+        if not table.governed.spec.encrypts:
+            return None, {}
+        peks = self._keyring.writing_peks(table.record, table.governed)
+        pek = peks[table.governed.spec.key_ids()[0]]
+        transport = TransportKey(write_id.bytes, Purpose.WRITE, SecretBytes(secrets.token_bytes(32)))
+        return transport, {
+            "pek_id": str(pek.ref.pek_id),
+            "pek_version": pek.ref.version,
+            "wrapped_transport_key": seal_transport_key(transport, pek),
+        }
+
+    def _row(self, caller: Caller, session: WriteSession) -> dict[str, object]:
+        return {
+            "id": session.id,
+            "table_id": session.table.record.id,
+            "principal": caller.principal.name,
+            "prefix": session.prefix.canonical,
+            "governed_version": session.table.governed.version,
+            "state": "open",
+            "created_ms": self._now_ms(),
+            "expires_ms": session.expires_ms,
+        }
+
+    def _find(self, caller: Caller, write_id: str) -> Row[tuple[object, ...]]:
+        statement = select(lw_write).where(
+            lw_write.c.id == write_id, lw_write.c.principal == caller.principal.name
+        )
+        with read(self._engine) as connection:
+            row = connection.execute(statement).first()
+        if row is None:
+            raise RequestInvalid(
+                "There is no such write of yours.",
+                rule="write-id",
+                hint="Begin a write, and commit under its id.",
+            )
+        return row
+
+    def _name(self, row: Row[tuple[object, ...]]) -> TableName:
+        with read(self._engine) as connection:
+            record = state.table_by_id(connection, row.table_id)
+        if record is None:
+            raise RequestInvalid("The write's table is gone.", rule="write-id")
+        return record.name
+
+    def _move(self, row: Row[tuple[object, ...]], before: str, after: str) -> None:
+        statement = update(lw_write).where(lw_write.c.id == row.id, lw_write.c.state == before)
+        with write(self._engine) as connection:
+            moved = connection.execute(statement.values(state=after)).rowcount
+        if moved != 1:
+            raise RequestInvalid(
+                "The write is not open: it was aborted or swept, or is being committed.",
+                rule="write-state",
+                hint="Load the table and look for the write's snapshot; otherwise begin a new write.",
+            )
+
+    def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
+        request = gates.table_request(caller.principal, name.database, name.name, "update")
+        self._authorizer.require(caller, action, str(name), [request])
+
+
+def _data_directory(table: LoadedTable) -> Location:
+    given = table.metadata.properties.get("write.data.path")
+    return Location.parse(given) if given else Location.parse(table.metadata.location).child("data")
+
+
+def _require_allowed(table: LoadedTable, prefix: Location) -> None:
+    decision = table.governed.allowed.decide(prefix)
+    if not decision.allowed:
+        raise LocationNotAllowed(
+            "What would be written could not be read: the data directory is not in the allowed list.",
+            table=table.name,
+            path=prefix.canonical,
+            rule=decision.reasons[0].rule,
+            hint="Add the directory to read.allowed.data.paths, or change write.data.path.",
+        )
+
+
+def _landed(table: LoadedTable, write_id: str) -> bool:
+    """Whether a snapshot of this write is there, whose answer was lost."""
+    return any(
+        snapshot.summary is not None and snapshot.summary.additional_properties.get(WRITE_ID) == write_id
+        for snapshot in table.metadata.snapshots
+    )
+
+
+def _pek_summary(table: LoadedTable) -> dict[str, str]:
+    refs: tuple[PekRef, ...] = table.governed.regimes.current.peks
+    return {PEK_ID: ",".join(str(ref.pek_id) for ref in refs)} if refs else {}

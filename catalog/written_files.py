@@ -1,0 +1,430 @@
+"""Turns the files that an engine wrote into the manifests of a new snapshot.
+
+pyiceberg writes the manifests and the manifest list; which manifests are carried over, and which of their
+files are removed, comes from bytes that were held against the seals.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Literal, cast
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_json
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+)
+from pyiceberg.manifest import ManifestContent as IcebergContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update.snapshot import _SnapshotProducer
+from pyiceberg.typedef import Record
+
+from catalog.errors import CommitConflict
+from catalog.keys.write_keys import WriteRewrapper, WrittenKey
+from catalog.loading import LoadedTable
+from catalog.manifests import ManifestListEntry, read_entries
+from catalog.snapshots import SnapshotReader
+from catalog.storage.base import Storage
+from catalog.storage.guarded_io import GuardedFileIO
+from policy.allowlist import AllowList
+from policy.errors import (
+    EncryptionPolicyViolation,
+    LakewardenError,
+    LocationNotAllowed,
+    NotSupportedYet,
+    RequestInvalid,
+)
+from policy.location import Location
+
+_FORMATS: Final = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC, "avro": FileFormat.AVRO}
+#: What a manifest list says of a manifest and is written again as it is.
+_LISTED: Final = (
+    "manifest_path",
+    "manifest_length",
+    "partition_spec_id",
+    "sequence_number",
+    "min_sequence_number",
+    "added_snapshot_id",
+    "added_files_count",
+    "existing_files_count",
+    "deleted_files_count",
+    "added_rows_count",
+    "existing_rows_count",
+    "deleted_rows_count",
+    "key_metadata",
+)
+_EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A data file that an engine wrote; the statistics are Iceberg's (specification, "Manifests").
+
+    Attributes:
+        path: where it lies.
+        file_format: ``parquet``, ``orc`` or ``avro``.
+        record_count: rows.
+        file_size_in_bytes: as stored.
+        partition: value by partition field name, in Iceberg's JSON single-value form.
+        spec_id: the partition spec it was written with.
+        keys: its data keys under the write's transport key; none for plaintext.
+    """
+
+    path: str
+    file_format: str
+    record_count: int
+    file_size_in_bytes: int
+    partition: Mapping[str, object] = field(default_factory=dict)
+    spec_id: int = 0
+    content: int = 0
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
+    value_counts: Mapping[int, int] = field(default_factory=dict)
+    null_value_counts: Mapping[int, int] = field(default_factory=dict)
+    nan_value_counts: Mapping[int, int] = field(default_factory=dict)
+    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    split_offsets: Sequence[int] | None = None
+    sort_order_id: int | None = None
+    keys: tuple[WrittenKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileCommit:
+    """What a write commits.
+
+    Attributes:
+        operation: ``append`` adds files; ``overwrite`` removes and adds; ``replace`` does so without changing
+        rows.
+        added: new files.
+        deleted_paths: data files to remove, as the plan named them.
+        base_snapshot_id: the snapshot that the removal was decided on; it has to be current still.
+        branch: the branch to commit to.
+        summary: entries for the snapshot's summary.
+    """
+
+    operation: Literal["append", "overwrite", "replace"]
+    added: tuple[NewFile, ...]
+    deleted_paths: tuple[str, ...] = ()
+    base_snapshot_id: int | None = None
+    branch: str = "main"
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A snapshot whose manifests are written; it has still to be committed."""
+
+    updates: tuple[TableUpdate, ...]
+    requirements: tuple[TableRequirement, ...]
+    written: tuple[str, ...]
+
+    def discard(self, storage: Storage) -> None:
+        """Delete the manifests of a snapshot that lost."""
+        for path in self.written:
+            storage.delete(Location.parse(path))
+
+
+class SnapshotBuilder:
+    """Builds snapshots.
+
+    Args:
+        reader: reads the manifests that are carried over.
+        storage: where new ones are written.
+    """
+
+    def __init__(self, reader: SnapshotReader, storage: Storage) -> None:
+        self._reader = reader
+        self._storage = storage
+
+    def build(
+        self,
+        table: LoadedTable,
+        files: FileCommit,
+        prefix: Location,
+        keys: WriteRewrapper | None,
+        summary: dict[str, str],
+    ) -> Built:
+        """Write the manifests of a snapshot.
+
+        Args:
+            table: the table, sealed.
+            files: what the write commits.
+            prefix: the write's directory; new files lie below it.
+            keys: how to take over data keys; None if the table is not encrypted.
+            summary: entries for the snapshot's summary.
+
+        Raises:
+            RequestInvalid, NotSupportedYet, LocationNotAllowed, EncryptionPolicyViolation, DecryptionRefused:
+                a file breaks a rule.
+            CommitConflict: the base moved, or a file to be removed is not there.
+        """
+        head = table.metadata.snapshot_by_name(files.branch)
+        _check_operation(files, head, table.name)
+        data_files = [_data_file(table, file, prefix, keys) for file in files.added]
+        kept, replaced, deleted = self._carried(table, head, frozenset(files.deleted_paths))
+        written: list[str] = []
+        transaction = Transaction(self._pyiceberg_table(table, written))
+        try:
+            with _Files(transaction, files, summary, kept, replaced, deleted) as producer:
+                for data_file in data_files:
+                    producer.append_data_file(data_file)
+        except LakewardenError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise RequestInvalid(
+                f"The files do not fit the table: {type(error).__name__}.", table=table.name, rule="files"
+            ) from error
+        return Built(transaction._updates, transaction._requirements, tuple(written))
+
+    def _pyiceberg_table(self, table: LoadedTable, written: list[str]) -> Table:
+        directory = table.metadata.properties.get("write.metadata.path")
+        where = (
+            Location.parse(directory)
+            if directory
+            else Location.parse(table.metadata.location).child("metadata")
+        )
+        io = GuardedFileIO(
+            self._storage,
+            table=table.name,
+            allowed=table.governed.allowed,
+            writable=AllowList.of([where]),
+            on_write=lambda path, _: written.append(path),
+        )
+        identifier = (*table.record.name.namespace, table.record.name.name)
+        # A transaction that is read out and never committed needs no catalog.
+        return Table(identifier, table.metadata, table.metadata_location, io, cast(Catalog, None))
+
+    def _carried(
+        self, table: LoadedTable, head: Snapshot | None, paths: frozenset[str]
+    ) -> tuple[list[ManifestFile], list[list[ManifestEntry]], list[ManifestEntry]]:
+        """Manifests to keep as they are, files to keep of manifests that are replaced, files that go."""
+        if head is None:
+            return [], [], []
+        listed = self._reader.manifests(table, head)
+        kept, replaced, deleted = [], [], []
+        touched = self._touched(table, head, paths) if paths else {}
+        for entry in listed:
+            if entry.manifest_path not in touched:
+                kept.append(_manifest_file(entry))
+                continue
+            entries = read_entries(touched[entry.manifest_path], entry)
+            live = [each for each in entries if each.status != ManifestEntryStatus.DELETED]
+            replaced.append([each for each in live if each.data_file.file_path not in paths])
+            deleted += [each for each in live if each.data_file.file_path in paths]
+        missing = paths - {each.data_file.file_path for each in deleted}
+        if missing:
+            raise CommitConflict(
+                f"{len(missing)} files to be removed are not in the table.",
+                table=table.name,
+                path=min(missing),
+            )
+        return kept, replaced, deleted
+
+    def _touched(self, table: LoadedTable, head: Snapshot, paths: frozenset[str]) -> dict[str, bytes]:
+        """The bytes of manifests that list a path to be removed."""
+        touched: dict[str, bytes] = {}
+        for manifest in self._reader.open(table, self._reader.manifests(table, head)):
+            if not paths.isdisjoint(manifest.entries["file_path"].to_pylist()):
+                path = manifest.listed.manifest_path
+                touched[path] = self._reader.fetch(table.governed.allowed, path, table.name, "manifest")
+        return touched
+
+
+class _Files(_SnapshotProducer["_Files"]):
+    """pyiceberg's writer of snapshots, given what to carry over instead of reading it itself."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        files: FileCommit,
+        summary: dict[str, str],
+        kept: list[ManifestFile],
+        replaced: list[list[ManifestEntry]],
+        deleted: list[ManifestEntry],
+    ) -> None:
+        io: FileIO = transaction._table.io
+        super().__init__(
+            operation=Operation(files.operation),
+            transaction=transaction,
+            io=io,
+            commit_uuid=uuid.uuid4(),
+            snapshot_properties=summary,
+            branch=files.branch,
+        )
+        self._kept = kept
+        self._replaced = replaced
+        self._deleted = deleted
+        for entry in deleted:
+            self.delete_data_file(entry.data_file)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return self._kept + [self._rewrite(entries) for entries in self._replaced if entries]
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return [
+            self._marked(entry, ManifestEntryStatus.DELETED, self._snapshot_id) for entry in self._deleted
+        ]
+
+    def _rewrite(self, entries: list[ManifestEntry]) -> ManifestFile:
+        with self.new_manifest_writer(self.spec(entries[0].data_file.spec_id)) as writer:
+            for entry in entries:
+                writer.add_entry(self._marked(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id))
+        return writer.to_manifest_file()
+
+    @staticmethod
+    def _marked(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+        return ManifestEntry.from_args(
+            status=status,
+            snapshot_id=snapshot_id,
+            sequence_number=entry.sequence_number,
+            file_sequence_number=entry.file_sequence_number,
+            data_file=entry.data_file,
+        )
+
+    def _summary(self, snapshot_properties: dict[str, str] = _EMPTY) -> Summary:  # type: ignore[assignment]
+        """pyiceberg refuses to sum up a replace, which is an overwrite that changes no row."""
+        if self._operation is not Operation.REPLACE:
+            return super()._summary(snapshot_properties)
+        self._operation = Operation.OVERWRITE
+        try:
+            summary = super()._summary(snapshot_properties)
+        finally:
+            self._operation = Operation.REPLACE
+        return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def _manifest_file(entry: ManifestListEntry) -> ManifestFile:
+    """A carried manifest as pyiceberg's writer of manifest lists takes it."""
+    summaries = None
+    if entry.partitions is not None:
+        summaries = [PartitionFieldSummary.from_args(**asdict(each)) for each in entry.partitions]
+    plain = {name: getattr(entry, name) for name in _LISTED}
+    return ManifestFile.from_args(**plain, content=IcebergContent(entry.content), partitions=summaries)
+
+
+def _check_operation(files: FileCommit, head: Snapshot | None, table: str) -> None:
+    if files.operation == "append" and files.deleted_paths:
+        raise RequestInvalid("An append removes no files.", table=table, rule="operation")
+    current = head.snapshot_id if head else None
+    if files.operation != "append" and files.base_snapshot_id != current:
+        raise CommitConflict(
+            "The table has changed since the files to be removed were read.",
+            table=table,
+            hint="Read and write again.",
+        )
+
+
+def _data_file(table: LoadedTable, file: NewFile, prefix: Location, keys: WriteRewrapper | None) -> DataFile:
+    location = Location.parse(file.path)
+    if not prefix.contains(location) or location == prefix:
+        raise LocationNotAllowed(
+            "The file does not lie in the write's own directory.",
+            table=table.name,
+            path=location.canonical,
+            rule="write-prefix",
+            hint="Write below the directory that the beginning of the write named.",
+        )
+    file_format = _FORMATS.get(file.file_format.lower())
+    if file_format is None or file.content != DataFileContent.DATA:
+        raise NotSupportedYet(
+            "Only data files in Parquet, ORC or Avro are committed here.",
+            table=table.name,
+            path=location.canonical,
+            rule="file-format",
+        )
+    if min(file.record_count, file.file_size_in_bytes) < 0:
+        raise RequestInvalid("Counts and sizes are not negative.", table=table.name, path=location.canonical)
+    spec = _default_spec(table.metadata, file, table.name)
+    data_file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=file_format,
+        partition=_partition(table, spec, file.partition),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        column_sizes=dict(file.column_sizes),
+        value_counts=dict(file.value_counts),
+        null_value_counts=dict(file.null_value_counts),
+        nan_value_counts=dict(file.nan_value_counts),
+        # Without column keys every column of an encrypted table is encrypted.
+        lower_bounds={} if keys else dict(file.lower_bounds),
+        upper_bounds={} if keys else dict(file.upper_bounds),
+        split_offsets=list(file.split_offsets) if file.split_offsets is not None else None,
+        sort_order_id=file.sort_order_id,
+        key_metadata=_key_metadata(table, file, keys),
+    )
+    data_file.spec_id = spec.spec_id
+    return data_file
+
+
+def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None) -> bytes | None:
+    if keys is None:
+        if file.keys:
+            raise EncryptionPolicyViolation(
+                "The file has keys, but the table is not encrypted.",
+                table=table.name,
+                path=file.path,
+                rule="plaintext-required",
+            )
+        return None
+    if not file.keys:
+        raise EncryptionPolicyViolation(
+            "The file has no keys, but the table is encrypted.",
+            table=table.name,
+            path=file.path,
+            rule="encryption-required",
+            hint="Encrypt the file with a data key of its own, wrapped under the write's key.",
+        )
+    spec = table.governed.spec
+    metadata = keys.rewrap(file.path, file.keys)
+    if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
+        raise EncryptionPolicyViolation(
+            f"A data key has not the {spec.data_key_length} bytes that the table asks for.",
+            table=table.name,
+            path=file.path,
+            rule="data-key-length",
+        )
+    return metadata.to_bytes()
+
+
+def _default_spec(metadata: TableMetadata, file: NewFile, table: str) -> PartitionSpec:
+    if file.spec_id != metadata.default_spec_id:
+        raise CommitConflict(
+            "The table has been partitioned anew since the write began.", table=table, hint="Write again."
+        )
+    return metadata.spec()
+
+
+def _partition(table: LoadedTable, spec: PartitionSpec, values: Mapping[str, object]) -> Record:
+    partition_type = spec.partition_type(table.metadata.schema())
+    names = [each.name for each in partition_type.fields]
+    if set(values) != set(names):
+        raise RequestInvalid(
+            f"The partition values are for {sorted(values)}, the spec has {names}.",
+            table=table.name,
+            rule="partition",
+        )
+    try:
+        return Record(*(_value(each.field_type, values[each.name]) for each in partition_type.fields))
+    except (ValueError, TypeError, KeyError) as error:
+        raise RequestInvalid(
+            "A partition value does not have its field's type.", table=table.name, rule="partition"
+        ) from error
+
+
+def _value(field_type: Any, value: object) -> object:
+    return None if value is None else from_json(field_type, value)

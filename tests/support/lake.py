@@ -1,0 +1,139 @@
+"""A real catalog in a directory: database, keystore, policies, storage; nothing is replaced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic import SecretStr
+
+from catalog.authorize import Caller
+from catalog.config import Settings
+from catalog.db import migrate
+from catalog.db.engine import open_database
+from catalog.guarded import GuardedCatalog
+from catalog.keys.local_kms import LocalKms
+from catalog.keys.root_key import KeyFile
+from catalog.warden import Warden
+from policy.principal import Principal
+
+MASTER_KEY = "lakewarden"
+
+#: Alice looks after everything; Bob looks after the database `bobs` alone; Carol reads the database `db`.
+ALICE, BOB, CAROL = "alice", "bob", "carol"
+
+
+def policy(
+    name: str, resources: Mapping[str, Sequence[str]], grants: Mapping[str, Sequence[str]], **more: Any
+) -> dict[str, Any]:
+    """A Ranger policy: resource values by resource, access types by user."""
+    items = [
+        {"users": [user], "accesses": [{"type": access, "isAllowed": True} for access in accesses]}
+        for user, accesses in grants.items()
+    ]
+    values = {resource: {"values": list(each)} for resource, each in resources.items()}
+    return {"name": name, "service": "lake", "resources": values, "policyItems": items, **more}
+
+
+def tables(database: str) -> dict[str, Sequence[str]]:
+    """Every column of every table of a database."""
+    return {"database": [database], "table": ["*"], "column": ["*"]}
+
+
+def standard_policies() -> list[dict[str, Any]]:
+    """What Alice, Bob and Carol may do."""
+    return [
+        policy("alice-tables", tables("*"), {ALICE: ["all"]}),
+        policy("alice-storage", {"storage-type": ["*"], "storage-url": ["*"]}, {ALICE: ["rwstorage"]}),
+        policy("alice-keys", {"key": ["*"]}, {ALICE: ["use", "release", "rotate", "destroy"]}),
+        policy("alice-service", {"service": ["*"]}, {ALICE: ["admin", "audit"]}),
+        policy("bob-tables", tables("bobs"), {BOB: ["all"]}),
+        policy("carol-reads", tables("db"), {CAROL: ["select"]}),
+        policy("engines", {"engine": ["*"]}, {"spark": ["act"]}),
+    ]
+
+
+@dataclass
+class Lake:
+    """An open catalog and where its parts lie."""
+
+    root: Path
+    settings: Settings
+    warden: Warden
+    kms: LocalKms
+
+    @property
+    def warehouse(self) -> Path:
+        """The local warehouse."""
+        return self.root / "warehouse"
+
+    def caller(self, user: str, engine: str | None = None) -> Caller:
+        """A caller as the service would make one."""
+        return Caller(Principal(user), Principal(engine) if engine else None, uuid4().hex)
+
+    def catalog(self, user: str = ALICE) -> GuardedCatalog:
+        """The catalog as a user sees it, through pyiceberg's interface."""
+        return GuardedCatalog(self.warden, self.caller(user))
+
+    def reopen(self) -> None:
+        """Open the same catalog anew, as another process would."""
+        self.warden.close()
+        self.warden = Warden.open(self.settings, self.kms)
+
+    def set_policies(self, policies: Sequence[Mapping[str, Any]]) -> None:
+        """Put other policies in force."""
+        write_policies(self.root, policies)
+        self.warden.policies.reload()
+
+
+def write_policies(root: Path, policies: Sequence[Mapping[str, Any]]) -> None:
+    """Write a policy document."""
+    directory = root / "policies"
+    directory.mkdir(exist_ok=True)
+    (directory / "lake.json").write_text(json.dumps({"policies": list(policies)}))
+
+
+def lake_settings(root: Path, **overrides: Any) -> Settings:
+    """Settings for a catalog in `root`; overrides are environment variables without the prefix."""
+    environ = {"DATA_DIR": root, "WAREHOUSE": f"file://{root}/warehouse", "POLICIES": root / "policies"}
+    return Settings.load(
+        None, {f"LAKEWARDEN_{name}": str(value) for name, value in (environ | overrides).items()}
+    )
+
+
+@contextmanager
+def open_lake(
+    root: Path, *, policies: Sequence[Mapping[str, Any]] | None = None, **overrides: Any
+) -> Iterator[Lake]:
+    """Make a catalog in a directory and open it.
+
+    Args:
+        root: an empty directory.
+        policies: Ranger policies; by default `standard_policies`.
+        overrides: settings as environment variables without the prefix, such as ``DATABASE__URL``.
+    """
+    write_policies(root, standard_policies() if policies is None else policies)
+    settings = lake_settings(root, **overrides)
+    options = settings.kms.options
+    kms = LocalKms.create(options.keystore, KeyFile.create(options.key_file))
+    kms.create_master_key(MASTER_KEY)
+    upgrade(settings.database.url)
+    lake = Lake(root, settings, Warden.open(settings, kms), kms)
+    try:
+        yield lake
+    finally:
+        lake.warden.close()
+
+
+def upgrade(url: SecretStr) -> None:
+    """Bring a database to the present schema."""
+    engine = open_database(url)
+    try:
+        migrate.upgrade(engine)
+    finally:
+        engine.dispose()
