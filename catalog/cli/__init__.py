@@ -1,0 +1,1 @@
+"""The command `lakewarden`: one module for each group of commands."""

@@ -1,0 +1,73 @@
+"""Options and arguments that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from catalog.identifiers import TableName, table_name
+
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])", re.ASCII)
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def table_of(text: str) -> TableName:
+    """The table that a dotted name means.
+
+    Raises:
+        typer.BadParameter: it has no namespace.
+        RequestInvalid: a part is not a name.
+    """
+    *namespace, name = text.split(".")
+    if not namespace:
+        raise typer.BadParameter("name the table as NAMESPACE.TABLE")
+    return table_name(namespace, name)
+
+
+def duration_of(text: str) -> timedelta:
+    """A time span such as ``90s``, ``30m``, ``12h`` or ``7d``.
+
+    Raises:
+        typer.BadParameter: it is not one.
+    """
+    matched = _DURATION.fullmatch(text)
+    if matched is None:
+        raise typer.BadParameter("give a number and s, m, h or d, such as 12h")
+    return timedelta(**{_UNITS[matched[2]]: int(matched[1])})
+
+
+def moment_of(text: str) -> datetime:
+    """A moment: ISO 8601 (UTC unless it says otherwise), or how long ago it was.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    if _DURATION.fullmatch(text):
+        return datetime.now(UTC) - duration_of(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter("give a time such as 2030-01-31T12:00, or a time span such as 12h") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+AsUser: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--as", metavar="USER", help="The principal to act for; the operating system's user by default."
+    ),
+]
+Groups: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="GROUP", help="A group of the principal; may be repeated."),
+]
+Roles: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--role", metavar="ROLE", help="A role of the principal; may be repeated.")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Table: TypeAlias = Annotated[
+    TableName, typer.Argument(parser=table_of, metavar="TABLE", help="NAMESPACE.TABLE.", show_default=False)
+]

@@ -1,0 +1,37 @@
+"""`lakewarden db`: the catalog's database, and what unfinished writes left behind."""
+
+from __future__ import annotations
+
+import typer
+
+from catalog.cli import output
+from catalog.cli.session import open_state, open_warden, settings_of
+from catalog.db import migrate
+from catalog.db.engine import open_database
+
+app = typer.Typer(help="The catalog's database.", no_args_is_help=True)
+
+
+@app.command()
+def upgrade(ctx: typer.Context) -> None:
+    """Create the database, or bring it to this release's schema."""
+    engine = open_database(settings_of(ctx).database.url)
+    try:
+        migrate.upgrade(engine)
+        output.note(f"The database has the schema {migrate.current_revision(engine)}.")
+    finally:
+        engine.dispose()
+
+
+@app.command()
+def check(ctx: typer.Context) -> None:
+    """Fail unless the database answers and has this release's schema."""
+    with open_state(settings_of(ctx)) as engine:
+        output.note(f"The database has the schema {migrate.current_revision(engine)}.")
+
+
+@app.command()
+def sweep(ctx: typer.Context) -> None:
+    """Delete the files of writes that expired before they were committed."""
+    with open_warden(ctx) as warden:
+        output.note(f"Expired writes that were swept: {warden.writes.sweep()}.")

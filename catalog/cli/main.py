@@ -1,0 +1,64 @@
+"""The command `lakewarden`: its groups, and the one place where errors become exit codes.
+
+Exit codes: 0 done; 1 refused or failed, with one sentence on standard error; 2 wrong usage; 3 `policy check`
+says no. Results go to standard output, everything said beside them to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from catalog.cli import audit, db, init, key, output, policy, serve, table, token
+from catalog.cli.session import Session
+from policy.errors import LakewardenError
+
+
+class _Commands(TyperGroup):
+    """Shows expected errors as a sentence; anything else is a defect and keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LakewardenError as error:
+            output.error(error)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="A catalog that decides which locations and keys an Iceberg table may be read with.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.callback()
+def _root(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="The settings file; by default $LAKEWARDEN_CONFIG, else lakewarden.toml here."),
+    ] = None,
+) -> None:
+    ctx.obj = Session(config, os.environ)
+
+
+app.command("init")(init.init)
+app.command("serve")(serve.serve)
+app.add_typer(db.app, name="db")
+app.add_typer(table.app, name="table")
+app.add_typer(key.app, name="key")
+app.add_typer(audit.app, name="audit")
+app.add_typer(policy.app, name="policy")
+app.add_typer(token.app, name="token")
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    app(prog_name="lakewarden")

@@ -1,0 +1,86 @@
+"""What commands print: results on standard output, everything else on standard error.
+
+- What comes from elsewhere (names, paths, reasons) is shown with its control characters escaped, so that it
+  cannot drive the terminal, and with tokens and passwords masked.
+- Tables are for people; `--json` is for scripts, and its shape is what stays the same between releases.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from catalog.audit_records import clean
+from policy.errors import LakewardenError
+
+_LONGEST: Final = 8_000
+#: The width of a pipe or file: lines are as long as they need to be.
+_UNBOUNDED: Final = 10_000
+
+
+def error(refusal: LakewardenError) -> None:
+    """One red sentence on standard error."""
+    _print(Text(_shown(refusal), style="red"), stderr=True)
+
+
+def note(sentence: str) -> None:
+    """A remark on standard error."""
+    _print(Text(_shown(sentence)), stderr=True)
+
+
+def line(text: str) -> None:
+    """One line of a result on standard output."""
+    _print(Text(_shown(text)))
+
+
+def secret(text: str) -> None:
+    """A secret that is shown this once, alone on its line of standard output."""
+    sys.stdout.write(f"{text}\n")
+
+
+def document(value: object) -> None:
+    """A JSON document on standard output, in ASCII."""
+    sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
+
+
+def rows(columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """A table with a header."""
+    grid = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    _add(grid, lines)
+    _print(grid)
+
+
+def facts(values: Mapping[str, object]) -> None:
+    """Names and values, one pair a line."""
+    grid = Table.grid(padding=(0, 2))
+    _add(grid, values.items())
+    _print(grid)
+
+
+def moment(at: datetime | None) -> str | None:
+    """A time in UTC as ISO 8601, to the second."""
+    return None if at is None else at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _add(grid: Table, lines: Iterable[Sequence[object]]) -> None:
+    for line in lines:
+        grid.add_row(*(Text("" if cell is None else _shown(cell), overflow="fold") for cell in line))
+
+
+def _shown(value: object) -> str:
+    return clean(str(value), _LONGEST)
+
+
+def _print(what: Text | Table, *, stderr: bool = False) -> None:
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = _UNBOUNDED
+    console.print(what, soft_wrap=isinstance(what, Text))

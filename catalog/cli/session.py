@@ -1,0 +1,161 @@
+"""From the settings to an open catalog, on the host where its database is.
+
+- Commands work on the database directly: whoever may read the settings and the database is the operator.
+- What happens to tables is decided by the policies, for the principal that `--as` names, and audited.
+- What an operator does to tokens and master keys needs no policy: it has to work when policies are broken,
+  and who holds database and keystore could not be kept from it. It is audited before it happens.
+- The request id in the audit trail says which operating system user ran the command, whoever `--as` names.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import typer
+from sqlalchemy import Engine
+
+from catalog.audit import AuditRecord, AuditTrail
+from catalog.authorize import Caller
+from catalog.config import KmsSettings, Settings
+from catalog.db import migrate
+from catalog.db.engine import open_database
+from catalog.keys.kms import KmsClient
+from catalog.keys.local_kms import LocalKms
+from catalog.keys.registry import load_kms
+from catalog.keys.secret import SecretBytes
+from catalog.warden import Warden
+from policy.decision import Reason
+from policy.errors import RequestInvalid
+from policy.principal import Principal
+
+_LONGEST_USER: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Where the settings come from.
+
+    Attributes:
+        config: the settings file that the command line names, or None.
+        environ: the environment variables.
+    """
+
+    config: Path | None
+    environ: Mapping[str, str]
+
+    def settings(self) -> Settings:
+        """The settings.
+
+        Raises:
+            RequestInvalid: see `Settings.load`.
+        """
+        return Settings.load(self.config, self.environ)
+
+
+def settings_of(ctx: typer.Context) -> Settings:
+    """The settings of a running command."""
+    session: Session = ctx.obj
+    return session.settings()
+
+
+def os_user() -> str:
+    """The operating system's name of the user who runs this process; the environment has no say in it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"
+
+
+def calling(as_user: str | None) -> Caller:
+    """The caller that a command acts for: `as_user`, or the operating system's user.
+
+    Raises:
+        RequestInvalid: that cannot be the name of a principal.
+    """
+    user = os_user()
+    principal = Principal(user if as_user is None else as_user)
+    return Caller(principal, None, f"cli-{user[:_LONGEST_USER]}-{secrets.token_hex(6)}")
+
+
+def open_kms(settings: KmsSettings) -> KmsClient:
+    """The key management service that the settings describe."""
+    given = settings.options
+    options: dict[str, str | SecretBytes] = {"keystore": str(given.keystore)}
+    if given.passphrase is not None:
+        options["passphrase"] = SecretBytes(given.passphrase.get_secret_value().encode("utf-8"))
+    if given.key_file is not None:
+        options["key-file"] = str(given.key_file)
+    return load_kms(settings.kind, options)
+
+
+def open_local_kms(settings: Settings) -> LocalKms:
+    """The local KMS, whose master keys are managed here.
+
+    Raises:
+        RequestInvalid: the settings name another KMS.
+    """
+    kms = open_kms(settings.kms)
+    if not isinstance(kms, LocalKms):
+        raise RequestInvalid(
+            f"The master keys are in the KMS {kms.identifier!r}, not in a local one.",
+            rule="local-kms",
+            hint="Manage them there.",
+        )
+    return kms
+
+
+def open_warden(ctx: typer.Context) -> Warden:
+    """The catalog with all of its parts; use it in a `with` statement.
+
+    Raises:
+        as `Warden.open` and `open_kms`.
+    """
+    settings = settings_of(ctx)
+    return Warden.open(settings, open_kms(settings.kms))
+
+
+@contextmanager
+def open_state(settings: Settings) -> Iterator[Engine]:
+    """The catalog's database alone: what works although policies, KMS or storage do not.
+
+    Raises:
+        StateUnavailable: it does not answer, or has the schema of another release.
+    """
+    engine = open_database(settings.database.url)
+    try:
+        migrate.check(engine)
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def record_operation(engine: Engine, caller: Caller, action: str, resource: str) -> None:
+    """Put into the audit trail what an operator is about to do.
+
+    Raises:
+        StateUnavailable: it could not be recorded, and must not happen.
+    """
+    reason = Reason("operator", "Run by an operator on the catalog's host.")
+    record = AuditRecord(
+        principal=caller.principal.name,
+        engine=None,
+        action=action,
+        resource=resource,
+        allowed=True,
+        reasons=(reason,),
+        request_id=caller.request_id,
+        at_ms=int(datetime.now(UTC).timestamp() * 1000),
+    )
+    trail = AuditTrail(engine)
+    try:
+        trail.append([record])
+    finally:
+        trail.close()

@@ -1,0 +1,150 @@
+"""`lakewarden table`: what governs a table, and the states that only an operator resolves.
+
+Every command is decided by the policies for the principal that `--as` names, and audited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
+
+from catalog.cli import output
+from catalog.cli.arguments import AsJson, AsUser, Table
+from catalog.cli.session import calling, open_warden
+from catalog.identifiers import TableName
+from catalog.loading import LoadedTable
+
+app = typer.Typer(help="Governed properties and the life of tables.", no_args_is_help=True)
+
+_Force = Annotated[
+    bool, typer.Option("--force", help="Narrow the allowed paths although live snapshots need the others.")
+]
+
+
+@app.command()
+def show(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
+    """Show a table's identity, its seal, and what governs it."""
+    with open_warden(ctx) as warden:
+        loaded = warden.access.load(calling(as_user), table)
+    if as_json:
+        governed = {"governed": loaded.governed.to_properties(), "ignored-copies": loaded.governed_copies}
+        output.document(_facts(loaded) | governed)
+        return
+    output.facts(_facts(loaded) | loaded.governed.to_properties())
+    if loaded.governed_copies:
+        copies = ", ".join(loaded.governed_copies)
+        output.note(f"metadata.json also holds governed properties, which count for nothing: {copies}.")
+
+
+@app.command("set")
+def set_(
+    ctx: typer.Context,
+    table: Table,
+    properties: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", show_default=False)],
+    force: _Force = False,
+    as_user: AsUser = None,
+) -> None:
+    """Set properties of a table, governed ones included."""
+    updates = SetPropertiesUpdate(updates=dict(_pair(text) for text in properties))
+    _change(ctx, table, [updates], force, as_user)
+
+
+@app.command()
+def unset(
+    ctx: typer.Context,
+    table: Table,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    force: _Force = False,
+    as_user: AsUser = None,
+) -> None:
+    """Remove properties of a table; a governed one goes back to its default."""
+    _change(ctx, table, [RemovePropertiesUpdate(removals=names)], force, as_user)
+
+
+@app.command()
+def register(
+    ctx: typer.Context,
+    table: Table,
+    metadata_location: Annotated[str, typer.Argument(help="The metadata.json.", show_default=False)],
+    as_user: AsUser = None,
+) -> None:
+    """Take over a table from its metadata.json, after checking all that it names."""
+    with open_warden(ctx) as warden:
+        _done("is registered", warden.lifecycle.register(calling(as_user), table, metadata_location))
+
+
+@app.command()
+def adopt(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
+    """Take over a table that another catalog made in the same pointer store."""
+    with open_warden(ctx) as warden:
+        _done("is adopted", warden.lifecycle.adopt(calling(as_user), table))
+
+
+@app.command()
+def reseal(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
+    """Check metadata that came past the catalog as a whole, and seal it."""
+    with open_warden(ctx) as warden:
+        _done("is sealed", warden.lifecycle.reseal(calling(as_user), table))
+
+
+@app.command()
+def restore(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
+    """Put the pointer back on the metadata that was sealed last."""
+    with open_warden(ctx) as warden:
+        _done("is restored", warden.lifecycle.restore(calling(as_user), table))
+
+
+@app.command()
+def drop(
+    ctx: typer.Context,
+    table: Table,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the table's files too.")] = False,
+    as_user: AsUser = None,
+) -> None:
+    """Drop a table; without --purge its files stay."""
+    with open_warden(ctx) as warden:
+        if not purge:
+            warden.lifecycle.drop(calling(as_user), table)
+            output.note(f"The table {table} is dropped; its files stay.")
+            return
+        left = warden.lifecycle.purge(calling(as_user), table)
+    output.note(f"The table {table} is dropped and its files are deleted; files left elsewhere: {left}.")
+
+
+def _change(
+    ctx: typer.Context, table: TableName, updates: Sequence[TableUpdate], force: bool, as_user: str | None
+) -> None:
+    caller = calling(as_user)
+    with open_warden(ctx) as warden:
+        # The table that was looked at, and no other one that gets its name in between.
+        same = AssertTableUUID(uuid=warden.access.load(caller, table).record.table_uuid)
+        changed = warden.committer.commit(caller, table, [same], updates, force=force)
+    output.facts(changed.governed.to_properties())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter("give properties as NAME=VALUE")
+    return name, value
+
+
+def _done(what: str, table: LoadedTable) -> None:
+    output.note(f"The table {table.name} {what} at {table.metadata_location}.")
+
+
+def _facts(table: LoadedTable) -> dict[str, object]:
+    return {
+        "table": table.name,
+        "uuid": str(table.record.table_uuid),
+        "owner": table.record.owner,
+        "location": table.record.location.canonical,
+        "metadata-location": table.metadata_location,
+        "sealed": table.seal is not None,
+        "format-version": table.metadata.format_version,
+        "current-snapshot-id": table.metadata.current_snapshot_id,
+        "governed-version": table.governed.version,
+    }
