@@ -1,0 +1,1 @@
+"""Benchmarks: every figure is a median of several runs, and what is compared runs side by side in one process."""

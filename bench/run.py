@@ -1,0 +1,37 @@
+"""Run the benchmarks: ``python -m bench.run [--files N] [--quick]``."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import commit, load, plan
+from bench.report import show, write
+
+
+def main() -> None:
+    """Run every benchmark, print a table each, write one JSON file."""
+    arguments = argparse.ArgumentParser(description="Lakewarden's benchmarks")
+    arguments.add_argument("--files", type=int, default=100_000, help="data files of the planned table")
+    arguments.add_argument("--quick", action="store_true", help="fewer runs")
+    given = arguments.parse_args()
+    console = Console()
+    runs = 3 if given.quick else 7
+    figures = []
+    for title, measure in (
+        ("loadTable over HTTP", lambda root: load.measure(root, 20 * runs)),
+        ("Commit checks", lambda root: commit.measure(root, runs)),
+        (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),
+    ):
+        with console.status(title), tempfile.TemporaryDirectory() as directory:
+            measured = measure(Path(directory).resolve())
+        show(console, title, measured)
+        figures += measured
+    console.print(f"written to {write(figures)}")
+
+
+if __name__ == "__main__":
+    main()
