@@ -1,0 +1,1 @@
+"""The HTTP service: Iceberg REST, what engines call, and administration."""

@@ -1,0 +1,33 @@
+"""The right to administer the catalog as such: `admin` or `audit` on the service of the catalog's name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from catalog.authorize import Caller
+from catalog.warden import Warden
+from policy.requests import AccessRequest, Resource
+
+
+def require_service(
+    warden: Warden,
+    caller: Caller,
+    action: str,
+    access: Literal["admin", "audit"],
+    about: str | None = None,
+) -> None:
+    """Decide and record.
+
+    Args:
+        warden: the open catalog.
+        caller: who asks.
+        action: for the audit trail: ``admin.token.issue``.
+        access: the right that is needed.
+        about: what is acted on, for the audit trail; the service itself by default.
+
+    Raises:
+        NotAuthorized: it is not granted.
+    """
+    service = warden.settings.catalog.name
+    request = AccessRequest(caller.principal, Resource.service(service), access)
+    warden.authorizer.require(caller, action, about or service, [request])

@@ -1,0 +1,262 @@
+"""Bodies and answers of `/admin/v1`. None of them holds key bytes, wrapped or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Final, Literal
+from uuid import UUID
+
+from pydantic import Field, model_validator
+
+from catalog.http.bodies import Answer, OwnBody
+from policy.decision import Decision
+from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
+
+Names = Annotated[list[str], Field(max_length=1_000)]
+
+
+class GovernedAnswer(Answer):
+    """What governs a table, and whether the catalog vouches for its metadata."""
+
+    name: str
+    table_uuid: UUID
+    owner: str
+    location: str
+    default_location: bool
+    governed_version: int
+    properties: dict[str, str]
+    sealed: bool
+    metadata_location: str
+    metadata_sha256: str | None
+    governed_copies: list[str]
+
+
+class GovernedChange(OwnBody):
+    """Governed properties to set and to remove."""
+
+    set: dict[str, str] = Field(default_factory=dict)
+    unset: list[str] = Field(default_factory=list)
+    force: bool = False
+
+
+class RegisterBody(OwnBody):
+    """Where the metadata.json to register lies."""
+
+    metadata_location: str
+
+
+class PekAnswer(Answer):
+    """A PEK, without its bytes."""
+
+    id: UUID
+    version: int
+    master_key_id: str
+    kms: str
+    state: str
+
+
+class PekList(Answer):
+    """The PEKs of a table."""
+
+    keys: list[PekAnswer]
+
+
+class PolicyState(Answer):
+    """The policies in force, and why newer files are not."""
+
+    version: str
+    sources: list[str]
+    problem: str | None
+
+
+class ResourceBody(OwnBody):
+    """A resource: `database`, with `table`, with `column`; or one of the others alone."""
+
+    database: str | None = None
+    table: str | None = None
+    column: str | None = None
+    url: str | None = None
+    storage_url: str | None = None
+    key: str | None = None
+    engine: str | None = None
+    service: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> ResourceBody:
+        if frozenset(self._given()) not in _RESOURCES:
+            raise ValueError(
+                "name one resource: database, table and column from the top, or one of the others"
+            )
+        return self
+
+    def to_resource(self) -> Resource:
+        """As policies know it.
+
+        Raises:
+            RequestInvalid, LocationInvalid: a name or location that cannot be one.
+        """
+        given = self._given()
+        return _RESOURCES[frozenset(given)](*given.values())
+
+    def _given(self) -> dict[str, str]:
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+_RESOURCES: Final[dict[frozenset[str], Callable[..., Resource]]] = {
+    frozenset({"database"}): Resource.database,
+    frozenset({"database", "table"}): Resource.table,
+    frozenset({"database", "table", "column"}): Resource.column,
+    frozenset({"url"}): Resource.url,
+    frozenset({"storage_url"}): Resource.storage,
+    frozenset({"key"}): Resource.key,
+    frozenset({"engine"}): Resource.engine,
+    frozenset({"service"}): Resource.service,
+}
+
+
+class PolicyQuestion(OwnBody):
+    """A question to the policies in force."""
+
+    user: str
+    groups: Names = Field(default_factory=list)
+    roles: Names = Field(default_factory=list)
+    resource: ResourceBody
+    access: str
+    owner: str | None = None
+
+    def to_request(self) -> AccessRequest:
+        """As policies are asked.
+
+        Raises:
+            RequestInvalid, LocationInvalid: a question that cannot mean anything.
+        """
+        principal = Principal(self.user, frozenset(self.groups), frozenset(self.roles))
+        return AccessRequest(principal, self.resource.to_resource(), self.access, owner=self.owner)
+
+
+class ReasonAnswer(Answer):
+    """Why a decision came out as it did."""
+
+    rule: str
+    detail: str
+    policy: str | None
+    item: str | None
+
+
+class DecisionAnswer(Answer):
+    """A decision with its reasons, the decisive one first."""
+
+    allowed: bool
+    reasons: list[ReasonAnswer]
+
+    @classmethod
+    def of(cls, decision: Decision) -> DecisionAnswer:
+        """A decision as it is shown."""
+        reasons = [
+            ReasonAnswer(rule=each.rule, detail=each.detail, policy=each.policy, item=each.item)
+            for each in decision.reasons
+        ]
+        return cls(allowed=decision.allowed, reasons=reasons)
+
+
+class AuditEntry(Answer):
+    """A record of the audit trail, and its place in it."""
+
+    writer: str
+    sequence: int
+    at_ms: int
+    principal: str
+    engine: str | None
+    action: str
+    resource: str
+    allowed: bool
+    reasons: list[ReasonAnswer]
+    request_id: str
+
+
+class AuditEntries(Answer):
+    """Records, newest first."""
+
+    records: list[AuditEntry]
+
+
+class AuditFault(Answer):
+    """A place where a chain does not hold."""
+
+    writer: str
+    sequence: int
+    kind: str
+    detail: str
+
+
+class AuditVerdict(Answer):
+    """Whether every chain holds."""
+
+    intact: bool
+    problems: list[AuditFault]
+
+
+class IssueToken(OwnBody):
+    """For whom to issue a token; `ttl-s` is how many seconds it is valid, without end if it is left out."""
+
+    principal: str
+    groups: Names = Field(default_factory=list)
+    roles: Names = Field(default_factory=list)
+    kind: Literal["user", "engine"] = "user"
+    ttl_s: Annotated[int, Field(ge=1, le=100 * 365 * 24 * 3600)] | None = None
+
+
+class TokenIssued(Answer):
+    """A token that was just made; `token` is shown this once."""
+
+    id: UUID
+    token: str
+    expires_at: datetime | None
+
+
+class TokenAnswer(Answer):
+    """What is known of a token without its secret."""
+
+    id: UUID
+    kind: str
+    principal: str
+    groups: list[str]
+    roles: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class TokenList(Answer):
+    """All tokens, oldest first."""
+
+    tokens: list[TokenAnswer]
+
+
+class MasterKeyBody(OwnBody):
+    """A master key, by its id."""
+
+    id: str
+
+
+class MasterKeyAnswer(Answer):
+    """What may be told of a master key."""
+
+    id: str
+    version: int
+    enabled: bool
+
+
+class MasterKeyList(Answer):
+    """All master keys, in order of creation."""
+
+    master_keys: list[MasterKeyAnswer]
+
+
+class Swept(Answer):
+    """How many expired writes were swept."""
+
+    swept: int

@@ -1,0 +1,204 @@
+"""Administration of the catalog as such: policies, audit trail, tokens, master keys, sweeping.
+
+All of it needs `admin` on the service of the catalog's name; reading the audit trail needs `audit`. What is
+done is recorded before it is done.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Response, Security
+
+from catalog import audit_reading
+from catalog.http import admin_models as models
+from catalog.http.admin_access import require_service
+from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.operations import ERRORS, NO_CONTENT
+from catalog.http.routing import GuardedRoute
+from catalog.keys.local_kms import LocalKms, MasterKeyInfo
+from catalog.tokens import TokenInfo
+from catalog.warden import Warden
+from policy.errors import NotSupportedYet
+from policy.principal import Principal
+
+router = APIRouter(
+    prefix="/admin/v1",
+    route_class=GuardedRoute,
+    tags=["admin: service"],
+    responses=ERRORS,
+    dependencies=[Security(USER_SCHEME)],
+)
+
+
+@router.get("/policies")
+def show_policies(caller: CallerOf, warden: WardenOf) -> models.PolicyState:
+    """The version of the policies in force, where they come from, and why newer files are not in force."""
+    require_service(warden, caller, "admin.policies", "admin")
+    return _policy_state(warden)
+
+
+@router.post("/policies/reload")
+def reload_policies(caller: CallerOf, warden: WardenOf) -> models.PolicyState:
+    """Read the policy files now; a set with a mistake is refused, and the one before stays in force."""
+    require_service(warden, caller, "admin.policies.reload", "admin")
+    warden.policies.reload()
+    return _policy_state(warden)
+
+
+@router.post("/policies/check")
+def check_policies(body: models.PolicyQuestion, caller: CallerOf, warden: WardenOf) -> models.DecisionAnswer:
+    """What the policies in force decide about somebody, and why."""
+    require_service(warden, caller, "admin.policies.check", "admin")
+    return models.DecisionAnswer.of(warden.authorizer.decide([body.to_request()]))
+
+
+@router.get("/audit")
+def read_audit(
+    caller: CallerOf,
+    warden: WardenOf,
+    since_ms: Annotated[int | None, Query(alias="since-ms", ge=0, le=2**62)] = None,
+    principal: str | None = None,
+    table: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+) -> models.AuditEntries:
+    """The latest records, newest first, by time, principal and dotted table name."""
+    require_service(warden, caller, "audit.read", "audit")
+    found = audit_reading.read(
+        warden.engine, since_ms=since_ms, principal=principal, table=table, limit=limit
+    )
+    return models.AuditEntries(records=[_audit_entry(each) for each in found])
+
+
+@router.get("/audit/verify")
+def verify_audit(caller: CallerOf, warden: WardenOf) -> models.AuditVerdict:
+    """Check every chain of the audit trail."""
+    require_service(warden, caller, "audit.verify", "audit")
+    problems = [
+        models.AuditFault(writer=each.writer, sequence=each.sequence, kind=each.kind, detail=each.detail)
+        for each in audit_reading.verify(warden.engine)
+    ]
+    return models.AuditVerdict(intact=not problems, problems=problems)
+
+
+@router.post("/tokens")
+def issue_token(body: models.IssueToken, caller: CallerOf, warden: WardenOf) -> models.TokenIssued:
+    """Issue a token; its text is shown this once."""
+    principal = Principal(body.principal, frozenset(body.groups), frozenset(body.roles))
+    require_service(warden, caller, "admin.token.issue", "admin", f"{body.kind} {principal.name}")
+    ttl = None if body.ttl_s is None else timedelta(seconds=body.ttl_s)
+    issued = warden.tokens.issue(principal, body.kind, ttl)
+    return models.TokenIssued(id=issued.id, token=issued.text, expires_at=issued.expires_at)
+
+
+@router.get("/tokens")
+def list_tokens(caller: CallerOf, warden: WardenOf) -> models.TokenList:
+    """All tokens without their secrets, expired and revoked ones included."""
+    require_service(warden, caller, "admin.token.list", "admin")
+    return models.TokenList(tokens=[_token(each) for each in warden.tokens.list()])
+
+
+@router.delete("/tokens/{token_id}", status_code=NO_CONTENT)
+def revoke_token(token_id: UUID, caller: CallerOf, warden: WardenOf) -> Response:
+    """Make a token invalid at once."""
+    require_service(warden, caller, "admin.token.revoke", "admin", f"token {token_id}")
+    warden.tokens.revoke(token_id)
+    return Response(status_code=NO_CONTENT)
+
+
+@router.get("/master-keys")
+def list_master_keys(caller: CallerOf, warden: WardenOf) -> models.MasterKeyList:
+    """The master keys of the local KMS."""
+    require_service(warden, caller, "admin.master-key.list", "admin")
+    return models.MasterKeyList(master_keys=[_master_key(each) for each in _local(warden).list_master_keys()])
+
+
+@router.post("/master-keys")
+def create_master_key(
+    body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf
+) -> models.MasterKeyAnswer:
+    """Make a master key in the local KMS."""
+    require_service(warden, caller, "admin.master-key.create", "admin", f"key {body.id}")
+    return _master_key(_local(warden).create_master_key(body.id))
+
+
+@router.post("/master-keys/disable")
+def disable_master_key(
+    body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf
+) -> models.MasterKeyAnswer:
+    """Make a master key of the local KMS unusable, and with it every key it wraps."""
+    require_service(warden, caller, "admin.master-key.disable", "admin", f"key {body.id}")
+    return _master_key(_local(warden).disable_master_key(body.id))
+
+
+@router.post("/master-keys/enable")
+def enable_master_key(
+    body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf
+) -> models.MasterKeyAnswer:
+    """Make a master key of the local KMS usable again."""
+    require_service(warden, caller, "admin.master-key.enable", "admin", f"key {body.id}")
+    return _master_key(_local(warden).enable_master_key(body.id))
+
+
+@router.post("/sweep")
+def sweep(caller: CallerOf, warden: WardenOf) -> models.Swept:
+    """Delete what expired writes left."""
+    require_service(warden, caller, "admin.sweep", "admin")
+    return models.Swept(swept=warden.writes.sweep())
+
+
+def _policy_state(warden: Warden) -> models.PolicyState:
+    return models.PolicyState(
+        version=warden.policies.current().version,
+        sources=[str(path) for path in warden.settings.policies],
+        problem=warden.policies.problem,
+    )
+
+
+def _audit_entry(stored: audit_reading.StoredRecord) -> models.AuditEntry:
+    record = stored.record
+    reasons = [
+        models.ReasonAnswer(rule=each.rule, detail=each.detail, policy=each.policy, item=each.item)
+        for each in record.reasons
+    ]
+    return models.AuditEntry(
+        writer=stored.writer,
+        sequence=stored.sequence,
+        at_ms=record.at_ms,
+        principal=record.principal,
+        engine=record.engine,
+        action=record.action,
+        resource=record.resource,
+        allowed=record.allowed,
+        reasons=reasons,
+        request_id=record.request_id,
+    )
+
+
+def _token(info: TokenInfo) -> models.TokenAnswer:
+    return models.TokenAnswer(
+        id=info.id,
+        kind=info.kind,
+        principal=info.principal.name,
+        groups=sorted(info.principal.groups),
+        roles=sorted(info.principal.roles),
+        created_at=info.created_at,
+        expires_at=info.expires_at,
+        revoked_at=info.revoked_at,
+    )
+
+
+def _master_key(info: MasterKeyInfo) -> models.MasterKeyAnswer:
+    return models.MasterKeyAnswer(id=info.id, version=info.version, enabled=info.enabled)
+
+
+def _local(warden: Warden) -> LocalKms:
+    if not isinstance(warden.kms, LocalKms):
+        raise NotSupportedYet(
+            "Master keys of an external KMS are not managed here.",
+            rule="kms",
+            hint="Use the tools of that KMS.",
+        )
+    return warden.kms

@@ -1,0 +1,167 @@
+"""Administration of tables: what governs them, their seals and their keys.
+
+What a table's policies can authorize is authorized by them, as everywhere: to look (SELECT, UPDATE or
+ALTER), to change governed properties (ALTER, and whatever the change itself needs), to adopt, reseal,
+restore and register. The list of a table's keys needs `admin` on the service.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response, Security
+from pyiceberg.table.update import (
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
+
+from catalog import state
+from catalog.db.engine import read
+from catalog.errors import NoSuchTable
+from catalog.http.admin_access import require_service
+from catalog.http.admin_models import GovernedAnswer, GovernedChange, PekAnswer, PekList, RegisterBody
+from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.bodies import table_from_path
+from catalog.http.operations import ERRORS
+from catalog.http.routing import GuardedRoute
+from catalog.identifiers import TableName
+from catalog.loading import LoadedTable
+from catalog.warden import Warden
+from policy import governed as governed_names
+from policy.errors import RequestInvalid
+
+_TABLE = "/tables/{namespace}/{table}"
+
+router = APIRouter(
+    prefix="/admin/v1",
+    route_class=GuardedRoute,
+    tags=["admin: tables"],
+    responses=ERRORS,
+    dependencies=[Security(USER_SCHEME)],
+)
+
+
+@router.get(_TABLE)
+def show_table(
+    namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
+) -> GovernedAnswer:
+    """What governs a table, and the state of its seal: SELECT, UPDATE or ALTER on it."""
+    return _answer(warden.access.load(caller, table_from_path(namespace, table)), response)
+
+
+@router.patch(_TABLE)
+def change_table(
+    namespace: str,
+    table: str,
+    body: GovernedChange,
+    response: Response,
+    caller: CallerOf,
+    warden: WardenOf,
+    metrics: MetricsOf,
+) -> GovernedAnswer:
+    """Set and remove governed properties: ALTER on the table, and what each new location and key needs.
+
+    `force` narrows the allowed list although live snapshots then cannot be read any more.
+    """
+    name = table_from_path(namespace, table)
+    updates = _updates(body, str(name))
+    current = warden.access.load(caller, name)
+    requirements = [AssertTableUUID(uuid=current.record.table_uuid)]
+    changed = warden.committer.commit(caller, name, requirements, updates, force=body.force)
+    metrics.committed("commit")
+    return _answer(changed, response)
+
+
+@router.post(f"{_TABLE}/adopt")
+def adopt(
+    namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
+) -> GovernedAnswer:
+    """Govern a table that another catalog made in the same pointer store; rights as for registering it."""
+    return _answer(warden.lifecycle.adopt(caller, table_from_path(namespace, table)), response)
+
+
+@router.post(f"{_TABLE}/reseal")
+def reseal(
+    namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
+) -> GovernedAnswer:
+    """Check metadata that came behind the catalog's back as a whole, and seal it: ALTER on the table."""
+    return _answer(warden.lifecycle.reseal(caller, table_from_path(namespace, table)), response)
+
+
+@router.post(f"{_TABLE}/restore")
+def restore(
+    namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
+) -> GovernedAnswer:
+    """Put the pointer back on the metadata that was sealed last: ALTER on the table."""
+    return _answer(warden.lifecycle.restore(caller, table_from_path(namespace, table)), response)
+
+
+@router.post(f"{_TABLE}/register")
+def register(
+    namespace: str, table: str, body: RegisterBody, response: Response, caller: CallerOf, warden: WardenOf
+) -> GovernedAnswer:
+    """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
+    name = table_from_path(namespace, table)
+    return _answer(warden.lifecycle.register(caller, name, body.metadata_location), response)
+
+
+@router.get(f"{_TABLE}/keys")
+def list_keys(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> PekList:
+    """The table's PEKs, without their bytes: `admin` on the service."""
+    name = table_from_path(namespace, table)
+    require_service(warden, caller, "admin.keys", "admin")
+    peks = warden.keyring.records(_record(warden, name))
+    return PekList(
+        keys=[
+            PekAnswer(
+                id=pek.id, version=pek.version, master_key_id=pek.master_key_id, kms=pek.kms, state=pek.state
+            )
+            for pek in sorted(peks, key=lambda each: (each.master_key_id, each.version))
+        ]
+    )
+
+
+def _record(warden: Warden, name: TableName) -> state.TableRecord:
+    """The table by name, whatever its metadata looks like."""
+    with read(warden.engine) as connection:
+        record = state.bound(connection, warden.settings.catalog.name, name)
+    if record is None:
+        raise NoSuchTable(f"The table {name} does not exist.", table=str(name))
+    return record
+
+
+def _updates(body: GovernedChange, table: str) -> list[TableUpdate]:
+    ordinary = sorted(name for name in {*body.set, *body.unset} if not governed_names.is_governed(name))
+    if ordinary:
+        raise RequestInvalid(
+            f"{ordinary[0][:120]!r} is not a governed property.",
+            table=table,
+            rule="not-governed",
+            hint="Change ordinary properties by a commit to the table.",
+        )
+    if not body.set and not body.unset:
+        raise RequestInvalid("Nothing is to be changed.", table=table, rule="no-change")
+    updates: list[TableUpdate] = []
+    if body.set:
+        updates.append(SetPropertiesUpdate(updates=body.set))
+    if body.unset:
+        updates.append(RemovePropertiesUpdate(removals=body.unset))
+    return updates
+
+
+def _answer(table: LoadedTable, response: Response) -> GovernedAnswer:
+    response.headers["ETag"] = table.etag
+    record = table.record
+    return GovernedAnswer(
+        name=table.name,
+        table_uuid=record.table_uuid,
+        owner=record.owner,
+        location=record.location.canonical,
+        default_location=record.default_location,
+        governed_version=table.governed.version,
+        properties=table.governed.to_properties(),
+        sealed=table.seal is not None,
+        metadata_location=table.metadata_location,
+        metadata_sha256=None if table.seal is None else table.seal.digest.sha256,
+        governed_copies=table.governed_copies,
+    )

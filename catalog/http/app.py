@@ -1,0 +1,114 @@
+"""The service as an ASGI application.
+
+    /v1          Iceberg REST, for stock clients
+    /engine/v1   what engines call
+    /admin/v1    administration
+    /healthz     whether the service and its database answer; the one operation without a token
+    /metrics     counters, for whoever holds a valid token
+    /openapi.json  the description of all of it, for whoever holds a valid token
+
+Endpoints are synchronous and run in a pool of threads, since what they do is mostly waiting for the
+database and storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Final, Literal
+
+from fastapi import APIRouter, FastAPI, Request, Response, Security
+from fastapi.responses import JSONResponse, PlainTextResponse
+from sqlalchemy import literal, select
+
+from catalog.db.engine import read
+from catalog.http import (
+    admin_service,
+    admin_tables,
+    engine_routes,
+    errors,
+    iceberg_namespaces,
+    iceberg_tables,
+)
+from catalog.http.auth import USER_SCHEME, MetricsOf, WardenOf
+from catalog.http.bodies import Answer
+from catalog.http.boundary import Boundary
+from catalog.http.metrics import CONTENT_TYPE, Metrics
+from catalog.http.operations import ERRORS
+from catalog.http.routing import GuardedRoute
+from catalog.warden import Warden
+
+_ICEBERG: Final = (iceberg_namespaces.router, iceberg_tables.router)
+
+#: Operations without a token.
+open_router: Final = APIRouter(tags=["service"])
+service_router: Final = APIRouter(
+    tags=["service"], route_class=GuardedRoute, responses=ERRORS, dependencies=[Security(USER_SCHEME)]
+)
+
+
+class Health(Answer):
+    """The service answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+@open_router.get("/healthz", responses={503: ERRORS[503]})
+def healthz(warden: WardenOf) -> Health:
+    """Whether the service and its database answer; needs no token."""
+    with read(warden.engine) as connection:
+        connection.execute(select(literal(1)))
+    return Health()
+
+
+@service_router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
+)
+def show_metrics(metrics: MetricsOf) -> Response:
+    """Counters since the start of the process: any valid token. They name no table, user or path."""
+    return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+
+@service_router.get("/openapi.json", include_in_schema=False)
+def describe(request: Request) -> JSONResponse:
+    """The description of the interface: any valid token."""
+    return JSONResponse(request.app.openapi())
+
+
+def create_app(warden: Warden) -> FastAPI:
+    """The service over an open catalog.
+
+    Args:
+        warden: the catalog; whoever opened it closes it.
+    """
+    metrics = Metrics()
+    # The framework would serve the description without a token, and documentation with scripts from elsewhere.
+    app = FastAPI(
+        title="Lakewarden", version=version("lakewarden"), openapi_url=None, docs_url=None, redoc_url=None
+    )
+    app.state.warden = warden
+    app.state.metrics = metrics
+    app.state.endpoints = tuple(sorted(served_endpoints()))
+    for router in (
+        iceberg_namespaces.config_router,
+        *_ICEBERG,
+        engine_routes.router,
+        admin_tables.router,
+        admin_service.router,
+        service_router,
+        open_router,
+    ):
+        app.include_router(router)
+    errors.install(app, metrics)
+    app.add_middleware(Boundary, metrics=metrics)
+    return app
+
+
+def served_endpoints() -> Iterator[str]:
+    """The Iceberg operations that are served, as `/v1/config` names them."""
+    for router in _ICEBERG:
+        for route in router.routes:
+            assert isinstance(route, GuardedRoute)
+            yield from (f"{method} {route.path}" for method in sorted(route.methods or ()))

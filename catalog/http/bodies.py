@@ -1,0 +1,161 @@
+"""Request bodies, and the way from their Iceberg parts to pyiceberg's models.
+
+- Our own bodies (`/engine/v1`, `/admin/v1`) refuse fields that they do not know. Iceberg's let unknown
+  fields pass, since the specification adds some from version to version; what would change the meaning of a
+  request and is not supported is refused by name.
+- pyiceberg's validators run on raw dictionaries and stumble over what they do not expect. `iceberg_part` is
+  the one place where that becomes an error of ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from catalog.identifiers import Namespace, TableName, namespace_of, table_name
+from catalog.metadata import first_problem
+from policy.errors import LakewardenError, RequestInvalid
+
+T = TypeVar("T")
+
+#: What joins the levels of a namespace in a path (Iceberg REST specification, parameter "namespace").
+LEVEL_SEPARATOR: Final = "\x1f"
+_MAX_PARTS: Final = 100_000
+_PROBLEM_LENGTH: Final = 300
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class IcebergBody(BaseModel):
+    """A body of the Iceberg REST specification."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=_dashed, extra="ignore", hide_input_in_errors=True)
+
+
+class OwnBody(BaseModel):
+    """A body of ours; names have dashes, as in Iceberg's."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=_dashed, extra="forbid", hide_input_in_errors=True)
+
+
+class Answer(BaseModel):
+    """An answer; names have dashes, as in Iceberg's."""
+
+    model_config = ConfigDict(
+        frozen=True, alias_generator=_dashed, populate_by_name=True, serialize_by_alias=True
+    )
+
+
+def _from_base64(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("not a text in base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("not a text in base64") from None
+
+
+#: Bytes as text in base64 (RFC 4648, section 4).
+Base64 = Annotated[
+    bytes,
+    BeforeValidator(_from_base64, json_schema_input_type=Annotated[str, Field(pattern=r"^[A-Za-z0-9+/=]*$")]),
+]
+
+
+def namespace_from_path(text: str) -> Namespace:
+    """A namespace as a path names it.
+
+    Raises:
+        RequestInvalid: a level that is not a name.
+    """
+    return namespace_of(text.split(LEVEL_SEPARATOR))
+
+
+def table_from_path(namespace: str, table: str) -> TableName:
+    """A table as a path names it.
+
+    Raises:
+        RequestInvalid: a level or the table is not a name.
+    """
+    return table_name(namespace.split(LEVEL_SEPARATOR), table)
+
+
+def iceberg_part(parse: Callable[[Any], T], value: object, what: str) -> T:
+    """A part of a body as pyiceberg's model.
+
+    Args:
+        parse: makes the model.
+        value: parsed JSON.
+        what: what it is, for the message: ``schema``.
+
+    Raises:
+        RequestInvalid: it does not make one.
+    """
+    try:
+        return parse(value)
+    except LakewardenError:
+        raise
+    except ValidationError as error:
+        problem = first_problem(error)[:_PROBLEM_LENGTH]
+    except IcebergValidationError as error:
+        problem = str(error)[:_PROBLEM_LENGTH]
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        problem = type(error).__name__
+    raise RequestInvalid(
+        f"The {what} is not valid: {problem}.",
+        rule=what.replace(" ", "-"),
+        hint="Send it as the Iceberg REST specification says.",
+    )
+
+
+def schema_of(value: dict[str, Any]) -> Schema:
+    """A schema."""
+    return iceberg_part(Schema.model_validate, value, "schema")
+
+
+def partition_spec_of(value: dict[str, Any]) -> PartitionSpec:
+    """A partition spec."""
+    return iceberg_part(PartitionSpec.model_validate, value, "partition spec")
+
+
+def sort_order_of(value: dict[str, Any]) -> SortOrder:
+    """A sort order."""
+    return iceberg_part(SortOrder.model_validate, value, "sort order")
+
+
+def requirements_of(values: list[dict[str, Any]]) -> list[TableRequirement]:
+    """The requirements of a commit."""
+    return _parts(_requirement().validate_python, values, "table requirement")
+
+
+def updates_of(values: list[dict[str, Any]]) -> list[TableUpdate]:
+    """The updates of a commit."""
+    return _parts(_update().validate_python, values, "table update")
+
+
+def _parts(parse: Callable[[Any], T], values: list[dict[str, Any]], what: str) -> list[T]:
+    if len(values) > _MAX_PARTS:
+        raise RequestInvalid(f"More than {_MAX_PARTS} {what}s come in one commit.", rule="updates")
+    return [iceberg_part(parse, value, what) for value in values]
+
+
+@cache
+def _requirement() -> TypeAdapter[TableRequirement]:
+    return TypeAdapter(TableRequirement)
+
+
+@cache
+def _update() -> TypeAdapter[TableUpdate]:
+    return TypeAdapter(TableUpdate)

@@ -1,0 +1,142 @@
+"""The outermost layer: what holds for every request before a route is chosen, and after it has answered.
+
+- A path is decoded once, here, from its raw bytes. What could be decoded in two ways is refused: a broken
+  escape, bytes that are not UTF-8, an encoded slash or backslash (no name holds one), NUL.
+- Every answer carries the id of its request: the client's, if it is well-formed, or a new one.
+- An error that nobody foresaw is logged by type and place. Its message is not, since it may repeat a
+  secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import traceback
+import uuid
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from catalog.http.errors import error_response, unforeseen_response
+from catalog.http.metrics import Metrics
+from policy.errors import RequestInvalid
+
+REQUEST_ID: Final = "X-Request-Id"
+#: Key of the request id in the request's state.
+REQUEST_ID_STATE: Final = "request_id"
+
+_log: Final = logging.getLogger("lakewarden.http")
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_REFUSED_ESCAPE: Final = re.compile(rb"%(?:2[fF]|5[cC]|00)")
+_NO_ROUTE: Final = "none"
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Boundary:
+    """ASGI middleware; see the module.
+
+    Args:
+        app: what answers the requests.
+        metrics: where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope))
+        scope.setdefault("state", {})[REQUEST_ID_STATE] = request_id
+        answer = _Answer(send, request_id)
+        started = time.perf_counter()
+        try:
+            await self._pass_on(scope, receive, answer)
+        except ClientDisconnect:
+            _log.info("request %s: the client went away", request_id)
+        except Exception as error:
+            _log.error("request %s failed: %s\n%s", request_id, type(error).__name__, _places(error))
+            if answer.status is not None:
+                raise
+            await unforeseen_response(request_id)(scope, receive, answer.send)
+        finally:
+            self._count(scope, answer.status or 500, time.perf_counter() - started, request_id)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        try:
+            scope["path"] = decoded_path(scope["raw_path"])
+            _check_query(scope["query_string"])
+        except RequestInvalid as error:
+            self._metrics.refused(error.rule or "path")
+            await error_response(error)(scope, receive, answer.send)
+        else:
+            await self._app(scope, receive, answer.send)
+
+    def _count(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        route = getattr(scope.get("route"), "path", _NO_ROUTE)
+        self._metrics.answered(method, route, status, seconds)
+        _log.info("%s %s %s %d %.0f ms", request_id, method, route, status, seconds * 1000)
+
+
+class _Answer:
+    """Puts the request id into the answer, and remembers its status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers[REQUEST_ID] = self._request_id
+            headers["X-Content-Type-Options"] = "nosniff"
+            headers.setdefault("Cache-Control", "no-store")
+        await self._send(message)
+
+
+def decoded_path(raw: bytes) -> str:
+    """A path, decoded once.
+
+    Raises:
+        RequestInvalid: it could be decoded in two ways.
+    """
+    if _BROKEN_ESCAPE.search(raw) or _REFUSED_ESCAPE.search(raw):
+        raise _ambiguous("a broken escape, or an encoded slash, backslash or NUL")
+    try:
+        return unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _ambiguous("bytes that are not UTF-8") from error
+
+
+def _check_query(raw: bytes) -> None:
+    try:
+        decoded = unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _ambiguous("bytes that are not UTF-8") from error
+    if "\0" in decoded:
+        raise _ambiguous("NUL")
+
+
+def _ambiguous(what: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"The address holds {what}.", rule="address", hint="Encode each name once, as UTF-8, by RFC 3986."
+    )
+
+
+def _request_id(headers: Headers) -> str:
+    given = headers.get(REQUEST_ID, "")
+    return given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
+
+
+def _places(error: BaseException) -> str:
+    return "".join(traceback.format_tb(error.__traceback__))

@@ -1,0 +1,179 @@
+"""Bodies and answers of `/engine/v1`."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from catalog.http.bodies import Answer, Base64, OwnBody
+from catalog.http.expressions import filter_of
+from catalog.keys.transport import KeyLabel, TransportKey
+from catalog.keys.write_keys import WrittenKey
+from catalog.planning.plan import ScanRequest
+from catalog.writes import WriteSession
+from catalog.written_files import FileCommit, NewFile
+
+_LONG: Final = 2**63 - 1
+
+Long = Annotated[int, Field(ge=0, le=_LONG)]
+FieldId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Counts = dict[FieldId, Long]
+Bounds = dict[FieldId, Base64]
+
+
+class PlanBody(OwnBody):
+    """What to plan; one of `snapshot-id`, `ref` and `as-of-ms` at the most, else the current snapshot."""
+
+    snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
+    ref: str | None = None
+    as_of_ms: Long | None = None
+    columns: Annotated[list[str], Field(max_length=100_000)] | None = None
+    filter: Annotated[Any, Field(description="An expression of the Iceberg REST specification.")] = None
+    case_sensitive: bool = True
+
+    def to_request(self) -> ScanRequest:
+        """The planner's request.
+
+        Raises:
+            RequestInvalid, NotSupportedYet: the filter cannot be evaluated.
+        """
+        return ScanRequest(
+            snapshot_id=self.snapshot_id,
+            ref=self.ref,
+            as_of_ms=self.as_of_ms,
+            columns=None if self.columns is None else tuple(self.columns),
+            filter=filter_of(self.filter),
+            case_sensitive=self.case_sensitive,
+        )
+
+
+class FileKey(OwnBody):
+    """A data key of a file, wrapped under the write's key (`docs/key-metadata.md`)."""
+
+    key_name: str
+    field_ids: Annotated[list[FieldId], Field(max_length=65_535)] = Field(default_factory=list)
+    wrapped: Base64
+
+    def to_key(self) -> WrittenKey:
+        """As the keyring takes it."""
+        return WrittenKey(KeyLabel(self.key_name, tuple(self.field_ids)), self.wrapped)
+
+
+class AddedFile(OwnBody):
+    """A data file that was written; statistics are by field id, bounds in Iceberg's single-value bytes."""
+
+    path: str
+    file_format: str
+    record_count: Long
+    file_size_in_bytes: Long
+    partition: dict[str, Any] = Field(default_factory=dict)
+    spec_id: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    column_sizes: Counts = Field(default_factory=dict)
+    value_counts: Counts = Field(default_factory=dict)
+    null_value_counts: Counts = Field(default_factory=dict)
+    nan_value_counts: Counts = Field(default_factory=dict)
+    lower_bounds: Bounds = Field(default_factory=dict)
+    upper_bounds: Bounds = Field(default_factory=dict)
+    split_offsets: list[Long] | None = None
+    sort_order_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    keys: Annotated[list[FileKey], Field(max_length=255)] = Field(default_factory=list)
+
+    def to_file(self) -> NewFile:
+        """As a write takes it."""
+        return NewFile(
+            path=self.path,
+            file_format=self.file_format,
+            record_count=self.record_count,
+            file_size_in_bytes=self.file_size_in_bytes,
+            partition=self.partition,
+            spec_id=self.spec_id,
+            column_sizes=self.column_sizes,
+            value_counts=self.value_counts,
+            null_value_counts=self.null_value_counts,
+            nan_value_counts=self.nan_value_counts,
+            lower_bounds=self.lower_bounds,
+            upper_bounds=self.upper_bounds,
+            split_offsets=self.split_offsets,
+            sort_order_id=self.sort_order_id,
+            keys=tuple(key.to_key() for key in self.keys),
+        )
+
+
+class CommitWrite(OwnBody):
+    """The files of a write."""
+
+    operation: Literal["append", "overwrite", "replace"]
+    added: list[AddedFile] = Field(default_factory=list)
+    deleted_paths: list[str] = Field(default_factory=list)
+    base_snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
+    branch: Annotated[str, Field(min_length=1, max_length=255)] = "main"
+    summary: dict[str, str] = Field(default_factory=dict)
+
+    def to_commit(self) -> FileCommit:
+        """As a write takes it."""
+        return FileCommit(
+            operation=self.operation,
+            added=tuple(file.to_file() for file in self.added),
+            deleted_paths=tuple(self.deleted_paths),
+            base_snapshot_id=self.base_snapshot_id,
+            branch=self.branch,
+            summary=self.summary,
+        )
+
+
+class TransportKeyAnswer(Answer):
+    """A transport key; `key` is a secret, to be kept in memory and sent on under encryption only."""
+
+    id: str
+    key: str
+
+    @classmethod
+    def of(cls, transport: TransportKey) -> TransportKeyAnswer:
+        """Id and key in base64."""
+        return cls(
+            id=base64.b64encode(transport.id).decode("ascii"),
+            key=base64.b64encode(transport.key.reveal()).decode("ascii"),
+        )
+
+
+class EncryptionAnswer(Answer):
+    """How to encrypt the files of a write."""
+
+    algorithm: str
+    data_key_length: int
+    footer: str
+    key_names: list[str]
+
+
+class WriteBegun(Answer):
+    """A write that was begun."""
+
+    write_id: str
+    table_uuid: str
+    location: str
+    expires_ms: int
+    encryption: EncryptionAnswer | None = None
+    transport_key: TransportKeyAnswer | None = None
+
+    @classmethod
+    def of(cls, session: WriteSession) -> WriteBegun:
+        """What an engine needs to know of a session."""
+        spec = session.table.governed.spec
+        encryption = None
+        if spec.encrypts:
+            encryption = EncryptionAnswer(
+                algorithm=spec.algorithm,
+                data_key_length=spec.data_key_length,
+                footer=spec.footer,
+                key_names=list(spec.key_ids()),
+            )
+        return cls(
+            write_id=session.id,
+            table_uuid=str(session.table.record.table_uuid),
+            location=session.prefix.canonical,
+            expires_ms=session.expires_ms,
+            encryption=encryption,
+            transport_key=None if session.transport is None else TransportKeyAnswer.of(session.transport),
+        )

@@ -1,0 +1,79 @@
+"""What engines call: load, plan, and write.
+
+An engine sends its own token beside the user's; then it may get the keys of the files planned without the
+user having `key:release`. Without an engine's token, the caller is the user's own process.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response, Security
+from fastapi.responses import StreamingResponse
+
+from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.bodies import table_from_path
+from catalog.http.engine_models import CommitWrite, PlanBody, WriteBegun
+from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
+from catalog.http.operations import ERRORS, NO_CONTENT, answers
+from catalog.http.plan_stream import MEDIA_TYPE, stream
+from catalog.http.routing import EngineRoute
+from catalog.http.table_answers import committed_table, loaded_table
+
+_TABLE = "/tables/{namespace}/{table}"
+
+router = APIRouter(
+    prefix="/engine/v1",
+    route_class=EngineRoute,
+    tags=["engine"],
+    responses=ERRORS,
+    dependencies=[Security(USER_SCHEME), Security(ENGINE_SCHEME)],
+)
+
+
+@router.post(f"{_TABLE}/load", responses=answers(LoadedTableAnswer, "The table."))
+def load(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Response:
+    """Load a table: SELECT, UPDATE or ALTER on it."""
+    return loaded_table(warden.access.load(caller, table_from_path(namespace, table)))
+
+
+@router.post(
+    f"{_TABLE}/plan",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "The files to read, as an Arrow IPC stream.",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, warden: WardenOf) -> StreamingResponse:
+    """Plan a scan: SELECT on each column that is read or filtered by.
+
+    Every path, digest and key is checked before the first byte is answered.
+    """
+    planned = warden.planner.plan(caller, table_from_path(namespace, table), body.to_request())
+    return StreamingResponse(stream(planned), media_type=MEDIA_TYPE)
+
+
+@router.post(f"{_TABLE}/writes")
+def begin_write(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> WriteBegun:
+    """Begin a write: UPDATE on the table. Its files go below the directory that is answered."""
+    return WriteBegun.of(warden.writes.begin(caller, table_from_path(namespace, table)))
+
+
+@router.post(
+    "/writes/{write_id}/commit", responses=answers(CommittedTableAnswer, "The table after the commit.")
+)
+def commit_write(
+    write_id: str, body: CommitWrite, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+) -> Response:
+    """Commit the files of a write; committing it again answers the same."""
+    table = warden.writes.commit(caller, write_id, body.to_commit())
+    metrics.committed("engine")
+    return committed_table(table)
+
+
+@router.delete("/writes/{write_id}", status_code=NO_CONTENT)
+def abort_write(write_id: str, caller: CallerOf, warden: WardenOf) -> Response:
+    """Give a write up; its files are deleted."""
+    warden.writes.abort(caller, write_id)
+    return Response(status_code=NO_CONTENT)

@@ -1,0 +1,151 @@
+"""Filters of a plan: Iceberg's JSON expressions, read strictly.
+
+pyiceberg's own models let unknown fields pass and take a text for a list of letters, so a filter could come
+to mean something else than its sender meant. Here each form has exactly its fields.
+
+Source: Iceberg REST specification, "Expression"; a bare ``true`` or ``false`` is what Iceberg's Java
+library writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from pyiceberg import expressions as iceberg
+from pyiceberg.expressions import BooleanExpression
+
+from policy.errors import NotSupportedYet, RequestInvalid
+
+MAX_NODES: Final = 10_000
+MAX_VALUES: Final = 10_000
+
+_UNARY: Final[Mapping[str, type[Any]]] = MappingProxyType(
+    {
+        "is-null": iceberg.IsNull,
+        "not-null": iceberg.NotNull,
+        "is-nan": iceberg.IsNaN,
+        "not-nan": iceberg.NotNaN,
+    }
+)
+_LITERAL: Final[Mapping[str, type[Any]]] = MappingProxyType(
+    {
+        "lt": iceberg.LessThan,
+        "lt-eq": iceberg.LessThanOrEqual,
+        "gt": iceberg.GreaterThan,
+        "gt-eq": iceberg.GreaterThanOrEqual,
+        "eq": iceberg.EqualTo,
+        "not-eq": iceberg.NotEqualTo,
+        "starts-with": iceberg.StartsWith,
+        "not-starts-with": iceberg.NotStartsWith,
+    }
+)
+_SET: Final[Mapping[str, type[Any]]] = MappingProxyType({"in": iceberg.In, "not-in": iceberg.NotIn})
+_CONSTANT: Final = MappingProxyType({"true": iceberg.AlwaysTrue(), "false": iceberg.AlwaysFalse()})
+_JOINED: Final[Mapping[str, type[Any]]] = MappingProxyType({"and": iceberg.And, "or": iceberg.Or})
+
+
+def filter_of(document: object) -> BooleanExpression:
+    """A filter as pyiceberg's expression, not bound to a schema.
+
+    Args:
+        document: parsed JSON; None filters nothing.
+
+    Raises:
+        RequestInvalid: it is not an expression, or too large a one.
+        NotSupportedYet: it filters by a transform.
+    """
+    if document is None:
+        return iceberg.AlwaysTrue()
+    return _Reader().read(document)
+
+
+class _Reader:
+    """Reads one expression and counts its parts."""
+
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def read(self, document: object) -> BooleanExpression:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _invalid(f"it has more than {MAX_NODES} parts")
+        if isinstance(document, bool):
+            return _CONSTANT[str(document).lower()]
+        if not isinstance(document, dict):
+            raise _invalid("a part is not an object")
+        return self._typed(document)
+
+    def _typed(self, document: dict[str, Any]) -> BooleanExpression:
+        kind = document.get("type")
+        if not isinstance(kind, str):
+            raise _invalid("a part has no type")
+        if kind in _CONSTANT:
+            _fields(document)
+            return _CONSTANT[kind]
+        if kind in _JOINED:
+            left, right = _fields(document, "left", "right")
+            joined: BooleanExpression = _JOINED[kind](self.read(left), self.read(right))
+            return joined
+        if kind == "not":
+            return iceberg.Not(self.read(*_fields(document, "child")))
+        return _predicate(kind, document)
+
+
+def _predicate(kind: str, document: dict[str, Any]) -> BooleanExpression:
+    if kind in _UNARY:
+        (term,) = _fields(document, "term")
+        found: BooleanExpression = _UNARY[kind](_column(term))
+    elif kind in _LITERAL:
+        term, value = _fields(document, "term", "value")
+        found = _LITERAL[kind](_column(term), _value(value))
+    elif kind in _SET:
+        term, values = _fields(document, "term", "values")
+        found = _SET[kind](_column(term), _values(values))
+    else:
+        raise _invalid(f"there is no type {kind[:40]!r}")
+    return found
+
+
+def _fields(document: dict[str, Any], *names: str) -> list[Any]:
+    """The values of exactly these fields."""
+    if document.keys() != {"type", *names}:
+        raise _invalid(
+            f"a part of type {document['type'][:40]!r} has the fields {', '.join(names) or 'type'}"
+        )
+    return [document[name] for name in names]
+
+
+def _column(term: object) -> str:
+    if isinstance(term, dict) and term.get("type") == "reference" and term.keys() == {"type", "term"}:
+        term = term["term"]
+    if isinstance(term, dict) and term.get("type") == "transform":
+        raise NotSupportedYet(
+            "A filter by a transform is not evaluated.",
+            rule="filter",
+            hint="Filter by the column; partitions are pruned from that.",
+        )
+    if not isinstance(term, str) or not term:
+        raise _invalid("a term is not the name of a column")
+    return term
+
+
+def _value(value: object) -> str | int | float | bool:
+    if not isinstance(value, str | int | float):
+        raise _invalid("a value is not a text, a number or a truth value")
+    return value
+
+
+def _values(values: object) -> list[str | int | float | bool]:
+    if not isinstance(values, list) or len(values) > MAX_VALUES:
+        raise _invalid(f"values are a list of at most {MAX_VALUES}")
+    return [_value(value) for value in values]
+
+
+def _invalid(problem: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"The filter is not an Iceberg expression: {problem}.",
+        rule="filter",
+        hint="See the Iceberg REST specification, `Expression`.",
+    )

@@ -1,0 +1,135 @@
+"""Iceberg REST: configuration and namespaces.
+
+Source: Iceberg REST catalog specification, `/v1/config` and `/v1/{prefix}/namespaces`.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request, Response, Security
+
+from catalog.errors import NoSuchNamespace
+from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.bodies import LEVEL_SEPARATOR, namespace_from_path
+from catalog.http.errors import NoSuchWarehouse
+from catalog.http.iceberg_models import (
+    CatalogConfig,
+    CreateNamespace,
+    NamespaceAnswer,
+    NamespaceChange,
+    NamespaceList,
+    UpdateNamespace,
+)
+from catalog.http.operations import ERRORS, NO_CONTENT
+from catalog.http.routing import GuardedRoute
+from catalog.identifiers import namespace_of
+from catalog.warden import Warden
+from policy.errors import LocationInvalid
+from policy.location import Location
+
+_PREFIXED = "/v1/{prefix}"
+
+
+async def check_prefix(prefix: str, warden: WardenOf) -> None:
+    """The one prefix is the catalog's name, as `/v1/config` says."""
+    if prefix != warden.settings.catalog.name:
+        raise NoSuchWarehouse(
+            "The catalog has another prefix.", rule="prefix", hint="Take the prefix that /v1/config answers."
+        )
+
+
+config_router = APIRouter(
+    prefix="/v1",
+    route_class=GuardedRoute,
+    tags=["iceberg"],
+    responses=ERRORS,
+    dependencies=[Security(USER_SCHEME)],
+)
+router = APIRouter(
+    prefix=_PREFIXED,
+    route_class=GuardedRoute,
+    tags=["iceberg"],
+    responses=ERRORS,
+    dependencies=[Depends(check_prefix), Security(USER_SCHEME)],
+)
+
+
+@config_router.get("/config")
+def config(request: Request, warden: WardenOf, warehouse: str | None = None) -> CatalogConfig:
+    """What a client needs to know first: the prefix, and which operations are served."""
+    if warehouse is not None and not _is_ours(warden, warehouse):
+        raise NoSuchWarehouse(
+            "There is no such warehouse here.",
+            rule="warehouse",
+            hint=f"Leave it out, or name the catalog: {warden.settings.catalog.name}.",
+        )
+    overrides = {"prefix": quote(warden.settings.catalog.name, safe="")}
+    return CatalogConfig(defaults={}, overrides=overrides, endpoints=list(request.app.state.endpoints))
+
+
+@router.get("/namespaces")
+def list_namespaces(
+    caller: CallerOf,
+    warden: WardenOf,
+    parent: str | None = None,
+    pageToken: str | None = None,
+    pageSize: int | None = None,
+) -> NamespaceList:
+    """The namespaces directly below `parent` in which the caller has some right.
+
+    The list is always whole; `pageToken` and `pageSize` have no effect.
+    """
+    below = namespace_of(parent.split(LEVEL_SEPARATOR)) if parent else ()
+    return NamespaceList(namespaces=[list(each) for each in warden.namespaces.children(caller, below)])
+
+
+@router.post("/namespaces")
+def create_namespace(body: CreateNamespace, caller: CallerOf, warden: WardenOf) -> NamespaceAnswer:
+    """Create a namespace: CREATE on it, and RWStorage on its location if one is given."""
+    namespace = namespace_of(body.namespace)
+    warden.namespaces.create(caller, namespace, body.properties)
+    return NamespaceAnswer(namespace=list(namespace), properties=body.properties)
+
+
+@router.get("/namespaces/{namespace}")
+def load_namespace(namespace: str, caller: CallerOf, warden: WardenOf) -> NamespaceAnswer:
+    """The properties of a namespace, for those who have some right in it."""
+    name = namespace_from_path(namespace)
+    return NamespaceAnswer(namespace=list(name), properties=warden.namespaces.load(caller, name))
+
+
+@router.head("/namespaces/{namespace}", status_code=NO_CONTENT)
+def namespace_exists(namespace: str, caller: CallerOf, warden: WardenOf) -> Response:
+    """Whether there is such a namespace, for those who have some right in it."""
+    name = namespace_from_path(namespace)
+    if not warden.namespaces.exists(caller, name):
+        raise NoSuchNamespace(f"The namespace {'.'.join(name)} does not exist.")
+    return Response(status_code=NO_CONTENT)
+
+
+@router.post("/namespaces/{namespace}/properties")
+def update_namespace(
+    namespace: str, body: UpdateNamespace, caller: CallerOf, warden: WardenOf
+) -> NamespaceChange:
+    """Set and remove properties: ALTER on the namespace, and RWStorage on a new location."""
+    name = namespace_from_path(namespace)
+    updated, removed, missing = warden.namespaces.update(caller, name, body.removals, body.updates)
+    return NamespaceChange(updated=updated, removed=removed, missing=missing)
+
+
+@router.delete("/namespaces/{namespace}", status_code=NO_CONTENT)
+def drop_namespace(namespace: str, caller: CallerOf, warden: WardenOf) -> Response:
+    """Drop an empty namespace: DROP on it."""
+    warden.namespaces.drop(caller, namespace_from_path(namespace))
+    return Response(status_code=NO_CONTENT)
+
+
+def _is_ours(warden: Warden, warehouse: str) -> bool:
+    """Whether a client means this catalog: by its name, or by the location of its warehouse."""
+    if warehouse == warden.settings.catalog.name:
+        return True
+    try:
+        return Location.parse(warehouse) == Location.parse(warden.settings.warehouse)
+    except LocationInvalid:
+        return False

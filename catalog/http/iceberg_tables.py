@@ -1,0 +1,209 @@
+"""Iceberg REST: tables.
+
+Source: Iceberg REST catalog specification, `/v1/{prefix}/namespaces/{namespace}/tables` and
+`/v1/{prefix}/tables/rename`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Response, Security
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import AssertCreate
+
+from catalog.creation import NewTable
+from catalog.errors import NoSuchTable
+from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.bodies import (
+    namespace_from_path,
+    partition_spec_of,
+    requirements_of,
+    schema_of,
+    sort_order_of,
+    table_from_path,
+    updates_of,
+)
+from catalog.http.iceberg_models import (
+    CommitTable,
+    CommittedTableAnswer,
+    CreateTable,
+    LoadedTableAnswer,
+    RegisterTable,
+    RenameTable,
+    TableIdentifier,
+    TableList,
+)
+from catalog.http.iceberg_namespaces import check_prefix
+from catalog.http.operations import ERRORS, NO_CONTENT, answers
+from catalog.http.routing import GuardedRoute
+from catalog.http.table_answers import (
+    SnapshotMode,
+    committed_table,
+    etag_of,
+    is_known,
+    loaded_table,
+    not_modified,
+    staged_table,
+)
+from catalog.identifiers import Namespace, TableName, table_name
+from policy.errors import NotSupportedYet, RequestInvalid
+
+router = APIRouter(
+    prefix="/v1/{prefix}",
+    route_class=GuardedRoute,
+    tags=["iceberg"],
+    responses=ERRORS,
+    dependencies=[Depends(check_prefix), Security(USER_SCHEME)],
+)
+
+
+@router.get("/namespaces/{namespace}/tables")
+def list_tables(
+    namespace: str,
+    caller: CallerOf,
+    warden: WardenOf,
+    pageToken: str | None = None,
+    pageSize: int | None = None,
+) -> TableList:
+    """The governed tables of a namespace that the caller has some right on.
+
+    The list is always whole; `pageToken` and `pageSize` have no effect.
+    """
+    found = warden.namespaces.tables(caller, namespace_from_path(namespace))
+    return TableList(
+        identifiers=[TableIdentifier(namespace=list(each.namespace), name=each.name) for each in found]
+    )
+
+
+@router.post(
+    "/namespaces/{namespace}/tables", responses=answers(LoadedTableAnswer, "The table, created or staged.")
+)
+def create_table(
+    namespace: str, body: CreateTable, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+) -> Response:
+    """Create a table, or stage its creation: CREATE on it, RWStorage on each location, `use` on each key."""
+    new = _new_table(namespace_from_path(namespace), body)
+    if body.stage_create:
+        return staged_table(*warden.creator.stage(caller, new))
+    table = warden.creator.create(caller, new)
+    metrics.committed("create")
+    return loaded_table(table)
+
+
+@router.get(
+    "/namespaces/{namespace}/tables/{table}",
+    responses={
+        **answers(LoadedTableAnswer, "The table."),
+        304: {"description": "The client knows it already."},
+    },
+)
+def load_table(
+    namespace: str,
+    table: str,
+    caller: CallerOf,
+    warden: WardenOf,
+    snapshots: SnapshotMode = "all",
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Load a table: SELECT, UPDATE or ALTER on it. Its properties show the governed ones in force."""
+    loaded = warden.access.load(caller, table_from_path(namespace, table))
+    etag = etag_of(loaded, snapshots)
+    return not_modified(etag) if is_known(if_none_match, etag) else loaded_table(loaded, snapshots)
+
+
+@router.head("/namespaces/{namespace}/tables/{table}", status_code=NO_CONTENT)
+def table_exists(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Response:
+    """Whether there is such a table, for those who may load it."""
+    name = table_from_path(namespace, table)
+    if not warden.access.exists(caller, name):
+        raise NoSuchTable(f"The table {name} does not exist.", table=str(name))
+    return Response(status_code=NO_CONTENT)
+
+
+@router.post(
+    "/namespaces/{namespace}/tables/{table}",
+    responses=answers(CommittedTableAnswer, "The table after the commit."),
+)
+def commit_table(
+    namespace: str, table: str, body: CommitTable, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+) -> Response:
+    """Commit to a table, or complete the creation of a staged one.
+
+    Snapshots need UPDATE, everything else ALTER; what is brought is opened and checked before it counts.
+    """
+    name = table_from_path(namespace, table)
+    _check_identifier(name, body)
+    requirements, updates = requirements_of(body.requirements), updates_of(body.updates)
+    if any(isinstance(each, AssertCreate) for each in requirements):
+        committed = warden.creator.commit_staged(caller, name, requirements, updates)
+        metrics.committed("create")
+    else:
+        committed = warden.committer.commit(caller, name, requirements, updates)
+        metrics.committed("commit")
+    return committed_table(committed)
+
+
+@router.delete("/namespaces/{namespace}/tables/{table}", status_code=NO_CONTENT)
+def drop_table(
+    namespace: str, table: str, caller: CallerOf, warden: WardenOf, purgeRequested: bool = False
+) -> Response:
+    """Drop a table: DROP on it. With `purgeRequested`, its own files are deleted."""
+    name = table_from_path(namespace, table)
+    if purgeRequested:
+        warden.lifecycle.purge(caller, name)
+    else:
+        warden.lifecycle.drop(caller, name)
+    return Response(status_code=NO_CONTENT)
+
+
+@router.post(
+    "/namespaces/{namespace}/register", responses=answers(LoadedTableAnswer, "The table that was registered.")
+)
+def register_table(
+    namespace: str, body: RegisterTable, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+) -> Response:
+    """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
+    if body.overwrite:
+        raise NotSupportedYet(
+            "A table is not registered over another one.",
+            rule="register-overwrite",
+            hint="Drop the other table first.",
+        )
+    name = table_name(namespace_from_path(namespace), body.name)
+    registered = warden.lifecycle.register(caller, name, body.metadata_location)
+    metrics.committed("create")
+    return loaded_table(registered)
+
+
+@router.post("/tables/rename", status_code=NO_CONTENT)
+def rename_table(body: RenameTable, caller: CallerOf, warden: WardenOf) -> Response:
+    """Give a table another name: ALTER on the old name, CREATE on the new one."""
+    source = table_name(body.source.namespace, body.source.name)
+    warden.lifecycle.rename(caller, source, table_name(body.destination.namespace, body.destination.name))
+    return Response(status_code=NO_CONTENT)
+
+
+def _new_table(namespace: Namespace, body: CreateTable) -> NewTable:
+    spec, order = body.partition_spec, body.write_order
+    return NewTable(
+        name=table_name(namespace, body.name),
+        schema=schema_of(body.table_schema),
+        location=body.location,
+        partition_spec=UNPARTITIONED_PARTITION_SPEC if spec is None else partition_spec_of(spec),
+        sort_order=UNSORTED_SORT_ORDER if order is None else sort_order_of(order),
+        properties=body.properties or {},
+    )
+
+
+def _check_identifier(name: TableName, body: CommitTable) -> None:
+    """The table is named by the path; a body that names another is refused."""
+    given = body.identifier
+    if given is not None and (tuple(given.namespace), given.name) != (name.namespace, name.name):
+        raise RequestInvalid(
+            "The body names another table than the address.",
+            table=str(name),
+            rule="identifier",
+            hint="Name the same table in both, or leave `identifier` out.",
+        )

@@ -1,0 +1,86 @@
+"""Counters of the service, in Prometheus' text format.
+
+- Labels are methods, route templates, statuses and rule names: never a name of a table or principal, a path
+  or a token. So whoever holds any valid token may read them.
+- The number of series is bounded, whatever callers send.
+
+Source: Prometheus, "Exposition formats", text-based format 0.0.4.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_MAX_SERIES: Final = 2_000
+_RULE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_OTHER: Final = "other"
+
+_HELP: Final = {
+    "lakewarden_requests_total": "Requests answered, by route and status.",
+    "lakewarden_request_seconds_total": "Time spent on requests, by route.",
+    "lakewarden_refusals_total": "Requests refused, by rule.",
+    "lakewarden_commits_total": "Commits that took effect, by kind.",
+}
+
+_Labels = tuple[tuple[str, str], ...]
+
+
+class Metrics:
+    """Counts what the service does; safe for many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, _Labels]] = Counter()
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered.
+
+        Args:
+            method: the HTTP method.
+            route: the template of the path.
+            status: of the answer.
+            seconds: from the request's head to the answer's last byte.
+        """
+        where = (("method", method), ("route", route))
+        self._add("lakewarden_requests_total", (*where, ("status", str(status))), 1)
+        self._add("lakewarden_request_seconds_total", where, seconds)
+
+    def refused(self, rule: str) -> None:
+        """Count a request that a rule refused."""
+        self._add("lakewarden_refusals_total", (("rule", rule if _RULE.fullmatch(rule) else _OTHER),), 1)
+
+    def committed(self, kind: str) -> None:
+        """Count a commit that took effect: ``create``, ``commit`` or ``engine``."""
+        self._add("lakewarden_commits_total", (("kind", kind),), 1)
+
+    def render(self) -> str:
+        """All counters as text."""
+        with self._lock:
+            counts = sorted(self._counts.items())
+        return "".join(self._lines(counts))
+
+    def _add(self, name: str, labels: _Labels, amount: float) -> None:
+        with self._lock:
+            key = (name, labels)
+            if key not in self._counts and len(self._counts) >= _MAX_SERIES:
+                key = (name, tuple((label, _OTHER) for label, _ in labels))
+            self._counts[key] += amount  # type: ignore[assignment]
+
+    @staticmethod
+    def _lines(counts: list[tuple[tuple[str, _Labels], int]]) -> Iterator[str]:
+        for name, text in _HELP.items():
+            yield f"# HELP {name} {text}\n# TYPE {name} counter\n"
+            for (family, labels), value in counts:
+                if family == name:
+                    shown = ",".join(f'{label}="{_escaped(each)}"' for label, each in labels)
+                    yield f"{name}{{{shown}}} {value:g}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,55 @@
+"""What every operation's description says beside its own."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from catalog.http.bodies import Answer
+
+
+class ErrorModel(Answer):
+    """`ErrorModel`, with what we add to it."""
+
+    message: str
+    type: str
+    code: int
+    lakewarden: str
+    rule: str | None = None
+    hint: str | None = None
+    table: str | None = None
+    snapshot: int | None = None
+
+
+class ErrorAnswer(Answer):
+    """`IcebergErrorResponse`."""
+
+    error: ErrorModel
+
+
+_MEANINGS: Final = {
+    400: "What was sent cannot be understood.",
+    401: "No valid token.",
+    403: "Understood, and not allowed.",
+    404: "There is no such thing.",
+    409: "It exists already, or another commit came first.",
+    413: "The body is too large.",
+    415: "The body is not declared to be JSON.",
+    500: "A commit may or may not have taken effect, or the service failed.",
+    503: "A part that is needed does not answer; nothing was changed.",
+}
+
+Responses = dict[int | str, dict[str, Any]]
+
+#: The errors of every operation, for its description.
+ERRORS: Final[Responses] = {
+    status: {"model": ErrorAnswer, "description": meaning} for status, meaning in _MEANINGS.items()
+}
+
+
+def answers(model: type[Answer], description: str) -> Responses:
+    """The description of an answer that is not made by the framework."""
+    return {200: {"model": model, "description": description}}
+
+
+#: Operations whose answer has no body.
+NO_CONTENT: Final = 204

@@ -1,0 +1,50 @@
+"""A plan as an Arrow IPC stream.
+
+The schema's metadata carries the header as JSON (`lakewarden.plan`) and, where files are encrypted, the key
+made for this scan (`lakewarden.transport-key`), which is a secret: it is never logged, stored or sent
+twice.
+
+Source: Apache Arrow columnar format, "IPC Streaming Format".
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from catalog.http.engine_models import TransportKeyAnswer
+from catalog.planning.plan import Plan
+
+MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
+HEADER: Final = "lakewarden.plan"
+TRANSPORT_KEY: Final = "lakewarden.transport-key"
+BATCH_ROWS: Final = 65_536
+
+
+def stream(plan: Plan) -> Iterator[bytes]:
+    """The bytes of the stream, batch by batch."""
+    files = plan.files.replace_schema_metadata(_metadata(plan))
+    buffer = io.BytesIO()
+    with pa.ipc.new_stream(buffer, files.schema) as writer:
+        for batch in files.to_batches(max_chunksize=BATCH_ROWS):
+            writer.write_batch(batch)
+            yield _drained(buffer)
+    yield _drained(buffer)
+
+
+def _metadata(plan: Plan) -> dict[str, str]:
+    metadata = {HEADER: json.dumps(plan.header.to_json())}
+    if plan.header.transport is not None:
+        metadata[TRANSPORT_KEY] = TransportKeyAnswer.of(plan.header.transport).model_dump_json()
+    return metadata
+
+
+def _drained(buffer: io.BytesIO) -> bytes:
+    data = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return data

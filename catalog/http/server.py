@@ -1,0 +1,122 @@
+"""Running the service: one process, uvicorn, until a signal asks it to stop.
+
+- The listening socket is opened first: a port in use is an error of ours, before anything is served.
+- On SIGTERM or SIGINT, requests under way are finished, for a bounded time; then `serve` returns, so that
+  its caller can close the catalog.
+- Requests are logged by our own boundary, by route and status; uvicorn's access log would show addresses.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from catalog.config import HttpSettings, Settings
+from catalog.http.app import create_app
+from catalog.warden import Warden
+from policy.errors import RequestInvalid
+
+_STOP_WAIT_S: Final = 30
+_KEEP_ALIVE_S: Final = 30
+_BACKLOG: Final = 2048
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve(settings: Settings, warden: Warden) -> None:
+    """Serve until a signal asks to stop; prints one line with the address.
+
+    Args:
+        settings: where to listen.
+        warden: the open catalog; the caller closes it afterwards.
+
+    Raises:
+        RequestInvalid: the address cannot be listened on.
+    """
+    with closing(listen(settings.http)) as listener:
+        print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
+        with _signals_end_quietly():
+            make_server(warden).run(sockets=[listener])
+
+
+def listen(http: HttpSettings) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        RequestInvalid: the address cannot be listened on.
+    """
+    try:
+        found = socket.getaddrinfo(http.host, http.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        return _listening(*found[0])
+    except OSError as error:
+        raise RequestInvalid(
+            f"The service cannot listen on {http.host} port {http.port}: {error.strerror}.",
+            rule="listen",
+            hint="Change `http.host` or `http.port`, or stop what uses the port.",
+        ) from error
+
+
+def _listening(family: int, kind: int, protocol: int, _: str, address: tuple[object, ...]) -> socket.socket:
+    """A listening socket that names its protocol.
+
+    Accepted connections inherit the protocol, and only with it does asyncio set TCP_NODELAY on them. Without,
+    each answer waits some 40 ms for the client's delayed acknowledgement.
+    """
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The address of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
+    return f"http://{shown}:{port}"
+
+
+def make_server(warden: Warden) -> uvicorn.Server:
+    """A server that is ready to run on a listening socket."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            create_app(warden),
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_STOP_WAIT_S,
+        )
+    )
+
+
+@contextmanager
+def _signals_end_quietly() -> Iterator[None]:
+    """uvicorn raises the signal that stopped it once more at the end; by then it has done its work."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.signal(each, _ignored) for each in _SIGNALS}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _ignored(number: int, frame: FrameType | None) -> None:
+    """Nothing is left to do."""

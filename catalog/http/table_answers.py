@@ -1,0 +1,78 @@
+"""Tables as answers.
+
+Table metadata is large, and pyiceberg's model writes it as JSON fast; so the bytes around it are put
+together by hand, and nothing is parsed or copied a second time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from fastapi import Response
+from pyiceberg.table.metadata import TableMetadata
+
+from catalog.loading import LoadedTable
+
+SnapshotMode = Literal["all", "refs"]
+
+#: Whether the catalog vouches for the table's metadata, in `config` of a loaded table.
+SEALED: Final = "lakewarden.sealed"
+_ANY: Final = "*"
+
+
+def loaded_table(table: LoadedTable, mode: SnapshotMode = "all") -> Response:
+    """`LoadTableResult` of a table."""
+    metadata = table.shown_metadata if mode == "all" else _referenced(table.shown_metadata)
+    config = {SEALED: "true" if table.seal is not None else "false"}
+    body = _document(metadata, table.metadata_location, config)
+    return Response(body, media_type="application/json", headers={"ETag": etag_of(table, mode)})
+
+
+def staged_table(metadata: TableMetadata, governed: Mapping[str, str]) -> Response:
+    """`LoadTableResult` of a table that is staged: it has metadata, and no file of it yet.
+
+    The governed properties are shown as they were given, since the client commits what it is shown.
+    """
+    shown = metadata.model_copy(update={"properties": {**metadata.properties, **governed}})
+    return Response(_document(shown, None, {}), media_type="application/json")
+
+
+def committed_table(table: LoadedTable) -> Response:
+    """`CommitTableResponse`."""
+    body = _document(table.shown_metadata, table.metadata_location, None)
+    return Response(body, media_type="application/json", headers={"ETag": etag_of(table, "all")})
+
+
+def etag_of(table: LoadedTable, mode: SnapshotMode) -> str:
+    """What a client compares; the two ways to show snapshots differ."""
+    return table.etag if mode == "all" else f'{table.etag[:-1]}-{mode}"'
+
+
+def is_known(if_none_match: str | None, etag: str) -> bool:
+    """Whether the client has what would be answered (RFC 9110, section 13.1.2)."""
+    if if_none_match is None:
+        return False
+    given = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
+    return etag in given or _ANY in given
+
+
+def not_modified(etag: str) -> Response:
+    """What a client that knows the table gets."""
+    return Response(status_code=304, headers={"ETag": etag})
+
+
+def _referenced(metadata: TableMetadata) -> TableMetadata:
+    """Metadata with the snapshots that a branch or tag stands on."""
+    wanted = {ref.snapshot_id for ref in metadata.refs.values()}
+    kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in wanted]
+    return metadata.model_copy(update={"snapshots": kept})
+
+
+def _document(metadata: TableMetadata, location: str | None, config: Mapping[str, str] | None) -> str:
+    parts = [] if location is None else [f'"metadata-location":{json.dumps(location)}']
+    parts.append(f'"metadata":{metadata.model_dump_json()}')
+    if config is not None:
+        parts.append(f'"config":{json.dumps(config)}')
+    return f"{{{','.join(parts)}}}"

@@ -1,0 +1,51 @@
+"""Fixtures that any test may use: real servers, started once a session, and catalogs on top of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.lake import Lake, open_lake
+from tests.support.moto_server import MotoS3, moto_s3
+from tests.support.postgres import PostgresServer, start_postgres
+from tests.support.service import Service, open_service
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer | str]:
+    """A PostgreSQL server, or the reason why there is none."""
+    server, reason = start_postgres()
+    yield server or reason
+    if server is not None:
+        server.remove()
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer | str) -> PostgresServer:
+    """A PostgreSQL server; the test is skipped where none can be started."""
+    if isinstance(postgres_server, str):
+        pytest.skip(postgres_server)
+    return postgres_server
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[MotoS3]:
+    """An S3 server."""
+    with moto_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """A catalog on SQLite and the local disk."""
+    with open_lake(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """The running service over a catalog on SQLite and the local disk."""
+    with open_service(tmp_path) as running:
+        yield running

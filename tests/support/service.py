@@ -1,0 +1,110 @@
+"""The real service over a real catalog: uvicorn in a thread, on a free port of this machine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pyiceberg.catalog.rest import RestCatalog
+
+from catalog.config import HttpSettings
+from catalog.http.server import listen, make_server, url_of
+from policy.principal import Principal
+from tests.support.lake import ALICE, Lake, open_lake
+from tests.support.moto_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, MotoS3
+
+ENGINE = "spark"
+_PATIENCE_S = 20.0
+
+
+@dataclass
+class Service:
+    """A running service.
+
+    Attributes:
+        url: its address.
+        lake: the catalog behind it.
+        client_properties: what a stock client needs to reach the warehouse.
+    """
+
+    url: str
+    lake: Lake
+    client_properties: Mapping[str, str] = field(default_factory=dict)
+    _tokens: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
+
+    @property
+    def prefix(self) -> str:
+        """Where the Iceberg operations of this catalog are."""
+        return f"/v1/{self.lake.settings.catalog.name}"
+
+    def token(self, name: str, kind: Any = "user") -> str:
+        """A token of a user or engine; the same one each time."""
+        if (name, kind) not in self._tokens:
+            issued = self.lake.warden.tokens.issue(Principal(name), kind, None)
+            self._tokens[name, kind] = issued.text
+        return self._tokens[name, kind]
+
+    def client(self, user: str | None = ALICE, engine: str | None = None) -> httpx.Client:
+        """An HTTP client of a user, or of nobody; with an engine, the engine's on behalf of the user."""
+        headers = {} if user is None else {"Authorization": f"Bearer {self.token(user)}"}
+        if engine is not None:
+            headers["Lakewarden-Engine-Token"] = self.token(engine, "engine")
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+
+    def iceberg(self, user: str = ALICE, **properties: str) -> RestCatalog:
+        """A stock pyiceberg client of a user."""
+        given = {"uri": self.url, "token": self.token(user), **self.client_properties, **properties}
+        return RestCatalog("stock", **given)
+
+
+@contextmanager
+def running(lake: Lake, client_properties: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """Serve an open catalog."""
+    with closing(listen(HttpSettings(host="127.0.0.1", port=0))) as listener:
+        server = make_server(lake.warden)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            yield Service(url_of(listener), lake, client_properties or {})
+        finally:
+            server.should_exit = True
+            thread.join(_PATIENCE_S)
+
+
+@contextmanager
+def open_service(
+    root: Path,
+    *,
+    policies: Sequence[Mapping[str, Any]] | None = None,
+    s3: MotoS3 | None = None,
+    **overrides: Any,
+) -> Iterator[Service]:
+    """Make a catalog in a directory and serve it.
+
+    Args:
+        root: an empty directory.
+        policies: Ranger policies; by default those of `tests.support.lake`.
+        s3: where the warehouse lies, in a bucket of its own; by default it is a local directory.
+        overrides: settings as environment variables without the prefix, such as ``DATABASE__URL``.
+    """
+    properties: dict[str, str] = {}
+    if s3 is not None:
+        overrides = {**_s3_settings(s3), **overrides}
+        properties = s3.pyiceberg_properties()
+    with open_lake(root, policies=policies, **overrides) as lake, running(lake, properties) as service:
+        yield service
+
+
+def _s3_settings(s3: MotoS3) -> dict[str, str]:
+    return {
+        "WAREHOUSE": f"s3://{s3.new_bucket()}/warehouse",
+        "S3__ENDPOINT": s3.endpoint,
+        "S3__REGION": REGION,
+        "S3__ACCESS_KEY_ID": ACCESS_KEY_ID,
+        "S3__SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+    }
