@@ -10,7 +10,7 @@ import typer
 
 from catalog.identifiers import TableName, table_name
 
-_DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])", re.ASCII)
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,4})([smhd])", re.ASCII)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 

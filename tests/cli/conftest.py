@@ -1,0 +1,22 @@
+"""Fixtures: a host with and without a catalog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.host import Host
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Host:
+    """A directory without a catalog."""
+    return Host(tmp_path)
+
+
+@pytest.fixture
+def host(bare: Host) -> Host:
+    """A catalog as `lakewarden init` makes it."""
+    bare.init()
+    return bare

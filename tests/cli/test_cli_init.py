@@ -1,0 +1,94 @@
+"""`lakewarden init`: complete, private, and harmless the second time."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from catalog.db.engine import open_database
+from catalog.tokens import TokenStore
+from tests.support.host import ADMIN, Host
+
+
+def _contents(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_catalog_is_complete_and_private(bare: Host) -> None:
+    result = bare.init()
+    assert _mode(bare.data) == 0o700
+    assert {_mode(bare.data / name) for name in ("keystore.json", "keystore.key", "lakewarden.db")} == {0o600}
+    assert bare.settings().data_dir == bare.data
+    assert bare.json("key", "masters") == [{"id": "lakewarden", "version": 1, "enabled": True}]
+    engine = open_database(bare.settings().database.url)
+    assert TokenStore(engine).verify(result.stdout.strip(), "user").name == ADMIN
+    engine.dispose()
+
+
+def test_only_the_token_is_on_standard_output(bare: Host) -> None:
+    result = bare.init()
+    assert result.stdout.startswith("lw_") and result.stdout.count("\n") == 1
+    assert result.stdout.strip() not in result.stderr
+
+
+def test_a_second_run_changes_nothing_and_shows_no_token(host: Host) -> None:
+    before = _contents(host.root)
+    tokens = host.json("token", "list")
+    result = host.init()
+    assert result.stdout == ""
+    assert _contents(host.root) == before
+    assert host.json("token", "list") == tokens
+
+
+def test_a_second_run_for_somebody_else_gives_him_nothing(host: Host) -> None:
+    result = host.run("init", "--admin", "mallory")
+    assert result.stdout == ""
+    host.run("policy", "check", "--as", "mallory", "service:lakewarden", "admin", code=3)
+
+
+def test_what_is_missing_is_made_again(host: Host) -> None:
+    (host.data / "lakewarden.db").unlink()
+    keystore = (host.data / "keystore.json").read_bytes()
+    assert host.init().stdout.startswith("lw_")
+    assert (host.data / "keystore.json").read_bytes() == keystore
+
+
+def test_a_lost_key_file_is_never_replaced(host: Host) -> None:
+    (host.data / "keystore.key").unlink()
+    result = host.run("init", "--admin", ADMIN, code=1)
+    assert "keystore.key" in result.stderr
+    assert not (host.data / "keystore.key").exists()
+
+
+def test_a_policy_that_was_edited_or_removed_stays_so(host: Host) -> None:
+    (host.data / "policies" / "admin.json").unlink()
+    host.init()
+    assert not (host.data / "policies" / "admin.json").exists()
+
+
+def test_another_data_directory_than_the_settings_say_is_refused(host: Host) -> None:
+    result = host.run("init", "--data-dir", host.root / "other", code=1)
+    assert str(host.data) in result.stderr
+    assert not (host.root / "other").exists()
+
+
+def test_a_data_directory_that_cannot_be_made_is_one_sentence(bare: Host) -> None:
+    (bare.root / "data").write_text("a file is in the way")
+    result = bare.run("init", "--data-dir", bare.data, code=1)
+    assert "cannot be created" in result.stderr and result.stderr.count("Traceback") == 0
+
+
+def test_names_that_need_quoting_survive_the_settings_file(bare: Host) -> None:
+    odd = bare.root / 'a "quoted" ünïcode 𝛼'
+    bare.run("init", "--admin", ADMIN, "--data-dir", odd)
+    assert bare.settings().data_dir == odd
+
+
+def test_the_administrator_may_use_storage_of_the_warehouse_alone(host: Host) -> None:
+    inside = f"storage:{host.settings().warehouse}/sales"
+    host.run("policy", "check", "--as", ADMIN, inside, "rwstorage")
+    host.run("policy", "check", "--as", ADMIN, f"storage:file://{host.root}/elsewhere", "rwstorage", code=3)

@@ -1,0 +1,148 @@
+"""Commands of the operator: database, master keys, tokens, audit; they work although policies are broken."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+
+from catalog.cli.session import calling, open_state, os_user
+from catalog.db.engine import open_database, write
+from catalog.identifiers import table_name
+from catalog.tokens import TokenStore
+from policy.errors import NotAuthenticated
+from tests.support.host import ADMIN, Host
+
+
+def _break_policies(host: Host) -> None:
+    (host.data / "policies" / "admin.json").write_text("{")
+
+
+def _principal(host: Host, token: str, kind: str = "user") -> object:
+    with open_state(host.settings()) as engine:
+        return TokenStore(engine).verify(token, kind)
+
+
+def test_a_database_is_created_checked_and_swept(bare: Host) -> None:
+    bare.config.write_text(f'data_dir = "{bare.data}"\n')
+    assert "lakewarden db upgrade" in bare.run("db", "check", code=1).stderr
+    bare.run("db", "upgrade")
+    bare.run("db", "upgrade")
+    bare.run("db", "check")
+
+
+def test_sweeping_deletes_what_expired_writes_left(host: Host) -> None:
+    host.make_table()
+    with host.warden() as warden:
+        session = warden.writes.begin(calling(ADMIN), table_name(["sales"], "orders"))
+        warden.storage.create(session.prefix.child("left.parquet"), b"half a file")
+        assert "swept: 0" in host.run("db", "sweep").stderr
+        with write(warden.engine) as connection:
+            connection.execute(text("UPDATE lw_write SET expires_ms = 1"))
+        assert "swept: 1" in host.run("db", "sweep").stderr
+        assert not warden.storage.exists(session.prefix.child("left.parquet"))
+
+
+def test_a_token_is_shown_once_and_speaks_for_its_principal(host: Host) -> None:
+    issued = host.run("token", "issue", "bob", "--group", "staff", "--role", "reader")
+    token = issued.stdout.strip()
+    principal = _principal(host, token)
+    assert (principal.name, principal.groups, principal.roles) == ("bob", {"staff"}, {"reader"})
+    for command in (
+        ("token", "list"),
+        ("token", "list", "--json"),
+        ("audit", "show"),
+        ("audit", "show", "--json"),
+    ):
+        result = host.run(*command)
+        assert token[36:] not in result.stdout + result.stderr
+    assert token not in issued.stderr
+
+
+def test_engine_tokens_and_times_of_expiry(host: Host) -> None:
+    issued = host.json("token", "issue", "spark", "--engine", "--ttl", "12h")
+    assert _principal(host, issued["token"], "engine").name == "spark"
+    with pytest.raises(NotAuthenticated):
+        _principal(host, issued["token"])
+    left = datetime.fromisoformat(issued["expires"]) - datetime.now(UTC)
+    assert timedelta(hours=11) < left <= timedelta(hours=12)
+
+
+def test_a_revoked_token_is_refused_and_listed_as_such(host: Host) -> None:
+    issued = host.json("token", "issue", "bob")
+    host.run("token", "revoke", issued["id"])
+    with pytest.raises(NotAuthenticated):
+        _principal(host, issued["token"])
+    listed = {token["id"]: token for token in host.json("token", "list")}
+    assert listed[issued["id"]]["revoked"] is not None
+
+
+def test_a_token_given_in_place_of_its_id_is_not_repeated(host: Host) -> None:
+    token = host.run("token", "issue", "bob").stdout.strip()
+    result = host.run("token", "revoke", token, code=1)
+    trail = host.run("audit", "show", "--json")
+    assert token not in result.stdout + result.stderr + trail.stdout
+
+
+def test_master_keys_are_created_disabled_and_enabled(host: Host) -> None:
+    host.run("key", "create-master", "pii")
+    host.run("key", "disable-master", "pii")
+    assert {"id": "pii", "version": 1, "enabled": False} in host.json("key", "masters")
+    host.run("key", "enable-master", "pii")
+    assert {"id": "pii", "version": 1, "enabled": True} in host.json("key", "masters")
+    assert "pii" in host.run("key", "masters").stdout
+    assert "already" in host.run("key", "create-master", "pii", code=1).stderr
+
+
+def test_operators_act_and_are_recorded_although_the_policies_are_broken(host: Host) -> None:
+    _break_policies(host)
+    host.run("token", "issue", "bob")
+    host.run("key", "disable-master", "lakewarden", "--as", "carol")
+    latest = host.json("audit", "show", "--limit", "2")
+    assert [(record["action"], record["principal"]) for record in latest] == [
+        ("master-key.disable", "carol"),
+        ("token.issue", os_user()),
+    ]
+    assert all(record["request_id"].startswith(f"cli-{os_user()}-") for record in latest)
+    assert "admin.json" in host.run("policy", "show", code=1).stderr
+
+
+def test_nothing_happens_without_a_record(host: Host) -> None:
+    database = sqlite3.connect(host.data / "lakewarden.db")
+    database.execute(
+        "CREATE TRIGGER no_records BEFORE INSERT ON lw_audit BEGIN SELECT RAISE(ABORT, 'full'); END"
+    )
+    database.commit()
+    database.close()
+    before = host.json("token", "list")
+    for command in (
+        ("token", "issue", "bob"),
+        ("key", "disable-master", "lakewarden"),
+        ("key", "create-master", "x"),
+    ):
+        host.run(*command, code=1)
+    assert host.json("token", "list") == before
+    assert host.json("key", "masters") == [{"id": "lakewarden", "version": 1, "enabled": True}]
+
+
+def test_the_trail_is_filtered_by_user_table_and_time(host: Host) -> None:
+    host.make_table()
+    host.make_table("sales.items")
+    records = host.json("audit", "show", "--table", "sales.items", "--user", ADMIN, "--since", "1h")
+    assert records and {record["resource"] for record in records} == {"sales.items"}
+    assert host.json("audit", "show", "--since", "2999-01-01T00:00") == []
+    assert len(host.json("audit", "show", "--limit", "1")) == 1
+    assert "sales.items" in host.run("audit", "show", "--table", "sales.items").stdout
+
+
+def test_an_edited_trail_is_found(host: Host) -> None:
+    host.run("audit", "verify")
+    assert host.json("audit", "verify") == []
+    engine = open_database(host.settings().database.url)
+    with write(engine) as connection:
+        connection.execute(text("UPDATE lw_audit SET principal = 'nobody'"))
+    engine.dispose()
+    assert "edited" in host.run("audit", "verify", code=1).stdout
+    assert host.json("audit", "verify", code=1)[0]["kind"] == "edited"

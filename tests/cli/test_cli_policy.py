@@ -1,0 +1,81 @@
+"""`lakewarden policy`: a decision is explained, and its answer is the exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from policy.errors import LakewardenError
+from tests.support.host import ADMIN, Host
+
+
+def test_an_answer_comes_with_its_reasons(host: Host) -> None:
+    granted = host.json("policy", "check", "--as", ADMIN, "table:sales.orders", "alter")
+    assert granted["allowed"] is True
+    assert granted["reasons"][0]["policy"] == "administrator: databases, tables and columns"
+    denied = host.run("policy", "check", "--as", "bob", "table:sales.orders", "alter", code=3)
+    assert denied.stdout.startswith("denied") and "policy-no-match" in denied.stdout
+
+
+@pytest.mark.parametrize(
+    ("resource", "access"),
+    [
+        ("database:sales.eu", "create"),
+        ("table:sales.eu.orders", "_any"),
+        ("column:sales.orders/customer.email", "select"),
+        ("key:lakewarden", "release"),
+        ("service:lakewarden", "audit"),
+    ],
+)
+def test_each_kind_of_resource_can_be_asked_for(host: Host, resource: str, access: str) -> None:
+    host.run("policy", "check", "--as", ADMIN, resource, access)
+    host.run("policy", "check", "--as", "bob", resource, access, code=3)
+
+
+@pytest.mark.parametrize(("resource", "access"), [("engine:spark", "code"), ("url:s3://lake/x", "read")])
+def test_the_administrator_is_not_granted_what_the_catalog_does_not_need(
+    host: Host, resource: str, access: str
+) -> None:
+    host.run("policy", "check", "--as", ADMIN, resource, access, code=3)
+
+
+def test_groups_and_roles_count(host: Host) -> None:
+    item = {"accesses": [{"type": "select", "isAllowed": True}]}
+    policy = {
+        "name": "readers",
+        "service": "lake",
+        "resources": {"database": {"values": ["sales"]}},
+        "policyItems": [{**item, "groups": ["staff"]}, {**item, "roles": ["reader"]}],
+    }
+    (host.data / "policies" / "more.json").write_text(json.dumps({"policies": [policy]}))
+    question = ("policy", "check", "--as", "bob", "database:sales", "select")
+    host.run(*question, code=3)
+    host.run(*question, "--group", "staff")
+    host.run(*question, "--role", "reader")
+
+
+@pytest.mark.parametrize(
+    "resource", ["orders", "tabel:a.b", "table:orders", "column:sales.orders", "column:a/b"]
+)
+def test_a_resource_that_is_not_one_is_wrong_usage(host: Host, resource: str) -> None:
+    host.run("policy", "check", "--as", ADMIN, resource, "select", code=2)
+
+
+def test_an_access_type_that_the_resource_does_not_have_is_refused(host: Host) -> None:
+    assert "access type" in host.run("policy", "check", "--as", ADMIN, "key:k", "select", code=1).stderr
+
+
+def test_the_policies_can_be_asked_without_database_and_keystore(host: Host) -> None:
+    version = host.json("policy", "show")["version"]
+    for name in ("lakewarden.db", "keystore.json"):
+        (host.data / name).unlink()
+    host.run("policy", "check", "--as", ADMIN, "table:sales.orders", "alter")
+    shown = host.json("policy", "show")
+    assert shown == {"version": version, "sources": [str(host.data / "policies")]}
+    assert version in host.run("policy", "show").stdout
+
+
+def test_a_decision_is_never_an_unhandled_error(host: Host) -> None:
+    result = host.run("policy", "check", "--as", "b\x1b[31mob", "table:a.b", "select", code=1)
+    assert not isinstance(result.exception, LakewardenError)

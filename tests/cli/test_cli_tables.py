@@ -1,0 +1,139 @@
+"""`lakewarden table` and `lakewarden key list`: decided by the policies, and audited."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from catalog.cli.session import open_state
+from catalog.identifiers import table_name
+from catalog.pointers import SqlPointerStore
+from tests.support.host import ADMIN, ROWS, Host
+
+TABLE = "sales.orders"
+_AS_ADMIN = ("--as", ADMIN)
+
+
+def _move_pointer(host: Host, metadata_location: str) -> None:
+    """What a writer does who goes straight to the pointer store."""
+    name = table_name(["sales"], "orders")
+    with open_state(host.settings()) as engine:
+        pointers = SqlPointerStore(engine, host.settings().catalog.name)
+        before = pointers.load(name)
+        assert before is not None
+        pointers.swap(name, before, metadata_location)
+
+
+def _stock_catalog(host: Host) -> SqlCatalog:
+    """A stock pyiceberg catalog on the same pointer store."""
+    settings = host.settings()
+    url = settings.database.url.get_secret_value()
+    return SqlCatalog(settings.catalog.name, uri=url, warehouse=settings.warehouse)
+
+
+def test_show_tells_identity_seal_and_what_governs(host: Host) -> None:
+    table = host.make_table()
+    shown = host.json("table", "show", TABLE, *_AS_ADMIN)
+    assert shown["uuid"] == str(table.metadata.table_uuid)
+    assert shown["sealed"] is True and shown["owner"] == ADMIN
+    assert shown["governed"]["read.allowed.data.paths"] == shown["location"]
+    assert shown["location"] in host.run("table", "show", TABLE, *_AS_ADMIN).stdout
+
+
+def test_a_table_is_set_and_unset(host: Host) -> None:
+    location = host.make_table().location()
+    host.run("table", "set", TABLE, "encryption.mechanism=envelope", "comment=a=b", *_AS_ADMIN)
+    governed = host.json("table", "show", TABLE, *_AS_ADMIN)["governed"]
+    assert governed["encryption.master-key-id"] == "lakewarden"
+    with host.catalog() as catalog:
+        assert catalog.load_table(TABLE).properties["comment"] == "a=b"
+    wider = json.dumps([location, f"{host.settings().warehouse}/shared"])
+    host.run("table", "set", TABLE, f"read.allowed.data.paths={wider}", *_AS_ADMIN)
+    host.run("table", "unset", TABLE, "read.allowed.data.paths", "comment", *_AS_ADMIN)
+    governed = host.json("table", "show", TABLE, *_AS_ADMIN)["governed"]
+    assert governed["read.allowed.data.paths"] == location
+    with host.catalog() as catalog:
+        assert "comment" not in catalog.load_table(TABLE).properties
+
+
+def test_a_foreign_path_needs_a_policy_of_its_own(host: Host) -> None:
+    host.make_table()
+    result = host.run("table", "set", TABLE, "read.allowed.data.paths=file:///etc", *_AS_ADMIN, code=1)
+    assert "rwstorage" in result.stderr and "file:///etc" in result.stderr
+    assert "file:///etc" not in host.run("table", "show", TABLE, *_AS_ADMIN).stdout
+
+
+def test_narrowing_that_breaks_a_live_snapshot_needs_force(host: Host) -> None:
+    host.make_table()
+    elsewhere = f"read.allowed.data.paths={host.settings().warehouse}/elsewhere"
+    assert "narrowing" in host.run("table", "set", TABLE, elsewhere, *_AS_ADMIN, code=1).stderr
+    host.run("table", "set", TABLE, elsewhere, "--force", *_AS_ADMIN)
+
+
+def test_the_policies_decide_for_the_principal_that_is_named(host: Host) -> None:
+    host.make_table()
+    for command in (
+        ("table", "show", TABLE),
+        ("table", "set", TABLE, "comment=x"),
+        ("table", "drop", TABLE),
+        ("table", "drop", TABLE, "--purge"),
+        ("table", "restore", TABLE),
+        ("table", "reseal", TABLE),
+        ("key", "list", TABLE),
+    ):
+        assert "mallory may not do this" in host.run(*command, "--as", "mallory", code=1).stderr
+    refused = host.json("audit", "show", "--user", "mallory")
+    assert len(refused) == 7 and not any(record["allowed"] for record in refused)
+    assert host.json("table", "show", TABLE, *_AS_ADMIN)["sealed"] is True
+
+
+def test_keys_are_listed_without_key_bytes(host: Host) -> None:
+    host.make_table(**{"encryption.mechanism": "envelope"})
+    keys = host.json("key", "list", TABLE, *_AS_ADMIN)
+    assert [(key["master-key-id"], key["version"], key["state"]) for key in keys] == [
+        ("lakewarden", 1, "active")
+    ]
+    assert keys[0].keys() == {"id", "version", "master-key-id", "kms", "state"}
+    assert keys[0]["id"] in host.run("key", "list", TABLE, *_AS_ADMIN).stdout
+
+
+def test_unsealed_metadata_is_shown_resealed_and_rolled_back(host: Host) -> None:
+    table = host.make_table()
+    sealed = table.metadata_location
+    unsealed = table.metadata.metadata_log[-1].metadata_file
+    _move_pointer(host, unsealed)
+    assert host.json("table", "show", TABLE, *_AS_ADMIN)["sealed"] is False
+    host.run("table", "restore", TABLE, *_AS_ADMIN)
+    shown = host.json("table", "show", TABLE, *_AS_ADMIN)
+    assert shown["sealed"] is True and shown["metadata-location"] == sealed
+    _move_pointer(host, unsealed)
+    host.run("table", "reseal", TABLE, *_AS_ADMIN)
+    shown = host.json("table", "show", TABLE, *_AS_ADMIN)
+    assert shown["sealed"] is True and shown["metadata-location"] == unsealed
+
+
+def test_a_table_of_a_stock_catalog_is_adopted(host: Host) -> None:
+    stock = _stock_catalog(host)
+    stock.create_namespace("sales")
+    stock.create_table(TABLE, ROWS.schema).append(ROWS)
+    stock.close()
+    assert "lakewarden table adopt" in host.run("table", "show", TABLE, *_AS_ADMIN, code=1).stderr
+    host.run("table", "adopt", TABLE, *_AS_ADMIN)
+    assert host.json("table", "show", TABLE, *_AS_ADMIN)["sealed"] is True
+
+
+def test_a_dropped_table_is_registered_again(host: Host) -> None:
+    table = host.make_table()
+    assert "its files stay" in host.run("table", "drop", TABLE, *_AS_ADMIN).stderr
+    host.run("table", "show", TABLE, *_AS_ADMIN, code=1)
+    host.run("table", "register", "sales.back", table.metadata_location, *_AS_ADMIN)
+    assert host.json("table", "show", "sales.back", *_AS_ADMIN)["uuid"] == str(table.metadata.table_uuid)
+
+
+def test_purge_deletes_the_files(host: Host) -> None:
+    directory = Path(host.make_table().location().removeprefix("file://"))
+    assert any(path.is_file() for path in directory.rglob("*"))
+    host.run("table", "drop", TABLE, "--purge", *_AS_ADMIN)
+    assert not any(path.is_file() for path in directory.rglob("*"))

@@ -1,0 +1,79 @@
+"""A catalog made by `lakewarden init` in a directory of its own, and the command line to operate it with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+from typer.testing import CliRunner, Result
+
+from catalog.cli.main import app
+from catalog.cli.session import calling, open_kms
+from catalog.config import Settings
+from catalog.guarded import GuardedCatalog
+from catalog.warden import Warden
+
+ADMIN = "ann"
+ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
+
+
+@dataclass
+class Host:
+    """The host of a catalog."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings file."""
+        return self.root / "lakewarden.toml"
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.root / "data"
+
+    def run(self, *arguments: str | Path, code: int = 0) -> Result:
+        """Run a command, which must end with this exit code."""
+        words = ["--config", str(self.config), *map(str, arguments)]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+        return result
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """What a command prints with `--json`."""
+        return json.loads(self.run(*arguments, "--json", code=code).stdout)
+
+    def init(self) -> Result:
+        """Make the catalog, or what is missing of it."""
+        return self.run("init", "--admin", ADMIN, "--data-dir", self.data)
+
+    def settings(self) -> Settings:
+        """The settings that commands read."""
+        return Settings.load(self.config, {})
+
+    def warden(self) -> Warden:
+        """The catalog, open; close it."""
+        settings = self.settings()
+        return Warden.open(settings, open_kms(settings.kms))
+
+    @contextmanager
+    def catalog(self) -> Iterator[GuardedCatalog]:
+        """The catalog as its administrator's own process sees it."""
+        with self.warden() as warden:
+            yield GuardedCatalog(warden, calling(ADMIN))
+
+    def make_table(self, name: str = "sales.orders", **properties: str) -> Table:
+        """A table with one snapshot."""
+        with self.catalog() as catalog:
+            catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+            table = catalog.create_table(name, ROWS.schema, properties=properties)
+            if not properties:
+                table.append(ROWS)
+            return table
