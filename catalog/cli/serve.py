@@ -15,14 +15,14 @@ from catalog.warden import Warden
 def serve(ctx: typer.Context) -> None:
     """Serve the catalog over HTTP until interrupted."""
     # The service needs packages that no other command does.
-    from catalog.http import server
+    from catalog.http.server import serve as run
 
     settings = settings_of(ctx)
     kms = open_kms(settings.kms)
     if isinstance(kms, LocalKms):
         _say_embedded()
     with Warden.open(settings, kms) as warden:
-        server.serve(settings, warden)
+        run(settings, warden)
 
 
 def _say_embedded() -> None:
