@@ -48,8 +48,9 @@ class TableAccess:
         return True
 
     def _require(self, caller: Caller, name: TableName) -> None:
+        owner = self._loader.owner(name)
         requests = [
-            gates.table_request(caller.principal, name.database, name.name, access)
+            gates.table_request(caller.principal, name.database, name.name, access, owner)
             for access in _LOADING_RIGHTS
         ]
         granted = next((each for each in requests if self._authorizer.decide([each]).allowed), requests[0])

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from catalog.audit import AuditRecord, AuditTrail
 from policy.decision import Decision, Reason
-from policy.errors import NotAuthorized, Refused
+from policy.errors import MetadataInvalid, NotAuthorized, Refused
 from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.requests import AccessRequest
@@ -117,14 +117,14 @@ class Authorizer:
             yield
         except NotAuthorized:
             raise
-        except Refused as refusal:
+        except (Refused, MetadataInvalid) as refusal:
             self.record(caller, action, resource, Decision.deny(_reason(refusal)))
             if not show_path:
                 refusal.path = None
             raise
 
 
-def _reason(refusal: Refused) -> Reason:
+def _reason(refusal: Refused | MetadataInvalid) -> Reason:
     where = f" ({refusal.path})" if refusal.path else ""
     return Reason(
         refusal.rule or type(refusal).__name__, f"{type(refusal).__name__}: {refusal.message}{where}"

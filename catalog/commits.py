@@ -137,8 +137,9 @@ class Committer:
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
         """Refuse those who may neither write nor alter before anything is told of the table."""
+        owner = self._loader.owner(name)
         write, alter = (
-            gates.table_request(caller.principal, name.database, name.name, access)
+            gates.table_request(caller.principal, name.database, name.name, access, owner)
             for access in ("update", "alter")
         )
         if not self._authorizer.decide([alter]).allowed and not self._authorizer.decide([write]).allowed:

@@ -253,7 +253,12 @@ class Creator:
         refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
         governed = governance.first_version(draft.wanted, draft.metadata, refs)
         nothing = draft.metadata.model_copy(
-            update={"snapshots": [], "statistics": [], "partition_statistics": []}
+            update={
+                "snapshots": [],
+                "statistics": [],
+                "partition_statistics": [],
+                "last_sequence_number": 0,
+            }
         )
         before = LoadedTable(draft.record, governed, nothing, "", None)
         files = self._inspector.commit(before, draft.metadata)

@@ -26,6 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.keyring import Keyring
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry
+from catalog.metadata import last_sequence_number
 from catalog.seals import Digest, FileKind, SealedFile
 from catalog.snapshots import OpenManifest, SnapshotReader, check_carried, list_path, refuse_outside
 from policy.errors import (
@@ -84,6 +85,7 @@ class Inspector:
         known = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
         brought = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known]
         self._check_statistics(table, metadata)
+        _check_growth(table, brought)
         files: dict[str, SealedFile] = {}
         for snapshot in sorted(brought, key=lambda each: each.sequence_number or 0):
             self._snapshot(table, metadata, snapshot, files)
@@ -148,7 +150,7 @@ class Inspector:
             check_carried(entry, known[entry.manifest_path], table.name)
         fresh = [entry for entry in listed if entry.manifest_path not in known]
         for entry in fresh:
-            _check_belongs(entry, snapshot, metadata.specs(), table.name)
+            _check_belongs(entry, snapshot, _specs_in_use(table, metadata), table.name)
         parent_id = snapshot.parent_snapshot_id
         before = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
         parent = _Parent(self._reader, table, before, carried, dict(brought))
@@ -295,6 +297,25 @@ def _live_files(entries: pa.Table) -> Iterator[tuple[str, _Live]]:
 
 def _check_paths(table: LoadedTable, entries: pa.Table) -> None:
     refuse_outside(table.governed.allowed, entries["file_path"], table.name, "files")
+
+
+def _specs_in_use(table: LoadedTable, metadata: TableMetadata) -> Container[int]:
+    """The partition specs that new manifests may have; an older spec might show an encrypted column."""
+    return (metadata.default_spec_id,) if table.governed.spec.encrypts else metadata.specs()
+
+
+def _check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
+    """New snapshots have sequence numbers of their own, higher than all before: regimes go by them."""
+    numbers = [snapshot.sequence_number or 0 for snapshot in brought]
+    if numbers and (
+        min(numbers) <= last_sequence_number(table.metadata) or len(set(numbers)) != len(numbers)
+    ):
+        raise MetadataTampered(
+            "A new snapshot has a sequence number of the past, or two have the same.",
+            table=table.name,
+            rule="sequence-number",
+            hint="Load the table and commit again.",
+        )
 
 
 def _check_belongs(entry: ManifestListEntry, snapshot: Snapshot, specs: Container[int], table: str) -> None:

@@ -26,7 +26,7 @@ from catalog.pointers import PointerStore
 from catalog.seals import Digest, Seal, SealedFile, SealRequest
 from catalog.state import Governed, TableRecord
 from catalog.storage.base import Storage
-from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
+from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid, StateUnavailable
 from policy.location import Location
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class Lander:
         pointers: where the pointers are.
         storage: where metadata files are written.
         now_ms: the time in milliseconds.
+        max_metadata_bytes: bound on a metadata.json, so that none is written that is not read.
     """
 
     def __init__(
@@ -75,12 +76,14 @@ class Lander:
         pointers: PointerStore,
         storage: Storage,
         now_ms: Callable[[], int],
+        max_metadata_bytes: int,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
         self._pointers = pointers
         self._storage = storage
         self._now_ms = now_ms
+        self._max_metadata_bytes = max_metadata_bytes
 
     def land(self, landing: Landing) -> LoadedTable:
         """Take the steps.
@@ -94,6 +97,13 @@ class Lander:
         previous = landing.base.metadata_location if landing.base else None
         location = new_metadata_location(landing.metadata, previous)
         data = dump_metadata(landing.metadata)
+        if len(data) > self._max_metadata_bytes:
+            raise RequestInvalid(
+                f"The table metadata would have {len(data):,} bytes; {self._max_metadata_bytes:,} are read.",
+                table=str(landing.record.name),
+                rule="metadata-size",
+                hint="Expire snapshots first.",
+            )
         faults.point("checked")
         self._storage.create(location, data)
         faults.point("metadata-written")

@@ -80,7 +80,7 @@ class Lifecycle:
         """
         principal = caller.principal
         requests = [
-            gates.table_request(principal, source.database, source.name, "alter"),
+            gates.table_request(principal, source.database, source.name, "alter", self._loader.owner(source)),
             gates.table_request(principal, target.database, target.name, "create"),
         ]
         self._authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
@@ -216,7 +216,8 @@ class Lifecycle:
             return self._loader.load_sealed(name)
 
     def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
-        request = gates.table_request(caller.principal, name.database, name.name, access)
+        owner = self._loader.owner(name)
+        request = gates.table_request(caller.principal, name.database, name.name, access, owner)
         self._authorizer.require(caller, action, str(name), [request])
 
     def _bound(self, name: TableName) -> TableRecord:

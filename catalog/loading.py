@@ -111,6 +111,12 @@ class TableLoader:
         self._max_metadata_bytes = max_metadata_bytes
         self._unsealed_default = unsealed_default
 
+    def owner(self, name: TableName) -> str | None:
+        """Whose table it is, for policies that speak of the owner; None if no such table is governed."""
+        with read(self._engine) as connection:
+            record = state.bound(connection, self._catalog, name)
+        return record.owner if record is not None else None
+
     def load(self, name: TableName) -> LoadedTable:
         """Load a table, sealed or unsealed.
 

@@ -108,7 +108,7 @@ class Warden:
         def now_ms() -> int:
             return int(now().timestamp() * 1000)
 
-        lander = Lander(engine, name, pointers, storage, now_ms)
+        lander = Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes)
         master_key_id = settings.kms.default_master_key_id
         committer = Committer(engine, name, loader, inspector, lander, keyring, authorizer, master_key_id)
         creator = Creator(

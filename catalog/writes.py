@@ -284,7 +284,8 @@ class Writes:
             )
 
     def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
-        request = gates.table_request(caller.principal, name.database, name.name, "update")
+        owner = self._loader.owner(name)
+        request = gates.table_request(caller.principal, name.database, name.name, "update", owner)
         self._authorizer.require(caller, action, str(name), [request])
 
 

@@ -54,7 +54,7 @@ iceberg_namespace_properties = Table(
     Column("property_value", String(1000), nullable=False),
 )
 
-#: A governed table, alive or as the tombstone of a dropped one. `state`: active, dropped, purged.
+#: A governed table, alive or as the tombstone of a dropped one. `state`: prepared, active, dropped, purged.
 lw_table = Table(
     "lw_table",
     metadata,
@@ -69,6 +69,8 @@ lw_table = Table(
     Column("state", String(16), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("dropped_ms", BigInteger, nullable=True),
+    Column("pending_namespace", String(255), nullable=True),
+    Column("pending_name", String(255), nullable=True),
     Index("ix_lw_table_state", "catalog", "state"),
 )
 
@@ -129,13 +131,14 @@ lw_seal = Table(
     Index("ix_lw_seal_table_state", "table_id", "state"),
 )
 
-#: The digest of a manifest list or manifest, and what its parent says of it. Valid once its seal has been current.
+#: The digest of a manifest list or manifest, and what its parent says of it, as brought by one commit. Valid
+#: once that commit's seal has been current.
 lw_sealed_file = Table(
     "lw_sealed_file",
     metadata,
     Column("table_id", String(36), ForeignKey("lw_table.id"), primary_key=True),
     Column("path", String(1000), primary_key=True),
-    Column("seal_id", BIG_ID, ForeignKey("lw_seal.id"), nullable=False),
+    Column("seal_id", BIG_ID, ForeignKey("lw_seal.id"), primary_key=True),
     Column("kind", String(16), nullable=False),
     Column("sha256", String(64), nullable=False),
     Column("length", BigInteger, nullable=False),

@@ -180,14 +180,16 @@ class Planner:
 
     def _may_see(self, caller: Caller, name: TableName) -> None:
         """Refuse those without any right before anything is told of the table."""
-        any_right = gates.table_request(caller.principal, name.database, name.name, "_any")
+        owner = self._loader.owner(name)
+        any_right = gates.table_request(caller.principal, name.database, name.name, "_any", owner)
         if not self._authorizer.decide([any_right]).allowed:
-            select = gates.table_request(caller.principal, name.database, name.name, "select")
+            select = gates.table_request(caller.principal, name.database, name.name, "select", owner)
             self._authorizer.require(caller, "table.plan", str(name), [select, any_right])
 
     def _sees_paths(self, caller: Caller, name: TableName) -> bool:
         """Whether a refusal may name foreign paths: to those who look after the table."""
-        alter = gates.table_request(caller.principal, name.database, name.name, "alter")
+        owner = self._loader.owner(name)
+        alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
         return self._authorizer.decide([alter]).allowed
 
     def _authorize(self, caller: Caller, table: LoadedTable, columns: dict[int, set[str]]) -> None:
@@ -203,12 +205,13 @@ class Planner:
     def _refuse_masks(self, caller: Caller, table: LoadedTable, names: Iterable[str]) -> None:
         policies, now = self._authorizer.policies(), self._authorizer.now()
         where = (table.record.name.database, table.record.name.name)
+        owner = table.record.owner
         masked = [
             name
             for name in sorted(names)
-            if policies.mask_for(caller.principal, *where, name, now) is not None
+            if policies.mask_for(caller.principal, *where, name, now, owner=owner) is not None
         ]
-        if masked or policies.has_row_filter(caller.principal, *where, now):
+        if masked or policies.has_row_filter(caller.principal, *where, now, owner=owner):
             what = f"the column {masked[0]!r} is masked" if masked else "a row filter applies"
             raise NotAuthorized(
                 f"A policy says that {what} for {caller.principal.name}, and nothing here applies that yet.",

@@ -100,27 +100,37 @@ class PolicySet:
         return Decision.all_of(self.decide(request, now) for request in requests)
 
     def mask_for(
-        self, principal: Principal, database: str, table: str, column: str, now: datetime
+        self,
+        principal: Principal,
+        database: str,
+        table: str,
+        column: str,
+        now: datetime,
+        *,
+        owner: str | None = None,
     ) -> MaskRule | None:
         """The mask that `principal` sees a column through; None for the values as they are.
 
-        It says nothing about whether the column may be selected at all.
+        It says nothing about whether the column may be selected at all. `owner` is the table's, for items that
+        name ``{OWNER}``.
 
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
         column_resource = Resource.column(database, table, column)
         applicable = self._applicable(PolicyType.MASK, column_resource, principal, now)
-        return mask_in_force(applicable, self._subject(principal, None))
+        return mask_in_force(applicable, self._subject(principal, owner))
 
-    def has_row_filter(self, principal: Principal, database: str, table: str, now: datetime) -> bool:
-        """Whether `principal` may see only some rows of a table.
+    def has_row_filter(
+        self, principal: Principal, database: str, table: str, now: datetime, *, owner: str | None = None
+    ) -> bool:
+        """Whether `principal` may see only some rows of a table, whose owner is `owner`.
 
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
         applicable = self._applicable(PolicyType.ROW_FILTER, Resource.table(database, table), principal, now)
-        return row_filter_in_force(applicable, self._subject(principal, None))
+        return row_filter_in_force(applicable, self._subject(principal, owner))
 
     def _subject(self, principal: Principal, owner: str | None) -> Subject:
         roles = self._roles.held_by(principal.name, principal.groups, principal.roles)

@@ -159,3 +159,22 @@ def test_a_policy_with_very_many_names_is_found() -> None:
     found = policies(wide)
     assert found.decide(AccessRequest(ANN, Resource.table("n7", "N299"), "select"), NOW).allowed
     assert not found.decide(AccessRequest(ANN, Resource.table("n7", "n300"), "select"), NOW).allowed
+
+
+def test_a_mask_for_the_owner_applies_to_the_owner():
+    document = {
+        "name": "owner-mask",
+        "service": "lake",
+        "policyType": 1,
+        "resources": {"database": {"values": ["db"]}, "table": {"values": ["t"]}, "column": {"values": ["c"]}},
+        "dataMaskPolicyItems": [
+            {
+                "users": ["{OWNER}"],
+                "accesses": [{"type": "select", "isAllowed": True}],
+                "dataMaskInfo": {"dataMaskType": "MASK_NULL"},
+            }
+        ],
+    }
+    policies = PolicySet.parse({"mask.json": json.dumps([document])})
+    assert policies.mask_for(ANN, "db", "t", "c", NOW, owner="ann") is not None
+    assert policies.mask_for(ANN, "db", "t", "c", NOW, owner="bea") is None
