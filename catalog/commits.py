@@ -152,6 +152,8 @@ class Committer:
         rights = set(changes.rights) | ({"unprotect"} if wanted.unprotects else set())
         database, name = record.name.database, record.name.name
         moved = [Location.parse(text) for text in changes.locations]
+        for location in moved:
+            gates.check_table_location(location, str(record.name))
         own = record.location if record.default_location else None
         requests = [
             gates.table_request(principal, database, name, access, record.owner) for access in sorted(rights)

@@ -181,6 +181,7 @@ class Creator:
         record = _record(caller, new.name, table_uuid, location, default=True)
         if new.location is not None:
             record = replace(record, location=Location.parse(new.location), default_location=False)
+        gates.check_table_location(record.location, str(new.name))
         metadata = _new_metadata(new, record, ordinary)
         wanted = governance.for_new_table(governed, record.location, self._master_key_id, str(new.name))
         return _Draft(record, metadata, wanted, tuple(gates.write_paths(ordinary)), governed)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from catalog.state import TableRecord
-from policy.errors import PropertyInvalid
+from policy.errors import LocationInvalid, PropertyInvalid
 from policy.location import Location
 from policy.principal import Principal
 from policy.requests import AccessRequest, Resource
@@ -29,6 +29,9 @@ WRITE_PATHS: Final = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
+
+#: Leaves room for the names of metadata files below what the pointer store can hold.
+MAX_TABLE_LOCATION: Final = 800
 
 _READER_PREFIXES: Final = (
     "s3.",
@@ -84,6 +87,21 @@ def overlap_requests(principal: Principal, others: Iterable[TableRecord]) -> lis
         table_request(principal, other.name.database, other.name.name, "alter", other.owner)
         for other in others
     ]
+
+
+def check_table_location(location: Location, table: str) -> None:
+    """Refuse a location below which the catalog could not name its metadata files.
+
+    Raises:
+        LocationInvalid: it is too long.
+    """
+    if len(location.canonical) > MAX_TABLE_LOCATION:
+        raise LocationInvalid(
+            f"A table's location has at most {MAX_TABLE_LOCATION} characters.",
+            table=table,
+            rule="location-length",
+            hint="Choose a shorter one.",
+        )
 
 
 def write_paths(properties: Mapping[str, str]) -> list[Location]:

@@ -27,6 +27,7 @@ from catalog.keyring import Keyring
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry
 from catalog.metadata import last_sequence_number
+from catalog.pointers import MAX_LOCATION_LENGTH
 from catalog.seals import Digest, FileKind, SealedFile
 from catalog.snapshots import OpenManifest, SnapshotReader, check_carried, list_path, refuse_outside
 from policy.errors import (
@@ -206,6 +207,12 @@ class Inspector:
         data = self._reader.fetch(table.governed.allowed, path, table.name, "manifest list")
         listed = self._reader.decode_list(table.governed.allowed, data, path, table)
         paths = [entry.manifest_path for entry in listed]
+        if any(len(each) > MAX_LOCATION_LENGTH for each in (path, *paths)):
+            raise MetadataInvalid(
+                f"A manifest list or manifest has a path of more than {MAX_LOCATION_LENGTH} characters.",
+                table=table.name,
+                rule="path-length",
+            )
         if len(set(paths)) != len(paths):
             raise MetadataInvalid(
                 "The manifest list names a manifest twice.", table=table.name, path=path, rule="duplicate"

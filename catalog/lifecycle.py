@@ -281,6 +281,7 @@ class Lifecycle:
         with read(self._engine) as connection:
             others = state.overlapping(connection, self._catalog, record.location, None)
         gates.check_ordinary_properties(properties, str(record.name))
+        gates.check_table_location(record.location, str(record.name))
         requests = [
             *first,
             *gates.storage_requests(principal, [record.location, *gates.write_paths(properties)], None),

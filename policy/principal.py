@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from policy.errors import RequestInvalid
 from policy.location_names import forbidden_character
 
-MAX_NAME_CHARACTERS = 1024
+MAX_NAME_CHARACTERS = 255
 """Longest name of a principal, group or role."""
 
 
