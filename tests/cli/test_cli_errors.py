@@ -43,10 +43,13 @@ def test_a_keystore_that_others_may_read_is_refused(host: Host) -> None:
     assert "0600" in host.run("key", "masters", code=1).stderr
 
 
-def test_control_characters_do_not_reach_the_terminal(host: Host) -> None:
-    result = host.run("key", "create-master", "a\x1b[2J\rb", code=1)
+def test_control_characters_and_secrets_do_not_reach_the_terminal(host: Host) -> None:
+    host.run("key", "create-master", "a\x1b[2J\rb", code=1)
+    token = host.run("token", "issue", "bob").stdout.strip()
+    absent = CliRunner().invoke(app, ["--config", f"\x1b[2J\r{token}.toml", "db", "check"])
+    assert "lw_***.toml" in absent.stderr
     shown = host.run("audit", "show")
-    assert not {"\x1b", "\r"} & set(result.stderr + shown.stdout)
+    assert not {"\x1b", "\r"} & set(absent.stderr + shown.stdout)
 
 
 @pytest.mark.parametrize(

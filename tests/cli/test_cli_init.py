@@ -57,6 +57,22 @@ def test_what_is_missing_is_made_again(host: Host) -> None:
     assert (host.data / "keystore.json").read_bytes() == keystore
 
 
+def test_a_key_file_that_is_there_opens_the_new_keystore(host: Host) -> None:
+    key_file = (host.data / "keystore.key").read_bytes()
+    (host.data / "keystore.json").unlink()
+    host.init()
+    assert (host.data / "keystore.key").read_bytes() == key_file
+    assert len(host.json("key", "masters")) == 1
+
+
+def test_no_token_is_issued_while_the_policies_are_broken(host: Host) -> None:
+    (host.data / "lakewarden.db").unlink()
+    (host.data / "policies" / "admin.json").write_text("{")
+    result = host.run("init", "--admin", ADMIN, code=1)
+    assert "admin.json" in result.stderr and result.stdout == ""
+    assert host.json("token", "list") == []
+
+
 def test_a_lost_key_file_is_never_replaced(host: Host) -> None:
     (host.data / "keystore.key").unlink()
     result = host.run("init", "--admin", ADMIN, code=1)

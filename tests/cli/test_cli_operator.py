@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -107,6 +108,14 @@ def test_operators_act_and_are_recorded_although_the_policies_are_broken(host: H
     ]
     assert all(record["request_id"].startswith(f"cli-{os_user()}-") for record in latest)
     assert "admin.json" in host.run("policy", "show", code=1).stderr
+
+
+def test_the_environment_has_no_say_in_who_ran_a_command(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(variable, "mallory")
+    host.run("token", "issue", "bob")
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    assert host.json("audit", "show", "--limit", "1")[0]["principal"] == user
 
 
 def test_nothing_happens_without_a_record(host: Host) -> None:
