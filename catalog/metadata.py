@@ -10,6 +10,7 @@ import uuid
 from typing import Final
 
 from pydantic import ValidationError
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from policy.errors import MetadataInvalid, UnsupportedFormatVersion
@@ -52,7 +53,14 @@ def parse_metadata(data: bytes, *, path: str, table: str) -> TableMetadata:
             table=table,
             rule="metadata",
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+    except (
+        IcebergValidationError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        StopIteration,
+    ) as error:
         # pyiceberg's validators run on raw dictionaries and stumble over what they do not expect.
         raise MetadataInvalid(
             f"The table metadata is not valid: {type(error).__name__}.",
