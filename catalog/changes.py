@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -84,7 +85,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
 
     Raises:
         PropertyInvalid: a governed property that is unknown, malformed or contradictory.
-        RequestInvalid: an update that clients may not make.
+        RequestInvalid: a governed property that is both set and removed.
     """
     ordinary: list[TableUpdate] = []
     governed_set: dict[str, str] = {}
@@ -106,10 +107,22 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             if isinstance(update, SetLocationUpdate):
                 locations.append(update.location)
             ordinary.append(update)
+    _refuse_both(governed_set, governed_unset, table)
     governs = bool(governed_set or governed_unset)
     return Changes(
         tuple(ordinary), governed_set, frozenset(governed_unset), _rights(ordinary, governs), tuple(locations)
     )
+
+
+def _refuse_both(governed_set: Iterable[str], governed_unset: set[str], table: str) -> None:
+    both = governed_unset.intersection(governed_set)
+    if both:
+        raise RequestInvalid(
+            f"The commit both sets and removes {min(both)}.",
+            table=table,
+            rule="set-and-removed",
+            hint="Do one of the two.",
+        )
 
 
 def without_echo(properties: dict[str, str], in_force: dict[str, str]) -> dict[str, str]:
@@ -155,7 +168,7 @@ def apply(
         )
     except LakewardenError:
         raise
-    except (ValueError, KeyError, TypeError, StopIteration) as error:
+    except (IcebergValidationError, ValueError, KeyError, TypeError, StopIteration) as error:
         # pydantic's ValidationError is a ValueError; its text may repeat input, so only the kind is told.
         text = str(error) if type(error) is ValueError else type(error).__name__
         raise RequestInvalid(
