@@ -1,0 +1,256 @@
+"""What every pointer store does, on each database; and how it shares its tables with pyiceberg."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+from sqlalchemy import Engine, insert, text, update
+
+from catalog.db.engine import open_database, write
+from catalog.db.schema import iceberg_tables
+from catalog.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.identifiers import TableName, table_name
+from catalog.pointers import MAX_LOCATION_LENGTH, PointerStore, SqlPointerStore
+from policy.errors import RequestInvalid
+from tests.support.lake import open_lake
+from tests.support.tables import named, rows
+
+T = named("t")
+
+
+@pytest.fixture
+def store(engine: Engine) -> PointerStore:
+    made = SqlPointerStore(engine, "lake")
+    made.create_namespace(("db",), {})
+    return made
+
+
+def test_a_pointer_is_what_it_was_made_or_swapped_to(store: PointerStore) -> None:
+    assert store.load(T) is None
+    store.create(T, "file:///m0")
+    assert store.load(T) == "file:///m0"
+    assert store.swap(T, "file:///m0", "file:///m1")
+    assert store.load(T) == "file:///m1"
+
+
+def test_a_swap_from_elsewhere_changes_nothing(store: PointerStore) -> None:
+    store.create(T, "file:///m0")
+    assert not store.swap(T, "file:///other", "file:///m1")
+    assert not store.swap(named("absent"), "file:///m0", "file:///m1")
+    assert store.load(T) == "file:///m0"
+    assert store.load(named("absent")) is None
+
+
+def test_of_swaps_that_race_one_wins(store: PointerStore) -> None:
+    store.create(T, "file:///m0")
+    won: list[int] = []
+    start = threading.Barrier(8)
+
+    def swap(number: int) -> None:
+        start.wait()
+        if store.swap(T, "file:///m0", f"file:///m{number}"):
+            won.append(number)
+
+    threads = [threading.Thread(target=swap, args=(number,)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.load(T) == f"file:///m{won[0]}"
+
+
+def test_a_name_is_taken_once(store: PointerStore) -> None:
+    store.create(T, "file:///m0")
+    with pytest.raises(TableExists):
+        store.create(T, "file:///m1")
+    assert store.load(T) == "file:///m0"
+
+
+def test_a_table_needs_its_namespace(store: PointerStore) -> None:
+    with pytest.raises(NoSuchNamespace):
+        store.create(named("t", "absent"), "file:///m0")
+    store.create(T, "file:///m0")
+    with pytest.raises(NoSuchNamespace):
+        store.rename(T, named("t", "absent"))
+    assert store.load(T) == "file:///m0"
+
+
+def test_removing_a_pointer_twice_is_fine(store: PointerStore) -> None:
+    store.create(T, "file:///m0")
+    store.delete(T)
+    store.delete(T)
+    assert store.load(T) is None
+    assert store.tables(("db",)) == []
+
+
+def test_a_rename_moves_the_pointer_and_takes_no_name_from_others(store: PointerStore) -> None:
+    store.create(T, "file:///m0")
+    store.create(named("taken"), "file:///m9")
+    with pytest.raises(TableExists):
+        store.rename(T, named("taken"))
+    with pytest.raises(NoSuchTable):
+        store.rename(named("absent"), named("u"))
+    store.rename(T, named("u"))
+    assert (store.load(T), store.load(named("u"))) == (None, "file:///m0")
+
+
+def test_tables_are_listed_of_their_own_namespace_alone_in_order(store: PointerStore) -> None:
+    store.create_namespace(("db", "inner"), {})
+    for name in (named("b"), named("a"), table_name(["db", "inner"], "c")):
+        store.create(name, f"file:///{name.name}")
+    assert store.tables(("db",)) == [named("a"), named("b")]
+    assert store.tables(("db", "inner")) == [table_name(["db", "inner"], "c")]
+    assert store.tables(("absent",)) == []
+
+
+def test_names_are_literal(store: PointerStore) -> None:
+    store.create(named("a_b"), "file:///1")
+    store.create(named("%"), "file:///2")
+    assert store.load(named("axb")) is None
+    assert store.load(named("A_B")) is None
+    assert store.load(named("%")) == "file:///2"
+
+
+def test_parents_of_nested_namespaces_exist(store: PointerStore) -> None:
+    store.create_namespace(("a", "b", "c"), {"k": "v"})
+    assert store.namespaces() == [("a",), ("a", "b"), ("a", "b", "c"), ("db",)]
+    assert store.namespace_properties(("a", "b")) == {}
+    assert store.namespace_properties(("a", "x")) is None
+
+
+def test_namespace_properties_are_replaced_as_a_whole(store: PointerStore) -> None:
+    store.create_namespace(("n",), {"a": "1", "b": "2"})
+    assert store.namespace_properties(("n",)) == {"a": "1", "b": "2"}
+    store.set_namespace_properties(("n",), {"b": "3"})
+    assert store.namespace_properties(("n",)) == {"b": "3"}
+    store.set_namespace_properties(("n",), {})
+    assert store.namespace_properties(("n",)) == {}
+
+
+def test_a_namespace_is_made_once_and_gone_when_dropped(store: PointerStore) -> None:
+    with pytest.raises(NamespaceExists):
+        store.create_namespace(("db",), {"a": "1"})
+    assert store.namespace_properties(("db",)) == {}
+    store.drop_namespace(("db",))
+    assert store.namespace_properties(("db",)) is None
+
+
+def test_catalogs_in_one_database_do_not_see_each_other(store: PointerStore, engine: Engine) -> None:
+    store.create(T, "file:///m0")
+    other = SqlPointerStore(engine, "other")
+    assert other.load(T) is None
+    assert other.namespaces() == []
+    assert not other.swap(T, "file:///m0", "file:///m1")
+    other.delete(T)
+    assert store.load(T) == "file:///m0"
+
+
+@pytest.mark.parametrize("move", ["create", "swap"])
+def test_a_location_that_does_not_fit_is_refused_not_cut(store: PointerStore, move: str) -> None:
+    too_long = "file:///" + "m" * MAX_LOCATION_LENGTH
+    if move == "create":
+        with pytest.raises(RequestInvalid):
+            store.create(T, too_long)
+        assert store.load(T) is None
+        return
+    store.create(T, "file:///m0")
+    with pytest.raises(RequestInvalid):
+        store.swap(T, "file:///m0", too_long)
+    assert store.load(T) == "file:///m0"
+
+
+def test_views_of_other_tools_are_not_tables(store: PointerStore, engine: Engine) -> None:
+    row = {"catalog_name": "lake", "table_namespace": "db", "table_name": "v", "iceberg_type": "VIEW"}
+    with write(engine) as connection:
+        connection.execute(insert(iceberg_tables).values(**row, metadata_location="file:///v0"))
+    view = named("v")
+    assert store.load(view) is None
+    assert store.tables(("db",)) == []
+    assert not store.swap(view, "file:///v0", "file:///v1")
+    with pytest.raises(NoSuchTable):
+        store.rename(view, named("w"))
+    with pytest.raises(TableExists):
+        store.create(view, "file:///m0")
+    store.create(T, "file:///m0")
+    with pytest.raises(TableExists):
+        store.rename(T, view)
+    store.delete(view)
+    with write(engine) as connection:
+        assert connection.execute(text("SELECT count(*) FROM iceberg_tables")).scalar_one() == 2
+
+
+def test_pyiceberg_reads_the_pointers_and_is_read(url: str, engine: Engine, store: PointerStore) -> None:
+    theirs = SqlCatalog("lake", uri=url)
+    store.create(T, "file:///m0")
+    assert theirs.list_tables("db") == [("db", "t")]
+    theirs.create_namespace("made-by-them", {"owner": "them"})
+    assert store.namespace_properties(("made-by-them",)) == {"owner": "them"}
+    theirs.drop_table("db.t")
+    assert store.load(T) is None
+    theirs.engine.dispose()
+
+
+def _make_with_pyiceberg(root: Path, drop_type: bool) -> tuple[str, Callable[[], SqlCatalog]]:
+    url = f"sqlite:///{root}/shared.db"
+
+    def theirs() -> SqlCatalog:
+        return SqlCatalog("lakewarden", uri=url, warehouse=f"file://{root}/theirs")
+
+    catalog = theirs()
+    catalog.create_namespace("db", {"comment": "theirs"})
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+    table = catalog.create_table("db.old", schema)
+    table.append(rows(1, 3))
+    if drop_type:
+        engine = open_database(url)
+        with write(engine) as connection:
+            connection.execute(text("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type"))
+        engine.dispose()
+    catalog.engine.dispose()
+    return url, theirs
+
+
+@pytest.mark.parametrize("drop_type", [False, True], ids=["v1", "v0"])
+def test_a_database_that_pyiceberg_made_is_adopted_table_by_table(tmp_path: Path, drop_type: bool) -> None:
+    url, _ = _make_with_pyiceberg(tmp_path, drop_type)
+    with open_lake(tmp_path, DATABASE__URL=url) as lake:
+        catalog = lake.catalog()
+        assert catalog.load_namespace_properties("db") == {"comment": "theirs"}
+        assert catalog.list_tables("db") == []
+        with pytest.raises(NoSuchTable, match="does not govern"):
+            catalog.load_table("db.old")
+        with pytest.raises(TableExists):
+            catalog.create_table("db.old", Schema(NestedField(1, "x", LongType())))
+        lake.warden.lifecycle.adopt(lake.caller("alice"), TableName(("db",), "old"))
+        table = catalog.load_table("db.old")
+        assert table.scan().to_arrow()["id"].to_pylist() == [1, 2, 3]
+        table.append(rows(10))
+        assert catalog.load_table("db.old").scan().to_arrow().num_rows == 5
+        assert catalog.list_tables("db") == [("db", "old")]
+
+
+def test_pyiceberg_goes_on_reading_what_is_committed_here(tmp_path: Path) -> None:
+    url, theirs = _make_with_pyiceberg(tmp_path, drop_type=False)
+    with open_lake(tmp_path, DATABASE__URL=url) as lake:
+        lake.warden.lifecycle.adopt(lake.caller("alice"), TableName(("db",), "old"))
+        lake.catalog().load_table("db.old").append(rows(10))
+        catalog = theirs()
+        assert catalog.load_table("db.old").scan().to_arrow().num_rows == 5
+        catalog.engine.dispose()
+
+
+def test_a_view_of_pyiceberg_cannot_be_adopted(tmp_path: Path) -> None:
+    url, _ = _make_with_pyiceberg(tmp_path, drop_type=False)
+    with open_lake(tmp_path, DATABASE__URL=url) as lake:
+        with write(lake.warden.engine) as connection:
+            connection.execute(update(iceberg_tables).values(iceberg_type="VIEW"))
+        with pytest.raises(NoSuchTable):
+            lake.warden.lifecycle.adopt(lake.caller("alice"), TableName(("db",), "old"))
+        assert lake.catalog().list_tables("db") == []

@@ -1,0 +1,57 @@
+"""JSON that two readers could understand differently is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.errors import MetadataInvalid, RequestInvalid
+from policy.strict_json import MAX_DEPTH, parse
+
+
+def refusal(text: bytes | str) -> str:
+    with pytest.raises(RequestInvalid) as refused:
+        parse(text, what="The body")
+    assert refused.value.rule == "json"
+    return refused.value.message
+
+
+def test_plain_json_is_what_it_says() -> None:
+    assert parse(b'{"a": [1, 2.5, "x", null, true], "b": {}}', what="The body") == {
+        "a": [1, 2.5, "x", None, True],
+        "b": {},
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "a": 1}', '[{"x": {"a": 1, "b": 2, "a": 3}}]', '{"a": 1, "\\u0061": 2}']
+)
+def test_a_name_given_twice_is_refused_at_every_depth(text: str) -> None:
+    assert "'a' is given twice" in refusal(text)
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}'])
+def test_numbers_that_json_has_not_are_refused(text: str) -> None:
+    assert "not a JSON number" in refusal(text)
+
+
+def test_nesting_is_bounded_and_brackets_in_strings_do_not_count() -> None:
+    assert parse("[" * MAX_DEPTH + "]" * MAX_DEPTH, what="The body")
+    assert "nests deeper" in refusal("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
+    assert "nests deeper" in refusal("[" * 200_000)
+    assert parse('["' + "[" * 1000 + '\\"' + "{" * 1000 + '"]', what="The body")
+    assert parse("[" + "[]," * 5000 + "1]", what="The body")
+
+
+@pytest.mark.parametrize("text", [b"\xff{}", b'{"a": "\xc3"}', "{", "", "{} {}", "{'a': 1}", "[1,]"])
+def test_what_is_not_json_is_refused_with_the_position(text: bytes | str) -> None:
+    message = refusal(text)
+    assert "byte" in message or "line" in message
+
+
+def test_a_number_that_is_too_long_is_refused() -> None:
+    assert "too long" in refusal("9" * 10_000)
+
+
+def test_the_error_is_of_the_kind_asked_for_and_names_the_text() -> None:
+    with pytest.raises(MetadataInvalid, match="The table metadata is not JSON"):
+        parse("{", what="The table metadata", error=MetadataInvalid)

@@ -1,0 +1,117 @@
+"""Tables for tests: names that were never used, files as an engine would name them, records of a request."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
+
+from catalog.audit import AuditRecord
+from catalog.audit_reading import read as read_audit
+from catalog.authorize import Caller
+from catalog.identifiers import TableName, table_name
+from catalog.keys.dek import new_dek
+from catalog.keys.file_identity import FileIdentity, new_file_name
+from catalog.keys.secret import SecretBytes
+from catalog.keys.transport import KeyLabel, wrap_for_write
+from catalog.keys.write_keys import WrittenKey
+from catalog.writes import WriteSession
+from catalog.written_files import FileCommit, NewFile
+from tests.support.lake import ALICE, MASTER_KEY, Lake
+
+SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+ENCRYPTED = {"encryption.mechanism": "envelope"}
+LABEL = KeyLabel(MASTER_KEY)
+
+_numbers = itertools.count(1)
+
+
+def named(name: str, database: str = "db") -> TableName:
+    """The name of a table."""
+    return table_name([database], name)
+
+
+def fresh(database: str = "db", stem: str = "t") -> TableName:
+    """A name that no table has had."""
+    return named(f"{stem}{next(_numbers)}", database)
+
+
+def make(lake: Lake, name: TableName | None = None, schema: Schema = SCHEMA, **options: Any) -> Table:
+    """A new table of Alice's; `options` are pyiceberg's."""
+    return lake.catalog().create_table(str(name or fresh()), schema, **options)
+
+
+def name_of(table: Table) -> TableName:
+    """The catalog's name for a table of pyiceberg's."""
+    *namespace, name = table.name()
+    return table_name(namespace, name)
+
+
+def rows(first: int, count: int = 2) -> pa.Table:
+    """Rows of `SCHEMA`."""
+    numbers = list(range(first, first + count))
+    return pa.table({"id": pa.array(numbers, pa.int64()), "name": [f"n{number}" for number in numbers]})
+
+
+def records(lake: Lake, caller: Caller) -> list[AuditRecord]:
+    """What the audit trail holds of one request, oldest first."""
+    found = read_audit(lake.warden.engine, limit=10_000)
+    mine = [each for each in found if each.record.request_id == caller.request_id]
+    return [each.record for each in sorted(mine, key=lambda each: (each.writer, each.sequence))]
+
+
+@dataclass
+class Engine:
+    """An engine's side of one write."""
+
+    lake: Lake
+    session: WriteSession
+
+    @classmethod
+    def begin(cls, lake: Lake, name: TableName, user: str = ALICE) -> Engine:
+        """Begin a write."""
+        return cls(lake, lake.warden.writes.begin(lake.caller(user), name))
+
+    def path(self) -> str:
+        """A path for a new file."""
+        return self.session.prefix.child(new_file_name("part-0", "parquet")).canonical
+
+    def key(self, path: str, dek: SecretBytes | None = None) -> WrittenKey:
+        """A data key for the file at `path`, as an executor hands it in."""
+        assert self.session.transport is not None
+        identity = FileIdentity.of(self.session.table.record.table_uuid, path)
+        return WrittenKey(LABEL, wrap_for_write(self.session.transport, dek or new_dek(32), identity, LABEL))
+
+    def file(self, path: str | None = None, **given: Any) -> NewFile:
+        """A new file, with a key if the table is encrypted."""
+        where = path or self.path()
+        keys = (self.key(where),) if self.session.transport else ()
+        known = {"record_count": 10, "file_size_in_bytes": 1000, "keys": keys}
+        return NewFile(where, "parquet", **(known | given))
+
+    def commit(self, files: FileCommit, user: str = ALICE) -> Any:
+        """Commit the write."""
+        return self.lake.warden.writes.commit(self.lake.caller(user), self.session.id, files)
+
+    def append(self, *files: NewFile) -> Any:
+        """Commit the write as an append."""
+        return self.commit(FileCommit("append", files))
+
+
+def append_files(lake: Lake, name: TableName, count: int = 1, **given: Any) -> list[str]:
+    """Append files in one write; their paths."""
+    engine = Engine.begin(lake, name)
+    files = [engine.file(**given) for _ in range(count)]
+    engine.append(*files)
+    return [file.path for file in files]
+
+
+def paths_in(manifest_rows: Sequence[dict[str, Any]]) -> set[str]:
+    """The paths of a plan's rows."""
+    return {row["file_path"] for row in manifest_rows}
