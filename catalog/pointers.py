@@ -34,6 +34,9 @@ class PointerStore(Protocol):
     def load(self, name: TableName) -> str | None:
         """The location of the table's current metadata.json, or None if there is no such table."""
 
+    def settled(self, name: TableName) -> str | None:
+        """As `load`, but waits for a move that is under way. A creation that is under way is not seen."""
+
     def create(self, name: TableName, location: str) -> None:
         """Make a pointer for a new table; TableExists if there is one, NoSuchNamespace without its
         namespace."""
@@ -81,6 +84,12 @@ class SqlPointerStore:
     def load(self, name: TableName) -> str | None:
         statement = select(iceberg_tables.c.metadata_location).where(*self._is(name))
         with read(self._engine) as connection:
+            location: str | None = connection.scalar(statement)
+        return location
+
+    def settled(self, name: TableName) -> str | None:
+        statement = select(iceberg_tables.c.metadata_location).where(*self._is(name)).with_for_update()
+        with write(self._engine) as connection:
             location: str | None = connection.scalar(statement)
         return location
 
@@ -136,7 +145,7 @@ class SqlPointerStore:
         columns = iceberg_namespace_properties.c
         statement = select(columns.property_key, columns.property_value).where(*self._is_namespace(namespace))
         with read(self._engine) as connection:
-            found = dict(connection.execute(statement).tuples().all())
+            found = {row.property_key: row.property_value for row in connection.execute(statement)}
         if found:
             return {key: value for key, value in found.items() if (key, value) not in _EXISTS.items()}
         return {} if namespace in self.namespaces() else None
