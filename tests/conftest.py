@@ -1,21 +1,28 @@
-"""Fixtures that any test may use: real servers, started once a session, and catalogs on top of them."""
+"""Fixtures that any test may use: real servers, started once a session, and catalogs on top of them.
+
+What a fixture needs is imported by the fixture, so that a test of one function loads no S3 server.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.lake import Lake, open_lake
-from tests.support.moto_server import MotoS3, moto_s3
-from tests.support.postgres import PostgresServer, start_postgres
-from tests.support.service import Service, open_service
+if TYPE_CHECKING:
+    from tests.support.lake import Lake
+    from tests.support.moto_server import MotoS3
+    from tests.support.postgres import PostgresServer
+    from tests.support.service import Service
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer | str]:
     """A PostgreSQL server, or the reason why there is none."""
+    from tests.support.postgres import start_postgres
+
     server, reason = start_postgres()
     yield server or reason
     if server is not None:
@@ -33,6 +40,8 @@ def postgres(postgres_server: PostgresServer | str) -> PostgresServer:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[MotoS3]:
     """An S3 server."""
+    from tests.support.moto_server import moto_s3
+
     with moto_s3() as server:
         yield server
 
@@ -40,6 +49,8 @@ def moto() -> Iterator[MotoS3]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
     """A catalog on SQLite and the local disk."""
+    from tests.support.lake import open_lake
+
     with open_lake(tmp_path) as opened:
         yield opened
 
@@ -47,5 +58,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     """The running service over a catalog on SQLite and the local disk."""
+    from tests.support.service import open_service
+
     with open_service(tmp_path) as running:
         yield running

@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response, Security
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.telemetry import TelemetryConfig
 from sqlalchemy import literal, select
 
 from catalog.db.engine import read
@@ -38,6 +39,14 @@ from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
 from catalog.warden import Warden
 
+#: The framework would hand bodies and messages of exceptions to whatever the environment configures.
+_NO_TELEMETRY: Final[TelemetryConfig] = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "auto_configure": False,
+}
 _ICEBERG: Final = (iceberg_namespaces.router, iceberg_tables.router)
 
 #: Operations without a token.
@@ -84,9 +93,14 @@ def create_app(warden: Warden) -> FastAPI:
         warden: the catalog; whoever opened it closes it.
     """
     metrics = Metrics()
-    # The framework would serve the description without a token, and documentation with scripts from elsewhere.
+    # The framework would serve the description without a token, and pages with scripts from elsewhere.
     app = FastAPI(
-        title="Lakewarden", version=version("lakewarden"), openapi_url=None, docs_url=None, redoc_url=None
+        title="Lakewarden",
+        version=version("lakewarden"),
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        telemetry=_NO_TELEMETRY,
     )
     app.state.warden = warden
     app.state.metrics = metrics

@@ -33,6 +33,7 @@ _log: Final = logging.getLogger("lakewarden.http")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _REFUSED_ESCAPE: Final = re.compile(rb"%(?:2[fF]|5[cC]|00)")
+_FRAMES: Final = 30
 _NO_ROUTE: Final = "none"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -139,4 +140,6 @@ def _request_id(headers: Headers) -> str:
 
 
 def _places(error: BaseException) -> str:
-    return "".join(traceback.format_tb(error.__traceback__))
+    """The call stack by file, line and function."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
+    return "\n".join(f"  {frame.filename}:{frame.lineno} {frame.name}" for frame in frames)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from pyiceberg.catalog.rest import RestCatalog
@@ -16,7 +16,9 @@ from catalog.config import HttpSettings
 from catalog.http.server import listen, make_server, url_of
 from policy.principal import Principal
 from tests.support.lake import ALICE, Lake, open_lake
-from tests.support.moto_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, MotoS3
+
+if TYPE_CHECKING:
+    from tests.support.moto_server import MotoS3
 
 ENGINE = "spark"
 _PATIENCE_S = 20.0
@@ -101,10 +103,11 @@ def open_service(
 
 
 def _s3_settings(s3: MotoS3) -> dict[str, str]:
+    given = s3.pyiceberg_properties()
     return {
         "WAREHOUSE": f"s3://{s3.new_bucket()}/warehouse",
-        "S3__ENDPOINT": s3.endpoint,
-        "S3__REGION": REGION,
-        "S3__ACCESS_KEY_ID": ACCESS_KEY_ID,
-        "S3__SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+        "S3__ENDPOINT": given["s3.endpoint"],
+        "S3__REGION": given["s3.region"],
+        "S3__ACCESS_KEY_ID": given["s3.access-key-id"],
+        "S3__SECRET_ACCESS_KEY": given["s3.secret-access-key"],
     }

@@ -1,0 +1,292 @@
+"""What engines call: plans as Arrow, writes in two steps, keys to those who may have them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import uuid
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from catalog.http.plan_stream import BATCH_ROWS, HEADER, TRANSPORT_KEY, stream
+from catalog.identifiers import table_name
+from catalog.keys.file_identity import FileIdentity, new_file_name
+from catalog.keys.secret import SecretBytes
+from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported, wrap_for_write
+from catalog.planning.plan import Plan, PlanHeader
+from tests.support.http_calls import new_table, refused
+from tests.support.service import ENGINE, Service
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
+
+
+def _begin(client: httpx.Client, namespace: str) -> dict[str, Any]:
+    answer = client.post(f"/engine/v1/tables/{namespace}/t/writes")
+    assert answer.status_code == 200, answer.text
+    begun: dict[str, Any] = answer.json()
+    return begun
+
+
+def _file(begun: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A file where the write said; what is in it does not matter to the catalog."""
+    path = f"{begun['location']}/{new_file_name('part', 'parquet')}"
+    where = Path(path.removeprefix("file://"))
+    where.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(ROWS, where)
+    return {
+        "path": path,
+        "file-format": "parquet",
+        "record-count": ROWS.num_rows,
+        "file-size-in-bytes": where.stat().st_size,
+        **more,
+    }
+
+
+def _key(begun: dict[str, Any], path: str) -> tuple[dict[str, Any], SecretBytes]:
+    """A data key as an executor makes and wraps it."""
+    given = begun["transport-key"]
+    transport = TransportKey(
+        base64.b64decode(given["id"]), Purpose.WRITE, SecretBytes(base64.b64decode(given["key"]))
+    )
+    dek = SecretBytes(secrets.token_bytes(begun["encryption"]["data-key-length"]))
+    (name,) = begun["encryption"]["key-names"]
+    identity = FileIdentity.of(uuid.UUID(begun["table-uuid"]), path)
+    wrapped = wrap_for_write(transport, dek, identity, KeyLabel(name))
+    return {"key-name": name, "wrapped": base64.b64encode(wrapped).decode()}, dek
+
+
+def _commit(client: httpx.Client, begun: dict[str, Any], **body: Any) -> httpx.Response:
+    return client.post(f"/engine/v1/writes/{begun['write-id']}/commit", json={"operation": "append", **body})
+
+
+def _plan(client: httpx.Client, namespace: str, **body: Any) -> tuple[dict[str, Any], pa.Table]:
+    answer = client.post(f"/engine/v1/tables/{namespace}/t/plan", json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/vnd.apache.arrow.stream"
+    files = pa.ipc.open_stream(answer.content).read_all()
+    return json.loads(files.schema.metadata[HEADER.encode()]), files
+
+
+@pytest.fixture
+def table(served: Service, alice: httpx.Client, namespace: str) -> str:
+    """A plaintext table `t`; its namespace."""
+    assert new_table(alice, served.prefix, namespace).status_code == 200
+    return namespace
+
+
+@pytest.fixture
+def encrypted(served: Service, alice: httpx.Client, namespace: str) -> str:
+    """An encrypted table `t` with one file; its namespace."""
+    governed = {"encryption.mechanism": "envelope"}
+    assert new_table(alice, served.prefix, namespace, properties=governed).status_code == 200
+    begun = _begin(alice, namespace)
+    file = _file(begun)
+    key, _ = _key(begun, file["path"])
+    answer = _commit(alice, begun, added=[{**file, "keys": [key]}])
+    assert answer.status_code == 200, answer.text
+    return namespace
+
+
+def test_plan_of_an_empty_table_is_an_empty_stream(alice: httpx.Client, table: str) -> None:
+    header, files = _plan(alice, table)
+    assert files.num_rows == 0 and header["snapshot-id"] is None
+    assert header["columns"] == ["id", "name"] and header["sealed"] is True
+
+
+def test_write_is_planned_after_its_commit(alice: httpx.Client, table: str) -> None:
+    begun = _begin(alice, table)
+    assert begun["encryption"] is None and begun["transport-key"] is None
+    file = _file(
+        begun,
+        **{
+            "value-counts": {"1": 3, "2": 3},
+            "lower-bounds": {"1": _long(1)},
+            "upper-bounds": {"1": _long(3)},
+        },
+    )
+    answer = _commit(alice, begun, added=[file], summary={"by": "test"})
+    assert answer.status_code == 200, answer.text
+    header, files = _plan(alice, table)
+    assert files["file_path"].to_pylist() == [file["path"]]
+    assert header["snapshot-id"] == answer.json()["metadata"]["current-snapshot-id"]
+    assert TRANSPORT_KEY.encode() not in files.schema.metadata
+    assert header["table"] == f"{table}.t"
+
+
+def test_filter_columns_and_snapshots(alice: httpx.Client, table: str) -> None:
+    begun = _begin(alice, table)
+    bounds = {"value-counts": {"1": 3}, "lower-bounds": {"1": _long(1)}, "upper-bounds": {"1": _long(3)}}
+    snapshot = _commit(alice, begun, added=[_file(begun, **bounds)]).json()["metadata"]["current-snapshot-id"]
+    over = {"type": "gt", "term": "id", "value": 10}
+    assert _plan(alice, table, filter=over)[1].num_rows == 0
+    assert _plan(alice, table, filter={"type": "not", "child": over})[1].num_rows == 1
+    assert _plan(alice, table, columns=["name"])[0]["columns"] == ["name"]
+    assert _plan(alice, table, columns=["NAME"], **{"case-sensitive": False})[0]["columns"] == ["name"]
+    for how in ({"snapshot-id": snapshot}, {"ref": "main"}, {"as-of-ms": 2**52}):
+        assert _plan(alice, table, **how)[1].num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"columns": ["missing"]},
+        {"columns": "id"},
+        {"filter": {"type": "eq", "term": "missing", "value": 1}},
+        {"filter": {"type": "eq", "term": "id", "value": "x"}},
+        {"filter": {"type": "eq", "term": "id"}},
+        {"filter": "id = 1"},
+        {"snapshot-id": 77},
+        {"snapshot-id": 2**80},
+        {"ref": "nowhere"},
+        {"ref": "main", "as-of-ms": 1},
+        {"as-of-ms": -1},
+    ],
+)
+def test_malformed_plan_is_one_error(alice: httpx.Client, table: str, body: dict[str, Any]) -> None:
+    refused(alice.post(f"/engine/v1/tables/{table}/t/plan", json=body), 400, "RequestInvalid")
+
+
+def test_overwrite_removes_what_the_plan_named(alice: httpx.Client, table: str) -> None:
+    begun = _begin(alice, table)
+    first = _file(begun)
+    base = _commit(alice, begun, added=[first]).json()["metadata"]["current-snapshot-id"]
+    again = _begin(alice, table)
+    second = _file(again)
+    body = {"operation": "overwrite", "added": [second], "deleted-paths": [first["path"]]}
+    refused(_commit(alice, again, **body, **{"base-snapshot-id": 5}), 409, "CommitConflict")
+    assert _commit(alice, again, **body, **{"base-snapshot-id": base}).status_code == 200
+    assert _plan(alice, table)[1]["file_path"].to_pylist() == [second["path"]]
+
+
+def test_commit_twice_is_one_commit(alice: httpx.Client, table: str) -> None:
+    begun = _begin(alice, table)
+    file = _file(begun)
+    first = _commit(alice, begun, added=[file])
+    assert _commit(alice, begun, added=[file]).json() == first.json()
+
+
+def test_file_outside_of_the_write_is_refused(alice: httpx.Client, table: str) -> None:
+    begun = _begin(alice, table)
+    file = {**_file(begun), "path": "file:///srv/other/data.parquet"}
+    refused(_commit(alice, begun, added=[file]), 403, "LocationNotAllowed")
+    assert _plan(alice, table)[1].num_rows == 0
+
+
+def test_aborted_write_leaves_nothing(alice: httpx.Client, table: str) -> None:
+    begun = _begin(alice, table)
+    file = _file(begun)
+    assert alice.delete(f"/engine/v1/writes/{begun['write-id']}").status_code == 204
+    assert not Path(file["path"].removeprefix("file://")).exists()
+    refused(_commit(alice, begun, added=[file]), 400, "RequestInvalid", "write-state")
+
+
+def test_write_of_another_is_unknown(served: Service, alice: httpx.Client, table: str) -> None:
+    begun = _begin(alice, table)
+    with served.client("bob") as bob:
+        refused(_commit(bob, begun), 400, "RequestInvalid", "write-id")
+        refused(bob.delete(f"/engine/v1/writes/{begun['write-id']}"), 400, "RequestInvalid", "write-id")
+    refused(alice.delete("/engine/v1/writes/x"), 400, "RequestInvalid", "write-id")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"record-count": -1},
+        {"record-count": 2**70},
+        {"file-size-in-bytes": "x"},
+        {"file-format": 7},
+        {"partition": []},
+        {"lower-bounds": {"1": "no base64!"}},
+        {"lower-bounds": {"x": "AA=="}},
+        {"value-counts": {"-1": 1}},
+        {"keys": [{"key-name": "k"}]},
+        {"keys": [{"key-name": "k", "wrapped": "====", "extra": 1}]},
+        {"unknown": 1},
+    ],
+)
+def test_malformed_file_is_one_error(alice: httpx.Client, table: str, change: dict[str, Any]) -> None:
+    begun = _begin(alice, table)
+    refused(_commit(alice, begun, added=[{**_file(begun), **change}]), 400, "RequestInvalid", "request")
+
+
+def test_plan_carries_the_keys_of_its_files(served: Service, encrypted: str) -> None:
+    with served.client("alice", engine=ENGINE) as spark:
+        header, files = _plan(spark, encrypted)
+    given = json.loads(files.schema.metadata[TRANSPORT_KEY.encode()])
+    transport = TransportKey(
+        base64.b64decode(given["id"]), Purpose.SCAN, SecretBytes(base64.b64decode(given["key"]))
+    )
+    assert header["transport-key-id"] == transport.id.hex()
+    assert given["key"] not in json.dumps(header)
+    (row,) = files.to_pylist()
+    (key,) = row["keys"]
+    identity = FileIdentity.of(uuid.UUID(header["table-uuid"]), row["file_path"])
+    dek = open_transported(transport, key["wrapped"], identity, KeyLabel(key["key_name"]))
+    assert len(dek) == 32
+
+
+def test_two_plans_have_two_keys(alice: httpx.Client, encrypted: str) -> None:
+    first, second = _plan(alice, encrypted), _plan(alice, encrypted)
+    assert first[0]["transport-key-id"] != second[0]["transport-key-id"]
+    assert first[1]["keys"].to_pylist() != second[1]["keys"].to_pylist()
+
+
+def test_own_process_needs_the_right_to_release(served: Service, alice: httpx.Client) -> None:
+    """Carol may read every column of `db`; only an engine gets its keys for her."""
+    assert alice.post(f"{served.prefix}/namespaces", json={"namespace": ["db"]}).status_code == 200
+    new_table(alice, served.prefix, "db", properties={"encryption.mechanism": "envelope"})
+    begun = _begin(alice, "db")
+    file = _file(begun)
+    _commit(alice, begun, added=[{**file, "keys": [_key(begun, file["path"])[0]]}])
+    with served.client("carol") as own:
+        refused(own.post("/engine/v1/tables/db/t/plan", json={}), 403, "NotAuthorized")
+    with served.client("carol", engine=ENGINE) as spark:
+        assert _plan(spark, "db")[1].num_rows == 1
+
+
+def test_file_without_keys_is_refused_where_the_table_encrypts(alice: httpx.Client, encrypted: str) -> None:
+    begun = _begin(alice, encrypted)
+    error = refused(_commit(alice, begun, added=[_file(begun)]), 403, "EncryptionPolicyViolation")
+    assert error["rule"] == "encryption-required"
+
+
+def test_key_of_another_file_is_refused(alice: httpx.Client, encrypted: str) -> None:
+    begun = _begin(alice, encrypted)
+    first, second = _file(begun), _file(begun)
+    key, _ = _key(begun, first["path"])
+    refused(_commit(alice, begun, added=[{**second, "keys": [key]}]), 403, "DecryptionRefused")
+
+
+def test_keys_are_in_no_answer_but_their_own(served: Service, alice: httpx.Client, encrypted: str) -> None:
+    begun = _begin(alice, encrypted)
+    secret = begun["transport-key"]["key"]
+    answers = [
+        alice.get(f"{served.prefix}/namespaces/{encrypted}/tables/t").text,
+        alice.get(f"/admin/v1/tables/{encrypted}/t").text,
+        alice.get(f"/admin/v1/tables/{encrypted}/t/keys").text,
+        alice.get("/admin/v1/audit").text,
+        alice.get("/metrics").text,
+        _commit(alice, begun).text,
+    ]
+    assert not any(secret in each for each in answers)
+
+
+def test_long_plans_are_streamed_in_batches(served: Service, alice: httpx.Client, table: str) -> None:
+    rows = 2 * BATCH_ROWS + 5
+    files = pa.table({"file_path": pa.array([f"p{i}" for i in range(rows)])})
+    loaded = served.lake.warden.loader.load(table_name([table], "t"))
+    header = PlanHeader(loaded, None, loaded.metadata.schema(), (), "v", None)
+    pieces = list(stream(Plan(header, files)))
+    assert len(pieces) >= 4
+    reader = pa.ipc.open_stream(b"".join(pieces))
+    assert [batch.num_rows for batch in reader] == [BATCH_ROWS, BATCH_ROWS, 5]
+
+
+def _long(value: int) -> str:
+    return base64.b64encode(value.to_bytes(8, "little")).decode()

@@ -1,0 +1,45 @@
+"""What HTTP tests say again and again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "type": "long", "required": False},
+        {"id": 2, "name": "name", "type": "string", "required": False},
+    ],
+}
+
+
+def refused(answer: httpx.Response, status: int, ours: str, rule: str | None = None) -> dict[str, Any]:
+    """The one typed error of an answer, in Iceberg's error model."""
+    assert answer.status_code == status, answer.text
+    document = answer.json()
+    assert set(document) == {"error"}
+    error: dict[str, Any] = document["error"]
+    assert error["code"] == status
+    assert error["lakewarden"] == ours, error
+    assert error["message"] and error["type"]
+    if rule is not None:
+        assert error["rule"] == rule, error
+    return error
+
+
+def new_table(
+    client: httpx.Client, prefix: str, namespace: str, name: str = "t", **body: Any
+) -> httpx.Response:
+    """Ask for a table to be created."""
+    document = {"name": name, "schema": SCHEMA, **body}
+    return client.post(f"{prefix}/namespaces/{namespace}/tables", json=document)
+
+
+def tables_of(client: httpx.Client, prefix: str, namespace: str) -> list[str]:
+    """The names of a namespace's tables."""
+    answer = client.get(f"{prefix}/namespaces/{namespace}/tables")
+    assert answer.status_code == 200, answer.text
+    return [each["name"] for each in answer.json()["identifiers"]]
