@@ -1,9 +1,9 @@
-"""What the tests of the catalog's core share: databases of each kind, and a lake for each module."""
+"""What the tests of the catalog's core share: a database of each kind and a lake for each module."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine
@@ -11,36 +11,33 @@ from sqlalchemy import Engine
 from catalog.db.engine import open_database
 from catalog.db.migrate import upgrade
 from tests.support.lake import Lake, open_lake
-from tests.support.postgres import PostgresServer, start_postgres
+from tests.support.postgres import PostgresServer
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer | str]:
-    """The server, or the reason why there is none."""
-    server, reason = start_postgres()
-    yield server or reason
-    if server is not None:
-        server.remove()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, of each kind in turn."""
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a database, of each kind in turn."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/lakewarden.db"
+        return f"sqlite:///{tmp_path_factory.mktemp('database')}/lakewarden.db"
     server: PostgresServer | str = request.getfixturevalue("postgres_server")
     if isinstance(server, str):
         pytest.skip(server)
     return server.create_database()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine(url: str) -> Iterator[Engine]:
     """A database with this release's schema, of each kind in turn."""
     engine = open_database(url)
     upgrade(engine)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def catalog_name() -> str:
+    """The name of a catalog of its own, so that tests can share a database."""
+    return f"lake-{uuid4().hex}"
 
 
 @pytest.fixture(scope="module")

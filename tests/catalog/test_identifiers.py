@@ -33,8 +33,12 @@ def test_odd_but_unambiguous_names_are_kept_as_typed(name: str) -> None:
         "a\x1fb",
         "a\u202eb",
         "a\u200bb",
-    ]
-    + ["\u00a0a", "a\u2028b", "\ud800", "\ue000", "n" * (MAX_NAME_LENGTH + 1)],
+        "\u00a0a",
+        "a\u2028b",
+        "\ud800",
+        "\ue000",
+        "n" * (MAX_NAME_LENGTH + 1),
+    ],
 )
 def test_names_that_could_be_read_in_two_ways_are_refused(name: str) -> None:
     with pytest.raises(RequestInvalid) as as_table:

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
-from sqlalchemy import Engine, insert, text, update
+from sqlalchemy import Engine, insert, select, text, update
 
 from catalog.db.engine import open_database, write
 from catalog.db.schema import iceberg_tables
@@ -25,8 +25,8 @@ T = named("t")
 
 
 @pytest.fixture
-def store(engine: Engine) -> PointerStore:
-    made = SqlPointerStore(engine, "lake")
+def store(engine: Engine, catalog_name: str) -> PointerStore:
+    made = SqlPointerStore(engine, catalog_name)
     made.create_namespace(("db",), {})
     return made
 
@@ -142,9 +142,11 @@ def test_a_namespace_is_made_once_and_gone_when_dropped(store: PointerStore) -> 
     assert store.namespace_properties(("db",)) is None
 
 
-def test_catalogs_in_one_database_do_not_see_each_other(store: PointerStore, engine: Engine) -> None:
+def test_catalogs_in_one_database_do_not_see_each_other(
+    store: PointerStore, engine: Engine, catalog_name: str
+) -> None:
     store.create(T, "file:///m0")
-    other = SqlPointerStore(engine, "other")
+    other = SqlPointerStore(engine, f"{catalog_name}-other")
     assert other.load(T) is None
     assert other.namespaces() == []
     assert not other.swap(T, "file:///m0", "file:///m1")
@@ -166,8 +168,8 @@ def test_a_location_that_does_not_fit_is_refused_not_cut(store: PointerStore, mo
     assert store.load(T) == "file:///m0"
 
 
-def test_views_of_other_tools_are_not_tables(store: PointerStore, engine: Engine) -> None:
-    row = {"catalog_name": "lake", "table_namespace": "db", "table_name": "v", "iceberg_type": "VIEW"}
+def test_views_of_other_tools_are_not_tables(store: PointerStore, engine: Engine, catalog_name: str) -> None:
+    row = {"catalog_name": catalog_name, "table_namespace": "db", "table_name": "v", "iceberg_type": "VIEW"}
     with write(engine) as connection:
         connection.execute(insert(iceberg_tables).values(**row, metadata_location="file:///v0"))
     view = named("v")
@@ -183,11 +185,13 @@ def test_views_of_other_tools_are_not_tables(store: PointerStore, engine: Engine
         store.rename(T, view)
     store.delete(view)
     with write(engine) as connection:
-        assert connection.execute(text("SELECT count(*) FROM iceberg_tables")).scalar_one() == 2
+        mine = iceberg_tables.c.catalog_name == catalog_name
+        kept = connection.execute(select(iceberg_tables.c.table_name).where(mine)).scalars()
+        assert sorted(kept) == ["t", "v"]
 
 
-def test_pyiceberg_reads_the_pointers_and_is_read(url: str, engine: Engine, store: PointerStore) -> None:
-    theirs = SqlCatalog("lake", uri=url)
+def test_pyiceberg_reads_the_pointers_and_is_read(url: str, store: PointerStore, catalog_name: str) -> None:
+    theirs = SqlCatalog(catalog_name, uri=url)
     store.create(T, "file:///m0")
     assert theirs.list_tables("db") == [("db", "t")]
     theirs.create_namespace("made-by-them", {"owner": "them"})
