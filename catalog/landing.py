@@ -179,12 +179,14 @@ class Lander:
         """Find out whether a move whose answer was lost took place."""
         before = landing.base.metadata_location if landing.base else None
         try:
-            stands = self._pointers.load(landing.record.name)
-        except StateUnavailable as again:
+            stands = self._pointers.settled(landing.record.name)
+        except (StateUnavailable, CommitStateUnknown) as again:
             raise _unknown(landing.record.name) from again
         if stands == location:
             return True
-        if stands == before:
+        # A lost creation may still take place: there is no pointer yet whose move could be waited for.
+        certain = before is not None or isinstance(problem, StateUnavailable)
+        if stands == before and certain:
             raise StateUnavailable(
                 "The pointer could not be moved; nothing was committed.",
                 table=str(landing.record.name),
