@@ -23,7 +23,7 @@ from pyiceberg.table.update import AssignUUIDUpdate, SetLocationUpdate, TableReq
 from sqlalchemy import Engine, delete, insert, select
 
 from catalog import changes as change_rules
-from catalog import gates, governance, state
+from catalog import faults, gates, governance, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import check_requirements
 from catalog.db.engine import read, write
@@ -218,10 +218,13 @@ class Creator:
         )
         with read(self._engine) as connection:
             row = connection.execute(statement).first()
+            known = state.table_by_uuid(connection, uuids[0])
         if row is None:
             raise _not_staged(name)
         location = Location.parse(row.location)
-        return _record(caller, name, uuids[0], location, default=row.default_location)
+        record = _record(caller, name, uuids[0], location, default=row.default_location)
+        # A creation that was cut short is begun again under its internal id.
+        return replace(record, id=known.id) if known and known.state is TableState.PREPARED else record
 
     def _authorize(self, caller: Caller, action: str, draft: _Draft) -> None:
         """Everything in one request: the table, every path, every key, every overlap."""
@@ -244,15 +247,16 @@ class Creator:
             raise NoSuchNamespace(
                 f"The namespace {name.database} does not exist.", hint="Create the namespace first."
             )
-        with read(self._engine) as connection:
-            bound = state.bound(connection, self._catalog, name)
+        bound = loading.settle(self._engine, self._catalog, self._pointers, name)
         if bound is not None or self._pointers.load(name) is not None:
             raise TableExists(f"The table {name} exists.", table=str(name))
 
     def _land(self, caller: Caller, draft: _Draft) -> LoadedTable:
         governance.check_schema(draft.wanted.spec, draft.metadata, str(draft.record.name))
         refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
-        governed = governance.first_version(draft.wanted, draft.metadata, refs)
+        with read(self._engine) as connection:
+            version = state.next_governed_version(connection, draft.record.id)
+        governed = governance.first_version(draft.wanted, draft.metadata, refs, version)
         nothing = draft.metadata.model_copy(
             update={
                 "snapshots": [],
@@ -275,9 +279,10 @@ class Creator:
                 author=caller.principal.name,
             )
         )
-        with write(self._engine) as connection:
+        with loading.left_to_the_next_load("a creation"), write(self._engine) as connection:
             mine = lw_staged.c.table_uuid == str(draft.record.table_uuid)
             connection.execute(delete(lw_staged).where(mine))
+        faults.point("create:unstaged")
         return landed
 
     def _default_location(self, name: TableName, table_uuid: UUID) -> Location:

@@ -101,10 +101,12 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
         )
 
 
-def first_version(wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef]) -> Governed:
-    """The first governed version of a table."""
+def first_version(
+    wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef], version: int = 1
+) -> Governed:
+    """The first governed version of a table that takes force; earlier numbers are of creations cut short."""
     regime = _regime(0, wanted.spec, metadata, peks)
-    return Governed(1, wanted.allowed, wanted.spec, Regimes.of([regime]))
+    return Governed(version, wanted.allowed, wanted.spec, Regimes.of([regime]))
 
 
 def next_version(

@@ -4,6 +4,8 @@
 - A table whose UUID is known is only registered again by somebody with rights on the old table, at the
   metadata that was current when it was dropped, and with what governed it then.
 - Nothing that was not checked as a whole is ever sealed.
+- What takes a name away or gives one is recorded as intended before the pointer changes: cut short before,
+  nothing has happened; cut short after, `loading.settle` finishes it.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
-from catalog import gates, loading, seals, state
+from catalog import faults, gates, loading, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
-from catalog.errors import NoSuchTable, TableExists
+from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.identifiers import TableName
 from catalog.inspection import Inspector
 from catalog.loading import LoadedTable, TableLoader
@@ -85,18 +87,20 @@ class Lifecycle:
         ]
         self._authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
         record = self._loader.load_sealed(source).record
+        self._loader.settle(target)
         with write(self._engine) as connection:
-            if state.bound(connection, self._catalog, target) is not None:
-                raise TableExists(f"The table {target} exists.", table=str(target))
+            self._require_unbound(connection, target)
             state.intend_rename(connection, record.id, target)
+        faults.point("rename:intended")
         try:
             self._pointers.rename(source, target)
-        except (NoSuchTable, TableExists):
-            with write(self._engine) as connection:
-                state.intend_rename(connection, record.id, None)
+        except (NoSuchTable, TableExists, NoSuchNamespace):
+            self._take_back(record)
             raise
-        with write(self._engine) as connection:
+        faults.point("rename:pointer-moved")
+        with loading.left_to_the_next_load("a rename"), write(self._engine) as connection:
             state.rebind(connection, self._catalog, record, target)
+        faults.point("rename:bound")
 
     def drop(self, caller: Caller, name: TableName) -> None:
         """Drop a table, whatever state its metadata is in; its files stay.
@@ -125,10 +129,13 @@ class Lifecycle:
         self._bury(table.record)
         for location in own:
             self._storage.delete(location)
+        faults.point("purge:files-deleted")
         if table.record.default_location and not self._neighbours(table.record):
             self._storage.delete_prefix(table.record.location)
+        faults.point("purge:directory-deleted")
         with write(self._engine) as connection:
             state.set_table_state(connection, table.record.id, TableState.PURGED)
+        faults.point("purge:recorded")
         return foreign
 
     def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
@@ -213,6 +220,7 @@ class Lifecycle:
                 self._pointers.create(name, seal.metadata_location)
             elif pointer != seal.metadata_location:
                 self._pointers.swap(name, pointer, seal.metadata_location)
+            faults.point("restore:pointer-moved")
             return self._loader.load_sealed(name)
 
     def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
@@ -221,17 +229,27 @@ class Lifecycle:
         self._authorizer.require(caller, action, str(name), [request])
 
     def _bound(self, name: TableName) -> TableRecord:
-        with read(self._engine) as connection:
-            record = state.bound(connection, self._catalog, name)
-        if record is None:
-            # An unfinished creation or rename is finished by a load.
-            record = self._loader.load(name).record
-        return record
+        record = self._loader.settle(name)
+        # A load says what is wrong with a name that is not bound.
+        return self._loader.load(name).record if record is None else record
+
+    def _require_unbound(self, connection: Connection, name: TableName) -> None:
+        if state.bound(connection, self._catalog, name) is not None:
+            raise TableExists(f"The table {name} exists.", table=str(name))
+
+    def _take_back(self, record: TableRecord) -> None:
+        with write(self._engine) as connection:
+            state.intend_rename(connection, record.id, None)
 
     def _bury(self, record: TableRecord) -> None:
-        self._pointers.delete(record.name)
         with write(self._engine) as connection:
-            state.bury(connection, record, self._now_ms())
+            state.intend_drop(connection, record.id, self._now_ms())
+        faults.point("drop:intended")
+        self._pointers.delete(record.name)
+        faults.point("drop:pointer-deleted")
+        with loading.left_to_the_next_load("a drop"), write(self._engine) as connection:
+            state.bury(connection, record)
+        faults.point("drop:buried")
 
     def _files(self, table: LoadedTable) -> tuple[set[Location], int]:
         """The files that the table names inside of its location, and how many it names elsewhere."""
@@ -256,12 +274,13 @@ class Lifecycle:
     ) -> LoadedTable:
         data = self._storage.read(location, limit=self._max_metadata_bytes)
         metadata = parse_metadata(data, path=location.original, table=str(name))
+        self._loader.settle(name)
         with read(self._engine) as connection:
             known = state.table_by_uuid(connection, metadata.table_uuid)
         if known is not None and known.state is not TableState.PREPARED:
             return self._revive(caller, name, location, data, known, first)
         record = TableRecord(
-            id=state.new_table_id(),
+            id=known.id if known is not None else state.new_table_id(),
             table_uuid=metadata.table_uuid,
             name=name,
             owner=caller.principal.name,
@@ -270,6 +289,8 @@ class Lifecycle:
             state=TableState.PREPARED,
         )
         self._authorize_taking(caller, record, first, metadata.properties)
+        if known is not None:
+            return self._resume(record, known, location, data)
         table = LoadedTable(record, _plain(record), metadata, location.original, None)
         files = self._inspector.whole(table)
         return self._seal_new(caller, table, Digest.of(data), files)
@@ -279,7 +300,7 @@ class Lifecycle:
     ) -> None:
         principal = caller.principal
         with read(self._engine) as connection:
-            others = state.overlapping(connection, self._catalog, record.location, None)
+            others = state.overlapping(connection, self._catalog, record.location, record.id)
         gates.check_ordinary_properties(properties, str(record.name))
         gates.check_table_location(record.location, str(record.name))
         requests = [
@@ -294,15 +315,38 @@ class Lifecycle:
     ) -> LoadedTable:
         record = table.record
         with write(self._engine) as connection:
-            if state.bound(connection, self._catalog, record.name) is not None:
-                raise TableExists(f"The table {record.name} exists.", table=str(record.name))
+            self._require_unbound(connection, record.name)
             state.add_table(connection, self._catalog, record, self._now_ms())
             state.add_governed(connection, record.id, table.governed, caller.principal.name, self._now_ms())
             seal = seals.prepare(connection, self._request(caller, table, digest, None, files))
-        self._point(record.name, table.metadata_location)
-        with write(self._engine) as connection:
-            loading.finish(connection, self._catalog, record.name, seal)
+        faults.point("register:prepared")
+        self._reveal(record.name, table.metadata_location, seal)
         return replace(table, seal=seal)
+
+    def _resume(
+        self, record: TableRecord, known: TableRecord, location: Location, data: bytes
+    ) -> LoadedTable:
+        """Finish what was checked, prepared and then cut short, for the same user under the same name."""
+        with read(self._engine) as connection:
+            seal = seals.find(connection, location.original)
+        mine = (known.name, known.owner) == (record.name, record.owner)
+        if not mine or seal is None or seal.table_id != known.id or seal.state is not SealState.PREPARED:
+            raise CommitConflict(
+                "The table is being created by another request.",
+                table=str(record.name),
+                hint="If that request was cut short, repeat it as the same user under the same name.",
+            )
+        name = str(record.name)
+        seals.check_digest(data, seal.digest, what="table metadata", path=location.original, table=name)
+        self._reveal(record.name, location.original, seal)
+        return self._loader.load_sealed(record.name)
+
+    def _reveal(self, name: TableName, location: str, seal: Seal) -> None:
+        self._point(name, location)
+        faults.point("register:pointer-made")
+        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
+            loading.finish(connection, self._catalog, name, seal)
+        faults.point("register:bound")
 
     def _seal_in_place(self, caller: Caller, table: LoadedTable, files: tuple[seals.SealedFile, ...]) -> Seal:
         """Seal the metadata on which the pointer stands already, after the current one."""
@@ -359,6 +403,8 @@ class Lifecycle:
         """Register a dropped table again: the same identity, governed state and keys."""
         with read(self._engine) as connection:
             seal = seals.find(connection, location.original)
+        if known.state is TableState.ACTIVE and known.name == name:
+            raise TableExists(f"The table {name} exists.", table=str(name))
         if known.state is not TableState.DROPPED:
             raise MetadataTampered(
                 "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
@@ -374,9 +420,19 @@ class Lifecycle:
                 rule="rollback",
             )
         seals.check_digest(data, seal.digest, what="table metadata", path=location.original, table=str(name))
-        self._point(name, location.original)
         with write(self._engine) as connection:
-            state.bind(connection, self._catalog, replace(known, name=name))
+            self._require_unbound(connection, name)
+            state.intend_rename(connection, known.id, name)
+        faults.point("revive:intended")
+        try:
+            self._point(name, location.original)
+        except (TableExists, NoSuchNamespace):
+            self._take_back(known)
+            raise
+        faults.point("revive:pointer-made")
+        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
+            loading.finish(connection, self._catalog, name, seal)
+        faults.point("revive:bound")
         return self._loader.load_sealed(name)
 
     def _point(self, name: TableName, location: str) -> None:

@@ -13,7 +13,11 @@ key.
 from __future__ import annotations
 
 import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
@@ -28,8 +32,19 @@ from catalog.seals import Seal, SealState
 from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
 from policy import governed as governed_names
-from policy.errors import LocationNotAllowed, MetadataTampered, MetadataUnsealed
+from policy.errors import (
+    CommitStateUnknown,
+    LocationNotAllowed,
+    MetadataTampered,
+    MetadataUnsealed,
+    StateUnavailable,
+)
 from policy.location import Location
+
+logger = logging.getLogger(__name__)
+
+#: How often a load begins anew because commits overtook it.
+_ATTEMPTS: Final = 100
 
 #: Namespace property that says whether unsealed metadata may be read: ``allow`` or ``forbid``.
 UNSEALED_PROPERTY = "lakewarden.unsealed"
@@ -115,7 +130,12 @@ class TableLoader:
         """Whose table it is, for policies that speak of the owner; None if no such table is governed."""
         with read(self._engine) as connection:
             record = state.bound(connection, self._catalog, name)
+        record = record or self.settle(name)
         return record.owner if record is not None else None
+
+    def settle(self, name: TableName) -> TableRecord | None:
+        """See `settle`."""
+        return settle(self._engine, self._catalog, self._pointers, name)
 
     def load(self, name: TableName) -> LoadedTable:
         """Load a table, sealed or unsealed.
@@ -126,9 +146,7 @@ class TableLoader:
             MetadataUnsealed: the metadata is unsealed and the namespace forbids that.
             LocationNotAllowed: the pointer leads out of the allowed locations.
         """
-        pointer = self._pointers.load(name)
-        record, governed, seal = self._vouched(name, pointer)
-        assert pointer is not None
+        pointer, record, governed, seal = self._standing(name)
         if seal is None:
             self._check_unsealed(record, governed, pointer)
         data = self._storage.read(Location.parse(pointer), limit=self._max_metadata_bytes)
@@ -157,13 +175,30 @@ class TableLoader:
             )
         return table
 
-    def _vouched(self, name: TableName, pointer: str | None) -> tuple[TableRecord, Governed, Seal | None]:
+    def _standing(self, name: TableName) -> tuple[str, TableRecord, Governed, Seal | None]:
+        """Where the pointer stands, and what is known of that place.
+
+        Pointer and seal are read one after the other. Where no current seal is found, a commit may have
+        landed in between; only a pointer that has not moved meanwhile stands on unsealed metadata.
+        """
+        pointer = self._pointers.load(name)
+        for _ in range(_ATTEMPTS):
+            if pointer is None:
+                raise _missing(name, self.settle(name))
+            record, governed, seal = self._vouched(name, pointer)
+            again = pointer if seal is not None else self._pointers.load(name)
+            if again == pointer:
+                return pointer, record, governed, seal
+            pointer = again
+        raise StateUnavailable(
+            "The table changes faster than it can be read.", table=str(name), hint="Try again."
+        )
+
+    def _vouched(self, name: TableName, pointer: str) -> tuple[TableRecord, Governed, Seal | None]:
         with read(self._engine) as connection:
             record = state.bound(connection, self._catalog, name)
-            seal = seals.find(connection, pointer) if pointer is not None else None
+            seal = seals.find(connection, pointer)
             governed = state.current_governed(connection, record.id) if record is not None else None
-        if pointer is None:
-            raise _missing(name, record)
         if seal is not None and (seal.state is SealState.PREPARED or record is None):
             return self._finish(name, seal)
         if record is None or governed is None:
@@ -219,6 +254,7 @@ class TableLoader:
 
 def finish(connection: Connection, catalog: str, name: TableName, seal: Seal) -> bool:
     """Promote a seal on which the pointer stands, and give the table the name that it was about to get."""
+    seals.lock_table(connection, seal.table_id)
     record = state.table_by_id(connection, seal.table_id)
     if record is None or name not in (record.name, record.pending_name):
         return False
@@ -226,9 +262,56 @@ def finish(connection: Connection, catalog: str, name: TableName, seal: Seal) ->
         return False
     if record.state is TableState.PREPARED:
         state.bind(connection, catalog, record)
+    elif record.pending_name == name and record.state is TableState.DROPPED:
+        state.bind(connection, catalog, replace(record, name=name))
     elif record.pending_name == name:
         state.rebind(connection, catalog, record, name)
     return True
+
+
+def settle(engine: Engine, catalog: str, pointers: PointerStore, name: TableName) -> TableRecord | None:
+    """The table bound to a name, after finishing what a process that died had begun with it.
+
+    A creation, registration or commit whose pointer was made is promoted. A drop or rename takes the pointer
+    away from the name, and says beforehand that it is about to; without that, a pointer that is gone was
+    removed behind the catalog's back, and the name stays bound.
+    """
+    pointer = pointers.load(name)
+    with read(engine) as connection:
+        record = state.bound(connection, catalog, name)
+        seal = seals.find(connection, pointer) if pointer is not None else None
+    if pointer is None:
+        return _settle_gone(engine, catalog, pointers, record)
+    if seal is None or (record is not None and seal.state is not SealState.PREPARED):
+        return record
+    with write(engine) as connection:
+        finish(connection, catalog, name, seal)
+        return state.bound(connection, catalog, name)
+
+
+def _settle_gone(
+    engine: Engine, catalog: str, pointers: PointerStore, record: TableRecord | None
+) -> TableRecord | None:
+    if record is None or not (record.dropping or record.pending_name):
+        return record
+    target = record.pending_name
+    pointer = pointers.load(target) if target is not None else None
+    with write(engine) as connection:
+        seal = seals.find(connection, pointer) if pointer is not None else None
+        if target is not None and seal is not None and seal.table_id == record.id:
+            finish(connection, catalog, target, seal)
+        elif record.dropping:
+            state.bury(connection, record)
+        return state.bound(connection, catalog, record.name)
+
+
+@contextmanager
+def left_to_the_next_load(what: str) -> Iterator[None]:
+    """For the last step of an operation that has taken effect already: what fails here, `settle` does."""
+    try:
+        yield
+    except (StateUnavailable, CommitStateUnknown) as problem:
+        logger.warning("%s that took effect is left to the next load: %s", what, type(problem).__name__)
 
 
 def _check_uuid(metadata: TableMetadata, record: TableRecord, pointer: str) -> None:

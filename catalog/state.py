@@ -42,7 +42,8 @@ class TableRecord:
     """A governed table, or the tombstone of one.
 
     `location` is where it was created or relocated to by an authorized commit; `default_location` says
-    whether the catalog chose it. `pending_name` is the name that an unfinished rename is giving it.
+    whether the catalog chose it. `pending_name` is the name that an unfinished rename or registration is
+    giving it; `dropping` says that a drop of it was begun.
     """
 
     id: str
@@ -53,6 +54,7 @@ class TableRecord:
     default_location: bool
     state: TableState
     pending_name: TableName | None = None
+    dropping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,8 @@ def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
             name=name.name,
             owner=record.owner,
             dropped_ms=None,
+            pending_namespace=None,
+            pending_name=None,
         )
     )
 
@@ -199,11 +203,16 @@ def intend_rename(connection: Connection, table_id: str, target: TableName | Non
     connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(**values))
 
 
-def bury(connection: Connection, record: TableRecord, at_ms: int) -> None:
-    """Unbind the name; the table becomes a tombstone."""
+def intend_drop(connection: Connection, table_id: str, at_ms: int) -> None:
+    """Record that the table is being dropped, so that a drop that is cut short is finished."""
+    connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(dropped_ms=at_ms))
+
+
+def bury(connection: Connection, record: TableRecord) -> None:
+    """Unbind the name of a table whose drop was recorded as intended; it becomes a tombstone."""
     connection.execute(delete(lw_binding).where(lw_binding.c.table_id == record.id))
     statement = update(lw_table).where(lw_table.c.id == record.id)
-    connection.execute(statement.values(state=TableState.DROPPED, dropped_ms=at_ms))
+    connection.execute(statement.values(state=TableState.DROPPED, pending_namespace=None, pending_name=None))
 
 
 def set_table_state(connection: Connection, table_id: str, state: TableState) -> None:
@@ -257,7 +266,11 @@ def add_governed(connection: Connection, table_id: str, governed: Governed, auth
 
 
 def add_peks(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
-    """Record new PEKs, wrapped by their master keys."""
+    """Record new PEKs, wrapped by their master keys.
+
+    Raises:
+        CommitConflict: another commit made a PEK for the same master key.
+    """
     rows = [
         {
             "id": str(pek.id),
@@ -271,8 +284,12 @@ def add_peks(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> N
         }
         for pek in peks
     ]
-    if rows:
+    if not rows:
+        return
+    try:
         connection.execute(insert(lw_pek), rows)
+    except IntegrityError as error:
+        raise CommitConflict("Another change of the table's keys came first.") from error
 
 
 def peks_of(connection: Connection, table: TableRecord) -> list[PekRecord]:
@@ -310,6 +327,7 @@ def _table(row: Row[tuple[object, ...]]) -> TableRecord:
         row.default_location,
         TableState(row.state),
         TableName(tuple(row.pending_namespace.split(".")), row.pending_name) if row.pending_name else None,
+        dropping=row.state == TableState.ACTIVE and row.dropped_ms is not None,
     )
 
 
