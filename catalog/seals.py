@@ -231,6 +231,21 @@ def sealed_files(connection: Connection, table_id: str, paths: Iterable[str]) ->
     return found
 
 
+def holds_snapshot(connection: Connection, table_id: str, snapshot_id: int) -> bool:
+    """Whether a snapshot was ever committed to the table; it may have expired since."""
+    statement = (
+        select(lw_sealed_file.c.path)
+        .join(lw_seal, lw_seal.c.id == lw_sealed_file.c.seal_id)
+        .where(
+            lw_sealed_file.c.table_id == table_id,
+            lw_sealed_file.c.snapshot_id == snapshot_id,
+            lw_sealed_file.c.kind == FileKind.MANIFEST_LIST,
+            lw_seal.c.state.in_([SealState.CURRENT, SealState.SUPERSEDED]),
+        )
+    )
+    return connection.execute(statement.limit(1)).first() is not None
+
+
 def lock_table(connection: Connection, table_id: str) -> None:
     """Let one transaction at a time change a table's state (SQLite has one writer anyway)."""
     connection.execute(select(lw_table.c.id).where(lw_table.c.id == table_id).with_for_update())

@@ -6,19 +6,26 @@
   and commit under the table's PEK, never in clear.
 - The commit wraps each data key anew under the PEK, leaves out the bounds of encrypted columns, builds the
   manifests and takes the way of every other commit. Committing a write twice is one commit.
+
+The life of a write: *open*; *committing* from the first attempt on; *committed*, or *open* again if that
+attempt was refused. An attempt that was cut short leaves it committing: whether it landed is seen from its
+snapshot, and the write may be committed again. *clearing* while its files are being deleted, then *aborted*
+or *swept*.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
-from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy import Engine, Row, and_, insert, or_, select, update
 
-from catalog import gates, state
+from catalog import faults, gates, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import Committer
 from catalog.db.engine import read, write
@@ -31,6 +38,7 @@ from catalog.keys.transport import Purpose, TransportKey, open_transport_key, se
 from catalog.keys.write_keys import WriteRewrapper
 from catalog.loading import LoadedTable, TableLoader
 from catalog.snapshots import SnapshotReader
+from catalog.state import TableState
 from catalog.storage.base import Storage
 from catalog.written_files import FileCommit, SnapshotBuilder
 from policy.errors import (
@@ -39,6 +47,7 @@ from policy.errors import (
     LakewardenError,
     LocationNotAllowed,
     RequestInvalid,
+    StateUnavailable,
 )
 from policy.location import Location
 from policy.regimes import PekRef
@@ -47,8 +56,21 @@ from policy.regimes import PekRef
 WRITE_ID: Final = "lakewarden.write-id"
 PEK_ID: Final = "encryption.pek-id"
 
+logger = logging.getLogger(__name__)
+
 #: How often an append is based anew on what other commits did meanwhile.
 _ATTEMPTS: Final = 100
+
+
+class WriteState(StrEnum):
+    """Where a write stands in its life."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    CLEARING = "clearing"
+    ABORTED = "aborted"
+    SWEPT = "swept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +149,7 @@ class Writes:
             session = WriteSession(str(write_id), table, prefix, transport, self._now_ms() + self._ttl_ms)
             with write(self._engine) as connection:
                 connection.execute(insert(lw_write).values(**self._row(caller, session), **row))
+            faults.point("write:begun")
             return session
 
     def commit(self, caller: Caller, write_id: str, files: FileCommit) -> LoadedTable:
@@ -140,18 +163,23 @@ class Writes:
         row = self._find(caller, write_id)
         name = self._name(row)
         self._require_update(caller, "table.write", name)
-        if row.state == "committed":
+        if row.state == WriteState.COMMITTED:
             return self._loader.load_sealed(name)
         with self._authorizer.recorded(caller, "table.commit", str(name)):
-            self._move(row, "open", "committing")
+            if row.state != WriteState.COMMITTING:
+                self._move(row, WriteState.OPEN, WriteState.COMMITTING)
+            faults.point("write:committing")
             try:
                 table = self._land(caller, name, row, files)
             except CommitStateUnknown:
                 raise
             except LakewardenError:
-                self._move(row, "committing", "open")
+                if row.state == WriteState.OPEN:
+                    self._note(row, WriteState.COMMITTING, WriteState.OPEN)
                 raise
-            self._move(row, "committing", "committed")
+            faults.point("write:landed")
+            self._note(row, WriteState.COMMITTING, WriteState.COMMITTED)
+            faults.point("write:committed")
             return table
 
     def abort(self, caller: Caller, write_id: str) -> None:
@@ -161,43 +189,96 @@ class Writes:
             RequestInvalid: no such open write of the caller's.
         """
         row = self._find(caller, write_id)
-        self._move(row, "open", "aborted")
-        self._storage.delete_prefix(Location.parse(row.prefix))
+        self._move(row, WriteState.OPEN, WriteState.CLEARING)
+        self._clear(row, WriteState.ABORTED)
 
     def sweep(self) -> int:
-        """Delete what expired writes left.
+        """Delete what expired writes left; a write that landed keeps its files.
 
         Returns:
             how many writes were swept.
         """
-        expired = select(lw_write).where(lw_write.c.state == "open", lw_write.c.expires_ms < self._now_ms())
+        return sum(self._sweep(row) for row in self._expired())
+
+    def _expired(self) -> Sequence[Row[tuple[object, ...]]]:
+        """Expired writes; those that are being committed get as long again to come to an end."""
+        now, columns = self._now_ms(), lw_write.c
+        left = and_(columns.state.in_([WriteState.OPEN, WriteState.CLEARING]), columns.expires_ms < now)
+        stuck = and_(columns.state == WriteState.COMMITTING, columns.expires_ms < now - self._ttl_ms)
         with read(self._engine) as connection:
-            rows = connection.execute(expired).all()
-        for row in rows:
-            self._move(row, "open", "swept")
-            self._storage.delete_prefix(Location.parse(row.prefix))
-        return len(rows)
+            return connection.execute(select(lw_write).where(or_(left, stuck))).all()
+
+    def _sweep(self, row: Row[tuple[object, ...]]) -> bool:
+        try:
+            if row.state == WriteState.COMMITTING and self._has_landed(row):
+                self._note(row, WriteState.COMMITTING, WriteState.COMMITTED)
+                return False
+            if not self._moved(row, WriteState(row.state), WriteState.CLEARING):
+                return False  # committed, aborted or swept meanwhile
+            faults.point("sweep:marked")
+            self._clear(row, WriteState.SWEPT)
+        except LakewardenError as problem:
+            logger.warning("an expired write is left to the next sweep: %s", type(problem).__name__)
+            return False
+        return True
+
+    def _clear(self, row: Row[tuple[object, ...]], after: WriteState) -> None:
+        self._storage.delete_prefix(Location.parse(row.prefix))
+        faults.point("clear:deleted")
+        self._note(row, WriteState.CLEARING, after)
+        faults.point("clear:noted")
+
+    def _has_landed(self, row: Row[tuple[object, ...]]) -> bool:
+        with read(self._engine) as connection:
+            record = state.table_by_id(connection, row.table_id)
+        if record is not None and record.state is TableState.ACTIVE:
+            return self._landed(self._loader.load_sealed(record.name), row)
+        return self._is_sealed(row)
 
     def _land(
         self, caller: Caller, name: TableName, row: Row[tuple[object, ...]], files: FileCommit
     ) -> LoadedTable:
         for attempt in range(1, _ATTEMPTS + 1):
             table = self._loader.load_sealed(name)
-            if _landed(table, row.id):
+            if self._landed(table, row):
                 return table
             summary = {**files.summary, WRITE_ID: row.id, **_pek_summary(table)}
             built = self._builder.build(
                 table, files, Location.parse(row.prefix), self._keys(table, row), summary
             )
+            faults.point("write:built")
+            self._announce(row, built.snapshot_id)
+            faults.point("write:announced")
             try:
                 return self._committer.commit(
                     caller, name, built.requirements, built.updates, by_catalog=True
                 )
             except CommitConflict:
+                # Whether what is to be removed is still there is decided by the next attempt.
                 built.discard(self._storage)
-                if files.operation != "append" or attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS:
                     raise
         raise AssertionError("the loop ends with an answer or an error")
+
+    def _landed(self, table: LoadedTable, row: Row[tuple[object, ...]]) -> bool:
+        """Whether a snapshot of this write, whose answer was lost, is there, or was and has expired."""
+        named = any(
+            snapshot.summary is not None and snapshot.summary.additional_properties.get(WRITE_ID) == row.id
+            for snapshot in table.metadata.snapshots
+        )
+        return named or self._is_sealed(row)
+
+    def _is_sealed(self, row: Row[tuple[object, ...]]) -> bool:
+        if row.snapshot_id is None:
+            return False
+        with read(self._engine) as connection:
+            return seals.holds_snapshot(connection, row.table_id, row.snapshot_id)
+
+    def _announce(self, row: Row[tuple[object, ...]], snapshot_id: int) -> None:
+        """Say under which snapshot the next attempt will be found."""
+        statement = update(lw_write).where(lw_write.c.id == row.id).values(snapshot_id=snapshot_id)
+        with write(self._engine) as connection:
+            connection.execute(statement)
 
     def _keys(self, table: LoadedTable, row: Row[tuple[object, ...]]) -> WriteRewrapper | None:
         """The keys to take the write's data keys over with; None for plaintext."""
@@ -246,7 +327,7 @@ class Writes:
             "principal": caller.principal.name,
             "prefix": session.prefix.canonical,
             "governed_version": session.table.governed.version,
-            "state": "open",
+            "state": WriteState.OPEN,
             "created_ms": self._now_ms(),
             "expires_ms": session.expires_ms,
         }
@@ -268,17 +349,30 @@ class Writes:
     def _name(self, row: Row[tuple[object, ...]]) -> TableName:
         with read(self._engine) as connection:
             record = state.table_by_id(connection, row.table_id)
+        if record is not None and record.pending_name is not None:
+            self._loader.settle(record.name)
+            with read(self._engine) as connection:
+                record = state.table_by_id(connection, row.table_id)
         if record is None:
             raise RequestInvalid("The write's table is gone.", rule="write-id")
         return record.name
 
-    def _move(self, row: Row[tuple[object, ...]], before: str, after: str) -> None:
+    def _moved(self, row: Row[tuple[object, ...]], before: WriteState, after: WriteState) -> bool:
         statement = update(lw_write).where(lw_write.c.id == row.id, lw_write.c.state == before)
         with write(self._engine) as connection:
-            moved = connection.execute(statement.values(state=after)).rowcount
-        if moved != 1:
+            return connection.execute(statement.values(state=after)).rowcount == 1
+
+    def _note(self, row: Row[tuple[object, ...]], before: WriteState, after: WriteState) -> None:
+        """Record how an attempt ended; where that fails, the next commit or sweep finds it out."""
+        try:
+            self._moved(row, before, after)
+        except (StateUnavailable, CommitStateUnknown) as problem:
+            logger.warning("the end of a write could not be recorded: %s", type(problem).__name__)
+
+    def _move(self, row: Row[tuple[object, ...]], before: WriteState, after: WriteState) -> None:
+        if not self._moved(row, before, after):
             raise RequestInvalid(
-                "The write is not open: it was aborted or swept, or is being committed.",
+                "The write is not open any more: it was committed, aborted or swept, or is being committed.",
                 rule="write-state",
                 hint="Load the table and look for the write's snapshot; otherwise begin a new write.",
             )
@@ -304,14 +398,6 @@ def _require_allowed(table: LoadedTable, prefix: Location) -> None:
             rule=decision.reasons[0].rule,
             hint="Add the directory to read.allowed.data.paths, or change write.data.path.",
         )
-
-
-def _landed(table: LoadedTable, write_id: str) -> bool:
-    """Whether a snapshot of this write is there, whose answer was lost."""
-    return any(
-        snapshot.summary is not None and snapshot.summary.additional_properties.get(WRITE_ID) == write_id
-        for snapshot in table.metadata.snapshots
-    )
 
 
 def _pek_summary(table: LoadedTable) -> dict[str, str]:

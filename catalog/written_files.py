@@ -29,7 +29,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
 
@@ -131,6 +131,11 @@ class Built:
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
     written: tuple[str, ...]
+
+    @property
+    def snapshot_id(self) -> int:
+        """The id of the snapshot."""
+        return next(each.snapshot.snapshot_id for each in self.updates if isinstance(each, AddSnapshotUpdate))
 
     def discard(self, storage: Storage) -> None:
         """Delete the manifests of a snapshot that lost."""

@@ -163,7 +163,8 @@ lw_staged = Table(
     Column("expires_ms", BigInteger, nullable=False),
 )
 
-#: A write that an engine began. `state`: open, committed, aborted, swept.
+#: A write that an engine began. `state`: open, committing, committed, clearing, aborted, swept. `snapshot_id`
+#: is of the last attempt to commit it.
 lw_write = Table(
     "lw_write",
     metadata,
