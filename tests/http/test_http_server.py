@@ -1,0 +1,70 @@
+"""`serve` as a process: it says where it listens, and stops when it is asked to, with its work done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from catalog.config import HttpSettings
+from catalog.http.server import listen, url_of
+from policy.errors import RequestInvalid
+
+SCRIPT = """
+import sys, pathlib
+from catalog.http.server import serve
+from policy.principal import Principal
+from tests.support.lake import open_lake
+with open_lake(pathlib.Path(sys.argv[1]), HTTP__PORT=0) as lake:
+    print(lake.warden.tokens.issue(Principal("alice"), "user", None).text, flush=True)
+    serve(lake.settings, lake.warden)
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_process_with_its_work_done(tmp_path: Path, asked: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": "."},
+    )
+    try:
+        assert process.stdout is not None
+        token, line = process.stdout.readline().strip(), process.stdout.readline().strip()
+        url = line.removeprefix("Lakewarden serves 'lakewarden' at ")
+        assert httpx.get(f"{url}/v1/config", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+        process.send_signal(asked)
+        rest, log = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, rest.strip()) == (0, "closed"), log
+    assert token not in log and "Traceback" not in log
+
+
+def test_address_in_use_is_one_error() -> None:
+    with listen(HttpSettings(host="127.0.0.1", port=0)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(RequestInvalid, match=f"port {port}"):
+            listen(HttpSettings(host="127.0.0.1", port=port))
+
+
+def test_unknown_host_is_one_error() -> None:
+    with pytest.raises(RequestInvalid, match="cannot listen"):
+        listen(HttpSettings(host="192.0.2.1", port=0))
+
+
+def test_listener_names_its_protocol() -> None:
+    """Without it, each answer would wait for the client's delayed acknowledgement."""
+    with listen(HttpSettings(host="127.0.0.1", port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+        assert url_of(listener).startswith("http://127.0.0.1:")
