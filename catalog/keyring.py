@@ -136,10 +136,9 @@ class Keyring:
         """
         if added.num_rows == 0:
             return
-        peks = {pek.ref: pek for pek in self.writing_peks(table, governed).values()}
-        for path, metadata in _pairs(added):
-            keys = _stated(metadata, path, str(table.name))
-            decision = judge_new_file(governed.regimes, keys)
+        files = _pairs(added)
+        for path, metadata in files:
+            decision = judge_new_file(governed.regimes, _stated(metadata, path, str(table.name)))
             if not decision.allowed:
                 raise EncryptionPolicyViolation(
                     decision.explanation,
@@ -148,6 +147,8 @@ class Keyring:
                     rule=decision.reasons[0].rule,
                     hint="Write files of encrypted tables through the engine interface.",
                 )
+        peks = {pek.ref: pek for pek in self.writing_peks(table, governed).values()}
+        for path, metadata in files:
             self._envelope.open(metadata, FileIdentity.of(table.table_uuid, path), lambda ref: peks[ref])
 
     def scan_keys(self, table: TableRecord, governed: Governed, planned: pa.Table) -> ScanKeys | None:
