@@ -5,10 +5,10 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
-from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import LongType, NestedField, StructType
@@ -33,7 +33,9 @@ def new(**properties: str) -> Wanted:
     return governance.for_new_table(given, HERE, "lakewarden", "db.t")
 
 
-def metadata(spec: PartitionSpec = PartitionSpec(), order: SortOrder = SortOrder()) -> TableMetadata:
+def metadata(
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC, order: SortOrder = UNSORTED_SORT_ORDER
+) -> TableMetadata:
     return new_table_metadata(SCHEMA, spec, order, HERE.canonical)
 
 
