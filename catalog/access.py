@@ -35,7 +35,7 @@ class TableAccess:
         self._require(caller, name)
         with self._authorizer.recorded(caller, "table.load", str(name)):
             table = self._loader.load(name)
-        self._report(caller, table)
+        report(self._authorizer, caller, table)
         return table
 
     def exists(self, caller: Caller, name: TableName) -> bool:
@@ -56,14 +56,15 @@ class TableAccess:
         granted = next((each for each in requests if self._authorizer.decide([each]).allowed), requests[0])
         self._authorizer.require(caller, "table.load", str(name), [granted])
 
-    def _report(self, caller: Caller, table: LoadedTable) -> None:
-        """Put into the audit trail what a reader of it should know of the table."""
-        if table.seal is None:
-            found = Reason("unsealed", f"Loaded unsealed metadata: {table.metadata_location}")
-            self._authorizer.record(caller, "table.unsealed", table.name, Decision.allow(found))
-        if table.governed_copies:
-            names = ", ".join(table.governed_copies[:5])
-            copies = Reason(
-                "governed-copy", f"metadata.json holds governed properties, which count for nothing: {names}"
-            )
-            self._authorizer.record(caller, "table.governed-copy", table.name, Decision.allow(copies))
+
+def report(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> None:
+    """Put into the audit trail what a reader of it should know of a table that was loaded."""
+    if table.seal is None:
+        found = Reason("unsealed", f"Loaded unsealed metadata: {table.metadata_location}")
+        authorizer.record(caller, "table.unsealed", table.name, Decision.allow(found))
+    if table.governed_copies:
+        names = ", ".join(table.governed_copies[:5])
+        copies = Reason(
+            "governed-copy", f"metadata.json holds governed properties, which count for nothing: {names}"
+        )
+        authorizer.record(caller, "table.governed-copy", table.name, Decision.allow(copies))

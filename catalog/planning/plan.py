@@ -24,6 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog import gates
+from catalog.access import report
 from catalog.authorize import Authorizer, Caller
 from catalog.identifiers import TableName
 from catalog.keyring import Keyring, ScanKeys
@@ -144,6 +145,7 @@ class Planner:
         see_paths = self._sees_paths(caller, name)
         with self._authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
             table = self._loader.load(name)
+            report(self._authorizer, caller, table)
             if table.seal is None and table.governed.ever_encrypted:
                 raise MetadataUnsealed(
                     "Unsealed metadata gets no keys, and files of this table are encrypted.",
