@@ -1,0 +1,31 @@
+"""Bounded decoding of Iceberg manifest lists and manifests, from untrusted bytes into Arrow."""
+
+from catalog.manifests.cache import ManifestCache
+from catalog.manifests.inheritance import inherit
+from catalog.manifests.limits import DEFAULT_LIMITS, DecodeLimits
+from catalog.manifests.manifest import DecodedManifest, ManifestHeader, decode_manifest
+from catalog.manifests.manifest_list import (
+    ManifestContent,
+    ManifestListEntry,
+    PartitionSummary,
+    decode_manifest_list,
+)
+from catalog.manifests.rows import data_files, read_entries
+from catalog.manifests.statistics import FieldStatistics
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "DecodeLimits",
+    "DecodedManifest",
+    "FieldStatistics",
+    "ManifestCache",
+    "ManifestContent",
+    "ManifestHeader",
+    "ManifestListEntry",
+    "PartitionSummary",
+    "data_files",
+    "decode_manifest",
+    "decode_manifest_list",
+    "inherit",
+    "read_entries",
+]

@@ -1,0 +1,39 @@
+"""How the decoder says that bytes are malformed, and how that becomes the error users meet.
+
+Inside this package every check raises `Malformed`, which knows the rule but not the file. The public
+functions run under `naming`, the one place where it becomes `MetadataInvalid` with the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from policy.errors import MetadataInvalid
+
+
+class Malformed(Exception):
+    """The bytes break a rule; never leaves this package."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+@contextmanager
+def naming(path: str, what: str) -> Iterator[None]:
+    """Raise `MetadataInvalid` for what is malformed in the file `path`.
+
+    Args:
+        path: location of the file.
+        what: what the file is, as in ``The manifest``.
+    """
+    try:
+        yield
+    except Malformed as problem:
+        raise MetadataInvalid(
+            f"{what} cannot be decoded: {problem}.",
+            path=path,
+            rule=problem.rule,
+            hint="Restore the file, or roll the table back to a snapshot that does not use it.",
+        ) from problem

@@ -1,0 +1,67 @@
+"""Statistics of single columns out of the maps in which manifests keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class FieldStatistics:
+    """What the entries of a manifest say of one column: one value an entry, null where one says nothing.
+
+    Attributes:
+        value_counts: number of values, nulls and NaN included.
+        null_counts: number of nulls.
+        nan_counts: number of NaN.
+        lower: lower bounds in single-value form (Iceberg table specification, "Appendix D").
+        upper: upper bounds.
+    """
+
+    value_counts: pa.Array
+    null_counts: pa.Array
+    nan_counts: pa.Array
+    lower: pa.Array
+    upper: pa.Array
+
+
+_MAPS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+
+
+def field_statistics(statistics: pa.Table, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
+    """The statistics of some columns, by column id."""
+    lookups = [_Lookup(statistics[name]) for name in _MAPS] if field_ids else []
+    return {field_id: FieldStatistics(*(lookup.of(field_id) for lookup in lookups)) for field_id in field_ids}
+
+
+def bounded_fields(statistics: pa.Table) -> frozenset[int]:
+    """The columns that have a lower or an upper bound anywhere."""
+    found: set[int] = set()
+    for name in ("lower_bounds", "upper_bounds"):
+        for chunk in statistics[name].chunks:
+            found.update(pc.unique(chunk.keys).to_pylist())
+    return frozenset(found)
+
+
+class _Lookup:
+    """One column of maps, to look up a key in all of them at once."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        maps = column.combine_chunks()
+        offsets = np.asarray(maps.offsets)
+        self._rows = len(maps)
+        self._keys = np.asarray(maps.keys)[offsets[0] : offsets[-1]]
+        self._items = maps.items.slice(offsets[0])
+        self._owners = np.repeat(np.arange(self._rows), np.diff(offsets))
+
+    def of(self, key: int) -> pa.Array:
+        hits = np.flatnonzero(self._keys == key)
+        if len(hits) == self._rows and len(hits) == len(self._keys):
+            return self._items.slice(0, self._rows)
+        index = np.full(self._rows, -1, np.int64)
+        index[self._owners[hits]] = hits
+        return self._items.take(pa.array(index, mask=index < 0))
