@@ -213,7 +213,7 @@ class TokenIssued(Answer):
     """A token that was just made; `token` is shown this once."""
 
     id: UUID
-    token: str
+    token: Annotated[str, Field(repr=False)]
     expires_at: datetime | None
 
 

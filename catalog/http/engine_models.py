@@ -127,7 +127,7 @@ class TransportKeyAnswer(Answer):
     """A transport key; `key` is a secret, to be kept in memory and sent on under encryption only."""
 
     id: str
-    key: str
+    key: Annotated[str, Field(repr=False)]
 
     @classmethod
     def of(cls, transport: TransportKey) -> TransportKeyAnswer:
