@@ -26,10 +26,11 @@ from catalog.authorize import Caller
 from catalog.creation import NewTable
 from catalog.identifiers import Namespace, TableName, namespace_of, table_name
 from catalog.loading import LoadedTable
+from catalog.manifests import decode_manifest, decode_manifest_list
 from catalog.storage.guarded_io import GuardedFileIO
 from catalog.warden import Warden
 from policy.allowlist import AllowList
-from policy.errors import MetadataTampered, NotSupportedYet
+from policy.errors import MetadataInvalid, MetadataTampered, NotSupportedYet
 from policy.location import Location
 
 if TYPE_CHECKING:
@@ -237,12 +238,26 @@ class GuardedCatalog(Catalog):
     def _verify(self, table: LoadedTable, path: str, data: bytes) -> None:
         """Hold a metadata file that pyiceberg reads against its seal; what it has just written has none."""
         sealed = self._warden.reader.sealed(table.record.id, _spellings(path))
+        if not sealed and not path.endswith(".json"):
+            _check_decodable(path, data, table.metadata.format_version)
         for known in sealed.values():
             seals.check_digest(data, known.digest, what=known.kind.value, path=path, table=table.name)
         if not sealed and table.seal is not None and path in _named(table.metadata):
             raise MetadataTampered(
                 "The table names a file that was never sealed.", table=table.name, path=path, rule="seal"
             )
+
+
+def _check_decodable(path: str, data: bytes, format_version: int) -> None:
+    """Decode what was not sealed within limits first: pyiceberg's compiled decoder trusts every length.
+
+    Raises:
+        MetadataInvalid: neither a manifest list nor a manifest.
+    """
+    try:
+        decode_manifest_list(data, path=path, format_version=format_version)
+    except MetadataInvalid:
+        decode_manifest(data, path=path)
 
 
 _WRITTEN = ("write.data.path", "write.metadata.path")
