@@ -41,11 +41,12 @@ class TableAccess:
     def exists(self, caller: Caller, name: TableName) -> bool:
         """Whether there is such a table; told to those who may load it."""
         self._require(caller, name)
-        try:
-            self._loader.load(name)
-        except NoSuchTable:
-            return False
-        return True
+        with self._authorizer.recorded(caller, "table.load", str(name)):
+            try:
+                self._loader.load(name)
+            except NoSuchTable:
+                return False
+            return True
 
     def _require(self, caller: Caller, name: TableName) -> None:
         owner = self._loader.owner(name)

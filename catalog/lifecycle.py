@@ -85,8 +85,10 @@ class Lifecycle:
             gates.table_request(principal, source.database, source.name, "alter", self._loader.owner(source)),
             gates.table_request(principal, target.database, target.name, "create"),
         ]
-        self._authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
-        record = self._loader.load_sealed(source).record
+        both = f"{source} -> {target}"
+        self._authorizer.require(caller, "table.rename", both, requests)
+        with self._authorizer.recorded(caller, "table.rename", both):
+            record = self._loader.load_sealed(source).record
         self._loader.settle(target)
         with write(self._engine) as connection:
             self._require_unbound(connection, target)
