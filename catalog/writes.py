@@ -41,6 +41,7 @@ from catalog.snapshots import SnapshotReader
 from catalog.state import TableState
 from catalog.storage.base import Storage
 from catalog.written_files import FileCommit, SnapshotBuilder
+from policy.decision import Decision, Reason
 from policy.errors import (
     CommitStateUnknown,
     KeyNotUsable,
@@ -57,6 +58,12 @@ WRITE_ID: Final = "lakewarden.write-id"
 PEK_ID: Final = "encryption.pek-id"
 
 logger = logging.getLogger(__name__)
+
+#: Whoever began a write may give it up, whatever rights are left.
+_OWN_WRITE: Final = Decision.allow(Reason("own-write", "The write is the caller's own, and is given up."))
+
+#: As much of a write id as a client's mistake may put into the audit trail.
+_SHOWN_ID: Final = 64
 
 #: How often an append is based anew on what other commits did meanwhile.
 _ATTEMPTS: Final = 100
@@ -189,6 +196,7 @@ class Writes:
             RequestInvalid: no such open write of the caller's.
         """
         row = self._find(caller, write_id)
+        self._authorizer.record(caller, "table.write", str(self._name(row)), _OWN_WRITE)
         self._move(row, WriteState.OPEN, WriteState.CLEARING)
         self._clear(row, WriteState.ABORTED)
 
@@ -339,11 +347,14 @@ class Writes:
         with read(self._engine) as connection:
             row = connection.execute(statement).first()
         if row is None:
-            raise RequestInvalid(
+            refusal = RequestInvalid(
                 "There is no such write of yours.",
                 rule="write-id",
                 hint="Begin a write, and commit under its id.",
             )
+            denied = Decision.deny(Reason("write-id", f"{refusal.message} ({write_id[:_SHOWN_ID]})"))
+            self._authorizer.record(caller, "table.write", "write", denied)
+            raise refusal
         return row
 
     def _name(self, row: Row[tuple[object, ...]]) -> TableName:
