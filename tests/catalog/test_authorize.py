@@ -1,0 +1,611 @@
+"""Who may do what, operation by operation, and the record of each answer.
+
+Alice looks after everything, Bob after the database `bobs`, Carol reads the database `db`; to Dave nobody has
+granted anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCreate,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
+from pyiceberg.types import LongType, NestedField
+
+from catalog.access import TableAccess
+from catalog.authorize import Caller
+from catalog.commits import Committer
+from catalog.creation import Creator, NewTable
+from catalog.errors import NamespaceNotEmpty, NoSuchNamespace, NoSuchTable
+from catalog.identifiers import TableName
+from catalog.lifecycle import Lifecycle
+from catalog.namespaces import Namespaces
+from catalog.planning.plan import Planner, ScanRequest
+from catalog.writes import Writes
+from catalog.written_files import FileCommit
+from policy.errors import (
+    LocationNotAllowed,
+    NotAuthorized,
+    RequestInvalid,
+    StateUnavailable,
+)
+from tests.support.lake import ALICE, BOB, CAROL, Lake, open_lake, policy, standard_policies, tables
+from tests.support.tables import ENCRYPTED, SCHEMA, Engine, fresh, make, name_of, named, records, rows
+
+DAVE = "dave"
+USERS = (ALICE, BOB, CAROL, DAVE)
+INTERFACE = (TableAccess, Committer, Creator, Lifecycle, Namespaces, Planner, Writes)
+#: What is asked by the service itself, not on behalf of somebody.
+OF_THE_SERVICE = {"Writes.sweep"}
+
+READS = {"db": {ALICE, CAROL}, "bobs": {ALICE, BOB}}
+WRITES = {"db": {ALICE}, "bobs": {ALICE, BOB}}
+ADMINISTERS = {"db": {ALICE}, "bobs": {ALICE}}
+PATHS = "read.allowed.data.paths"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation.
+
+    Attributes:
+        operation: class and method.
+        act: does it for a caller in a database; what it returns does it, so that preparing is not judged.
+        granted: who may, by database.
+        action: how the audit trail names it.
+        ends: what may come after a grant, where doing it to the end would be beside the point.
+    """
+
+    operation: str
+    act: Callable[[Lake, Caller, str], Callable[[], object]]
+    granted: dict[str, set[str]]
+    action: str
+    ends: tuple[type[Exception], ...] = ()
+    variant: str = ""
+
+
+@contextmanager
+def everything_granted(lake: Lake) -> Iterator[None]:
+    """For a moment everybody may do everything."""
+    resources = (tables("*"), {"storage-type": ["*"], "storage-url": ["*"]}, {"key": ["*"]})
+    accesses = (["all"], ["rwstorage"], ["use", "release"])
+    granted = [
+        policy(f"all-{number}", each, {user: access for user in USERS})
+        for number, (each, access) in enumerate(zip(resources, accesses, strict=True))
+    ]
+    lake.set_policies(granted)
+    try:
+        yield
+    finally:
+        lake.set_policies(standard_policies())
+
+
+def on_table(ask: Callable[[Lake, Caller, TableName], object], **options: Any) -> Callable[..., Any]:
+    """An operation on a table of Alice's with rows in it."""
+
+    def act(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+        table = make(lake, fresh(database), **options)
+        return lambda: ask(lake, caller, name_of(table))
+
+    return act
+
+
+def commit(*updates: TableUpdate, **options: Any) -> Callable[..., Any]:
+    return on_table(lambda lake, who, name: lake.warden.committer.commit(who, name, [], updates), **options)
+
+
+def in_namespace(ask: Callable[[Lake, Caller, tuple[str, ...]], object]) -> Callable[..., Any]:
+    return lambda lake, who, database: lambda: ask(lake, who, (database,))
+
+
+def create(**options: Any) -> Callable[..., Any]:
+    def act(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+        new = NewTable(fresh(database), SCHEMA, **options)
+        return lambda: lake.warden.creator.create(caller, new)
+
+    return act
+
+
+def stage(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    new = NewTable(fresh(database), SCHEMA)
+    return lambda: lake.warden.creator.stage(caller, new)
+
+
+def commit_staged(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    name = fresh(database)
+    with everything_granted(lake):
+        catalog = lake.catalog(caller.principal.name)
+        transaction = catalog.create_table_transaction(str(name), SCHEMA)
+    updates = transaction._updates
+    return lambda: lake.warden.creator.commit_staged(caller, name, [AssertCreate()], updates)
+
+
+def rename(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    source, target = name_of(make(lake, fresh(database))), fresh(database)
+    return lambda: lake.warden.lifecycle.rename(caller, source, target)
+
+
+def rename_away(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    source = name_of(make(lake, fresh(database)))
+    target = fresh("bobs" if database == "db" else "db")
+    return lambda: lake.warden.lifecycle.rename(caller, source, target)
+
+
+def register(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    table = make(lake, fresh(database))
+    lake.catalog().drop_table(table.name())
+    location = table.metadata_location
+    return lambda: lake.warden.lifecycle.register(caller, fresh(database), location)
+
+
+def began(lake: Lake, caller: Caller, database: str) -> Engine:
+    name = name_of(make(lake, fresh(database)))
+    with everything_granted(lake):
+        return Engine.begin(lake, name, caller.principal.name)
+
+
+def commit_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    engine = began(lake, caller, database)
+    files = FileCommit("append", (engine.file(),))
+    return lambda: lake.warden.writes.commit(caller, engine.session.id, files)
+
+
+def abort_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    engine = began(lake, caller, database)
+    return lambda: lake.warden.writes.abort(caller, engine.session.id)
+
+
+_WIDER = Schema(*SCHEMA.fields, NestedField(3, "x", LongType()))
+_ELSEWHERE = "file:///somewhere/else"
+_EVERYONE = {"db": set(USERS), "bobs": set(USERS)}
+
+TABLE = [
+    Row(
+        "TableAccess.load",
+        on_table(lambda lake, who, n: lake.warden.access.load(who, n)),
+        READS,
+        "table.load",
+    ),
+    Row(
+        "TableAccess.exists",
+        on_table(lambda lake, who, n: lake.warden.access.exists(who, n)),
+        READS,
+        "table.load",
+    ),
+    Row(
+        "TableAccess.exists",
+        lambda lake, who, database: lambda: lake.warden.access.exists(who, fresh(database)),
+        READS,
+        "table.load",
+        variant="absent",
+    ),
+    Row(
+        "Planner.plan",
+        on_table(lambda lake, who, n: lake.warden.planner.plan(who, n, ScanRequest())),
+        READS,
+        "table.plan",
+    ),
+    Row(
+        "Committer.commit",
+        commit(RemoveSnapshotRefUpdate(ref_name="b")),
+        WRITES,
+        "table.commit",
+        (RequestInvalid,),
+        "data",
+    ),
+    Row("Committer.commit", commit(), WRITES, "table.commit", variant="nothing"),
+    Row("Committer.commit", commit(AddSchemaUpdate(schema=_WIDER)), WRITES, "table.commit", variant="schema"),
+    Row(
+        "Committer.commit",
+        commit(SetPropertiesUpdate(updates={"comment": "c"})),
+        WRITES,
+        "table.commit",
+        variant="property",
+    ),
+    Row(
+        "Committer.commit",
+        commit(SetPropertiesUpdate(updates={PATHS: _ELSEWHERE})),
+        ADMINISTERS,
+        "table.commit",
+        variant="paths",
+    ),
+    Row(
+        "Committer.commit",
+        commit(SetPropertiesUpdate(updates=ENCRYPTED)),
+        ADMINISTERS,
+        "table.commit",
+        variant="key",
+    ),
+    Row(
+        "Committer.commit",
+        commit(SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"}), properties=ENCRYPTED),
+        WRITES,
+        "table.commit",
+        variant="unprotect",
+    ),
+    Row(
+        "Committer.commit",
+        commit(SetPropertiesUpdate(updates={"write.data.path": _ELSEWHERE})),
+        ADMINISTERS,
+        "table.commit",
+        variant="write-path",
+    ),
+    Row(
+        "Committer.commit",
+        commit(SetLocationUpdate(location=_ELSEWHERE)),
+        ADMINISTERS,
+        "table.commit",
+        (LocationNotAllowed,),
+        "location",
+    ),
+    Row(
+        "Committer.commit",
+        commit(RemovePropertiesUpdate(removals=[PATHS])),
+        WRITES,
+        "table.commit",
+        variant="unset-paths",
+    ),
+    Row("Creator.create", create(), WRITES, "table.create"),
+    Row(
+        "Creator.create",
+        create(location="file:///tmp/lw-custom-location"),
+        ADMINISTERS,
+        "table.create",
+        (Exception,),
+        "location",
+    ),
+    Row("Creator.create", create(properties=ENCRYPTED), ADMINISTERS, "table.create", variant="key"),
+    Row("Creator.stage", stage, WRITES, "table.stage"),
+    Row("Creator.commit_staged", commit_staged, WRITES, "table.create"),
+    Row("Lifecycle.rename", rename, WRITES, "table.rename"),
+    Row("Lifecycle.rename", rename_away, ADMINISTERS, "table.rename", variant="away"),
+    Row(
+        "Lifecycle.drop",
+        on_table(lambda lake, who, n: lake.warden.lifecycle.drop(who, n)),
+        WRITES,
+        "table.drop",
+    ),
+    Row(
+        "Lifecycle.purge",
+        on_table(lambda lake, who, n: lake.warden.lifecycle.purge(who, n)),
+        WRITES,
+        "table.purge",
+    ),
+    Row("Lifecycle.register", register, ADMINISTERS, "table.register"),
+    Row(
+        "Lifecycle.adopt",
+        lambda lake, who, database: lambda: lake.warden.lifecycle.adopt(who, fresh(database)),
+        WRITES,
+        "table.adopt",
+        (NoSuchTable,),
+    ),
+    Row(
+        "Lifecycle.reseal",
+        on_table(lambda lake, who, n: lake.warden.lifecycle.reseal(who, n)),
+        WRITES,
+        "table.reseal",
+        (RequestInvalid,),
+    ),
+    Row(
+        "Lifecycle.restore",
+        on_table(lambda lake, who, n: lake.warden.lifecycle.restore(who, n)),
+        WRITES,
+        "table.restore",
+    ),
+    Row(
+        "Namespaces.create",
+        in_namespace(lambda lake, who, n: lake.warden.namespaces.create(who, (*n, fresh().name), {})),
+        ADMINISTERS,
+        "namespace.create",
+    ),
+    Row(
+        "Namespaces.load",
+        in_namespace(lambda lake, who, n: lake.warden.namespaces.load(who, n)),
+        READS,
+        "namespace.load",
+    ),
+    Row(
+        "Namespaces.exists",
+        in_namespace(lambda lake, who, n: lake.warden.namespaces.exists(who, n)),
+        READS,
+        "namespace.load",
+    ),
+    Row(
+        "Namespaces.children",
+        in_namespace(lambda lake, who, n: lake.warden.namespaces.children(who, n)),
+        READS,
+        "namespace.list",
+    ),
+    Row(
+        "Namespaces.children",
+        lambda lake, who, _: lambda: lake.warden.namespaces.children(who, ()),
+        _EVERYONE,
+        "namespace.list",
+        variant="top",
+    ),
+    Row(
+        "Namespaces.tables",
+        in_namespace(lambda lake, who, n: lake.warden.namespaces.tables(who, n)),
+        READS,
+        "table.list",
+    ),
+    Row(
+        "Namespaces.update",
+        in_namespace(lambda lake, who, n: lake.warden.namespaces.update(who, n, [], {"a": "b"})),
+        WRITES,
+        "namespace.update",
+    ),
+    Row(
+        "Namespaces.update",
+        in_namespace(
+            lambda lake, who, n: lake.warden.namespaces.update(who, n, [], {"location": _ELSEWHERE})
+        ),
+        ADMINISTERS,
+        "namespace.update",
+        variant="location",
+    ),
+    Row(
+        "Namespaces.drop",
+        in_namespace(lambda lake, who, n: lake.warden.namespaces.drop(who, n)),
+        WRITES,
+        "namespace.drop",
+        (NamespaceNotEmpty,),
+    ),
+    Row(
+        "Writes.begin", on_table(lambda lake, who, n: lake.warden.writes.begin(who, n)), WRITES, "table.write"
+    ),
+    Row("Writes.commit", commit_write, WRITES, "table.write"),
+    Row("Writes.abort", abort_write, _EVERYONE, "table.write"),
+]
+CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept_namespaces(lake: Lake) -> None:
+    """So that no namespace is empty when somebody tries to drop it."""
+    make(lake, named("kept", "db"))
+    make(lake, named("kept", "bobs"))
+
+
+def public_methods() -> Iterator[str]:
+    for each in INTERFACE:
+        for name, member in vars(each).items():
+            if not name.startswith("_") and inspect.isfunction(member):
+                yield f"{each.__name__}.{name}"
+
+
+def test_every_operation_has_a_row() -> None:
+    rows_of = {row.operation for row in TABLE}
+    assert set(public_methods()) == rows_of | OF_THE_SERVICE
+    assert not rows_of & OF_THE_SERVICE
+
+
+@pytest.mark.parametrize(
+    ("row", "database", "user"),
+    CASES,
+    ids=[f"{row.operation}{'-' * bool(row.variant)}{row.variant}-{db}-{user}" for row, db, user in CASES],
+)
+def test_each_operation_is_for_those_with_the_right_and_is_on_record(
+    lake: Lake, row: Row, database: str, user: str
+) -> None:
+    caller = lake.caller(user, "spark")
+    act = row.act(lake, caller, database)
+    granted = user in row.granted[database]
+    if granted:
+        try:
+            act()
+        except row.ends as end:
+            assert not isinstance(end, NotAuthorized)
+    else:
+        with pytest.raises(NotAuthorized) as refused:
+            act()
+        assert refused.value.hint
+    found = records(lake, caller)
+    assert {(each.principal, each.engine) for each in found} == {(user, "spark")}
+    assert all(each.reasons and each.reasons[0].detail for each in found)
+    decided = [each for each in found if each.action == row.action]
+    assert decided
+    assert decided[-1].allowed is granted or (granted and row.ends)
+    assert any(each.allowed for each in found) is granted
+    assert any(database in each.resource for each in decided) or row.variant == "top"
+
+
+@pytest.mark.parametrize("user", [BOB, DAVE])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda lake, who, name: lake.warden.access.load(who, name),
+        lambda lake, who, name: lake.warden.access.exists(who, name),
+        lambda lake, who, name: lake.warden.planner.plan(who, name, ScanRequest()),
+        lambda lake, who, name: lake.warden.committer.commit(who, name, [], []),
+        lambda lake, who, name: lake.warden.lifecycle.drop(who, name),
+        lambda lake, who, name: lake.warden.lifecycle.purge(who, name),
+        lambda lake, who, name: lake.warden.lifecycle.rename(who, name, named("x", "bobs")),
+        lambda lake, who, name: lake.warden.lifecycle.restore(who, name),
+        lambda lake, who, name: lake.warden.lifecycle.reseal(who, name),
+        lambda lake, who, name: lake.warden.lifecycle.adopt(who, name),
+        lambda lake, who, name: lake.warden.writes.begin(who, name),
+        lambda lake, who, name: lake.warden.creator.create(who, NewTable(name, SCHEMA)),
+    ],
+    ids=[
+        "load",
+        "exists",
+        "plan",
+        "commit",
+        "drop",
+        "purge",
+        "rename",
+        "restore",
+        "reseal",
+        "adopt",
+        "write",
+        "create",
+    ],
+)
+def test_whether_a_table_exists_is_not_told_to_those_without_rights(
+    lake: Lake, user: str, ask: Callable[[Lake, Caller, TableName], object]
+) -> None:
+    told = []
+    for name in (name_of(make(lake)), fresh()):
+        with pytest.raises(NotAuthorized) as refused:
+            ask(lake, lake.caller(user), name)
+        told.append(str(refused.value).replace(name.name, "NAME"))
+    assert told[0] == told[1]
+
+
+def test_whether_a_namespace_exists_is_not_told_to_those_without_rights(lake: Lake) -> None:
+    for ask in (lake.warden.namespaces.load, lake.warden.namespaces.exists, lake.warden.namespaces.tables):
+        with pytest.raises(NotAuthorized):
+            ask(lake.caller(DAVE), ("db",))
+        with pytest.raises(NotAuthorized):
+            ask(lake.caller(DAVE), ("absent",))
+
+
+def test_lists_hold_what_the_caller_has_a_right_on(lake: Lake) -> None:
+    mine, theirs = make(lake, fresh("bobs")), make(lake)
+    assert lake.catalog(BOB).list_namespaces() == [("bobs",)]
+    assert lake.catalog(CAROL).list_namespaces() == [("db",)]
+    assert lake.catalog(DAVE).list_namespaces() == []
+    assert mine.name() in lake.catalog(BOB).list_tables("bobs")
+    assert theirs.name() in lake.catalog(CAROL).list_tables("db")
+    only_one = policy(
+        "dave-one", {"database": ["db"], "table": ["kept"], "column": ["id"]}, {DAVE: ["select"]}
+    )
+    lake.set_policies([*standard_policies(), only_one])
+    try:
+        assert lake.catalog(DAVE).list_tables("db") == [("db", "kept")]
+        assert lake.catalog(DAVE).list_namespaces() == [("db",)]
+    finally:
+        lake.set_policies(standard_policies())
+
+
+def test_dropping_protection_needs_its_own_right(lake: Lake) -> None:
+    table = make(lake, properties=ENCRYPTED)
+    off = [SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"})]
+    grant = policy("dave-alters", tables("db"), {DAVE: ["select", "update", "create", "drop", "alter"]})
+    lake.set_policies([*standard_policies(), grant])
+    try:
+        with pytest.raises(NotAuthorized, match="unprotect"):
+            lake.warden.committer.commit(lake.caller(DAVE), name_of(table), [], off)
+    finally:
+        lake.set_policies(standard_policies())
+    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], off)
+    assert lake.catalog().load_table(table.name()).properties["encryption.mechanism"] == "plaintext"
+
+
+def test_a_refusal_by_a_later_rule_is_on_record_with_the_path(lake: Lake) -> None:
+    table = make(lake, properties={PATHS: ""})
+    caller = lake.caller(ALICE)
+    with pytest.raises(LocationNotAllowed):
+        lake.warden.writes.begin(caller, name_of(table))
+    found = records(lake, caller)
+    assert [(each.action, each.allowed) for each in found] == [("table.write", True), ("table.write", False)]
+    assert found[-1].reasons[0].rule == "allowed-paths"
+    assert table.location() in found[-1].reasons[0].detail
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda lake, who, name: lake.warden.access.load(who, name),
+        lambda lake, who, name: lake.warden.access.exists(who, name),
+        lambda lake, who, name: lake.warden.planner.plan(who, name, ScanRequest()),
+        lambda lake, who, name: lake.warden.committer.commit(who, name, [], []),
+        lambda lake, who, name: lake.warden.writes.begin(who, name),
+        lambda lake, who, name: lake.warden.lifecycle.rename(who, name, fresh()),
+        lambda lake, who, name: lake.warden.lifecycle.purge(who, name),
+        lambda lake, who, name: lake.warden.lifecycle.restore(who, name),
+        lambda lake, who, name: lake.warden.lifecycle.reseal(who, name),
+    ],
+    ids=["load", "exists", "plan", "commit", "write", "rename", "purge", "restore", "reseal"],
+)
+def test_tampering_is_on_record_whoever_meets_it(
+    lake: Lake, ask: Callable[[Lake, Caller, TableName], object]
+) -> None:
+    table = make(lake)
+    stored = Path(table.metadata_location.removeprefix("file://"))
+    stored.write_bytes(stored.read_bytes() + b"\n")
+    caller = lake.caller(ALICE)
+    with pytest.raises(Exception, match="sealed"):
+        ask(lake, caller, name_of(table))
+    assert records(lake, caller)[-1].allowed is False
+    assert "MetadataTampered" in records(lake, caller)[-1].reasons[0].detail
+
+
+def test_a_write_of_somebody_else_is_no_write_of_yours_and_the_try_is_on_record(lake: Lake) -> None:
+    engine = Engine.begin(lake, name_of(make(lake, fresh("bobs"))))
+    for user, act in itertools.product((BOB, DAVE), ("commit", "abort")):
+        caller = lake.caller(user)
+        with pytest.raises(RequestInvalid, match="no such write of yours"):
+            if act == "commit":
+                lake.warden.writes.commit(caller, engine.session.id, FileCommit("append", ()))
+            else:
+                lake.warden.writes.abort(caller, engine.session.id)
+        (found,) = records(lake, caller)
+        assert (found.allowed, found.reasons[0].rule) == (False, "write-id")
+    engine.append(engine.file())
+
+
+def test_without_a_record_there_is_no_grant(tmp_path: Path) -> None:
+    with open_lake(tmp_path) as lake:
+        lake.catalog().create_namespace("db")
+        table = make(lake)
+        lake.warden.audit.close()
+        catalog = lake.catalog()
+        for ask in (
+            lambda: catalog.load_table(table.name()),
+            lambda: make(lake),
+            lambda: table.append(rows(1)),
+            lambda: catalog.drop_table(table.name()),
+            lambda: catalog.create_namespace("other"),
+            lambda: catalog.list_namespaces(),
+            lambda: lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()),
+        ):
+            with pytest.raises(StateUnavailable, match="no grant"):
+                ask()
+        lake.reopen()
+        assert lake.catalog().list_tables("db") == [table.name()]
+        assert lake.catalog().list_namespaces() == [("db",)]
+        assert lake.catalog().load_table(table.name()).current_snapshot() is None
+
+
+def test_a_policy_taken_away_is_gone_at_once(lake: Lake) -> None:
+    table = make(lake)
+    lake.catalog(CAROL).load_table(table.name())
+    lake.set_policies([each for each in standard_policies() if each["name"] != "carol-reads"])
+    try:
+        with pytest.raises(NotAuthorized):
+            lake.catalog(CAROL).load_table(table.name())
+    finally:
+        lake.set_policies(standard_policies())
+
+
+def test_a_grant_to_the_owner_is_for_the_tables_owner(lake: Lake) -> None:
+    owners = policy("owners", tables("db"), {"{OWNER}": ["select", "alter", "drop"], DAVE: ["create"]})
+    lake.set_policies([*standard_policies(), owners])
+    try:
+        mine, theirs = fresh(), make(lake)
+        lake.catalog(DAVE).create_table(str(mine), SCHEMA)
+        assert lake.catalog(DAVE).load_table(str(mine)).name() == ("db", mine.name)
+        with pytest.raises(NotAuthorized):
+            lake.catalog(DAVE).load_table(theirs.name())
+        with pytest.raises(NoSuchNamespace):
+            lake.catalog().load_namespace_properties("absent")
+        lake.catalog(DAVE).drop_table(str(mine))
+    finally:
+        lake.set_policies(standard_policies())
