@@ -26,6 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.keyring import Keyring
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry
+from catalog.manifests.statistics import bounded_fields
 from catalog.metadata import last_sequence_number
 from catalog.pointers import MAX_LOCATION_LENGTH
 from catalog.seals import Digest, FileKind, SealedFile
@@ -45,6 +46,9 @@ DELETED: Final = 2
 #: The field ids of `file_path` and `pos` in position delete files (Iceberg specification, "Reserved Field
 #: IDs").
 _DELETE_FILE_FIELDS: Final = frozenset({2147483546, 2147483545})
+
+#: Beyond every sequence number.
+_NO_END: Final = 2**63 - 1
 
 #: Snapshot summary entries that only the catalog may write.
 _RESERVED_SUMMARY_PREFIXES: Final = ("encryption.", "lakewarden.")
@@ -83,13 +87,17 @@ class Inspector:
             LocationNotAllowed, MetadataTampered, MetadataInvalid, EncryptionPolicyViolation,
             DecryptionRefused: what it brings breaks a rule.
         """
-        known = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
-        brought = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in known]
+        brought = _brought(table, metadata)
         self._check_statistics(table, metadata)
         _check_growth(table, brought)
         files: dict[str, SealedFile] = {}
+        new = {each.snapshot_id for each in brought}
+        checked = {each.snapshot_id: each for each in metadata.snapshots if each.snapshot_id not in new}
         for snapshot in sorted(brought, key=lambda each: each.sequence_number or 0):
-            self._snapshot(table, metadata, snapshot, files)
+            parent_id = snapshot.parent_snapshot_id
+            before = None if parent_id is None else checked.get(parent_id)
+            self._snapshot(table, metadata, snapshot, before, files)
+            checked[snapshot.snapshot_id] = snapshot
         return tuple(files.values())
 
     def whole(self, table: LoadedTable) -> tuple[SealedFile, ...]:
@@ -140,9 +148,14 @@ class Inspector:
         return broken
 
     def _snapshot(
-        self, table: LoadedTable, metadata: TableMetadata, snapshot: Snapshot, brought: dict[str, SealedFile]
+        self,
+        table: LoadedTable,
+        metadata: TableMetadata,
+        snapshot: Snapshot,
+        before: Snapshot | None,
+        brought: dict[str, SealedFile],
     ) -> None:
-        """Check one new snapshot; what it brings is added to `brought`."""
+        """Check one new snapshot against the one before it; what it brings is added to `brought`."""
         sealed_list, listed = self._manifest_list(table, snapshot)
         paths = [entry.manifest_path for entry in listed]
         known = self._reader.sealed(table.record.id, paths) | brought
@@ -152,8 +165,6 @@ class Inspector:
         fresh = [entry for entry in listed if entry.manifest_path not in known]
         for entry in fresh:
             _check_belongs(entry, snapshot, _specs_in_use(table, metadata), table.name)
-        parent_id = snapshot.parent_snapshot_id
-        before = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
         parent = _Parent(self._reader, table, before, carried, dict(brought))
         added = []
         for manifest in self._open_fresh(table, fresh):
@@ -185,13 +196,14 @@ class Inspector:
         _check_numbers(added, snapshot, table.name)
         parent.check_carried_files(entries.filter(pc.not_equal(status, ADDED)))
         self._check_added(table, manifest, added)
+        if table.governed.ever_encrypted:
+            _check_no_bounds(table, manifest)
         return added["file_path"]
 
     def _check_added(self, table: LoadedTable, manifest: OpenManifest, added: pa.Table) -> None:
         """Hold added files against the regime in force."""
         if table.governed.spec.encrypts:
             self._keyring.check_new_files(table.record, table.governed, added)
-            _check_no_bounds(manifest, added, table.name)
         elif added["key_metadata"].null_count != added.num_rows:
             raise EncryptionPolicyViolation(
                 "A file has key metadata, but the table is not encrypted.",
@@ -252,15 +264,20 @@ class _Parent:
         self._snapshot = snapshot
         self._carried = carried
         self._brought = brought
-        self._live: dict[str, _Live] | None = None
+        self._live: dict[str, list[_Live]] | None = None
+        self._kept: list[pa.ChunkedArray] = []
 
     def check_carried_files(self, entries: pa.Table) -> None:
-        """Existing and deleted entries of new manifests are files that a replaced manifest lists as live."""
+        """Existing and deleted entries of new manifests are files that a replaced manifest lists as live.
+
+        Each accounts for one of those; so none is carried over twice, or carried over and removed.
+        """
         if entries.num_rows == 0:
             return
         live = self._replaced()
+        self._kept.append(_alive(entries)["file_path"])
         for path, found in _live_files(entries):
-            if live.get(path) != found:
+            if found not in live.get(path, ()):
                 raise MetadataTampered(
                     "A new manifest carries over a file that the parent snapshot does not have like this.",
                     table=self._table.name,
@@ -268,18 +285,21 @@ class _Parent:
                     rule="carried-file",
                     hint="Load the table and commit again.",
                 )
+            live[path].remove(found)
 
     def carried_paths(self) -> Iterator[pa.ChunkedArray]:
-        """The live paths of manifests that are carried over."""
+        """The live paths of manifests that are carried over, and those carried over into new manifests."""
+        yield from self._kept
         for manifest in self._reader.open(self._table, self._carried, also=self._brought):
             yield _alive(manifest.entries)["file_path"]
 
-    def _replaced(self) -> dict[str, _Live]:
+    def _replaced(self) -> dict[str, list[_Live]]:
         """The live files of the parent's manifests that are not carried over."""
         if self._live is None:
             self._live = {}
             for manifest in self._replaced_manifests():
-                self._live.update(_live_files(_alive(manifest.entries)))
+                for path, found in _live_files(_alive(manifest.entries)):
+                    self._live.setdefault(path, []).append(found)
         return self._live
 
     def _replaced_manifests(self) -> Iterator[OpenManifest]:
@@ -289,6 +309,12 @@ class _Parent:
         listed = self._reader.manifests(self._table, self._snapshot, also=self._brought)
         replaced = [entry for entry in listed if entry.manifest_path not in carried]
         return self._reader.open(self._table, replaced, also=self._brought)
+
+
+def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:
+    """The snapshots that are new. One is known by all that it says: an id may be removed and used again."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    return [snapshot for snapshot in metadata.snapshots if known.get(snapshot.snapshot_id) != snapshot]
 
 
 def _alive(entries: pa.Table) -> pa.Table:
@@ -303,7 +329,16 @@ def _live_files(entries: pa.Table) -> Iterator[tuple[str, _Live]]:
 
 
 def _check_paths(table: LoadedTable, entries: pa.Table) -> None:
-    refuse_outside(table.governed.allowed, entries["file_path"], table.name, "files")
+    paths = entries["file_path"]
+    refuse_outside(table.governed.allowed, paths, table.name, "files")
+    directories = paths.filter(pc.ends_with(paths, "/"))
+    if len(directories):
+        raise MetadataInvalid(
+            "A manifest names a directory where a file should be.",
+            table=table.name,
+            path=directories[0].as_py(),
+            rule="file-path",
+        )
 
 
 def _specs_in_use(table: LoadedTable, metadata: TableMetadata) -> Container[int]:
@@ -312,13 +347,12 @@ def _specs_in_use(table: LoadedTable, metadata: TableMetadata) -> Container[int]
 
 
 def _check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
-    """New snapshots have sequence numbers of their own, higher than all before: regimes go by them."""
-    numbers = [snapshot.sequence_number or 0 for snapshot in brought]
-    if numbers and (
-        min(numbers) <= last_sequence_number(table.metadata) or len(set(numbers)) != len(numbers)
-    ):
+    """New snapshots take the next sequence numbers, one each: regimes go by them, and they run out."""
+    numbers = sorted(snapshot.sequence_number or 0 for snapshot in brought)
+    first = last_sequence_number(table.metadata) + 1
+    if numbers != list(range(first, first + len(numbers))):
         raise MetadataTampered(
-            "A new snapshot has a sequence number of the past, or two have the same.",
+            "A new snapshot does not have the next sequence number.",
             table=table.name,
             rule="sequence-number",
             hint="Load the table and commit again.",
@@ -386,16 +420,29 @@ def _path_key(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return pc.replace_substring_regex(paths, "^[A-Za-z0-9]+:/*", "")
 
 
-def _check_no_bounds(manifest: OpenManifest, added: pa.Table, table: str) -> None:
-    shown = manifest.decoded.bounded_field_ids() - _DELETE_FILE_FIELDS
-    if added.num_rows and shown:
+def _check_no_bounds(table: LoadedTable, manifest: OpenManifest) -> None:
+    """No entry whose file is encrypted shows a bound, whether the file is added, carried over or removed."""
+    encrypted = _encrypted_rows(manifest.entries["file_sequence_number"], table.governed.regimes)
+    shown = bounded_fields(manifest.decoded.statistics.filter(encrypted)) - _DELETE_FILE_FIELDS
+    if shown:
         raise EncryptionPolicyViolation(
             f"A manifest shows bounds of encrypted columns in clear (field {min(shown)}).",
-            table=table,
+            table=table.name,
             path=manifest.listed.manifest_path,
             rule="plaintext-bounds",
             hint="Commit files of encrypted tables through the engine interface.",
         )
+
+
+def _encrypted_rows(numbers: pa.ChunkedArray, regimes: Regimes) -> pa.ChunkedArray:
+    """Which files are of a regime that encrypts."""
+    starts = [regime.from_sequence_number for regime in regimes.entries]
+    ends = [*starts[1:], _NO_END]
+    rows = pc.equal(numbers, -1)
+    for regime, start, end in zip(regimes.entries, starts, ends, strict=True):
+        if regime.spec.encrypts:
+            rows = pc.or_(rows, pc.and_(pc.greater_equal(numbers, start), pc.less(numbers, end)))
+    return pc.fill_null(rows, True)
 
 
 def check_summaries(table: LoadedTable, metadata: TableMetadata) -> None:
@@ -404,9 +451,8 @@ def check_summaries(table: LoadedTable, metadata: TableMetadata) -> None:
     Raises:
         RequestInvalid: such an entry.
     """
-    known = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
-    for snapshot in metadata.snapshots:
-        if snapshot.snapshot_id in known or snapshot.summary is None:
+    for snapshot in _brought(table, metadata):
+        if snapshot.summary is None:
             continue
         for name in snapshot.summary.additional_properties:
             if name.lower().startswith(_RESERVED_SUMMARY_PREFIXES):
