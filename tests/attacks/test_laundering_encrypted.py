@@ -1,0 +1,368 @@
+"""Commits to encrypted tables: plaintext files, transplanted keys, bounds in clear, changed regimes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import SetPropertiesUpdate, SetStatisticsUpdate, TableUpdate
+
+from catalog.identifiers import table_name
+from catalog.keys.file_identity import new_file_name
+from catalog.planning.plan import Plan
+from catalog.written_files import FileCommit, NewFile
+from policy.errors import (
+    DecryptionRefused,
+    EncryptionPolicyViolation,
+    LakewardenError,
+    LocationNotAllowed,
+    MetadataTampered,
+    MetadataUnsealed,
+    NotAuthorized,
+    RequestInvalid,
+)
+from tests.attacks.traps import OpenWatch, no_key_released
+from tests.support.attacker import (
+    ADDED,
+    EXISTING,
+    OWN_ROWS,
+    Attacker,
+    Siege,
+    again,
+    data_file,
+    encrypted_file,
+    entry,
+    new_id,
+    updates,
+)
+from tests.support.lake import ALICE, Lake
+
+_ENVELOPE = {"encryption.mechanism": "envelope"}
+_OTHER_KEY = "another-key"
+
+
+@dataclass
+class Vaults:
+    """Two encrypted tables of one owner, each with one file."""
+
+    one: Attacker
+    two: Attacker
+
+
+def make_vault(lake: Lake, name: str, **properties: str) -> Attacker:
+    """An encrypted table with one file."""
+    lake.catalog(ALICE).create_table(name, OWN_ROWS.schema, properties=_ENVELOPE | properties)
+    vault = Attacker(lake, name, ALICE)
+    vault.write_encrypted()
+    return vault
+
+
+@pytest.fixture
+def vaults(lake: Lake) -> Vaults:
+    lake.catalog(ALICE).create_namespace("db")
+    return Vaults(make_vault(lake, "db.one"), make_vault(lake, "db.two"))
+
+
+@pytest.fixture
+def migrated(lake: Lake) -> Attacker:
+    """A table that was plaintext with one file of sequence number 1, and is encrypted since."""
+    alice = lake.catalog(ALICE)
+    alice.create_namespace("db")
+    alice.create_table("db.moved", OWN_ROWS.schema).append(OWN_ROWS)
+    moved = Attacker(lake, "db.moved", ALICE)
+    moved.commit_properties(_ENVELOPE)
+    return moved
+
+
+def refused(attacker: Attacker, error: type[LakewardenError], rule: str, *planted: TableUpdate) -> None:
+    """The commit is refused by this rule, and nothing changes."""
+    before = attacker.pointer()
+    with pytest.raises(error) as refusal:
+        attacker.commit(*planted)
+    assert refusal.value.rule == rule, refusal.value
+    assert attacker.pointer() == before
+
+
+def own_path(attacker: Attacker) -> str:
+    """Where a new file with a file id could lie."""
+    return f"{attacker.location}/data/{new_file_name('part', 'parquet')}"
+
+
+def with_keys(path: str, known: DataFile, **changes: Any) -> DataFile:
+    """A file under the key metadata of another."""
+    return data_file(path, key_metadata=known.key_metadata, **changes)
+
+
+def keys_of(plan: Plan) -> list[int]:
+    """How many keys each file of a plan has."""
+    return [len(keys or ()) for keys in plan.files["keys"].to_pylist()]
+
+
+def test_plaintext_file_into_an_encrypted_table(vaults: Vaults) -> None:
+    planted = vaults.one.appending(entry(data_file(own_path(vaults.one))))
+    refused(vaults.one, EncryptionPolicyViolation, "encryption-required", *planted)
+
+
+def test_stock_append_into_an_encrypted_table(vaults: Vaults) -> None:
+    """pyiceberg knows nothing of encryption; what it wrote is not accepted."""
+    with pytest.raises(EncryptionPolicyViolation, match="encryption-required"):
+        vaults.one.catalog.load_table("db.one").append(OWN_ROWS)
+
+
+def test_plaintext_file_through_a_write_session(vaults: Vaults) -> None:
+    writes, caller = vaults.one.lake.warden.writes, vaults.one.lake.caller(ALICE)
+    session = writes.begin(caller, table_name(["db"], "one"))
+    file = NewFile(session.prefix.child(new_file_name("part", "parquet")).canonical, "parquet", 1, 100)
+    with pytest.raises((EncryptionPolicyViolation, DecryptionRefused)):
+        writes.commit(caller, session.id, FileCommit("append", (file,)))
+
+
+def test_plaintext_delete_file_into_an_encrypted_table(vaults: Vaults) -> None:
+    file = data_file(own_path(vaults.one), content=DataFileContent.POSITION_DELETES)
+    planted = vaults.one.appending(entry(file), deletes=True)
+    refused(vaults.one, EncryptionPolicyViolation, "encryption-required", *planted)
+
+
+def test_key_metadata_of_another_file(vaults: Vaults) -> None:
+    known = vaults.one.entries()[0].data_file
+    planted = vaults.one.appending(entry(with_keys(own_path(vaults.one), known)))
+    before = vaults.one.pointer()
+    with pytest.raises(DecryptionRefused):
+        vaults.one.commit(*planted)
+    assert vaults.one.pointer() == before
+
+
+@pytest.mark.parametrize("same_name", [True, False])
+def test_key_metadata_of_another_table(vaults: Vaults, same_name: bool) -> None:
+    """Even under the file's own name: the key belongs to the table."""
+    known = vaults.two.entries()[0].data_file
+    name = known.file_path.rpartition("/")[2]
+    path = f"{vaults.one.location}/data/{name}" if same_name else own_path(vaults.one)
+    with no_key_released(vaults.one.lake):
+        refused(
+            vaults.one,
+            EncryptionPolicyViolation,
+            "pek",
+            *vaults.one.appending(entry(with_keys(path, known))),
+        )
+
+
+def test_another_tables_encrypted_file(vaults: Vaults) -> None:
+    """Path and key metadata together: the path is refused before anything is said of the key."""
+    known = vaults.two.entries()[0].data_file
+    with no_key_released(vaults.one.lake):
+        planted = vaults.one.appending(entry(with_keys(known.file_path, known)))
+        refused(vaults.one, LocationNotAllowed, "allowed-paths", *planted)
+
+
+def test_written_keys_of_another_write(vaults: Vaults) -> None:
+    """A data key wrapped for one write does not open in another, not even by the same user."""
+    writes, caller = vaults.one.lake.warden.writes, vaults.one.lake.caller(ALICE)
+    first, second = (writes.begin(caller, table_name(["db"], name)) for name in ("one", "two"))
+    stolen = encrypted_file(first, new_file_name("part", "parquet"))
+    path = second.prefix.child(stolen.path.rpartition("/")[2]).canonical
+    file = NewFile(path, "parquet", 2, 1000, keys=stolen.keys)
+    with pytest.raises(DecryptionRefused):
+        writes.commit(caller, second.id, FileCommit("append", (file,)))
+
+
+@pytest.mark.parametrize("forged", [b"", b"\x01", b"\x02", b"\xff" * 64, b"\x02" * 100_000], ids=len)
+def test_malformed_key_metadata(vaults: Vaults, forged: bytes) -> None:
+    planted = vaults.one.appending(entry(data_file(own_path(vaults.one), key_metadata=forged)))
+    with pytest.raises((DecryptionRefused, EncryptionPolicyViolation)):
+        vaults.one.commit(*planted)
+
+
+def test_key_metadata_with_a_bit_changed(vaults: Vaults) -> None:
+    """The file itself is listed again, by the manifest that replaces its own."""
+    known = vaults.one.entries()[0].data_file
+    assert known.key_metadata is not None
+    changed = known.key_metadata[:-1] + bytes([known.key_metadata[-1] ^ 1])
+    planted = vaults.one.replacing(entry(data_file(known.file_path, key_metadata=changed)))
+    with pytest.raises(DecryptionRefused):
+        vaults.one.commit(*planted)
+
+
+def test_key_metadata_in_a_plaintext_table(siege: Siege) -> None:
+    vault = make_vault(siege.lake, "db.one")
+    known = vault.entries()[0].data_file
+    planted = siege.attacker.appending(entry(with_keys(own_path(siege.attacker), known)))
+    refused(siege.attacker, EncryptionPolicyViolation, "plaintext-required", *planted)
+
+
+def test_bounds_of_encrypted_columns_on_a_new_file(vaults: Vaults) -> None:
+    known = vaults.one.entries()[0].data_file
+    shown = with_keys(known.file_path, known, lower_bounds={1: b"\x01" + bytes(7)})
+    refused(vaults.one, EncryptionPolicyViolation, "plaintext-bounds", *vaults.one.replacing(entry(shown)))
+
+
+@pytest.mark.parametrize("bound", ["lower_bounds", "upper_bounds"])
+def test_bounds_of_encrypted_columns_on_a_file_carried_over(vaults: Vaults, bound: str) -> None:
+    [known] = vaults.one.entries()
+    shown = with_keys(known.data_file.file_path, known.data_file, **{bound: {1: b"\x01" + bytes(7)}})
+    numbers = {"sequence_number": known.sequence_number, "file_sequence_number": known.file_sequence_number}
+    planted = entry(shown, EXISTING, snapshot_id=known.snapshot_id, **numbers)
+    refused(vaults.one, EncryptionPolicyViolation, "plaintext-bounds", *vaults.one.replacing(planted))
+
+
+def test_bounds_through_a_write_session_are_left_out(vaults: Vaults) -> None:
+    writes, caller = vaults.one.lake.warden.writes, vaults.one.lake.caller(ALICE)
+    session = writes.begin(caller, table_name(["db"], "one"))
+    plain = encrypted_file(session, new_file_name("part", "parquet"))
+    bound = {1: b"\x01" + bytes(7)}
+    shown = NewFile(plain.path, "parquet", 2, 1000, keys=plain.keys, lower_bounds=bound, upper_bounds=bound)
+    writes.commit(caller, session.id, FileCommit("append", (shown,)))
+    assert not any(
+        each.data_file.lower_bounds or each.data_file.upper_bounds for each in vaults.one.entries()
+    )
+
+
+def test_statistics_file_of_an_encrypted_table(vaults: Vaults) -> None:
+    file = StatisticsFile(
+        snapshot_id=vaults.one.metadata.current_snapshot_id,
+        statistics_path=f"{vaults.one.location}/metadata/x.puffin",
+        file_size_in_bytes=100,
+        file_footer_size_in_bytes=10,
+        blob_metadata=[],
+    )
+    refused(
+        vaults.one, EncryptionPolicyViolation, "plaintext-statistics", SetStatisticsUpdate(statistics=file)
+    )
+
+
+def test_no_transport_key_in_the_answer_to_a_refused_plan(vaults: Vaults) -> None:
+    """The other table's file, straight to the pointer store: no plan, no key, and nothing unwrapped."""
+    known = vaults.two.entries()[0].data_file
+    vaults.one.commit_behind(*vaults.one.appending(entry(with_keys(known.file_path, known))))
+    with no_key_released(vaults.one.lake), pytest.raises(MetadataUnsealed):
+        vaults.one.plan(engine="spark")
+
+
+def test_encrypted_file_of_another_table_in_a_plaintext_table(siege: Siege, watch: OpenWatch) -> None:
+    """The table is plaintext, so unsealed metadata is looked at: the path is refused, no key is asked for."""
+    vault = make_vault(siege.lake, "db.one")
+    known = vault.entries()[0].data_file
+    siege.attacker.commit_behind(*siege.attacker.appending(entry(with_keys(known.file_path, known))))
+    with no_key_released(siege.lake), pytest.raises(LocationNotAllowed):
+        siege.attacker.plan(ALICE, engine="spark")
+
+
+def test_foreign_key_metadata_on_an_own_path_gets_no_key(siege: Siege) -> None:
+    """A copy of the other table's encrypted file in one's own directory, with its key metadata."""
+    vault = make_vault(siege.lake, "db.one")
+    known = vault.entries()[0].data_file
+    copied = f"{siege.attacker.location}/data/{known.file_path.rpartition('/')[2]}"
+    siege.attacker.commit_behind(*siege.attacker.appending(entry(with_keys(copied, known))))
+    with no_key_released(siege.lake), pytest.raises(EncryptionPolicyViolation):
+        siege.attacker.plan(ALICE, engine="spark")
+
+
+def test_old_plaintext_files_of_an_encrypted_table_are_read(migrated: Attacker) -> None:
+    migrated.write_encrypted()
+    plan = migrated.plan()
+    assert sorted(zip(plan.files["file_sequence_number"].to_pylist(), keys_of(plan), strict=True)) == [
+        (1, 0),
+        (2, 1),
+    ]
+
+
+def test_new_plaintext_file_after_migration(migrated: Attacker) -> None:
+    planted = migrated.appending(entry(data_file(own_path(migrated))))
+    refused(migrated, EncryptionPolicyViolation, "encryption-required", *planted)
+
+
+@pytest.mark.parametrize(
+    "forged", [{"sequence_number": 1, "file_sequence_number": 1}, {"file_sequence_number": 1}], ids=str
+)
+def test_plaintext_file_smuggled_with_an_old_sequence_number(
+    migrated: Attacker, forged: dict[str, int]
+) -> None:
+    smuggled = data_file(own_path(migrated))
+    refused(migrated, MetadataTampered, "new-file", *migrated.appending(entry(smuggled, ADDED, **forged)))
+
+
+def test_plaintext_file_smuggled_as_a_file_carried_over(migrated: Attacker) -> None:
+    [known] = migrated.entries()
+    smuggled = entry(
+        data_file(own_path(migrated)),
+        EXISTING,
+        snapshot_id=known.snapshot_id,
+        sequence_number=1,
+        file_sequence_number=1,
+    )
+    planted = migrated.replacing(again(known, EXISTING), smuggled)
+    refused(migrated, MetadataTampered, "carried-file", *planted)
+
+
+@pytest.mark.parametrize("parent", ["none", "current"])
+def test_plaintext_file_smuggled_in_a_snapshot_of_the_past(migrated: Attacker, parent: str) -> None:
+    changes: dict[str, Any] = {"sequence_number": 1}
+    if parent == "none":
+        changes["parent_snapshot_id"] = None
+    planted = migrated.replacing(entry(data_file(own_path(migrated))), **changes)
+    with pytest.raises((MetadataTampered, RequestInvalid)):
+        migrated.commit(*planted)
+
+
+def test_plaintext_file_smuggled_in_a_manifest_of_the_past(migrated: Attacker) -> None:
+    """A new manifest that claims the old snapshot and its sequence number."""
+    [known] = migrated.manifests()
+    old = known.added_snapshot_id
+    manifest = migrated.manifest([entry(data_file(own_path(migrated)))], old)
+    manifest.sequence_number = manifest.min_sequence_number = 1
+    planted = updates(migrated.snapshot([known, manifest], new_id()))
+    refused(migrated, MetadataTampered, "new-manifest", *planted)
+
+
+def test_plaintext_file_smuggled_through_the_pointer_store(migrated: Attacker) -> None:
+    smuggled = entry(data_file(own_path(migrated)), ADDED, sequence_number=1, file_sequence_number=1)
+    migrated.commit_behind(*migrated.appending(smuggled))
+    with no_key_released(migrated.lake), pytest.raises(MetadataUnsealed, match="unsealed-encrypted"):
+        migrated.plan(engine="spark")
+
+
+def test_old_plaintext_files_may_be_carried_over(migrated: Attacker) -> None:
+    """An honest merge of manifests after migration, with the bounds that the old files always had."""
+    [known] = migrated.entries()
+    assert known.data_file.lower_bounds
+    migrated.commit(*migrated.replacing(again(known, EXISTING)))
+    assert keys_of(migrated.plan()) == [0]
+
+
+def test_mixing_governed_properties_with_a_snapshot(migrated: Attacker) -> None:
+    """Protection cannot be dropped and a plaintext file be added in one step."""
+    planted = migrated.appending(entry(data_file(own_path(migrated))))
+    change = SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"})
+    refused(migrated, RequestInvalid, "mixed-commit", change, *planted)
+
+
+def test_encrypted_files_are_read_after_protection_was_dropped(vaults: Vaults) -> None:
+    """They stay what the regime of their sequence number says; new ones are plaintext, and only that."""
+    vault = vaults.one
+    known = vault.entries()[0]
+    vault.commit_properties({"encryption.mechanism": "plaintext"})
+    assert keys_of(vault.plan()) == [1]
+    fresh = data_file(known.data_file.file_path, key_metadata=known.data_file.key_metadata)
+    refused(vault, EncryptionPolicyViolation, "plaintext-required", *vault.replacing(entry(fresh)))
+
+
+def test_file_under_the_former_master_key(vaults: Vaults) -> None:
+    """After a change of keys, old files are read under the old key and new files may not be under it."""
+    vault, lake = vaults.one, vaults.one.lake
+    lake.kms.create_master_key(_OTHER_KEY)
+    vault.commit_properties({"encryption.master-key-id": _OTHER_KEY})
+    assert keys_of(vault.plan()) == [1]
+    known = vault.entries()[0].data_file
+    planted = vault.replacing(entry(with_keys(known.file_path, known)))
+    refused(vault, EncryptionPolicyViolation, "pek", *planted)
+
+
+def test_reader_without_release_gets_no_key(siege: Siege) -> None:
+    """Bob owns the table's database but has no right on the key: neither plan nor transport key."""
+    make_vault(siege.lake, "bobs.vault")
+    vault = Attacker(siege.lake, "bobs.vault")
+    with no_key_released(siege.lake), pytest.raises(NotAuthorized):
+        vault.plan()
