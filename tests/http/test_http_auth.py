@@ -145,3 +145,13 @@ def test_tokens_are_never_logged(served: Service, caplog: pytest.LogCaptureFixtu
         record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))
     ]
     assert not any(user in line or engine in line for line in own)
+
+
+def test_engine_header_counts_for_nothing_elsewhere(
+    served: Service, alice: httpx.Client, namespace: str
+) -> None:
+    """Stock clients' operations are the user's own, whoever else signs the request."""
+    headers = {ENGINE_HEADER: "lw_nonsense", "X-Request-Id": "elsewhere-1"}
+    assert alice.get(f"{served.prefix}/namespaces/{namespace}", headers=headers).status_code == 200
+    records = alice.get("/admin/v1/audit").json()["records"]
+    assert [r["engine"] for r in records if r["request-id"] == "elsewhere-1"] == [None]

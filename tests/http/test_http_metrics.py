@@ -1,0 +1,34 @@
+"""Counters: Prometheus' format, and a bounded number of series."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.http.metrics import Metrics
+
+
+@pytest.mark.parametrize("rule", ["", "a b", 'x"}', "x" * 65, "s3://a/b", "line\nbreak"])
+def test_only_names_of_rules_become_labels(rule: str) -> None:
+    metrics = Metrics()
+    metrics.refused(rule)
+    assert 'lakewarden_refusals_total{rule="other"} 1\n' in metrics.render()
+
+
+def test_number_of_series_is_bounded() -> None:
+    metrics = Metrics()
+    for number in range(5_000):
+        metrics.refused(f"rule-{number}")
+    lines = [line for line in metrics.render().splitlines() if not line.startswith("#")]
+    assert len(lines) <= 2_001
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in lines) == 5_000
+
+
+def test_counts_add_up() -> None:
+    metrics = Metrics()
+    for seconds in (0.25, 0.5):
+        metrics.answered("GET", "/healthz", 200, seconds)
+    metrics.committed("engine")
+    text = metrics.render()
+    assert 'lakewarden_requests_total{method="GET",route="/healthz",status="200"} 2\n' in text
+    assert 'lakewarden_request_seconds_total{method="GET",route="/healthz"} 0.75\n' in text
+    assert 'lakewarden_commits_total{kind="engine"} 1\n' in text
