@@ -6,6 +6,7 @@ from catalog import gates
 from catalog.authorize import Authorizer, Caller
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
+from catalog.inspection import Inspector
 from catalog.loading import LoadedTable, TableLoader
 from policy.decision import Decision, Reason
 
@@ -18,11 +19,13 @@ class TableAccess:
 
     Args:
         loader: loads tables.
+        inspector: checks metadata that did not come through the catalog, file by file on every load.
         authorizer: decides and records.
     """
 
-    def __init__(self, loader: TableLoader, authorizer: Authorizer) -> None:
+    def __init__(self, loader: TableLoader, inspector: Inspector, authorizer: Authorizer) -> None:
         self._loader = loader
+        self._inspector = inspector
         self._authorizer = authorizer
 
     def load(self, caller: Caller, name: TableName) -> LoadedTable:
@@ -31,10 +34,13 @@ class TableAccess:
         Raises:
             NotAuthorized: SELECT, UPDATE or ALTER on the table is needed; whether it exists is not told.
             NoSuchTable, MetadataTampered, MetadataUnsealed, LocationNotAllowed: see `TableLoader.load`.
+            LocationNotAllowed, MetadataInvalid: unsealed metadata names a file that breaks a rule.
         """
         self._require(caller, name)
         with self._authorizer.recorded(caller, "table.load", str(name)):
             table = self._loader.load(name)
+            if table.seal is None:
+                self._inspector.whole(table)
         report(self._authorizer, caller, table)
         return table
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from catalog.audit import AuditRecord, AuditTrail
 from policy.decision import Decision, Reason
@@ -64,21 +65,35 @@ class Authorizer:
         return self._now()
 
     def require(
-        self, caller: Caller, action: str, resource: str, requests: Sequence[AccessRequest]
+        self,
+        caller: Caller,
+        action: str,
+        resource: str,
+        requests: Sequence[AccessRequest],
+        *,
+        hidden: Sequence[AccessRequest] = (),
     ) -> Decision:
         """Decide, record, and refuse what is not granted.
+
+        Args:
+            caller: who asks.
+            action: what for.
+            resource: on what.
+            requests: what is needed.
+            hidden: what is needed on other tables, of which the caller is not told.
 
         Raises:
             NotAuthorized: a part is not granted.
             StateUnavailable: the decision could not be recorded.
         """
-        decision = self.decide(requests)
+        decision = self.decide([*requests, *hidden])
         self.record(caller, action, resource, decision)
         if not decision.allowed:
+            told = _OVERLAP if hidden and self.decide(requests).allowed else decision
             raise NotAuthorized(
-                f"{caller.principal.name} may not do this ({action}): {decision.explanation}",
+                f"{caller.principal.name} may not do this ({action}): {told.explanation}",
                 table=resource if action.startswith("table.") else None,
-                rule=decision.reasons[0].rule,
+                rule=told.reasons[0].rule,
                 hint="Ask an administrator for a policy that grants it.",
             )
         return decision
@@ -122,6 +137,11 @@ class Authorizer:
             if not show_path:
                 refusal.path = None
             raise
+
+
+_OVERLAP: Final = Decision.deny(
+    Reason("overlap", "A location overlaps that of a table on which alter is not granted.")
+)
 
 
 def _reason(refusal: Refused | MetadataInvalid) -> Reason:

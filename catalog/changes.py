@@ -47,6 +47,10 @@ _DATA_UPDATES: Final = (
 )
 
 
+#: Snapshot summary entries that only the catalog may write.
+_RESERVED_SUMMARY_PREFIXES: Final = ("encryption.", "lakewarden.")
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """A client's updates, parted.
@@ -87,6 +91,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
         PropertyInvalid: a governed property that is unknown, malformed or contradictory.
         RequestInvalid: a governed property that is both set and removed.
     """
+    check_numbers(updates, table)
     ordinary: list[TableUpdate] = []
     governed_set: dict[str, str] = {}
     governed_unset: set[str] = set()
@@ -128,6 +133,46 @@ def _refuse_both(governed_set: Iterable[str], governed_unset: set[str], table: s
 def without_echo(properties: dict[str, str], in_force: dict[str, str]) -> dict[str, str]:
     """Properties less those that repeat what is in force (clients echo what `loadTable` showed them)."""
     return {name: value for name, value in properties.items() if in_force.get(name) != value}
+
+
+def refuse_reserved_summaries(updates: Iterable[TableUpdate], table: str) -> None:
+    """Refuse new snapshots of a client whose summary says what only the catalog may say.
+
+    Raises:
+        RequestInvalid: such an entry.
+    """
+    for update in updates:
+        if isinstance(update, AddSnapshotUpdate) and update.snapshot.summary is not None:
+            refuse_reserved_names(update.snapshot.summary.additional_properties, table)
+
+
+def refuse_reserved_names(names: Iterable[str], table: str) -> None:
+    """Refuse entries of a snapshot summary that are the catalog's own.
+
+    Raises:
+        RequestInvalid: such an entry.
+    """
+    for name in names:
+        if name.lower().startswith(_RESERVED_SUMMARY_PREFIXES):
+            raise RequestInvalid(
+                f"The snapshot summary entry {name[:80]!r} is written by the catalog alone.",
+                table=table,
+                rule="summary",
+                hint="Leave it out.",
+            )
+
+
+def check_numbers(updates: Iterable[TableUpdate], table: str) -> None:
+    """Refuse numbers that no other reader could hold.
+
+    Raises:
+        RequestInvalid: a number of more than 64 bits.
+    """
+    for update in updates:
+        if _has_large_number(update.model_dump()):
+            raise RequestInvalid(
+                f"The update {update.action} has a number of more than 64 bits.", table=table, rule="updates"
+            )
 
 
 def refuse_mixture(changes: Changes, table: str) -> None:
@@ -188,6 +233,14 @@ def _fitting(base: TableMetadata, updates: Iterable[TableUpdate]) -> Iterable[Ta
             yield RemovePropertiesUpdate(removals=removals)
         else:
             yield update
+
+
+def _has_large_number(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(_has_large_number(each) for each in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_large_number(each) for each in value)
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def _rights(updates: Sequence[TableUpdate], governs: bool) -> frozenset[str]:

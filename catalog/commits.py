@@ -6,7 +6,7 @@ once, open and check what is brought, land. The pointer's compare-and-swap decid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyiceberg.exceptions import CommitFailedException
@@ -22,12 +22,13 @@ from catalog.db.engine import read
 from catalog.errors import CommitConflict
 from catalog.governance import Wanted
 from catalog.identifiers import TableName
-from catalog.inspection import Inspector, check_summaries
+from catalog.inspection import Inspector
 from catalog.keyring import Keyring
 from catalog.keys.peks import PekRecord
 from catalog.landing import Lander, Landing
 from catalog.loading import LoadedTable, TableLoader
 from catalog.metadata import last_sequence_number, require_written_version
+from catalog.state import TableRecord
 from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
 from policy.location import Location
 from policy.requests import AccessRequest
@@ -45,6 +46,7 @@ class Committer:
         keyring: makes PEKs.
         authorizer: decides and records.
         master_key_id: the catalog's master key, for tables that name none.
+        now_ms: the time in milliseconds.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class Committer:
         lander: Lander,
         keyring: Keyring,
         authorizer: Authorizer,
+        *,
         master_key_id: str | None,
+        now_ms: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._catalog = catalog
@@ -66,6 +70,7 @@ class Committer:
         self._keyring = keyring
         self._authorizer = authorizer
         self._master_key_id = master_key_id
+        self._now_ms = now_ms
 
     def commit(
         self,
@@ -97,13 +102,13 @@ class Committer:
             table = self._loader.load_sealed(name)
             changes = change_rules.part(updates, table.governed.to_properties(), table.name)
             change_rules.refuse_mixture(changes, table.name)
+            if not by_catalog:
+                change_rules.refuse_reserved_summaries(changes.updates, table.name)
             check_requirements(requirements, table.metadata, table.name)
             metadata = change_rules.apply(
                 table.metadata, changes.updates, table.metadata_location, table.name
             )
             _check_identity(metadata, table)
-            if not by_catalog:
-                check_summaries(table, metadata)
             return self._take(caller, table, changes, metadata, force)
 
     def _take(
@@ -112,8 +117,14 @@ class Committer:
         wanted = governance.for_change(
             table.governed, changes, table.record.location, self._master_key_id, table.name
         )
-        requests = self._requests(caller, table, changes, wanted)
-        self._authorizer.require(caller, "table.commit", table.name, requests)
+        overlaps = self._overlaps(table.record, changes)
+        self._authorizer.require(
+            caller,
+            "table.commit",
+            table.name,
+            self._requests(caller, table, changes, wanted),
+            hidden=gates.overlap_requests(caller.principal, overlaps),
+        )
         if metadata == table.metadata and not changes.governs:
             return table
         governance.check_schema(wanted.spec, metadata, table.name)
@@ -132,6 +143,7 @@ class Committer:
                 files=files,
                 peks=peks,
                 author=caller.principal.name,
+                overlaps=frozenset(other.id for other in overlaps),
             )
         )
 
@@ -159,19 +171,17 @@ class Committer:
             gates.table_request(principal, database, name, access, record.owner) for access in sorted(rights)
         ]
         requests += gates.storage_requests(principal, [*moved, *wanted.added], own)
-        requests += gates.key_requests(principal, wanted.new_keys)
-        return requests + self._overlap_requests(caller, record, moved)
+        return requests + gates.key_requests(principal, wanted.new_keys)
 
-    def _overlap_requests(
-        self, caller: Caller, record: state.TableRecord, moved: Sequence[Location]
-    ) -> list[AccessRequest]:
+    def _overlaps(self, record: TableRecord, changes: Changes) -> list[TableRecord]:
+        """Other tables that a location which the commit sets overlaps."""
+        moved = [Location.parse(text) for text in changes.locations]
         with read(self._engine) as connection:
-            others = [
+            return [
                 other
                 for location in moved
-                for other in state.overlapping(connection, self._catalog, location, record.id)
+                for other in state.overlapping(connection, self._catalog, location, record.id, self._now_ms())
             ]
-        return gates.overlap_requests(caller.principal, others)
 
     def _next_governed(
         self, table: LoadedTable, changes: Changes, wanted: Wanted, metadata: TableMetadata

@@ -130,10 +130,11 @@ class Creator:
             NoSuchNamespace, TableExists: as it says.
         """
         with self._authorizer.recorded(caller, "table.create", str(new.name)):
+            self._may_create(caller, "table.create", new.name)
             draft = self._draft(caller, new)
-            self._authorize(caller, "table.create", draft)
+            overlaps = self._authorize(caller, "table.create", draft)
             self._require_free(draft.record.name)
-            return self._land(caller, draft)
+            return self._land(caller, draft, overlaps)
 
     def stage(self, caller: Caller, new: NewTable) -> tuple[TableMetadata, dict[str, str]]:
         """Give out the identity of a table whose creation a later commit completes.
@@ -145,6 +146,7 @@ class Creator:
             as `create`.
         """
         with self._authorizer.recorded(caller, "table.stage", str(new.name)):
+            self._may_create(caller, "table.stage", new.name)
             draft = self._draft(caller, new)
             self._authorize(caller, "table.stage", draft)
             self._require_free(draft.record.name)
@@ -166,11 +168,19 @@ class Creator:
             as `create`; and whatever rule the snapshot breaks.
         """
         with self._authorizer.recorded(caller, "table.create", str(name)):
+            self._may_create(caller, "table.create", name)
             check_requirements(requirements, None, str(name))
+            change_rules.refuse_reserved_summaries(updates, str(name))
             draft = self._staged_draft(caller, name, updates)
-            self._authorize(caller, "table.create", draft)
+            overlaps = self._authorize(caller, "table.create", draft)
             self._require_free(name)
-            return self._land(caller, draft)
+            return self._land(caller, draft, overlaps)
+
+    def _may_create(self, caller: Caller, action: str, name: TableName) -> None:
+        """Refuse those who may not create the table before anything they sent is looked at."""
+        request = gates.table_request(caller.principal, name.database, name.name, "create")
+        if not self._authorizer.decide([request]).allowed:
+            self._authorizer.require(caller, action, str(name), [request])
 
     def _draft(self, caller: Caller, new: NewTable) -> _Draft:
         table_uuid = uuid4()
@@ -219,6 +229,8 @@ class Creator:
         with read(self._engine) as connection:
             row = connection.execute(statement).first()
             known = state.table_by_uuid(connection, uuids[0])
+        if row is None and known and (known.name, known.owner) == (name, caller.principal.name):
+            raise TableExists(f"The table {name} exists.", table=str(name))  # the answer was lost
         if row is None:
             raise _not_staged(name)
         location = Location.parse(row.location)
@@ -226,20 +238,25 @@ class Creator:
         # A creation that was cut short is begun again under its internal id.
         return replace(record, id=known.id) if known and known.state is TableState.PREPARED else record
 
-    def _authorize(self, caller: Caller, action: str, draft: _Draft) -> None:
-        """Everything in one request: the table, every path, every key, every overlap."""
+    def _authorize(self, caller: Caller, action: str, draft: _Draft) -> frozenset[str]:
+        """Everything in one request: the table, every path, every key, every overlap.
+
+        Returns:
+            ids of the tables that may be overlapped.
+        """
         principal, record = caller.principal, draft.record
         own = record.location if record.default_location else None
         paths = {record.location, *draft.wanted.added, *draft.write_paths}
         with read(self._engine) as connection:
-            others = state.overlapping(connection, self._catalog, record.location, record.id)
+            others = state.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
         requests: list[AccessRequest] = [
             gates.table_request(principal, record.name.database, record.name.name, "create"),
             *gates.storage_requests(principal, paths, own),
             *gates.key_requests(principal, draft.wanted.new_keys),
-            *gates.overlap_requests(principal, others),
         ]
-        self._authorizer.require(caller, action, str(record.name), requests)
+        hidden = gates.overlap_requests(principal, others)
+        self._authorizer.require(caller, action, str(record.name), requests, hidden=hidden)
+        return frozenset(other.id for other in others)
 
     def _require_free(self, name: TableName) -> None:
         """Told only to those who may create the table."""
@@ -251,7 +268,7 @@ class Creator:
         if bound is not None or self._pointers.load(name) is not None:
             raise TableExists(f"The table {name} exists.", table=str(name))
 
-    def _land(self, caller: Caller, draft: _Draft) -> LoadedTable:
+    def _land(self, caller: Caller, draft: _Draft, overlaps: frozenset[str]) -> LoadedTable:
         governance.check_schema(draft.wanted.spec, draft.metadata, str(draft.record.name))
         refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
         with read(self._engine) as connection:
@@ -277,6 +294,7 @@ class Creator:
                 files=files,
                 peks=made,
                 author=caller.principal.name,
+                overlaps=overlaps,
             )
         )
         with loading.left_to_the_next_load("a creation"), write(self._engine) as connection:

@@ -113,6 +113,12 @@ def write_paths(properties: Mapping[str, str]) -> list[Location]:
     return [Location.parse(properties[name]) for name in WRITE_PATHS if name in properties]
 
 
+def configures_readers(name: str) -> bool:
+    """Whether a table property would configure how readers reach storage."""
+    folded = name.strip().lower()
+    return folded in _READER_NAMES or folded.startswith(_READER_PREFIXES)
+
+
 def check_ordinary_properties(names: Iterable[str], table: str) -> None:
     """Refuse properties that would configure the reader's file access.
 
@@ -120,8 +126,7 @@ def check_ordinary_properties(names: Iterable[str], table: str) -> None:
         PropertyInvalid: such a property.
     """
     for name in names:
-        folded = name.strip().lower()
-        if folded in _READER_NAMES or folded.startswith(_READER_PREFIXES):
+        if configures_readers(name):
             raise PropertyInvalid(
                 f"The table property {name[:120]!r} would configure how readers reach storage.",
                 table=table,

@@ -38,6 +38,7 @@ from policy.errors import (
     MetadataTampered,
     RequestInvalid,
 )
+from policy.regimes import Regimes
 
 EXISTING: Final = 0
 ADDED: Final = 1
@@ -49,9 +50,6 @@ _DELETE_FILE_FIELDS: Final = frozenset({2147483546, 2147483545})
 
 #: Beyond every sequence number.
 _NO_END: Final = 2**63 - 1
-
-#: Snapshot summary entries that only the catalog may write.
-_RESERVED_SUMMARY_PREFIXES: Final = ("encryption.", "lakewarden.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +108,8 @@ class Inspector:
         """
         self._check_statistics(table, table.metadata)
         log = [entry.metadata_file for entry in table.metadata.metadata_log]
-        refuse_outside(
-            table.governed.allowed, pa.array(log, pa.string()), table.name, "earlier metadata files"
-        )
+        named = pa.array([table.metadata.location, *log], pa.string())
+        refuse_outside(table.governed.allowed, named, table.name, "directories and earlier metadata files")
         files: dict[str, SealedFile] = {}
         for snapshot in table.metadata.snapshots:
             sealed, listed = self._manifest_list(table, snapshot)
@@ -443,26 +440,6 @@ def _encrypted_rows(numbers: pa.ChunkedArray, regimes: Regimes) -> pa.ChunkedArr
         if regime.spec.encrypts:
             rows = pc.or_(rows, pc.and_(pc.greater_equal(numbers, start), pc.less(numbers, end)))
     return pc.fill_null(rows, True)
-
-
-def check_summaries(table: LoadedTable, metadata: TableMetadata) -> None:
-    """Refuse new snapshots whose summary says what only the catalog may say.
-
-    Raises:
-        RequestInvalid: such an entry.
-    """
-    for snapshot in _brought(table, metadata):
-        if snapshot.summary is None:
-            continue
-        for name in snapshot.summary.additional_properties:
-            if name.lower().startswith(_RESERVED_SUMMARY_PREFIXES):
-                raise RequestInvalid(
-                    f"The snapshot summary entry {name[:80]!r} is written by the catalog alone.",
-                    table=table.name,
-                    snapshot=snapshot.snapshot_id,
-                    rule="summary",
-                    hint="Leave it out.",
-                )
 
 
 def _sealed_manifest(manifest: OpenManifest) -> SealedFile:

@@ -45,6 +45,7 @@ class Landing:
         files: manifest lists and manifests to seal.
         peks: keys to record with it.
         author: name of the principal.
+        overlaps: ids of the tables whose location may be overlapped, as it was authorized.
     """
 
     record: TableRecord
@@ -55,6 +56,17 @@ class Landing:
     files: tuple[SealedFile, ...]
     peks: tuple[PekRecord, ...]
     author: str
+    overlaps: frozenset[str] = frozenset()
+
+    @property
+    def location(self) -> Location:
+        """Where the table lies from then on."""
+        return Location.parse(self.metadata.location)
+
+    @property
+    def claims_location(self) -> bool:
+        """Whether the table is put to a place where it was not before."""
+        return self.base is None or self.location != self.record.location
 
 
 class Lander:
@@ -111,7 +123,7 @@ class Lander:
         faults.point("prepared")
         self._move(landing, seal, location)
         faults.point("pointer-moved")
-        self._promote(landing.record.name, seal)
+        self._promote(landing, seal)
         faults.point("promoted")
         return LoadedTable(landing.record, landing.governed, landing.metadata, location.original, seal)
 
@@ -130,12 +142,28 @@ class Lander:
     def _prepare(self, landing: Landing, location: Location, digest: Digest) -> Seal:
         with write(self._engine) as connection:
             _check_base(connection, landing)
+            if landing.claims_location:
+                self._check_overlaps(connection, landing)
             if landing.base is None and state.table_by_id(connection, landing.record.id) is None:
                 state.add_table(connection, self._catalog, landing.record, self._now_ms())
             if landing.governs:
                 self._prepare_governed(connection, landing)
             state.add_peks(connection, landing.peks, self._now_ms())
             return seals.prepare(connection, self._request(landing, location, digest))
+
+    def _check_overlaps(self, connection: Connection, landing: Landing) -> None:
+        """Another table may have been put there since the overlap was authorized."""
+        state.lock_locations(connection)
+        others = state.overlapping(
+            connection, self._catalog, landing.location, landing.record.id, self._now_ms()
+        )
+        if not landing.overlaps.issuperset(other.id for other in others):
+            raise CommitConflict(
+                "Another table was put to an overlapping location meanwhile.",
+                table=str(landing.record.name),
+                rule="overlap",
+                hint="Choose another location.",
+            )
 
     def _prepare_governed(self, connection: Connection, landing: Landing) -> None:
         state.add_governed(connection, landing.record.id, landing.governed, landing.author, self._now_ms())
@@ -156,7 +184,7 @@ class Lander:
     def _move(self, landing: Landing, seal: Seal, location: Location) -> None:
         try:
             moved = self._try_move(landing, location.original)
-        except (StateUnavailable, CommitStateUnknown) as problem:
+        except CommitStateUnknown as problem:
             moved = self._where_it_stands(landing, location.original, problem)
         except LakewardenError:
             self._lost(seal, location)
@@ -185,8 +213,7 @@ class Lander:
         if stands == location:
             return True
         # A lost creation may still take place: there is no pointer yet whose move could be waited for.
-        certain = before is not None or isinstance(problem, StateUnavailable)
-        if stands == before and certain:
+        if stands == before and before is not None:
             raise StateUnavailable(
                 "The pointer could not be moved; nothing was committed.",
                 table=str(landing.record.name),
@@ -194,11 +221,14 @@ class Lander:
             ) from problem
         raise _unknown(landing.record.name) from problem
 
-    def _promote(self, name: TableName, seal: Seal) -> None:
+    def _promote(self, landing: Landing, seal: Seal) -> None:
         """Finish a commit that has landed; what is left undone here, the next load does."""
+        name = landing.record.name
         try:
             with write(self._engine) as connection:
                 promoted = loading.finish(connection, self._catalog, name, seal)
+                if promoted and landing.base is not None and landing.claims_location:
+                    state.set_location(connection, landing.record.id, landing.location)
         except (StateUnavailable, CommitStateUnknown, TableExists) as problem:
             logger.warning("a landed commit is left to the next load: %s", type(problem).__name__)
             return

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
 
 from catalog import faults, gates, loading, seals, state
@@ -135,7 +136,8 @@ class Lifecycle:
         if table.record.default_location and not self._neighbours(table.record):
             self._storage.delete_prefix(table.record.location)
         faults.point("purge:directory-deleted")
-        with write(self._engine) as connection:
+        # Without this the tombstone goes on reserving the location, which is safe.
+        with loading.left_to_the_next_load("a purge"), write(self._engine) as connection:
             state.set_table_state(connection, table.record.id, TableState.PURGED)
         faults.point("purge:recorded")
         return foreign
@@ -177,13 +179,15 @@ class Lifecycle:
                 gates.table_request(caller.principal, name.database, name.name, "create"),
                 *gates.storage_requests(caller.principal, [location], None),
             ]
+            self._authorizer.require(caller, "table.adopt", str(name), first)
             return self._register(caller, name, location, first)
 
     def reseal(self, caller: Caller, name: TableName) -> LoadedTable:
         """Check metadata that a writer put behind the catalog's back as a whole, and seal it.
 
         Raises:
-            NotAuthorized: ALTER on the table is needed.
+            NotAuthorized: ALTER on the table is needed, and what a commit would need to set the location and
+                the write paths that the metadata names.
             RequestInvalid: the metadata is sealed already.
             MetadataUnsealed: the table is or was encrypted; only metadata that came through the catalog
             counts. LocationNotAllowed, MetadataTampered, …: the metadata breaks a rule.
@@ -200,6 +204,12 @@ class Lifecycle:
                     rule="unsealed-encrypted",
                     hint="Use `lakewarden table restore` to go back to the sealed metadata.",
                 )
+            alter = gates.table_request(
+                caller.principal, name.database, name.name, "alter", table.record.owner
+            )
+            self._authorize_taking(
+                caller, "table.reseal", table.record, table.metadata, [alter], _own_location(table.record)
+            )
             files = self._inspector.whole(table)
             return replace(table, seal=self._seal_in_place(caller, table, files))
 
@@ -269,7 +279,7 @@ class Lifecycle:
 
     def _neighbours(self, record: TableRecord) -> list[TableRecord]:
         with read(self._engine) as connection:
-            return state.overlapping(connection, self._catalog, record.location, record.id)
+            return state.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
 
     def _register(
         self, caller: Caller, name: TableName, location: Location, first: list[AccessRequest]
@@ -290,7 +300,7 @@ class Lifecycle:
             default_location=False,
             state=TableState.PREPARED,
         )
-        self._authorize_taking(caller, record, first, metadata.properties)
+        self._authorize_taking(caller, "table.register", record, metadata, first, None)
         if known is not None:
             return self._resume(record, known, location, data)
         table = LoadedTable(record, _plain(record), metadata, location.original, None)
@@ -298,19 +308,25 @@ class Lifecycle:
         return self._seal_new(caller, table, Digest.of(data), files)
 
     def _authorize_taking(
-        self, caller: Caller, record: TableRecord, first: list[AccessRequest], properties: dict[str, str]
+        self,
+        caller: Caller,
+        action: str,
+        record: TableRecord,
+        metadata: TableMetadata,
+        first: list[AccessRequest],
+        exempt: Location | None,
     ) -> None:
-        principal = caller.principal
+        """What the metadata names is authorized as if a commit had set it."""
+        principal, table = caller.principal, str(record.name)
+        location = Location.parse(metadata.location)
+        gates.check_ordinary_properties(metadata.properties, table)
+        gates.check_table_location(location, table)
         with read(self._engine) as connection:
-            others = state.overlapping(connection, self._catalog, record.location, record.id)
-        gates.check_ordinary_properties(properties, str(record.name))
-        gates.check_table_location(record.location, str(record.name))
-        requests = [
-            *first,
-            *gates.storage_requests(principal, [record.location, *gates.write_paths(properties)], None),
-            *gates.overlap_requests(principal, others),
-        ]
-        self._authorizer.require(caller, "table.register", str(record.name), requests)
+            others = state.overlapping(connection, self._catalog, location, record.id, self._now_ms())
+        paths = [location, *gates.write_paths(metadata.properties)]
+        requests = [*first, *gates.storage_requests(principal, paths, exempt)]
+        hidden = gates.overlap_requests(principal, others)
+        self._authorizer.require(caller, action, table, requests, hidden=hidden)
 
     def _seal_new(
         self, caller: Caller, table: LoadedTable, digest: Digest, files: tuple[seals.SealedFile, ...]
@@ -441,6 +457,11 @@ class Lifecycle:
         """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine."""
         if self._pointers.load(name) != location:
             self._pointers.create(name, location)
+
+
+def _own_location(record: TableRecord) -> Location | None:
+    """The location that needs no authorization: the one that the catalog chose."""
+    return record.location if record.default_location else None
 
 
 def _plain(record: TableRecord) -> Governed:

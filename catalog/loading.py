@@ -22,7 +22,7 @@ from typing import Final
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
 
-from catalog import seals, state
+from catalog import gates, seals, state
 from catalog.db.engine import read, write
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
@@ -88,11 +88,15 @@ class LoadedTable:
 
     @property
     def shown_metadata(self) -> TableMetadata:
-        """The metadata with the governed properties in force in place of whatever the file says of them."""
+        """The metadata as clients get it.
+
+        The governed properties in force stand in place of whatever the file says of them, and what would
+        configure the readers' file access, which only unsealed metadata can hold, is left out.
+        """
         ordinary = {
             name: value
             for name, value in self.metadata.properties.items()
-            if not governed_names.is_governed(name)
+            if not governed_names.is_governed(name) and not gates.configures_readers(name)
         }
         return self.metadata.model_copy(update={"properties": ordinary | self.governed.to_properties()})
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, or_, select, update
@@ -26,6 +26,11 @@ from policy.allowlist import AllowList
 from policy.encryption import EncryptionSpec, KeyedFields
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
+
+#: How long a creation may be under way before it counts as cut short.
+_CREATION_MS: Final = 15 * 60 * 1000
+#: The advisory lock for claiming locations on PostgreSQL; any number that nobody else uses.
+_LOCATIONS_LOCK: Final = 0x6C61_6B65_6C6F_6373
 
 
 class TableState(StrEnum):
@@ -113,18 +118,32 @@ def table_by_id(connection: Connection, table_id: str) -> TableRecord | None:
 
 
 def overlapping(
-    connection: Connection, catalog: str, location: Location, except_id: str | None
+    connection: Connection, catalog: str, location: Location, except_id: str | None, now_ms: int
 ) -> list[TableRecord]:
-    """Tables, dropped and unpurged ones included, whose location contains `location` or lies in it."""
-    column = lw_table.c.location
+    """Other tables whose location contains `location` or lies in it.
+
+    Dropped tables count until they are purged; a creation that is under way counts, and one that was cut
+    short does so for a while.
+    """
+    columns = lw_table.c
     inside = location.canonical + "/"
     statement = select(lw_table).where(
-        lw_table.c.catalog == catalog,
-        lw_table.c.state != TableState.PURGED,
-        or_(column.in_(_with_ancestors(location)), func.substr(column, 1, len(inside)) == inside),
+        columns.catalog == catalog,
+        columns.state != TableState.PURGED,
+        or_(columns.state != TableState.PREPARED, columns.created_ms > now_ms - _CREATION_MS),
+        or_(
+            columns.location.in_(_with_ancestors(location)),
+            func.substr(columns.location, 1, len(inside)) == inside,
+        ),
     )
     records = [_table(row) for row in connection.execute(statement)]
     return [record for record in records if record.id != except_id]
+
+
+def lock_locations(connection: Connection) -> None:
+    """Let one transaction at a time look for overlaps and claim a location (SQLite has one writer anyway)."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCATIONS_LOCK)))
 
 
 def add_table(connection: Connection, catalog: str, record: TableRecord, at_ms: int) -> None:

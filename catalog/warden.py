@@ -110,7 +110,17 @@ class Warden:
 
         lander = Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes)
         master_key_id = settings.kms.default_master_key_id
-        committer = Committer(engine, name, loader, inspector, lander, keyring, authorizer, master_key_id)
+        committer = Committer(
+            engine,
+            name,
+            loader,
+            inspector,
+            lander,
+            keyring,
+            authorizer,
+            master_key_id=master_key_id,
+            now_ms=now_ms,
+        )
         creator = Creator(
             engine,
             name,
@@ -147,7 +157,7 @@ class Warden:
             storage=storage,
             loader=loader,
             reader=reader,
-            access=TableAccess(loader, authorizer),
+            access=TableAccess(loader, inspector, authorizer),
             namespaces=Namespaces(engine, name, pointers, authorizer),
             creator=creator,
             committer=committer,

@@ -27,6 +27,7 @@ from sqlalchemy import Engine, Row, and_, insert, or_, select, update
 
 from catalog import faults, gates, seals, state
 from catalog.authorize import Authorizer, Caller
+from catalog.changes import refuse_reserved_names
 from catalog.commits import Committer
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_write
@@ -173,6 +174,7 @@ class Writes:
         if row.state == WriteState.COMMITTED:
             return self._loader.load_sealed(name)
         with self._authorizer.recorded(caller, "table.commit", str(name)):
+            refuse_reserved_names(files.summary, str(name))
             if row.state != WriteState.COMMITTING:
                 self._move(row, WriteState.OPEN, WriteState.COMMITTING)
             faults.point("write:committing")
@@ -223,7 +225,6 @@ class Writes:
                 return False
             if not self._moved(row, WriteState(row.state), WriteState.CLEARING):
                 return False  # committed, aborted or swept meanwhile
-            faults.point("sweep:marked")
             self._clear(row, WriteState.SWEPT)
         except LakewardenError as problem:
             logger.warning("an expired write is left to the next sweep: %s", type(problem).__name__)
@@ -231,6 +232,7 @@ class Writes:
         return True
 
     def _clear(self, row: Row[tuple[object, ...]], after: WriteState) -> None:
+        faults.point("clear:marked")
         self._storage.delete_prefix(Location.parse(row.prefix))
         faults.point("clear:deleted")
         self._note(row, WriteState.CLEARING, after)
