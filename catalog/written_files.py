@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import date, datetime, time
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
@@ -32,6 +33,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from catalog.errors import CommitConflict
 from catalog.keys.write_keys import WriteRewrapper, WrittenKey
@@ -432,4 +434,10 @@ def _partition(table: LoadedTable, spec: PartitionSpec, values: Mapping[str, obj
 
 
 def _value(field_type: Any, value: object) -> object:
-    return None if value is None else from_json(field_type, value)
+    """A partition value as manifests hold it: dates, times and timestamps as numbers."""
+    parsed = None if value is None else from_json(field_type, value)
+    if isinstance(parsed, datetime):
+        return datetime_to_micros(parsed)
+    if isinstance(parsed, date):
+        return date_to_days(parsed)
+    return time_to_micros(parsed) if isinstance(parsed, time) else parsed
