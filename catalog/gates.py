@@ -76,9 +76,11 @@ def table_request(
     return AccessRequest(principal, Resource.table(database, table), access, owner=owner)
 
 
-def key_requests(principal: Principal, master_key_ids: Iterable[str]) -> list[AccessRequest]:
-    """A `use` request for each master key."""
-    return [AccessRequest(principal, Resource.key(key_id), "use") for key_id in sorted(set(master_key_ids))]
+def key_requests(
+    principal: Principal, master_key_ids: Iterable[str], access: str = "use"
+) -> list[AccessRequest]:
+    """A request for each master key."""
+    return [AccessRequest(principal, Resource.key(key_id), access) for key_id in sorted(set(master_key_ids))]
 
 
 def overlap_requests(principal: Principal, others: Iterable[TableRecord]) -> list[AccessRequest]:

@@ -142,7 +142,7 @@ class Writes:
         """Begin a write.
 
         Raises:
-            NotAuthorized: UPDATE on the table is needed.
+            NotAuthorized: UPDATE on the table is needed; and `release` on its keys, unless an engine asks.
             LocationNotAllowed: the table's data directory is not in its allowed list.
             KeyNotUsable, KmsUnavailable: the table's key cannot be had.
             NoSuchTable, MetadataUnsealed, MetadataTampered: see `TableLoader.load_sealed`.
@@ -150,6 +150,7 @@ class Writes:
         self._require_update(caller, "table.write", name)
         with self._authorizer.recorded(caller, "table.write", str(name)):
             table = self._loader.load_sealed(name)
+            self._require_release(caller, table)
             write_id = uuid4()
             prefix = _data_directory(table).child(str(write_id))
             _require_allowed(table, prefix)
@@ -389,6 +390,12 @@ class Writes:
                 rule="write-state",
                 hint="Load the table and look for the write's snapshot; otherwise begin a new write.",
             )
+
+    def _require_release(self, caller: Caller, table: LoadedTable) -> None:
+        """Data keys are made and used by the process that asks: a trusted engine, or one with the right to."""
+        if caller.engine is None and table.governed.spec.encrypts:
+            requests = gates.key_requests(caller.principal, table.governed.spec.key_ids(), "release")
+            self._authorizer.require(caller, "table.write", table.name, requests)
 
     def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
         owner = self._loader.owner(name)
