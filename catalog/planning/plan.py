@@ -35,6 +35,7 @@ from catalog.planning.deletes import Deletes
 from catalog.planning.prune import Pruner
 from catalog.planning.rows import empty_rows, planned_rows, with_keys
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
+from policy.decision import Decision, Reason
 from policy.errors import MetadataUnsealed, NotAuthorized, RequestInvalid
 from policy.requests import AccessRequest, Resource
 
@@ -200,7 +201,8 @@ class Planner:
         if caller.engine is None and table.governed.ever_encrypted:
             requests += _releases(caller, table)
         if not requests:
-            requests = [_select(caller, table, name) for name in table.metadata.schema().column_names]
+            # Counting rows tells something of every column.
+            requests = [_select(caller, table, each.name) for each in table.metadata.schema().fields]
         self._authorizer.require(caller, "table.plan", table.name, requests)
         self._refuse_masks(caller, table, names)
 
@@ -215,12 +217,15 @@ class Planner:
         ]
         if masked or policies.has_row_filter(caller.principal, *where, now, owner=owner):
             what = f"the column {masked[0]!r} is masked" if masked else "a row filter applies"
-            raise NotAuthorized(
+            refusal = NotAuthorized(
                 f"A policy says that {what} for {caller.principal.name}, and nothing here applies that yet.",
                 table=table.name,
                 rule="mask" if masked else "row-filter",
                 hint="Leave the column out, or ask for a policy without the mask.",
             )
+            denied = Decision.deny(Reason(refusal.rule or "mask", refusal.message))
+            self._authorizer.record(caller, "table.plan", table.name, denied)
+            raise refusal
 
     def _files(
         self, table: LoadedTable, snapshot: Snapshot | None, schema: Schema, request: ScanRequest
@@ -323,7 +328,7 @@ def _resolve(table: LoadedTable, schema: Schema, request: ScanRequest) -> dict[i
         bound = bind(schema, request.filter, request.case_sensitive)
         wanted = [
             schema.find_field(name, request.case_sensitive).field_id
-            for name in request.columns or schema.column_names
+            for name in (schema.column_names if request.columns is None else request.columns)
         ]
     except (ValueError, TypeError) as error:
         raise RequestInvalid(
