@@ -290,7 +290,8 @@ class Lifecycle:
         with read(self._engine) as connection:
             known = state.table_by_uuid(connection, metadata.table_uuid)
         if known is not None and known.state is not TableState.PREPARED:
-            return self._revive(caller, name, location, data, known, first)
+            found = LoadedTable(known, _plain(known), metadata, location.original, None)
+            return self._revive(caller, name, found, data, first)
         record = TableRecord(
             id=known.id if known is not None else state.new_table_id(),
             table_uuid=metadata.table_uuid,
@@ -413,14 +414,15 @@ class Lifecycle:
         self,
         caller: Caller,
         name: TableName,
-        location: Location,
+        found: LoadedTable,
         data: bytes,
-        known: TableRecord,
         first: list[AccessRequest],
     ) -> LoadedTable:
         """Register a dropped table again: the same identity, governed state and keys."""
+        known, location = found.record, found.metadata_location
         with read(self._engine) as connection:
-            seal = seals.find(connection, location.original)
+            seal = seals.find(connection, location)
+            governed = state.current_governed(connection, known.id)
         if known.state is TableState.ACTIVE and known.name == name:
             raise TableExists(f"The table {name} exists.", table=str(name))
         if known.state is not TableState.DROPPED:
@@ -431,19 +433,19 @@ class Lifecycle:
             caller.principal, known.name.database, known.name.name, "alter", known.owner
         )
         self._authorizer.require(caller, "table.register", str(name), [*first, old])
-        if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT:
+        if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
             raise MetadataTampered(
                 "A dropped table comes back only with the metadata that was current when it was dropped.",
                 table=str(name),
                 rule="rollback",
             )
-        seals.check_digest(data, seal.digest, what="table metadata", path=location.original, table=str(name))
+        seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
         with write(self._engine) as connection:
             self._require_unbound(connection, name)
             state.intend_rename(connection, known.id, name)
         faults.point("revive:intended")
         try:
-            self._point(name, location.original)
+            self._point(name, location)
         except (TableExists, NoSuchNamespace):
             self._take_back(known)
             raise
@@ -451,7 +453,8 @@ class Lifecycle:
         with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
             loading.finish(connection, self._catalog, name, seal)
         faults.point("revive:bound")
-        return self._loader.load_sealed(name)
+        revived = replace(known, name=name, state=TableState.ACTIVE)
+        return replace(found, record=revived, governed=governed, seal=seal)
 
     def _point(self, name: TableName, location: str) -> None:
         """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine."""
