@@ -1,0 +1,259 @@
+"""What is killed: every operation that changes a table, with the points it passes.
+
+`lands_at` is the first point at which the operation has taken effect: killed before, nothing has happened;
+killed there or later, all of it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from pyiceberg.table.update import AssertCreate
+
+from catalog.creation import NewTable
+from catalog.errors import CommitConflict, NoSuchTable, TableExists
+from catalog.identifiers import TableName
+from catalog.pointers import SqlPointerStore
+from catalog.written_files import FileCommit
+from tests.support.crash import Seen, seen
+from tests.support.lake import ALICE, Lake
+from tests.support.tables import ENCRYPTED, SCHEMA, Engine, fresh, make, name_of, rows
+
+LANDING = ("checked", "metadata-written", "prepared", "pointer-moved", "promoted")
+CREATION = (*LANDING, "create:unstaged")
+WRITE = (
+    "write:committing",
+    "write:built",
+    "write:announced",
+    *LANDING,
+    "write:landed",
+    "write:committed",
+)
+DROP = ("drop:intended", "drop:pointer-deleted", "drop:buried")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What an operation works on; it travels to another process."""
+
+    name: TableName
+    target: TableName | None = None
+    more: Any = None
+
+    @property
+    def names(self) -> list[TableName]:
+        """The names by which the table is looked for."""
+        return [self.name] if self.target is None else [self.name, self.target]
+
+
+Look = Callable[[Lake, Subject], object]
+
+
+def all_seen(lake: Lake, subject: Subject) -> list[Seen | None]:
+    """What there is under each name of the subject."""
+    return [seen(lake, name) for name in subject.names]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An operation to be killed.
+
+    Attributes:
+        points: what it passes, in order.
+        lands_at: from where on it has taken effect.
+        before: makes the subject.
+        act: the operation.
+        answers: with what it may be answered when it is repeated although it took effect.
+        look: what must not change, or must, as a whole.
+    """
+
+    points: tuple[str, ...]
+    lands_at: str
+    before: Callable[[Lake], Subject]
+    act: Callable[[Lake, Subject], None]
+    answers: tuple[type[Exception], ...] = ()
+    look: Look = field(default=all_seen)
+
+    def landed(self, point: str) -> bool:
+        """Whether the operation has taken effect when it is killed at a point."""
+        return self.points.index(point) >= self.points.index(self.lands_at)
+
+
+def _table(lake: Lake) -> Subject:
+    table = make(lake)
+    table.append(rows(1))
+    return Subject(name_of(table))
+
+
+def append(lake: Lake, subject: Subject) -> None:
+    """A stock writer's append."""
+    lake.catalog().load_table(str(subject.name)).append(rows(100))
+
+
+def encrypt(lake: Lake, subject: Subject) -> None:
+    """ALTER that turns encryption on: a governed version, a regime and a key."""
+    _alter(lake, subject, ENCRYPTED)
+
+
+def widen(lake: Lake, subject: Subject) -> None:
+    """ALTER of the allowed list."""
+    table = lake.catalog().load_table(str(subject.name))
+    elsewhere = f"file://{lake.root}/elsewhere"
+    _alter(lake, subject, {"read.allowed.data.paths": f"{table.location()},{elsewhere}"})
+
+
+def _alter(lake: Lake, subject: Subject, properties: dict[str, str]) -> None:
+    with lake.catalog().load_table(str(subject.name)).transaction() as transaction:
+        transaction.set_properties(properties)
+
+
+def create(lake: Lake, subject: Subject) -> None:
+    """CREATE of an encrypted table."""
+    new = NewTable(subject.name, SCHEMA, properties=dict(ENCRYPTED))
+    lake.warden.creator.create(lake.caller(ALICE), new)
+
+
+def _staged(lake: Lake) -> Subject:
+    """A staged table with a snapshot that is written and has still to be committed."""
+    name = fresh()
+    transaction = lake.catalog().create_table_transaction(str(name), SCHEMA)
+    transaction.append(rows(1))
+    return Subject(name, more=((AssertCreate(),), transaction._updates))
+
+
+def commit_staged(lake: Lake, subject: Subject) -> None:
+    """The commit that completes a staged creation, as a client sends it again after losing the answer."""
+    requirements, updates = subject.more
+    lake.warden.creator.commit_staged(lake.caller(ALICE), subject.name, requirements, updates)
+
+
+def _begun(lake: Lake) -> Subject:
+    """An engine's write to an encrypted table, ready to be committed."""
+    table = make(lake, properties=ENCRYPTED)
+    engine = Engine.begin(lake, name_of(table))
+    return Subject(name_of(table), more=(engine.session.id, FileCommit("append", (engine.file(),))))
+
+
+def commit_write(lake: Lake, subject: Subject) -> None:
+    """An engine's commit."""
+    write_id, files = subject.more
+    lake.warden.writes.commit(lake.caller(ALICE), write_id, files)
+
+
+def _to_rename(lake: Lake) -> Subject:
+    return Subject(_table(lake).name, target=fresh())
+
+
+def rename(lake: Lake, subject: Subject) -> None:
+    """ALTER TABLE … RENAME."""
+    assert subject.target is not None
+    lake.warden.lifecycle.rename(lake.caller(ALICE), subject.name, subject.target)
+
+
+def drop(lake: Lake, subject: Subject) -> None:
+    """DROP TABLE."""
+    lake.warden.lifecycle.drop(lake.caller(ALICE), subject.name)
+
+
+def purge(lake: Lake, subject: Subject) -> None:
+    """DROP TABLE … PURGE."""
+    lake.warden.lifecycle.purge(lake.caller(ALICE), subject.name)
+
+
+def _foreign(lake: Lake) -> Subject:
+    """A metadata.json of a table that this catalog never saw."""
+    table = make(lake)
+    table.append(rows(1))
+    location = f"file://{lake.root}/foreign/{table.metadata.table_uuid}"
+    text = table.metadata.model_copy(
+        update={"location": location, "table_uuid": uuid4(), "snapshots": [], "refs": {}}
+        | {"current_snapshot_id": None, "snapshot_log": [], "metadata_log": [], "last_sequence_number": 0}
+    ).model_dump_json(exclude_none=True)
+    path = lake.root / "foreign" / str(table.metadata.table_uuid) / "metadata" / "v1.metadata.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return Subject(fresh(), more=f"file://{path}")
+
+
+def _dropped(lake: Lake) -> Subject:
+    """A dropped, encrypted table's metadata.json, and another name for it."""
+    table = make(lake, properties=ENCRYPTED)
+    lake.catalog().drop_table(table.name())
+    return Subject(fresh(), more=table.metadata_location)
+
+
+def register(lake: Lake, subject: Subject) -> None:
+    """REGISTER."""
+    lake.warden.lifecycle.register(lake.caller(ALICE), subject.name, subject.more)
+
+
+def pointer_of(lake: Lake, subject: Subject) -> object:
+    """Where a table's pointer stands."""
+    return SqlPointerStore(lake.warden.engine, lake.settings.catalog.name).load(subject.name)
+
+
+def _rolled_back(lake: Lake) -> Subject:
+    """A table whose pointer was put back to where it stood before, behind the catalog's back."""
+    table = make(lake)
+    first = table.metadata_location
+    table.append(rows(1))
+    pointers = SqlPointerStore(lake.warden.engine, lake.settings.catalog.name)
+    assert pointers.swap(name_of(table), table.metadata_location, first)
+    return Subject(name_of(table))
+
+
+def restore(lake: Lake, subject: Subject) -> None:
+    """The administrator's way back to what was sealed last."""
+    lake.warden.lifecycle.restore(lake.caller(ALICE), subject.name)
+
+
+def _nothing(lake: Lake) -> Subject:
+    return Subject(fresh())
+
+
+SCENARIOS = {
+    "commit": Scenario(LANDING, "pointer-moved", _table, append),
+    "encrypt": Scenario(LANDING, "pointer-moved", _table, encrypt),
+    "widen": Scenario(LANDING, "pointer-moved", _table, widen),
+    "create": Scenario(CREATION, "pointer-moved", _nothing, create, (TableExists,)),
+    "staged": Scenario(CREATION, "pointer-moved", _staged, commit_staged, (TableExists, CommitConflict)),
+    "write": Scenario(WRITE, "pointer-moved", _begun, commit_write),
+    "rename": Scenario(
+        ("rename:intended", "rename:pointer-moved", "rename:bound"),
+        "rename:pointer-moved",
+        _to_rename,
+        rename,
+        (NoSuchTable,),
+    ),
+    "drop": Scenario(DROP, "drop:pointer-deleted", _table, drop, (NoSuchTable,)),
+    "purge": Scenario(
+        (*DROP, "purge:files-deleted", "purge:directory-deleted", "purge:recorded"),
+        "drop:pointer-deleted",
+        _table,
+        purge,
+        (NoSuchTable,),
+    ),
+    "register": Scenario(
+        ("register:prepared", "register:pointer-made", "register:bound"),
+        "register:pointer-made",
+        _foreign,
+        register,
+        (TableExists,),
+    ),
+    "revive": Scenario(
+        ("revive:intended", "revive:pointer-made", "revive:bound"),
+        "revive:pointer-made",
+        _dropped,
+        register,
+        (TableExists,),
+    ),
+    "restore": Scenario(
+        ("restore:pointer-moved",), "restore:pointer-moved", _rolled_back, restore, look=pointer_of
+    ),
+}
+
+#: Beginning, aborting and sweeping a write pass these (`test_sweeping.py`).
+OTHER_POINTS = frozenset({"write:begun", "clear:marked", "clear:deleted", "clear:noted"})

@@ -1,0 +1,145 @@
+"""Processes that are killed at a named point, and a look at what they leave behind.
+
+A child is forked by a server that has imported everything and runs no threads, opens the catalog for itself,
+and kills itself with SIGKILL when it reaches the point: no `finally`, no flush, no rollback of its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+
+from catalog import faults
+from catalog.audit_reading import verify
+from catalog.db.engine import read
+from catalog.db.schema import lw_governed, lw_seal
+from catalog.errors import NoSuchTable
+from catalog.identifiers import TableName
+from catalog.keys.local_kms import LocalKms
+from catalog.keys.root_key import KeyFile
+from catalog.loading import LoadedTable
+from catalog.state import bound_tables
+from catalog.warden import Warden
+from tests.support.lake import Lake, lake_settings
+
+KILLED = -signal.SIGKILL
+PATIENCE_S = 60.0
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["pytest", "tests.support.crash", "tests.support.tables", "psycopg"])
+
+#: What a child does; it is found by name, so it stands at the top of a module.
+Act = Callable[[Lake, Any], None]
+
+
+@contextmanager
+def existing_lake(root: Path, overrides: dict[str, Any]) -> Iterator[Lake]:
+    """A catalog that another process made, opened by this one."""
+    settings = lake_settings(root, **overrides)
+    options = settings.kms.options
+    assert options.key_file is not None
+    kms = LocalKms(options.keystore, KeyFile(options.key_file))
+    lake = Lake(root, settings, Warden.open(settings, kms), kms)
+    try:
+        yield lake
+    finally:
+        lake.warden.close()
+
+
+def die_at(lake: Lake, overrides: dict[str, Any], act: Act, subject: Any, at: str, times: int = 1) -> None:
+    """Let a process of its own act on the lake, and be killed when it reaches a point for the n-th time."""
+    child = start(lake, overrides, _armed, (act, subject, at, times))
+    child.join(PATIENCE_S)
+    assert child.exitcode == KILLED, f"the child ended with {child.exitcode} and never came to {at}"
+
+
+def start(lake: Lake, overrides: dict[str, Any], act: Act, subject: Any) -> Any:
+    """A process of its own that acts on the lake."""
+    child = _processes.Process(target=_main, args=(lake.root, overrides, act, subject), daemon=True)
+    child.start()
+    return child
+
+
+def points_of(lake: Lake, act: Act, subject: Any) -> list[str]:
+    """The points that an act passes, in this process, each once and in order."""
+    passed: dict[str, None] = {}
+    with faults.hooked(lambda name: passed.setdefault(name)):
+        act(lake, subject)
+    return list(passed)
+
+
+def _main(root: Path, overrides: dict[str, Any], act: Act, subject: Any) -> None:
+    with existing_lake(root, overrides) as lake:
+        act(lake, subject)
+
+
+def _armed(lake: Lake, order: tuple[Act, Any, str, int]) -> None:
+    act, subject, at, times = order
+    left = times
+
+    def hook(name: str) -> None:
+        nonlocal left
+        left -= name == at
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with faults.hooked(hook):
+        act(lake, subject)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that a table is: two of them are equal if nothing about it changed."""
+
+    metadata_location: str
+    snapshots: tuple[int, ...]
+    governed_version: int
+    properties: tuple[tuple[str, str], ...]
+    regimes: object
+    peks: frozenset[str]
+
+
+def seen(lake: Lake, name: TableName) -> Seen | None:
+    """A table as it can be loaded, sealed; None if there is none."""
+    try:
+        table = lake.warden.loader.load_sealed(name)
+    except NoSuchTable:
+        return None
+    return Seen(
+        table.metadata_location,
+        tuple(sorted(snapshot.snapshot_id for snapshot in table.metadata.snapshots)),
+        table.governed.version,
+        tuple(sorted(table.governed.to_properties().items())),
+        table.governed.regimes,
+        frozenset(_usable_peks(lake, table)),
+    )
+
+
+def _usable_peks(lake: Lake, table: LoadedTable) -> list[str]:
+    """The keys that its regime in force names: each is recorded, and opens."""
+    peks = lake.warden.keyring.writing_peks(table.record, table.governed)
+    assert {pek.ref for pek in peks.values()} == set(table.governed.regimes.current.peks)
+    return [str(pek.ref.pek_id) for pek in peks.values()]
+
+
+def assert_sound(lake: Lake) -> None:
+    """No table has two truths, every active one has one, and the audit trail holds together."""
+    engine = lake.warden.engine
+    with read(engine) as connection:
+        active = {record.id: record for record in bound_tables(connection, lake.settings.catalog.name)}
+        for rows in (lw_seal, lw_governed):
+            counted = select(rows.c.table_id, func.count()).where(rows.c.state == "current")
+            current = {row[0]: row[1] for row in connection.execute(counted.group_by(rows.c.table_id))}
+            assert set(current.values()) <= {1}
+            assert set(active) <= set(current)
+    for record in active.values():
+        assert lake.warden.loader.load_sealed(record.name).record.id == record.id
+    assert verify(engine) == []
