@@ -52,10 +52,18 @@ def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestIn
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise _Ambiguous(f"the name {repeated[:80]!r} is given twice in one object")
+        raise _Ambiguous(f"the name {_repeated(pairs)[:80]!r} is given twice in one object")
     return found
+
+
+def _repeated(pairs: list[tuple[str, object]]) -> str:
+    """The first name that comes a second time, in one pass: hostile texts have many names."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("no name is given twice")
 
 
 def _no_constant(name: str) -> NoReturn:

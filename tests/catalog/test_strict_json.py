@@ -55,3 +55,13 @@ def test_a_number_that_is_too_long_is_refused() -> None:
 def test_the_error_is_of_the_kind_asked_for_and_names_the_text() -> None:
     with pytest.raises(MetadataInvalid, match="The table metadata is not JSON"):
         parse("{", what="The table metadata", error=MetadataInvalid)
+
+
+def test_a_name_given_twice_among_very_many_is_found_in_one_pass() -> None:
+    """Attack: half a million names, the last one twice; found by counting, it took hours."""
+    names = ",".join(f'"{number:x}":0' for number in range(500_000))
+    assert "'7a11f' is given twice" in refusal(f'{{{names},"7a11f":0}}')
+
+
+def test_the_first_repetition_is_named() -> None:
+    assert "'b' is given twice" in refusal('{"a": 1, "b": 2, "b": 3, "a": 4}')
