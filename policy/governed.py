@@ -9,6 +9,8 @@ Rules:
   a name would otherwise be kept as an ordinary property, and a table that its owner believes to be protected
   would not be.
 - `encryption.pek-id` is set by the catalog alone.
+- Names come from people who may have no right at all: judging one costs microseconds whatever it looks like,
+  and one request brings at most `MAX_PROPERTIES`.
 
 Source: design section 7, "Governed table properties".
 """
@@ -43,6 +45,13 @@ FOREIGN_KEY_PROVIDERS = (ORC_KEY_PROVIDER, HADOOP_KEY_PROVIDER)
 _UNIFORM_KEY = "parquet.encryption.uniform.key"
 _OPTION = "option."
 _MAX_CACHED_CHARACTERS = 512
+
+#: Most properties that one request, or one table, may have.
+MAX_PROPERTIES = 1_000
+
+#: How much two names have in common that one of them is taken for a slip of the pen: twice the characters
+#: that both have in the same order, by the characters of both.
+_NEAR = 0.9
 
 Normalise = Callable[[str, object], str]
 
@@ -111,6 +120,13 @@ _SPELLINGS: Mapping[str, tuple[str, Normalise]] = MappingProxyType(
 _KNOWN = (*_SPELLINGS, PEK_ID)
 _SEPARATORS = re.compile("[._-]")
 _RUN_TOGETHER = MappingProxyType({_SEPARATORS.sub("", name): name for name in _KNOWN})
+#: By known name and character: in which places it stands, as bits.
+_PLACES = MappingProxyType(
+    {
+        known: {character: sum(1 << i for i, c in enumerate(known) if c == character) for character in known}
+        for known in _KNOWN
+    }
+)
 _RESERVED = (
     "encryption",
     "read.allowed",
@@ -125,6 +141,10 @@ _LOOK_ALIKE = str.maketrans(
     "авекмнорстухіјѕһԁԍԛԝгп" + "αβγεηικνορτυχω" + "ıɡɑ" + "‐‒–—−" + "·‧∙⋅。",
     "abekmhopctyxijshdgqwrn" + "abyenikvoptuxw" + "iga" + "-----" + ".....",
 )
+
+
+#: What `_skeleton` leaves out of ASCII: space and control characters.
+_ASCII_UNSEEN = dict.fromkeys((*range(33), 127))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +176,8 @@ def canonical_name(name: str) -> str:
         )
     if bare in _SPELLINGS:
         return _SPELLINGS[bare][0]
-    hint = _verdict(name) or "It can be set and removed like any other."
+    known = _verdict(name)
+    hint = "It can be set and removed like any other." if known is None else _right_name(name, known)
     raise PropertyInvalid(f"{_shown(name)} is not a governed property.", rule="property-name", hint=hint)
 
 
@@ -167,9 +188,10 @@ def split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
         The governed ones under their canonical names with values in normal form, and all others untouched.
 
     Raises:
-        PropertyInvalid: a name that is refused, a value that cannot be read, or two spellings that
-            contradict each other.
+        PropertyInvalid: too many of them, a name that is refused, a value that cannot be read, or two
+            spellings that contradict each other.
     """
+    check_count(len(properties))
     given: dict[str, _Given] = {}
     rest: dict[str, str] = {}
     for name, value in properties.items():
@@ -181,6 +203,20 @@ def split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
         _agree(given, canonical, _Given(name, read(name, value)))
     _refuse_uniform_with_columns(properties, given)
     return {canonical: found.value for canonical, found in given.items()}, rest
+
+
+def check_count(count: int) -> None:
+    """Refuse more properties than one request, or one table, may have, before any of them is judged.
+
+    Raises:
+        PropertyInvalid: `count` is more than `MAX_PROPERTIES`.
+    """
+    if count > MAX_PROPERTIES:
+        raise PropertyInvalid(
+            f"{count} properties are more than {MAX_PROPERTIES}.",
+            rule="property-count",
+            hint="Leave out those that nobody reads.",
+        )
 
 
 def _agree(given: dict[str, _Given], canonical: str, new: _Given) -> None:
@@ -217,7 +253,7 @@ def _shown(name: str) -> str:
 
 
 def _verdict(name: str) -> str | None:
-    """None for an ordinary name, else a hint with the right one."""
+    """None for an ordinary name, else the name that is meant; empty where only the prefix is certain."""
     return _judged(name) if len(name) <= _MAX_CACHED_CHARACTERS else _judged.__wrapped__(name)
 
 
@@ -227,25 +263,44 @@ def _judged(name: str) -> str | None:
     known = _RUN_TOGETHER.get(_SEPARATORS.sub("", skeleton))
     known = known or next((known for known in _KNOWN if _resembles(skeleton, known)), None)
     if known is None and any(_under(skeleton, prefix) for prefix in _RESERVED):
-        known = next(iter(difflib.get_close_matches(skeleton, _KNOWN, n=1, cutoff=0.6)), "")
-    if known is None:
-        return None
+        return ""
+    return known
+
+
+def _right_name(name: str, known: str) -> str:
+    """The hint for a refused name; made for the one name that is refused, since this search is slow."""
+    skeleton = _without_option(_skeleton(name[:_MAX_CACHED_CHARACTERS]))
+    known = known or next(iter(difflib.get_close_matches(skeleton, _KNOWN, n=1, cutoff=0.6)), "")
     return f"Did you mean {known}?" if known else f"The governed properties are {', '.join(_CANONICAL)}."
 
 
 def _skeleton(name: str) -> str:
     """What a person sees: no case, no accents, no spaces or invisible characters, look-alikes resolved."""
+    if name.isascii():
+        return name.lower().translate(_ASCII_UNSEEN)
     text = unicodedata.normalize("NFKD", name).casefold().translate(_LOOK_ALIKE)
     return "".join(c for c in text if unicodedata.category(c)[0] not in "MCZ")
 
 
 def _resembles(skeleton: str, known: str) -> bool:
-    if 2 * min(len(skeleton), len(known)) < 0.9 * (len(skeleton) + len(known)):
+    both = len(skeleton) + len(known)
+    if 2 * min(len(skeleton), len(known)) < _NEAR * both:
         return False
-    if _same_but_foreign(skeleton, known):
-        return True
-    matcher = difflib.SequenceMatcher(None, skeleton, known, autojunk=False)
-    return matcher.quick_ratio() >= 0.9 and matcher.ratio() >= 0.9
+    return _same_but_foreign(skeleton, known) or 2 * _in_common(skeleton, known) >= _NEAR * both
+
+
+def _in_common(skeleton: str, known: str) -> int:
+    """Length of the longest common subsequence, in one step for each character of `skeleton`.
+
+    Bit i of `open_places` says that character i of `known` is not matched yet (H. Hyyrö, "Bit-parallel
+    LCS-length computation revisited", 2004).
+    """
+    places = _PLACES[known]
+    open_places = (1 << len(known)) - 1
+    for character in skeleton:
+        matched = open_places & places.get(character, 0)
+        open_places = (open_places + matched) | (open_places - matched)
+    return len(known) - (open_places & ((1 << len(known)) - 1)).bit_count()
 
 
 def _under(skeleton: str, prefix: str) -> bool:
@@ -255,8 +310,8 @@ def _under(skeleton: str, prefix: str) -> bool:
 
 def _same_but_foreign(text: str, known: str) -> bool:
     """Equal, where a letter outside ASCII may stand for any letter, as long as most letters are equal."""
-    if len(text) != len(known):
-        return False
+    if len(text) != len(known) or text.isascii():
+        return text == known
     equal = sum(a == b for a, b in zip(text, known, strict=True))
     foreign = sum(not a.isascii() for a in text)
     return equal + foreign == len(known) and 2 * equal >= len(known)
