@@ -98,7 +98,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
     locations: list[str] = []
     for update in updates:
         if isinstance(update, SetPropertiesUpdate):
-            governed, rest = governed_names.split(without_echo(update.updates, in_force))
+            governed, rest = _split(update.updates, in_force)
             governed_set |= governed
             check_ordinary_properties(rest, table)
             locations += [rest[name] for name in WRITE_PATHS if name in rest]
@@ -130,9 +130,18 @@ def _refuse_both(governed_set: Iterable[str], governed_unset: set[str], table: s
         )
 
 
-def without_echo(properties: dict[str, str], in_force: dict[str, str]) -> dict[str, str]:
-    """Properties less those that repeat what is in force (clients echo what `loadTable` showed them)."""
-    return {name: value for name, value in properties.items() if in_force.get(name) != value}
+def _split(properties: dict[str, str], in_force: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Governed properties that are to change, and the rest.
+
+    Clients echo what `loadTable` showed them. An echo is no change, but it still contradicts another spelling
+    with another value.
+    """
+    read_only = governed_names.PEK_ID
+    given = {
+        name: value for name, value in properties.items() if name != read_only or in_force.get(name) != value
+    }
+    governed, rest = governed_names.split(given)
+    return {name: value for name, value in governed.items() if in_force.get(name) != value}, rest
 
 
 def refuse_reserved_summaries(updates: Iterable[TableUpdate], table: str) -> None:
