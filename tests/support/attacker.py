@@ -169,9 +169,7 @@ class Attacker:
 
     def commit_behind(self, *updates: TableUpdate) -> str:
         """Commit straight to the pointer store; answers with where the new metadata lies."""
-        location = self.write_metadata(
-            update_table_metadata(self.metadata, updates, metadata_location=self.pointer())
-        )
+        location = self.write_behind(updates)
         self.point(location)
         return location
 
@@ -202,6 +200,12 @@ class Attacker:
         """The live entries of a snapshot."""
         io = PyArrowFileIO()
         return [entry for each in self.manifests(snapshot) for entry in each.fetch_manifest_entry(io)]
+
+    def write_behind(self, updates: Iterable[TableUpdate]) -> str:
+        """Write the metadata that these updates make, where no pointer stands on it yet."""
+        return self.write_metadata(
+            update_table_metadata(self.metadata, tuple(updates), metadata_location=self.pointer())
+        )
 
     def write_metadata(self, metadata: TableMetadata, name: str | None = None) -> str:
         """Write a metadata.json into his directory."""
