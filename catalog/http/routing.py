@@ -2,6 +2,9 @@
 
 The order is fixed: caller, then size of the body, then its type, then its text (`policy.strict_json`); what
 is left for the framework is to hold the parsed document against the operation's model.
+
+Whoever has a token may send a body. So texts are parsed in the pool of threads, where they keep nobody else
+waiting, and only what brings schemas, snapshots or files may be large.
 """
 
 from __future__ import annotations
@@ -22,6 +25,14 @@ from policy.strict_json import parse
 
 _JSON: Final = re.compile(r"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 _MAX_DIGITS: Final = 18
+#: Bytes of a body that brings no schema, snapshot or files.
+SMALL_BODY: Final = 1024 * 1024
+#: How the paths of the operations end that bring some.
+_LARGE_BODIES: Final = (
+    "/namespaces/{namespace}/tables",
+    "/namespaces/{namespace}/tables/{table}",
+    "/writes/{write_id}/commit",
+)
 #: Escapes of what no store takes as text: NUL and lone surrogates.
 _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
@@ -45,12 +56,16 @@ class GuardedRoute(APIRoute):
                 request_id_of(request),
                 engines=self.takes_engines,
             )
-            body = await _bounded_body(request, request.app.state.warden.settings.http.max_body_bytes)
-            return await inner(self._strict(request, body))
+            body = await _bounded_body(request, self._limit(request))
+            return await inner(await self._strict(request, body))
 
         return handle
 
-    def _strict(self, request: Request, body: bytes) -> Request:
+    def _limit(self, request: Request) -> int:
+        configured: int = request.app.state.warden.settings.http.max_body_bytes
+        return configured if self.path.endswith(_LARGE_BODIES) else min(configured, SMALL_BODY)
+
+    async def _strict(self, request: Request, body: bytes) -> Request:
         """The request with its body read and parsed; the framework asks for both by these names."""
         if body and self.body_field is None:
             raise RequestInvalid("This operation takes no body.", rule="body", hint="Send it without one.")
@@ -58,7 +73,7 @@ class GuardedRoute(APIRoute):
         strict._body = body
         if body:
             _check_content_type(request.headers)
-            strict._json = document_of(body)
+            strict._json = await run_in_threadpool(document_of, body)
         return strict
 
 
@@ -117,7 +132,7 @@ def _too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(
         f"The request body has more than {limit} bytes.",
         rule="body-size",
-        hint="Send less at once, or have `http.max_body_bytes` raised.",
+        hint="Send less at once; for commits, `http.max_body_bytes` can be raised.",
     )
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from catalog.http import routing
 from catalog.http.boundary import decoded_path
+from catalog.http.routing import SMALL_BODY, document_of
 from policy.errors import RequestInvalid
 from tests.support.http_calls import SCHEMA, refused, tables_of
 from tests.support.service import Service, open_service
@@ -106,6 +110,66 @@ def test_body_at_the_bound_is_read(served: Service, alice: httpx.Client, namespa
         headers=JSON,
     )
     assert answer.status_code == 200
+
+
+SMALL_BODIES = [
+    ("POST", "{prefix}/namespaces"),
+    ("POST", "{prefix}/namespaces/db/properties"),
+    ("POST", "{prefix}/namespaces/db/register"),
+    ("POST", "{prefix}/tables/rename"),
+    ("POST", "/engine/v1/tables/db/t/plan"),
+    ("PATCH", "/admin/v1/tables/db/t"),
+    ("POST", "/admin/v1/tokens"),
+]
+LARGE_BODIES = [("{prefix}/namespaces/db/tables", 400), ("{prefix}/namespaces/db/tables/t", 403)]
+
+
+@pytest.mark.parametrize(("method", "path"), SMALL_BODIES)
+def test_large_body_of_a_small_operation_is_refused(service: Service, method: str, path: str) -> None:
+    """Attack: whoever has a token, and no right at all, makes the service parse what it will then refuse."""
+    body = _of_size(SMALL_BODY + 1)
+    with service.client("nobody") as nobody:
+        answer = nobody.request(method, path.format(prefix=service.prefix), content=body, headers=JSON)
+    refused(answer, 413, "BodyTooLarge", "body-size")
+
+
+@pytest.mark.parametrize(("path", "status"), LARGE_BODIES)
+def test_large_body_of_a_commit_is_read(service: Service, path: str, status: int) -> None:
+    with service.client("nobody") as nobody:
+        answer = nobody.post(
+            path.format(prefix=service.prefix), content=_of_size(SMALL_BODY + 1), headers=JSON
+        )
+    assert answer.status_code == status, answer.text
+
+
+def test_large_body_of_an_engine_commit_is_read(service: Service) -> None:
+    with service.client("alice", "spark") as spark:
+        answer = spark.post("/engine/v1/writes/absent/commit", content=_of_size(SMALL_BODY + 1), headers=JSON)
+    refused(answer, 400, "RequestInvalid", "request")
+
+
+def test_a_text_is_parsed_while_the_event_loop_goes_on(
+    served: Service, alice: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: a text that is slow to parse, so that nobody else is answered."""
+    parsing, health = threading.Event(), threading.Event()
+
+    def slow(body: bytes) -> object:
+        parsing.set()
+        assert health.wait(20)
+        return document_of(body)
+
+    monkeypatch.setattr(routing, "document_of", slow)
+    with ThreadPoolExecutor(1) as attacker:
+        attack = attacker.submit(alice.post, f"{served.prefix}/namespaces", json={"namespace": ["slow"]})
+        assert parsing.wait(20)
+        assert httpx.get(f"{served.url}/healthz", timeout=10).status_code == 200
+        health.set()
+        assert attack.result(20).status_code == 200
+
+
+def _of_size(size: int) -> bytes:
+    return b'{"x": "' + b"a" * (size - 9) + b'"}'
 
 
 @pytest.mark.parametrize(
