@@ -309,9 +309,16 @@ class _Parent:
 
 
 def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:
-    """The snapshots that are new. One is known by all that it says: an id may be removed and used again."""
+    """The snapshots that are new. One is known by all that it says: an id may be removed and used again.
+
+    Only its parent may be left out: that is what becomes of a snapshot whose parent expires.
+    """
     known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    return [snapshot for snapshot in metadata.snapshots if known.get(snapshot.snapshot_id) != snapshot]
+    return [each for each in metadata.snapshots if not _is_same(each, known.get(each.snapshot_id))]
+
+
+def _is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
+    return known is not None and snapshot in (known, known.model_copy(update={"parent_snapshot_id": None}))
 
 
 def _alive(entries: pa.Table) -> pa.Table:
