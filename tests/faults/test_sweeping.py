@@ -1,0 +1,248 @@
+"""What writes leave: swept once expired, never if it was committed, however often somebody died."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, update
+
+from catalog import faults
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_write
+from catalog.errors import CommitConflict
+from catalog.identifiers import TableName
+from catalog.written_files import FileCommit
+from policy.errors import RequestInvalid
+from tests.faults.conftest import Shared
+from tests.faults.scenarios import WRITE
+from tests.support.crash import assert_sound, die_at
+from tests.support.lake import ALICE, Lake
+from tests.support.outages import read_only
+from tests.support.tables import Engine, append_files, make, name_of
+
+#: By now a write has expired, and one that is being committed has had its time, too.
+LONG_AGO_MS = 1
+
+
+def _state(lake: Lake, write_id: str) -> str | None:
+    with read(lake.warden.engine) as connection:
+        state: str | None = connection.scalar(select(lw_write.c.state).where(lw_write.c.id == write_id))
+    return state
+
+
+def _expire(lake: Lake, write_id: str, at_ms: int = LONG_AGO_MS) -> None:
+    with write(lake.warden.engine) as connection:
+        connection.execute(update(lw_write).where(lw_write.c.id == write_id).values(expires_ms=at_ms))
+
+
+def _begin(lake: Lake) -> tuple[Engine, Path, FileCommit]:
+    """A write that has written a file, and what it would commit."""
+    engine = Engine.begin(lake, name_of(make(lake)))
+    file = engine.file()
+    path = Path(file.path.removeprefix("file://"))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PAR1")
+    return engine, path, FileCommit("append", (file,))
+
+
+def _snapshots(lake: Lake, name: TableName) -> int:
+    return len(lake.warden.loader.load_sealed(name).metadata.snapshots)
+
+
+def commit_write(lake: Lake, order: tuple[str, FileCommit]) -> None:
+    """The commit of a write."""
+    lake.warden.writes.commit(lake.caller(ALICE), *order)
+
+
+def abort_write(lake: Lake, write_id: str) -> None:
+    """Giving a write up."""
+    lake.warden.writes.abort(lake.caller(ALICE), write_id)
+
+
+def sweep(lake: Lake, _: None) -> None:
+    """What the service does now and then."""
+    lake.warden.writes.sweep()
+
+
+def begin_write(lake: Lake, name: TableName) -> None:
+    """An engine that never comes back."""
+    Engine.begin(lake, name)
+
+
+def test_an_expired_write_is_swept_and_not_committed_any_more(shared: Shared) -> None:
+    lake = shared.lake
+    engine, path, files = _begin(lake)
+    lake.warden.writes.sweep()
+    assert path.exists()
+    _expire(lake, engine.session.id)
+    assert lake.warden.writes.sweep() == 1
+    assert not path.exists()
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    assert lake.warden.writes.sweep() == 0
+
+
+def test_a_committed_write_is_never_swept(shared: Shared) -> None:
+    lake = shared.lake
+    engine, path, files = _begin(lake)
+    engine.commit(files)
+    _expire(lake, engine.session.id)
+    assert lake.warden.writes.sweep() == 0
+    assert path.exists()
+    assert engine.commit(files).metadata.current_snapshot_id is not None
+
+
+def test_an_aborted_write_is_gone_at_once(shared: Shared) -> None:
+    lake = shared.lake
+    engine, path, files = _begin(lake)
+    abort_write(lake, engine.session.id)
+    assert not path.exists()
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    with pytest.raises(RequestInvalid):
+        abort_write(lake, engine.session.id)
+
+
+@pytest.mark.parametrize("point", WRITE)
+def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str) -> None:
+    """Swept if the commit had not landed, kept if it had; told apart even after the snapshot expired."""
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+    name = engine.session.table.record.name
+    landed = WRITE.index(point) >= WRITE.index("pointer-moved")
+    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
+    if landed:
+        append_files(lake, name)
+        _forget_first_snapshot(lake, name)
+    _expire(lake, engine.session.id)
+    assert lake.warden.writes.sweep() == (0 if landed else 1)
+    assert path.exists() == landed
+    assert _state(lake, engine.session.id) == ("committed" if landed else "swept")
+    assert_sound(lake)
+
+
+@pytest.mark.parametrize("point", WRITE)
+def test_a_commit_that_was_cut_short_is_one_commit_after_its_snapshot_expired(
+    on_sqlite: Shared, point: str
+) -> None:
+    lake = on_sqlite.lake
+    engine, _, files = _begin(lake)
+    name = engine.session.table.record.name
+    landed = WRITE.index(point) >= WRITE.index("pointer-moved")
+    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
+    append_files(lake, name)
+    if landed:
+        _forget_first_snapshot(lake, name)
+    engine.commit(files)
+    table = lake.catalog().load_table(str(name))
+    paths = table.inspect.data_files()["file_path"].to_pylist()
+    assert paths.count(files.added[0].path) == 1
+
+
+def _forget_first_snapshot(lake: Lake, name: TableName) -> None:
+    table = lake.catalog().load_table(str(name))
+    first = min(table.metadata.snapshots, key=lambda each: each.sequence_number or 0)
+    table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+
+
+def test_a_commit_under_way_is_not_swept_as_soon_as_it_expires(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+
+    def hook(name: str) -> None:
+        if name == "prepared":
+            _expire(lake, engine.session.id, engine.session.expires_ms - lake.settings.write_ttl_s * 1000 - 1)
+            assert lake.warden.writes.sweep() == 0
+
+    with faults.hooked(hook):
+        engine.commit(files)
+    assert path.exists()
+    assert _snapshots(lake, engine.session.table.record.name) == 1
+
+
+def test_a_sweep_that_overtakes_a_stuck_commit_wins_against_it(on_sqlite: Shared) -> None:
+    """Who was swept before landing is told so, and nothing refers to the deleted files."""
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), "write:built")
+    _expire(lake, engine.session.id)
+    assert lake.warden.writes.sweep() == 1
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    assert not path.exists()
+    assert _snapshots(lake, engine.session.table.record.name) == 0
+
+
+@pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
+def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+    _expire(lake, engine.session.id)
+    die_at(lake, on_sqlite.overrides, sweep, None, point)
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    lake.warden.writes.sweep()
+    assert not path.exists()
+    assert _state(lake, engine.session.id) == "swept"
+
+
+@pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
+def test_an_abort_that_is_killed_is_finished_by_a_sweep(on_sqlite: Shared, point: str) -> None:
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+    die_at(lake, on_sqlite.overrides, abort_write, engine.session.id, point)
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    _expire(lake, engine.session.id)
+    lake.warden.writes.sweep()
+    assert not path.exists()
+    assert _state(lake, engine.session.id) in ("aborted", "swept")
+
+
+def test_a_begin_that_is_killed_is_swept(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    name = name_of(make(lake))
+    die_at(lake, on_sqlite.overrides, begin_write, name, "write:begun")
+    with write(lake.warden.engine) as connection:
+        connection.execute(update(lw_write).where(lw_write.c.state == "open").values(expires_ms=LONG_AGO_MS))
+    assert lake.warden.writes.sweep() >= 1
+    append_files(lake, name)
+
+
+def test_what_cannot_be_deleted_is_left_to_the_next_sweep(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    (engine, path, _), (other, _, _) = _begin(lake), _begin(lake)
+    for each in (engine, other):
+        _expire(lake, each.session.id)
+    with read_only(path.parent):
+        assert lake.warden.writes.sweep() == 1
+    assert path.exists()
+    assert lake.warden.writes.sweep() == 1
+    assert not path.exists()
+
+
+def test_an_overwrite_whose_answer_was_lost_is_one_commit(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    name = name_of(make(lake))
+    (gone,) = append_files(lake, name)
+    engine = Engine.begin(lake, name)
+    base = engine.session.table.metadata.current_snapshot_id
+    files = FileCommit("overwrite", (engine.file(),), (gone,), base)
+    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), "pointer-moved")
+    engine.commit(files)
+    assert _snapshots(lake, name) == 2
+
+
+def test_an_overwrite_whose_base_moved_is_refused_and_may_be_aborted(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    name = name_of(make(lake))
+    (gone,) = append_files(lake, name)
+    engine = Engine.begin(lake, name)
+    base = engine.session.table.metadata.current_snapshot_id
+    files = FileCommit("overwrite", (engine.file(),), (gone,), base)
+    append_files(lake, name)
+    with pytest.raises(CommitConflict):
+        engine.commit(files)
+    abort_write(lake, engine.session.id)
+    assert _snapshots(lake, name) == 2
