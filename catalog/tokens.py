@@ -33,7 +33,6 @@ _KINDS: Final = frozenset({"user", "engine"})
 _TOKEN: Final = re.compile(r"lw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}", re.ASCII)
 _TOKEN_LENGTH: Final = len("lw_") + 32 + len("_") + 43
 _NO_SUCH_HASH: Final = "0" * 64
-_NAME_LENGTH: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +174,6 @@ def _check_issue(principal: Principal, kind: str, ttl: timedelta | None) -> None
             "The token would have expired before it was issued.",
             rule="token-ttl",
             hint="Give a positive time, or none for a token without end.",
-        )
-    if len(principal.name) > _NAME_LENGTH:
-        raise RequestInvalid(
-            f"The principal's name is longer than {_NAME_LENGTH} characters.",
-            rule="principal-name",
-            hint="Use a shorter name.",
         )
 
 

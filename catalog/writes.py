@@ -392,7 +392,7 @@ class Writes:
             )
 
     def _require_release(self, caller: Caller, table: LoadedTable) -> None:
-        """Data keys are made and used by the process that asks: a trusted engine, or one with the right to."""
+        """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
         if caller.engine is None and table.governed.spec.encrypts:
             requests = gates.key_requests(caller.principal, table.governed.spec.key_ids(), "release")
             self._authorizer.require(caller, "table.write", table.name, requests)
