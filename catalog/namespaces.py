@@ -108,7 +108,7 @@ class Namespaces:
     def update(
         self, caller: Caller, namespace: Namespace, removals: Iterable[str], updates: dict[str, str]
     ) -> tuple[list[str], list[str], list[str]]:
-        """Change properties.
+        """Change the properties that are named; a change of others at the same time is not undone.
 
         Returns:
             the names updated, removed, and asked to be removed but missing.
@@ -123,11 +123,12 @@ class Namespaces:
             raise RequestInvalid(f"The property {min(both)!r} is both set and removed.", rule="namespace")
         _check_properties(updates)
         self._require(caller, "namespace.update", namespace, "alter", updates)
-        properties = self._existing(namespace)
-        removed = [name for name in wanted if name in properties]
-        kept = {name: value for name, value in properties.items() if name not in removed}
-        self._pointers.set_namespace_properties(namespace, kept | updates)
-        return sorted(updates), removed, [name for name in wanted if name not in properties]
+        removed = self._pointers.change_namespace_properties(namespace, wanted, updates)
+        return (
+            sorted(updates),
+            [name for name in wanted if name in removed],
+            [name for name in wanted if name not in removed],
+        )
 
     def drop(self, caller: Caller, namespace: Namespace) -> None:
         """Drop an empty namespace.

@@ -10,9 +10,11 @@ be adopted and other tools can go on reading it.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
-from sqlalchemy import ColumnElement, Engine, Select, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Select, delete, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from catalog.db.engine import read, write
@@ -23,7 +25,7 @@ from policy.errors import RequestInvalid
 
 MAX_LOCATION_LENGTH: Final = 1000
 
-#: A namespace without properties is still a row, as in pyiceberg.
+#: A namespace without properties is still a row, as in pyiceberg; one that was changed keeps this row.
 _EXISTS: Final = {"exists": "true"}
 _TABLE: Final = "TABLE"
 
@@ -62,8 +64,17 @@ class PointerStore(Protocol):
     def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
         """Make a namespace; NamespaceExists if there is one."""
 
-    def set_namespace_properties(self, namespace: Namespace, properties: dict[str, str]) -> None:
-        """Replace the properties of a namespace."""
+    def change_namespace_properties(
+        self, namespace: Namespace, removals: Collection[str], updates: Mapping[str, str]
+    ) -> frozenset[str]:
+        """Remove and set the properties that are named, and no other, in one step.
+
+        Returns:
+            the names that were there and were removed.
+
+        Raises:
+            NoSuchNamespace: there is none.
+        """
 
     def drop_namespace(self, namespace: Namespace) -> None:
         """Remove a namespace; the caller has made sure that it is empty."""
@@ -137,7 +148,10 @@ class SqlPointerStore:
 
     def namespaces(self) -> list[Namespace]:
         with read(self._engine) as connection:
-            stored = {*connection.scalars(self._declared()), *connection.scalars(self._implied())}
+            return self._namespaces(connection)
+
+    def _namespaces(self, connection: Connection) -> list[Namespace]:
+        stored = {*connection.scalars(self._declared()), *connection.scalars(self._implied())}
         levels = (tuple(text.split(".")) for text in stored)
         return sorted({each[:depth] for each in levels for depth in range(1, len(each) + 1)})
 
@@ -147,7 +161,7 @@ class SqlPointerStore:
         with read(self._engine) as connection:
             found = {row.property_key: row.property_value for row in connection.execute(statement)}
         if found:
-            return {key: value for key, value in found.items() if (key, value) not in _EXISTS.items()}
+            return _shown(found)
         return {} if namespace in self.namespaces() else None
 
     def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
@@ -156,27 +170,69 @@ class SqlPointerStore:
         try:
             with write(self._engine) as connection:
                 connection.execute(
-                    insert(iceberg_namespace_properties), self._property_rows(namespace, properties)
+                    insert(iceberg_namespace_properties),
+                    self._property_rows(namespace, properties or _EXISTS),
                 )
         except IntegrityError as error:
             raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.") from error
 
-    def set_namespace_properties(self, namespace: Namespace, properties: dict[str, str]) -> None:
+    def change_namespace_properties(
+        self, namespace: Namespace, removals: Collection[str], updates: Mapping[str, str]
+    ) -> frozenset[str]:
+        columns = iceberg_namespace_properties.c
         with write(self._engine) as connection:
-            connection.execute(delete(iceberg_namespace_properties).where(*self._is_namespace(namespace)))
+            present = self._locked_properties(connection, namespace)
+            removed = present.keys() & set(removals)
             connection.execute(
-                insert(iceberg_namespace_properties), self._property_rows(namespace, properties)
+                delete(iceberg_namespace_properties).where(
+                    *self._is_namespace(namespace), columns.property_key.in_(sorted(removed))
+                )
             )
+            # Whoever removes the last property at the same time finds the namespace in this row.
+            self._put(connection, namespace, _EXISTS, replace=False)
+            if updates:
+                self._put(connection, namespace, updates, replace=True)
+        return frozenset(removed)
+
+    def _locked_properties(self, connection: Connection, namespace: Namespace) -> dict[str, str]:
+        """The properties of a namespace, which no other transaction changes or drops until this one ends."""
+        columns = iceberg_namespace_properties.c
+        query = select(columns.property_key, columns.property_value).where(*self._is_namespace(namespace))
+        connection.execute(query.order_by(columns.property_key).with_for_update())
+        # Read again: rows that were waited for, and others, may have changed meanwhile.
+        found = {row.property_key: row.property_value for row in connection.execute(query)}
+        if not found and namespace not in self._namespaces(connection):
+            raise _no_namespace(namespace)
+        return _shown(found)
+
+    def _put(
+        self, connection: Connection, namespace: Namespace, properties: Mapping[str, str], *, replace: bool
+    ) -> None:
+        """Insert properties; those that are there are replaced or left."""
+        table = iceberg_namespace_properties
+        insert_into = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        statement = insert_into(table)
+        keys = list(table.primary_key)
+        statement = (
+            statement.on_conflict_do_update(
+                index_elements=keys, set_={"property_value": statement.excluded.property_value}
+            )
+            if replace
+            else statement.on_conflict_do_nothing(index_elements=keys)
+        )
+        connection.execute(statement, self._property_rows(namespace, properties))
 
     def drop_namespace(self, namespace: Namespace) -> None:
+        rows = self._is_namespace(namespace)
         with write(self._engine) as connection:
-            connection.execute(delete(iceberg_namespace_properties).where(*self._is_namespace(namespace)))
+            connection.execute(
+                select(iceberg_namespace_properties.c.property_key).where(*rows).with_for_update()
+            )
+            connection.execute(delete(iceberg_namespace_properties).where(*rows))
 
     def _require_namespace(self, namespace: Namespace) -> None:
         if self.namespace_properties(namespace) is None:
-            raise NoSuchNamespace(
-                f"The namespace {'.'.join(namespace)} does not exist.", hint="Create the namespace first."
-            )
+            raise _no_namespace(namespace)
 
     def _key(self, name: TableName) -> dict[str, str]:
         return {"catalog_name": self._catalog, "table_namespace": name.database, "table_name": name.name}
@@ -198,12 +254,22 @@ class SqlPointerStore:
         columns = iceberg_tables.c
         return select(columns.table_namespace).where(columns.catalog_name == self._catalog).distinct()
 
-    def _property_rows(self, namespace: Namespace, properties: dict[str, str]) -> list[dict[str, str]]:
+    def _property_rows(self, namespace: Namespace, properties: Mapping[str, str]) -> list[dict[str, str]]:
+        """In one order, so that two transactions never wait for each other."""
         key = {"catalog_name": self._catalog, "namespace": ".".join(namespace)}
         return [
-            key | {"property_key": name, "property_value": value}
-            for name, value in (properties or _EXISTS).items()
+            key | {"property_key": name, "property_value": properties[name]} for name in sorted(properties)
         ]
+
+
+def _shown(stored: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in stored.items() if (key, value) not in _EXISTS.items()}
+
+
+def _no_namespace(namespace: Namespace) -> NoSuchNamespace:
+    return NoSuchNamespace(
+        f"The namespace {'.'.join(namespace)} does not exist.", hint="Create the namespace first."
+    )
 
 
 def _is_table() -> ColumnElement[bool]:

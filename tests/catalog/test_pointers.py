@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
-from sqlalchemy import Engine, insert, select, text, update
+from sqlalchemy import Engine, event, insert, select, text, update
 
 from catalog.db.engine import open_database, write
 from catalog.db.schema import iceberg_tables
@@ -125,13 +127,101 @@ def test_parents_of_nested_namespaces_exist(store: PointerStore) -> None:
     assert store.namespace_properties(("a", "x")) is None
 
 
-def test_namespace_properties_are_replaced_as_a_whole(store: PointerStore) -> None:
-    store.create_namespace(("n",), {"a": "1", "b": "2"})
-    assert store.namespace_properties(("n",)) == {"a": "1", "b": "2"}
-    store.set_namespace_properties(("n",), {"b": "3"})
-    assert store.namespace_properties(("n",)) == {"b": "3"}
-    store.set_namespace_properties(("n",), {})
+def test_namespace_properties_are_changed_by_name(store: PointerStore) -> None:
+    store.create_namespace(("n",), {"a": "1", "b": "2", "c": "3"})
+    assert store.change_namespace_properties(("n",), ["a", "absent"], {"b": "4", "d": "5"}) == {"a"}
+    assert store.namespace_properties(("n",)) == {"b": "4", "c": "3", "d": "5"}
+
+
+def test_a_namespace_outlives_its_last_property(store: PointerStore) -> None:
+    store.create_namespace(("n",), {"a": "1"})
+    assert store.change_namespace_properties(("n",), ["a"], {}) == {"a"}
     assert store.namespace_properties(("n",)) == {}
+    store.change_namespace_properties(("n",), [], {"exists": "false"})
+    assert store.namespace_properties(("n",)) == {"exists": "false"}
+    assert store.change_namespace_properties(("n",), ["exists"], {}) == {"exists"}
+    assert store.change_namespace_properties(("n",), ["exists"], {}) == frozenset()
+    assert store.namespace_properties(("n",)) == {}
+
+
+def test_a_namespace_that_only_its_tables_imply_can_be_given_properties(
+    store: PointerStore, engine: Engine, catalog_name: str
+) -> None:
+    row = {"catalog_name": catalog_name, "table_namespace": "implied", "table_name": "t"}
+    with write(engine) as connection:
+        connection.execute(insert(iceberg_tables).values(**row, metadata_location="file:///m"))
+    store.change_namespace_properties(("implied",), [], {"a": "1"})
+    assert store.namespace_properties(("implied",)) == {"a": "1"}
+
+
+def test_properties_of_no_namespace_are_refused(store: PointerStore) -> None:
+    for removals, updates in (([], {"a": "1"}), (["a"], {}), ([], {})):
+        with pytest.raises(NoSuchNamespace):
+            store.change_namespace_properties(("absent",), removals, updates)
+    assert store.namespace_properties(("absent",)) is None
+
+
+@pytest.mark.parametrize("first", ["removes", "sets"])
+def test_a_change_of_other_properties_at_the_same_time_is_not_lost(
+    store: PointerStore, engine: Engine, first: str
+) -> None:
+    """Attack: a harmless change, timed to undo another one's `lakewarden.unsealed=forbid`."""
+    store.create_namespace(("n",), {"a": "1"})
+    changes = {"removes": (["a"], {}), "sets": ([], {"comment": "hello"})}
+    second = next(each for each in changes if each != first)
+    other = threading.Thread(target=store.change_namespace_properties, args=(("n",), *changes[second]))
+    with _before_the_first(engine, "DELETE", other):
+        store.change_namespace_properties(("n",), *changes[first])
+    other.join()
+    assert store.namespace_properties(("n",)) == {"comment": "hello"}
+
+
+def test_a_namespace_is_not_lost_where_each_of_two_removes_the_others_last_property(
+    store: PointerStore, engine: Engine
+) -> None:
+    store.create_namespace(("n",), {"a": "1", "b": "2"})
+    other = threading.Thread(target=store.change_namespace_properties, args=(("n",), ["b"], {}))
+    with _before_the_first(engine, "DELETE", other):
+        store.change_namespace_properties(("n",), ["a"], {})
+    other.join()
+    assert store.namespace_properties(("n",)) == {}
+
+
+def test_a_namespace_that_is_dropped_meanwhile_does_not_come_back(
+    store: PointerStore, engine: Engine
+) -> None:
+    store.create_namespace(("n",), {"a": "1"})
+    refused: list[NoSuchNamespace] = []
+
+    def change() -> None:
+        try:
+            store.change_namespace_properties(("n",), [], {"b": "2"})
+        except NoSuchNamespace as error:
+            refused.append(error)
+
+    other = threading.Thread(target=change)
+    with _before_the_first(engine, "DELETE", other):
+        store.drop_namespace(("n",))
+    other.join()
+    assert refused and store.namespace_properties(("n",)) is None
+
+
+@contextmanager
+def _before_the_first(engine: Engine, verb: str, other: threading.Thread) -> Iterator[None]:
+    """Start `other` when this thread is about to run its first statement of a kind, and let it get ahead."""
+    mine = threading.get_ident()
+
+    def start(*arguments: Any) -> None:
+        if arguments[2].startswith(verb) and threading.get_ident() == mine and other.ident is None:
+            other.start()
+            other.join(0.3)
+
+    event.listen(engine, "before_cursor_execute", start)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", start)
+    assert other.ident is not None
 
 
 def test_a_namespace_is_made_once_and_gone_when_dropped(store: PointerStore) -> None:
