@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,8 +13,8 @@ from catalog.loading import LoadedTable
 from catalog.planning.plan import ScanRequest
 from policy.errors import LakewardenError, LocationNotAllowed, NotAuthorized, PropertyInvalid
 from tests.attacks.traps import OpenWatch
-from tests.support.attacker import OWN_ROWS, SECRET_ROWS, Attacker, Siege, data_file, entry, local
-from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
+from tests.support.attacker import OWN_ROWS, SECRET_ROWS, Attacker, Siege, data_file, entry, lay_siege, local
+from tests.support.lake import ALICE, BOB, CAROL, Lake, open_lake, policy, standard_policies, tables
 
 DAVE = "dave"
 _ENVELOPE = {"encryption.mechanism": "envelope"}
@@ -245,6 +245,13 @@ def test_namespace_location_is_no_default(siege: Siege) -> None:
     assert made.location().startswith(f"file://{siege.lake.warehouse}/bobs/next-")
 
 
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
+    """A siege in which every question is refused."""
+    with open_lake(tmp_path_factory.mktemp("quiet")) as lake:
+        yield lay_siege(lake)
+
+
 Ask = Callable[[Lake, str], object]
 
 
@@ -277,12 +284,12 @@ QUESTIONS: dict[str, Ask] = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_existence_is_not_told_to_those_without_rights(siege: Siege, question: str) -> None:
+def test_existence_is_not_told_to_those_without_rights(quiet: Siege, question: str) -> None:
     """The answer for a table that is there is the answer for one that is not, but for the name."""
     answers = []
     for name in ("victim", "absent"):
         with pytest.raises(NotAuthorized) as refusal:
-            QUESTIONS[question](siege.lake, name)
+            QUESTIONS[question](quiet.lake, name)
         answers.append(str(refusal.value).replace(name, "…"))
     assert answers[0] == answers[1]
 

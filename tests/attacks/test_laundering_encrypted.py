@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ from tests.support.attacker import (
     new_id,
     updates,
 )
-from tests.support.lake import ALICE, Lake
+from tests.support.lake import ALICE, Lake, open_lake
 
 _ENVELOPE = {"encryption.mechanism": "envelope"}
 _OTHER_KEY = "another-key"
@@ -60,17 +61,42 @@ def make_vault(lake: Lake, name: str, **properties: str) -> Attacker:
     return vault
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A catalog for commits that are all refused."""
+    with open_lake(tmp_path_factory.mktemp("encrypted")) as lake:
+        lake.catalog(ALICE).create_namespace("db")
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def vaults(shared: Lake) -> Vaults:
+    return Vaults(make_vault(shared, "db.one"), make_vault(shared, "db.two"))
+
+
 @pytest.fixture
-def vaults(lake: Lake) -> Vaults:
+def vault(lake: Lake) -> Attacker:
+    """An encrypted table for changes that are accepted."""
     lake.catalog(ALICE).create_namespace("db")
-    return Vaults(make_vault(lake, "db.one"), make_vault(lake, "db.two"))
+    return make_vault(lake, "db.one")
+
+
+@pytest.fixture(scope="module")
+def migrated(shared: Lake) -> Attacker:
+    """A table that was plaintext with one file of sequence number 1, and is encrypted since."""
+    return migrate(shared)
 
 
 @pytest.fixture
-def migrated(lake: Lake) -> Attacker:
-    """A table that was plaintext with one file of sequence number 1, and is encrypted since."""
+def moved(lake: Lake) -> Attacker:
+    """A table like `migrated`, for changes that are accepted."""
+    lake.catalog(ALICE).create_namespace("db")
+    return migrate(lake)
+
+
+def migrate(lake: Lake) -> Attacker:
+    """Encrypt a table that has a plaintext file."""
     alice = lake.catalog(ALICE)
-    alice.create_namespace("db")
     alice.create_table("db.moved", OWN_ROWS.schema).append(OWN_ROWS)
     moved = Attacker(lake, "db.moved", ALICE)
     moved.commit_properties(_ENVELOPE)
@@ -208,16 +234,14 @@ def test_bounds_of_encrypted_columns_on_a_file_carried_over(vaults: Vaults, boun
     refused(vaults.one, EncryptionPolicyViolation, "plaintext-bounds", *vaults.one.replacing(planted))
 
 
-def test_bounds_through_a_write_session_are_left_out(vaults: Vaults) -> None:
-    writes, caller = vaults.one.lake.warden.writes, vaults.one.lake.caller(ALICE)
+def test_bounds_through_a_write_session_are_left_out(vault: Attacker) -> None:
+    writes, caller = vault.lake.warden.writes, vault.lake.caller(ALICE)
     session = writes.begin(caller, table_name(["db"], "one"))
     plain = encrypted_file(session, new_file_name("part", "parquet"))
     bound = {1: b"\x01" + bytes(7)}
     shown = NewFile(plain.path, "parquet", 2, 1000, keys=plain.keys, lower_bounds=bound, upper_bounds=bound)
     writes.commit(caller, session.id, FileCommit("append", (shown,)))
-    assert not any(
-        each.data_file.lower_bounds or each.data_file.upper_bounds for each in vaults.one.entries()
-    )
+    assert not any(each.data_file.lower_bounds or each.data_file.upper_bounds for each in vault.entries())
 
 
 def test_statistics_file_of_an_encrypted_table(vaults: Vaults) -> None:
@@ -233,12 +257,12 @@ def test_statistics_file_of_an_encrypted_table(vaults: Vaults) -> None:
     )
 
 
-def test_no_transport_key_in_the_answer_to_a_refused_plan(vaults: Vaults) -> None:
+def test_no_transport_key_in_the_answer_to_a_refused_plan(vault: Attacker) -> None:
     """The other table's file, straight to the pointer store: no plan, no key, and nothing unwrapped."""
-    known = vaults.two.entries()[0].data_file
-    vaults.one.commit_behind(*vaults.one.appending(entry(with_keys(known.file_path, known))))
-    with no_key_released(vaults.one.lake), pytest.raises(MetadataUnsealed):
-        vaults.one.plan(engine="spark")
+    known = make_vault(vault.lake, "db.two").entries()[0].data_file
+    vault.commit_behind(*vault.appending(entry(with_keys(known.file_path, known))))
+    with no_key_released(vault.lake), pytest.raises(MetadataUnsealed):
+        vault.plan(engine="spark")
 
 
 def test_encrypted_file_of_another_table_in_a_plaintext_table(siege: Siege, watch: OpenWatch) -> None:
@@ -260,9 +284,9 @@ def test_foreign_key_metadata_on_an_own_path_gets_no_key(siege: Siege) -> None:
         siege.attacker.plan(ALICE, engine="spark")
 
 
-def test_old_plaintext_files_of_an_encrypted_table_are_read(migrated: Attacker) -> None:
-    migrated.write_encrypted()
-    plan = migrated.plan()
+def test_old_plaintext_files_of_an_encrypted_table_are_read(moved: Attacker) -> None:
+    moved.write_encrypted()
+    plan = moved.plan()
     assert sorted(zip(plan.files["file_sequence_number"].to_pylist(), keys_of(plan), strict=True)) == [
         (1, 0),
         (2, 1),
@@ -317,19 +341,19 @@ def test_plaintext_file_smuggled_in_a_manifest_of_the_past(migrated: Attacker) -
     refused(migrated, MetadataTampered, "new-manifest", *planted)
 
 
-def test_plaintext_file_smuggled_through_the_pointer_store(migrated: Attacker) -> None:
-    smuggled = entry(data_file(own_path(migrated)), ADDED, sequence_number=1, file_sequence_number=1)
-    migrated.commit_behind(*migrated.appending(smuggled))
-    with no_key_released(migrated.lake), pytest.raises(MetadataUnsealed, match="unsealed-encrypted"):
-        migrated.plan(engine="spark")
+def test_plaintext_file_smuggled_through_the_pointer_store(moved: Attacker) -> None:
+    smuggled = entry(data_file(own_path(moved)), ADDED, sequence_number=1, file_sequence_number=1)
+    moved.commit_behind(*moved.appending(smuggled))
+    with no_key_released(moved.lake), pytest.raises(MetadataUnsealed, match="unsealed-encrypted"):
+        moved.plan(engine="spark")
 
 
-def test_old_plaintext_files_may_be_carried_over(migrated: Attacker) -> None:
+def test_old_plaintext_files_may_be_carried_over(moved: Attacker) -> None:
     """An honest merge of manifests after migration, with the bounds that the old files always had."""
-    [known] = migrated.entries()
+    [known] = moved.entries()
     assert known.data_file.lower_bounds
-    migrated.commit(*migrated.replacing(again(known, EXISTING)))
-    assert keys_of(migrated.plan()) == [0]
+    moved.commit(*moved.replacing(again(known, EXISTING)))
+    assert keys_of(moved.plan()) == [0]
 
 
 def test_mixing_governed_properties_with_a_snapshot(migrated: Attacker) -> None:
@@ -339,9 +363,8 @@ def test_mixing_governed_properties_with_a_snapshot(migrated: Attacker) -> None:
     refused(migrated, RequestInvalid, "mixed-commit", change, *planted)
 
 
-def test_encrypted_files_are_read_after_protection_was_dropped(vaults: Vaults) -> None:
+def test_encrypted_files_are_read_after_protection_was_dropped(vault: Attacker) -> None:
     """They stay what the regime of their sequence number says; new ones are plaintext, and only that."""
-    vault = vaults.one
     known = vault.entries()[0]
     vault.commit_properties({"encryption.mechanism": "plaintext"})
     assert keys_of(vault.plan()) == [1]
@@ -349,9 +372,9 @@ def test_encrypted_files_are_read_after_protection_was_dropped(vaults: Vaults) -
     refused(vault, EncryptionPolicyViolation, "plaintext-required", *vault.replacing(entry(fresh)))
 
 
-def test_file_under_the_former_master_key(vaults: Vaults) -> None:
+def test_file_under_the_former_master_key(vault: Attacker) -> None:
     """After a change of keys, old files are read under the old key and new files may not be under it."""
-    vault, lake = vaults.one, vaults.one.lake
+    lake = vault.lake
     lake.kms.create_master_key(_OTHER_KEY)
     vault.commit_properties({"encryption.master-key-id": _OTHER_KEY})
     assert keys_of(vault.plan()) == [1]

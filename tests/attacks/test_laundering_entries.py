@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -37,15 +37,28 @@ from tests.support.attacker import (
     again,
     data_file,
     entry,
+    lay_siege,
     new_id,
     relisted,
     updates,
 )
+from tests.support.lake import Lake, open_lake
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacker]:
+    """The attacker's table with two snapshots, sequence numbers 1 and 2, for commits that are all refused."""
+    with open_lake(tmp_path_factory.mktemp("entries")) as lake:
+        yield _two_snapshots(lay_siege(lake))
 
 
 @pytest.fixture
-def mine(siege: Siege) -> Attacker:
-    """The attacker's table with two snapshots, sequence numbers 1 and 2."""
+def fresh(siege: Siege) -> Attacker:
+    """A table like `mine`, for commits that are accepted."""
+    return _two_snapshots(siege)
+
+
+def _two_snapshots(siege: Siege) -> Attacker:
     siege.attacker.catalog.load_table("bobs.mine").append(OWN_ROWS)
     return siege.attacker
 
@@ -92,10 +105,10 @@ def test_existing_entry_without_a_parent(mine: Attacker) -> None:
     refused(mine, MetadataTampered, "carried-file", *planted)
 
 
-def test_existing_entry_of_a_file_that_was_removed(mine: Attacker) -> None:
-    gone = mine.entries()[0]
-    mine.commit(*mine.replacing(entry(own_file(mine))))
-    refused(mine, MetadataTampered, "carried-file", *mine.replacing(again(gone, EXISTING)))
+def test_existing_entry_of_a_file_that_was_removed(fresh: Attacker) -> None:
+    gone = fresh.entries()[0]
+    fresh.commit(*fresh.replacing(entry(own_file(fresh))))
+    refused(fresh, MetadataTampered, "carried-file", *fresh.replacing(again(gone, EXISTING)))
 
 
 def test_existing_entry_of_a_carried_manifest(mine: Attacker) -> None:
@@ -125,12 +138,12 @@ def test_deleted_entry_of_a_foreign_file(siege: Siege, watch: OpenWatch) -> None
     assert watch.opened() == []
 
 
-def test_rewritten_manifest_is_accepted(mine: Attacker) -> None:
+def test_rewritten_manifest_is_accepted(fresh: Attacker) -> None:
     """What an honest client does when it merges manifests."""
-    before = mine.scan()
-    mine.commit(*mine.replacing(*(again(each, EXISTING) for each in mine.entries())))
-    assert mine.scan() == before
-    assert mine.plan().files["file_sequence_number"].to_pylist() == [2, 1]
+    before = fresh.scan()
+    fresh.commit(*fresh.replacing(*(again(each, EXISTING) for each in fresh.entries())))
+    assert fresh.scan() == before
+    assert fresh.plan().files["file_sequence_number"].to_pylist() == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -205,11 +218,11 @@ def test_added_entry_under_another_snapshot_or_number(mine: Attacker, forged: di
     refused(mine, MetadataTampered, "new-file", *planted)
 
 
-def test_added_entry_with_rows_of_an_older_age_is_accepted(mine: Attacker) -> None:
+def test_added_entry_with_rows_of_an_older_age_is_accepted(fresh: Attacker) -> None:
     """A compaction keeps the data sequence number of the rows that it takes over."""
-    mine.commit(*mine.replacing(entry(own_file(mine), ADDED, sequence_number=1)))
-    assert mine.plan().files["sequence_number"].to_pylist() == [1]
-    assert mine.plan().files["file_sequence_number"].to_pylist() == [3]
+    fresh.commit(*fresh.replacing(entry(own_file(fresh), ADDED, sequence_number=1)))
+    assert fresh.plan().files["sequence_number"].to_pylist() == [1]
+    assert fresh.plan().files["file_sequence_number"].to_pylist() == [3]
 
 
 def _twice_in_one_manifest(mine: Attacker) -> list[TableUpdate]:
@@ -324,12 +337,12 @@ def test_snapshot_without_a_manifest_list(mine: Attacker) -> None:
     )
 
 
-def test_snapshot_on_a_base_that_moved(mine: Attacker) -> None:
+def test_snapshot_on_a_base_that_moved(fresh: Attacker) -> None:
     """Numbers taken from an older base do not land on a newer one."""
-    late = mine.appending(entry(own_file(mine, "late.parquet")))
-    mine.commit(*mine.appending(entry(own_file(mine))))
+    late = fresh.appending(entry(own_file(fresh, "late.parquet")))
+    fresh.commit(*fresh.appending(entry(own_file(fresh))))
     with pytest.raises((CommitConflict, RequestInvalid, MetadataTampered)):
-        mine.commit(*late)
+        fresh.commit(*late)
 
 
 @pytest.mark.parametrize("name", ["encryption.pek-id", "Encryption.PEK-ID", "lakewarden.write-id"])
@@ -370,7 +383,7 @@ def test_staged_creation_with_a_foreign_file(siege: Siege, watch: OpenWatch) -> 
 class StagedAttacker(Attacker):
     """The attacker on a table that does not exist yet."""
 
-    def __init__(self, lake: Any, table: str, metadata: Any) -> None:
+    def __init__(self, lake: Lake, table: str, metadata: Any) -> None:
         super().__init__(lake, table)
         self._staged = metadata
 
