@@ -9,12 +9,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date, datetime, time
 from types import MappingProxyType
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.conversions import from_json
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -33,12 +31,13 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
-from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
+from pyiceberg.types import PrimitiveType
 
 from catalog.errors import CommitConflict
 from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry, read_entries
+from catalog.partition_values import stored_value
 from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage
 from catalog.storage.guarded_io import GuardedFileIO
@@ -426,18 +425,13 @@ def _partition(table: LoadedTable, spec: PartitionSpec, values: Mapping[str, obj
             rule="partition",
         )
     try:
-        return Record(*(_value(each.field_type, values[each.name]) for each in partition_type.fields))
-    except (ValueError, TypeError, KeyError) as error:
+        return Record(
+            *(
+                stored_value(cast(PrimitiveType, each.field_type), values[each.name])
+                for each in partition_type.fields
+            )
+        )
+    except ValueError as error:
         raise RequestInvalid(
             "A partition value does not have its field's type.", table=table.name, rule="partition"
         ) from error
-
-
-def _value(field_type: Any, value: object) -> object:
-    """A partition value as manifests hold it: dates, times and timestamps as numbers."""
-    parsed = None if value is None else from_json(field_type, value)
-    if isinstance(parsed, datetime):
-        return datetime_to_micros(parsed)
-    if isinstance(parsed, date):
-        return date_to_days(parsed)
-    return time_to_micros(parsed) if isinstance(parsed, time) else parsed
