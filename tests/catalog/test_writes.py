@@ -1,0 +1,490 @@
+"""Write sessions: what is committed is what was written, under rules that hold at the commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NestedField,
+    StringType,
+    UUIDType,
+)
+
+from catalog.errors import CommitConflict
+from catalog.keys.dek import new_dek
+from catalog.keys.file_identity import FileIdentity
+from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
+from catalog.keys.write_keys import WrittenKey
+from catalog.planning.plan import ScanRequest
+from catalog.warden import Warden
+from catalog.written_files import FileCommit
+from policy.errors import (
+    DecryptionRefused,
+    EncryptionPolicyViolation,
+    KeyNotUsable,
+    LakewardenError,
+    LocationNotAllowed,
+    NotSupportedYet,
+    RequestInvalid,
+)
+from tests.support.lake import ALICE, Lake, open_lake
+from tests.support.tables import ENCRYPTED, LABEL, SCHEMA, Engine, append_files, make, name_of, rows
+
+
+def now(lake: Lake, table: Table) -> Table:
+    return lake.catalog().load_table(table.name())
+
+
+def head(lake: Lake, table: Table) -> int | None:
+    return now(lake, table).metadata.current_snapshot_id
+
+
+def live(lake: Lake, table: Table) -> list[str]:
+    found = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest()).files
+    return sorted(found["file_path"].to_pylist())
+
+
+def refused(lake: Lake, table: Table, error: type[LakewardenError], commit: Any) -> LakewardenError:
+    """The error of a commit that changes nothing."""
+    before = now(lake, table).metadata_location
+    with pytest.raises(error) as raised:
+        commit()
+    assert now(lake, table).metadata_location == before
+    return raised.value
+
+
+def test_an_append_adds_its_files_in_one_snapshot(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    files = [engine.file(record_count=number) for number in (3, 4)]
+    landed = engine.commit(FileCommit("append", tuple(files), summary={"app": "test"}))
+    assert live(lake, table) == sorted(file.path for file in files)
+    summary = landed.metadata.current_snapshot().summary
+    assert summary.operation.value == "append"
+    assert (summary["added-records"], summary["total-data-files"], summary["app"]) == ("7", "2", "test")
+    assert summary["lakewarden.write-id"] == engine.session.id
+
+
+def test_rows_that_were_there_stay(lake: Lake) -> None:
+    table = make(lake)
+    table.append(rows(1))
+    append_files(lake, name_of(table))
+    append_files(lake, name_of(table))
+    assert len(live(lake, table)) == 3
+    assert now(lake, table).metadata.last_sequence_number == 3
+
+
+def test_an_overwrite_removes_and_adds_at_once(lake: Lake) -> None:
+    table = make(lake)
+    kept, gone = append_files(lake, name_of(table), 2)
+    (other,) = append_files(lake, name_of(table))
+    engine = Engine.begin(lake, name_of(table))
+    new = engine.file()
+    landed = engine.commit(FileCommit("overwrite", (new,), (gone,), head(lake, table)))
+    assert live(lake, table) == sorted([kept, other, new.path])
+    summary = landed.metadata.current_snapshot().summary
+    assert summary.operation.value == "overwrite"
+    assert (summary["deleted-data-files"], summary["added-data-files"]) == ("1", "1")
+
+
+def test_a_delete_is_an_overwrite_that_adds_nothing(lake: Lake) -> None:
+    table = make(lake)
+    first, second = append_files(lake, name_of(table), 2)
+    Engine.begin(lake, name_of(table)).commit(FileCommit("overwrite", (), (first,), head(lake, table)))
+    assert live(lake, table) == [second]
+    Engine.begin(lake, name_of(table)).commit(FileCommit("overwrite", (), (second,), head(lake, table)))
+    assert live(lake, table) == []
+
+
+def test_a_replace_says_that_no_row_changed(lake: Lake) -> None:
+    table = make(lake)
+    old = append_files(lake, name_of(table), 2)
+    engine = Engine.begin(lake, name_of(table))
+    new = engine.file(record_count=20)
+    landed = engine.commit(FileCommit("replace", (new,), tuple(old), head(lake, table)))
+    assert landed.metadata.current_snapshot().summary.operation.value == "replace"
+    assert live(lake, table) == [new.path]
+
+
+def test_statistics_arrive_as_they_were_given(lake: Lake) -> None:
+    table = make(lake)
+    given = {
+        "column_sizes": {1: 40, 2: 50},
+        "value_counts": {1: 10, 2: 10},
+        "null_value_counts": {1: 0, 2: 3},
+        "nan_value_counts": {},
+        "lower_bounds": {1: to_bytes(LongType(), 1), 2: b"a"},
+        "upper_bounds": {1: to_bytes(LongType(), 9), 2: b"z"},
+        "split_offsets": [4, 400],
+        "sort_order_id": 0,
+    }
+    append_files(lake, name_of(table), **given)
+    loaded = now(lake, table)
+    (manifest,) = loaded.current_snapshot().manifests(loaded.io)  # type: ignore[union-attr]
+    (entry,) = manifest.fetch_manifest_entry(loaded.io)
+    assert {name: getattr(entry.data_file, name) for name in given} == given
+    assert entry.data_file.record_count == 10
+
+
+PARTITIONED = Schema(
+    NestedField(1, "d", DateType()),
+    NestedField(2, "s", StringType()),
+    NestedField(3, "n", LongType()),
+    NestedField(4, "m", DecimalType(9, 2)),
+    NestedField(5, "u", UUIDType()),
+    NestedField(6, "b", BinaryType()),
+    NestedField(7, "f", DoubleType()),
+    NestedField(8, "t", BooleanType()),
+)
+BY_ALL = PartitionSpec(
+    *(
+        PartitionField(each.field_id, 1000 + each.field_id, IdentityTransform(), each.name)
+        for each in PARTITIONED.fields
+    )
+)
+VALUES = {
+    "d": "2024-01-31",
+    "s": "a/b=c",
+    "n": -7,
+    "m": "12.50",
+    "u": "f79c3e09-677c-4bbd-a479-3f349cb785e7",
+    "b": "00ff",
+    "f": -1.5,
+    "t": False,
+}
+
+
+def test_partition_values_of_every_kind_arrive(lake: Lake) -> None:
+    table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
+    append_files(lake, name_of(table), partition=VALUES)
+    append_files(lake, name_of(table), partition=dict.fromkeys(VALUES))
+    found = lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files["partition"]
+    assert [json.loads(text) for text in found.to_pylist()] in (
+        [VALUES, dict.fromkeys(VALUES)],
+        [dict.fromkeys(VALUES), VALUES],
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"d": "not a date"}, {"d": "2024-02-30"}, {"d": True}, {"s": 5}, {"s": None, "extra": 1}),
+        *({"n": "text"}, {"n": "7"}, {"n": 1.5}, {"n": True}, {"n": 1 << 63}, {"u": "no-uuid"}, {"b": "xx"}),
+        *({"m": "many"}, {"m": "NaN"}, {"m": "1.005"}, {"m": "12345678.00"}, {"m": 5.5}),
+        *({"f": "x"}, {"t": "false"}, {"t": 0}),
+    ],
+    ids=str,
+)
+def test_partition_values_that_do_not_fit_are_refused(lake: Lake, changes: dict[str, Any]) -> None:
+    table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
+    engine = Engine.begin(lake, name_of(table))
+    refused(lake, table, RequestInvalid, lambda: engine.append(engine.file(partition=VALUES | changes)))
+    refused(lake, table, RequestInvalid, lambda: engine.append(engine.file()))
+
+
+def test_a_decimal_keeps_its_value_whatever_scale_it_was_written_with(lake: Lake) -> None:
+    table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
+    for written in ("12.5", "12.500", "1.25E1"):
+        append_files(lake, name_of(table), partition=VALUES | {"m": written})
+    found = lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files["partition"]
+    assert [json.loads(text)["m"] for text in found.to_pylist()] == ["12.50"] * 3
+
+
+def test_a_table_partitioned_anew_since_the_write_began_is_a_conflict(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    with table.update_spec() as update:
+        update.add_identity("name")
+    refused(lake, table, CommitConflict, lambda: engine.append(engine.file()))
+
+
+def test_an_append_is_based_anew_when_others_came_first(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    others = append_files(lake, name_of(table))
+    mine = engine.file()
+    engine.append(mine)
+    assert live(lake, table) == sorted([*others, mine.path])
+
+
+@pytest.mark.parametrize("operation", ["overwrite", "replace"])
+def test_an_overwrite_on_an_old_base_is_a_conflict(lake: Lake, operation: Any) -> None:
+    table = make(lake)
+    (old,) = append_files(lake, name_of(table))
+    base = head(lake, table)
+    engine = Engine.begin(lake, name_of(table))
+    append_files(lake, name_of(table))
+    for stale in (base, None, 12345):
+        commit = FileCommit(operation, (engine.file(),), (old,), stale)
+        refused(lake, table, CommitConflict, lambda commit=commit: engine.commit(commit))
+    engine.commit(FileCommit(operation, (engine.file(),), (old,), head(lake, table)))
+
+
+def test_a_file_that_is_not_in_the_table_cannot_be_removed(lake: Lake) -> None:
+    table = make(lake)
+    (old,) = append_files(lake, name_of(table))
+    engine = Engine.begin(lake, name_of(table))
+    missing = f"{old}.absent"
+    commit = FileCommit("overwrite", (engine.file(),), (old, missing), head(lake, table))
+    assert refused(lake, table, CommitConflict, lambda: engine.commit(commit)).path == missing
+
+
+def test_an_append_removes_nothing(lake: Lake) -> None:
+    table = make(lake)
+    (old,) = append_files(lake, name_of(table))
+    engine = Engine.begin(lake, name_of(table))
+    refused(
+        lake, table, RequestInvalid, lambda: engine.commit(FileCommit("append", (engine.file(),), (old,)))
+    )
+
+
+def test_files_lie_below_the_writes_own_directory(lake: Lake) -> None:
+    table = make(lake)
+    engine, other = Engine.begin(lake, name_of(table)), Engine.begin(lake, name_of(table))
+    prefix = engine.session.prefix.canonical
+    for path in (other.path(), f"{prefix}-sibling/a.parquet", prefix, f"{table.location()}/data/a.parquet"):
+        error = refused(lake, table, LocationNotAllowed, lambda path=path: engine.append(engine.file(path)))
+        assert error.rule == "write-prefix"
+    for path in (f"{prefix}/../a.parquet", f"{prefix}/%2e%2e/a.parquet", "a.parquet"):
+        refused(lake, table, LakewardenError, lambda path=path: engine.append(engine.file(path)))
+
+
+@pytest.mark.parametrize("changes", [{"record_count": -1}, {"file_size_in_bytes": -1}], ids=str)
+def test_negative_numbers_are_refused(lake: Lake, changes: dict[str, int]) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    refused(lake, table, RequestInvalid, lambda: engine.append(engine.file(**changes)))
+
+
+def test_only_data_files_are_committed(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    refused(lake, table, NotSupportedYet, lambda: engine.append(engine.file(content=1)))
+
+
+def test_a_file_is_added_once(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    file = engine.file()
+    refused(lake, table, RequestInvalid, lambda: engine.append(file, file))
+
+
+def test_the_data_directory_has_to_be_readable(lake: Lake) -> None:
+    table = make(lake, properties={"write.data.path": "file:///somewhere/else"})
+    with pytest.raises(LocationNotAllowed):
+        Engine.begin(lake, name_of(table))
+
+
+def test_a_branch_is_written_without_touching_main(lake: Lake) -> None:
+    table = make(lake)
+    append_files(lake, name_of(table))
+    snapshot = head(lake, table)
+    assert snapshot is not None
+    now(lake, table).manage_snapshots().create_branch(snapshot, "dev").commit()
+    engine = Engine.begin(lake, name_of(table))
+    engine.commit(FileCommit("append", (engine.file(),), branch="dev"))
+    assert head(lake, table) == snapshot
+    asked = ScanRequest(ref="dev")
+    assert lake.warden.planner.plan(lake.caller(ALICE), name_of(table), asked).files.num_rows == 2
+
+
+def test_committing_a_write_again_is_one_commit(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    file = engine.file()
+    first = engine.append(file)
+    again = engine.append(file)
+    assert again.metadata_location == first.metadata_location
+    engine.append(engine.file())
+    assert live(lake, table) == [file.path]
+
+
+def test_an_aborted_write_leaves_nothing_and_is_over(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    path = Path(engine.path().removeprefix("file://"))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"data")
+    lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)
+    assert not path.exists()
+    refused(lake, table, RequestInvalid, lambda: engine.append(engine.file()))
+    with pytest.raises(RequestInvalid):
+        lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)
+
+
+def test_a_committed_write_cannot_be_aborted(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    file = engine.file()
+    Path(file.path.removeprefix("file://")).parent.mkdir(parents=True)
+    Path(file.path.removeprefix("file://")).write_bytes(b"data")
+    engine.append(file)
+    with pytest.raises(RequestInvalid):
+        lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)
+    assert Path(file.path.removeprefix("file://")).exists()
+
+
+def test_a_refused_commit_may_be_corrected(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    refused(lake, table, RequestInvalid, lambda: engine.append(engine.file(record_count=-1)))
+    good = engine.file()
+    engine.append(good)
+    assert live(lake, table) == [good.path]
+
+
+def test_expired_writes_are_swept_and_no_others(tmp_path: Path) -> None:
+    with open_lake(tmp_path) as lake:
+        lake.catalog().create_namespace("db")
+        table = make(lake)
+        old, committed = Engine.begin(lake, name_of(table)), Engine.begin(lake, name_of(table))
+        committed.append(committed.file())
+        later = timedelta(seconds=lake.settings.write_ttl_s + 1)
+        lake.warden.close()
+        lake.warden = Warden.open(lake.settings, lake.kms, lambda: datetime.now(UTC) + later)
+        new = Engine.begin(lake, name_of(table))
+        assert lake.warden.writes.sweep() == 1
+        assert lake.warden.writes.sweep() == 0
+        refused(lake, table, RequestInvalid, lambda: old.append(old.file()))
+        new.append(new.file())
+        assert len(live(lake, table)) == 2
+
+
+def test_an_encrypted_file_needs_keys_and_a_plaintext_file_none(lake: Lake) -> None:
+    secret, plain = make(lake, properties=ENCRYPTED), make(lake)
+    engine = Engine.begin(lake, name_of(secret))
+    error = refused(lake, secret, EncryptionPolicyViolation, lambda: engine.append(engine.file(keys=())))
+    assert error.rule == "encryption-required"
+    other = Engine.begin(lake, name_of(plain))
+    assert other.session.transport is None
+    key = WrittenKey(LABEL, b"x" * 60)
+    error = refused(lake, plain, EncryptionPolicyViolation, lambda: other.append(other.file(keys=(key,))))
+    assert error.rule == "plaintext-required"
+
+
+@pytest.mark.parametrize(("asked", "length"), [("32", 16), ("32", 24), ("16", 32)])
+def test_data_keys_have_the_length_that_the_table_asks_for(lake: Lake, asked: str, length: int) -> None:
+    table = make(lake, properties={"encryption.data-key-length": asked})
+    engine = Engine.begin(lake, name_of(table))
+    path = engine.path()
+    wrong = engine.file(path, keys=(engine.key(path, new_dek(length)),))
+    error = refused(lake, table, EncryptionPolicyViolation, lambda: engine.append(wrong))
+    assert error.rule == "data-key-length"
+    engine.append(engine.file(path, keys=(engine.key(path, new_dek(int(asked))),)))
+
+
+def test_keys_are_bound_to_file_write_and_master_key(lake: Lake) -> None:
+    table = make(lake, properties=ENCRYPTED)
+    engine, other = Engine.begin(lake, name_of(table)), Engine.begin(lake, name_of(table))
+    path = engine.path()
+    identity = FileIdentity.of(table.metadata.table_uuid, path)
+    made_up = TransportKey.new(Purpose.WRITE)
+    foreign = KeyLabel("another-key")
+    transport = engine.session.transport
+    assert transport is not None
+    for key in (
+        engine.key(engine.path()),
+        other.key(path),
+        WrittenKey(LABEL, wrap_for_write(made_up, new_dek(32), identity, LABEL)),
+        WrittenKey(foreign, wrap_for_write(transport, new_dek(32), identity, foreign)),
+        WrittenKey(LABEL, b""),
+    ):
+        refused(lake, table, DecryptionRefused, lambda key=key: engine.append(engine.file(path, keys=(key,))))
+    refused(
+        lake,
+        table,
+        DecryptionRefused,
+        lambda: engine.append(engine.file(f"{path}.no-id.parquet", keys=(engine.key(path),))),
+    )
+
+
+def test_bounds_of_an_encrypted_table_are_not_written(lake: Lake) -> None:
+    table = make(lake, properties=ENCRYPTED)
+    append_files(lake, name_of(table), lower_bounds={1: b"\0" * 8}, upper_bounds={1: b"\1" * 8})
+    loaded = now(lake, table)
+    (manifest,) = loaded.current_snapshot().manifests(loaded.io)  # type: ignore[union-attr]
+    (entry,) = manifest.fetch_manifest_entry(loaded.io)
+    assert not entry.data_file.lower_bounds
+    assert not entry.data_file.upper_bounds
+    assert entry.data_file.key_metadata is not None
+
+
+def test_the_summary_names_the_keys_in_use(lake: Lake) -> None:
+    table = make(lake, properties=ENCRYPTED)
+    append_files(lake, name_of(table))
+    summary = now(lake, table).current_snapshot().summary  # type: ignore[union-attr]
+    assert summary is not None
+    assert summary["encryption.pek-id"] == table.properties["encryption.pek-id"]
+
+
+def test_a_table_encrypted_meanwhile_takes_no_plaintext_file(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    encrypt = SetPropertiesUpdate(updates=ENCRYPTED)
+    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [encrypt])
+    refused(lake, table, KeyNotUsable, lambda: engine.append(engine.file()))
+    again = Engine.begin(lake, name_of(table))
+    again.append(again.file())
+
+
+def test_a_table_decrypted_meanwhile_takes_no_encrypted_file(lake: Lake) -> None:
+    table = make(lake, properties=ENCRYPTED)
+    engine = Engine.begin(lake, name_of(table))
+    plain = SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"})
+    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [plain])
+    refused(lake, table, EncryptionPolicyViolation, lambda: engine.append(engine.file()))
+
+
+def test_a_write_survives_the_process_that_began_it(lake: Lake) -> None:
+    table = make(lake, properties=ENCRYPTED)
+    engine = Engine.begin(lake, name_of(table))
+    lake.reopen()
+    engine.append(engine.file())
+    assert len(live(lake, table)) == 1
+
+
+def test_a_write_follows_a_renamed_table_and_not_a_name(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    renamed = lake.catalog().rename_table(table.name(), f"db.{table.name()[-1]}_renamed")
+    make(lake, name_of(table), SCHEMA)
+    engine.append(engine.file())
+    assert len(live(lake, renamed)) == 1
+    assert live(lake, table) == []
+
+
+def test_a_dropped_tables_write_is_over(lake: Lake) -> None:
+    table = make(lake)
+    engine = Engine.begin(lake, name_of(table))
+    lake.catalog().drop_table(table.name())
+    again = make(lake, name_of(table), SCHEMA)
+    with pytest.raises(LakewardenError):
+        engine.append(engine.file())
+    assert live(lake, again) == []
+
+
+def test_transport_keys_are_never_stored_in_clear(lake: Lake) -> None:
+    table = make(lake, properties=ENCRYPTED)
+    engine = Engine.begin(lake, name_of(table))
+    assert engine.session.transport is not None
+    secret = engine.session.transport.key.reveal()
+    stored: Iterator[Path] = (path for path in lake.root.rglob("*") if path.is_file())
+    assert not any(secret in path.read_bytes() for path in stored)
+    assert secret.hex() not in repr(engine.session)
