@@ -8,8 +8,9 @@ between.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, PropertiesUpdateSummary
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -27,14 +28,12 @@ from catalog.creation import NewTable
 from catalog.identifiers import Namespace, TableName, namespace_of, table_name
 from catalog.loading import LoadedTable
 from catalog.manifests import decode_manifest, decode_manifest_list
+from catalog.snapshots import refuse_outside
 from catalog.storage.guarded_io import GuardedFileIO
 from catalog.warden import Warden
 from policy.allowlist import AllowList
 from policy.errors import MetadataInvalid, MetadataTampered, NotSupportedYet
 from policy.location import Location
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class GuardedCatalog(Catalog):
@@ -239,7 +238,7 @@ class GuardedCatalog(Catalog):
         """Hold a metadata file that pyiceberg reads against its seal; what it has just written has none."""
         sealed = self._warden.reader.sealed(table.record.id, _spellings(path))
         if not sealed and not path.endswith(".json"):
-            _check_decodable(path, data, table.metadata.format_version)
+            _check_decodable(table, path, data)
         for known in sealed.values():
             seals.check_digest(data, known.digest, what=known.kind.value, path=path, table=table.name)
         if not sealed and table.seal is not None and path in _named(table.metadata):
@@ -248,16 +247,23 @@ class GuardedCatalog(Catalog):
             )
 
 
-def _check_decodable(path: str, data: bytes, format_version: int) -> None:
+def _check_decodable(table: LoadedTable, path: str, data: bytes) -> None:
     """Decode what was not sealed within limits first: pyiceberg's compiled decoder trusts every length.
+
+    It also keeps what a list says of a manifest by the manifest's path, for every table of the process. So a
+    list that names another table's manifests is refused before pyiceberg sees it.
 
     Raises:
         MetadataInvalid: neither a manifest list nor a manifest.
+        LocationNotAllowed: a manifest list that names a manifest outside of the allowed locations.
     """
     try:
-        decode_manifest_list(data, path=path, format_version=format_version)
+        listed = decode_manifest_list(data, path=path, format_version=table.metadata.format_version)
     except MetadataInvalid:
         decode_manifest(data, path=path)
+        return
+    paths = pa.array([entry.manifest_path for entry in listed], pa.string())
+    refuse_outside(table.governed.allowed, paths, table.name, "manifests")
 
 
 _WRITTEN = ("write.data.path", "write.metadata.path")
