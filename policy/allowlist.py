@@ -10,7 +10,7 @@ Rules, in plain words:
 6. The vectorized form gives the same answers as the scalar one: what a conservative regular expression proves
    harmless is decided in Arrow, everything else by the scalar form.
 
-Design: section 4, "Locations".
+Source: docs/architecture.md; the vectors in tests/vectors/locations.json name what each reader does.
 """
 
 from __future__ import annotations

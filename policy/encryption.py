@@ -9,7 +9,7 @@ Rules:
 - Without `encryption.columns` every column is encrypted, under the footer key. With it, those columns are.
 - Columns are checked against the schema by field id, since names change.
 
-Source: design section 7.
+Source: docs/architecture.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Rules:
 - Names come from people who may have no right at all: judging one costs microseconds whatever it looks like,
   and one request brings at most `MAX_PROPERTIES`.
 
-Source: design section 7, "Governed table properties".
+Source: docs/operations.md, "Governed table properties".
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Rules, in plain words:
 6. Equal by meaning: `s3`, `s3a`, `s3n`; `file:/x` and `file:///x`; with or without one trailing slash.
 7. Containment is by whole segments: `/a/t1` does not contain `/a/t10`.
 
-A scheme is one `SchemeRules` in `SCHEMES`; what is not there is refused. Design: section 4, "Locations".
+A scheme is one `SchemeRules` in `SCHEMES`; what is not there is refused.
 """
 
 from __future__ import annotations

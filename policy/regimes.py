@@ -7,7 +7,7 @@ Rules:
 - A file must be exactly what its regime says: encrypted or not, with that algorithm, footer, keys and
   columns. What cannot be decided is refused.
 
-Source: design section 6, "Regimes".
+Source: docs/architecture.md.
 """
 
 from __future__ import annotations

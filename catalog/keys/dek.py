@@ -6,7 +6,7 @@ Rules:
 - A PEK wraps data keys of its own table alone.
 - Nonces are random: one PEK may wrap 2**32 data keys.
 
-Source: design section 7; docs/key-metadata.md, "Wrapped data keys".
+Source: docs/key-metadata.md, "Wrapped data keys".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Rules:
   from key metadata: what opens a file is bound to where it lies.
 - Table UUID and file id together make the AAD of wrapped data keys and the Parquet AAD prefix.
 
-Source: design section 7; docs/key-metadata.md, "File ids" and "Parquet AAD prefix".
+Source: docs/key-metadata.md, "File ids" and "Parquet AAD prefix".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Rules:
   header, the table, the file and everything else in the entry.
 - Parsing is strict and cheap, since a commit parses it for every file.
 
-Source: design section 7; docs/key-metadata.md, "Key metadata".
+Source: docs/key-metadata.md, "Key metadata".
 """
 
 from __future__ import annotations

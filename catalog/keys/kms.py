@@ -12,7 +12,7 @@ A back end MAY
 - choose the bytes of a wrapped key freely, as long as they name the master key and its version;
 - raise `KeyNotUsable` for a master key that its caller may not use.
 
-Source: design section 7; NIST SP 800-38D.
+Source: NIST SP 800-38D.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Rules:
 - A manager never decides whether a file may have its mechanism; `policy.regimes` does.
 - More mechanisms come by entry point, see `registry`.
 
-Source: design section 7.
+Source: docs/architecture.md.
 """
 
 from __future__ import annotations

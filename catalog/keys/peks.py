@@ -8,7 +8,7 @@ Rules:
 - The state of a record is the caller's and is obeyed at once, cached or not.
 - A PEK never leaves the catalog.
 
-Source: design section 7.
+Source: docs/architecture.md.
 """
 
 from __future__ import annotations

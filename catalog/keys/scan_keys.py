@@ -6,7 +6,7 @@ Rules:
 - The file id comes from the path that was checked and planned, never from key metadata.
 - One key that does not open fails the whole scan.
 
-Source: design section 7; docs/key-metadata.md, "Transport keys".
+Source: docs/key-metadata.md, "Transport keys".
 """
 
 from __future__ import annotations

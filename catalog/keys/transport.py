@@ -9,7 +9,7 @@ Rules:
 - Write: executors are many and share no counter, so that nonces are random. One write key wraps at most 2**32
   keys (NIST SP 800-38D, section 8.3); a write session ends long before. `write_keys` takes them back.
 
-Source: design section 7; docs/key-metadata.md, "Transport keys".
+Source: docs/key-metadata.md, "Transport keys".
 """
 
 from __future__ import annotations

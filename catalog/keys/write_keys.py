@@ -6,7 +6,7 @@ Rules:
   share the check.
 - One key that does not open fails the whole commit.
 
-Source: design section 7; docs/key-metadata.md, "Transport keys" and "Wrapped data keys".
+Source: docs/key-metadata.md, "Transport keys" and "Wrapped data keys".
 """
 
 from __future__ import annotations

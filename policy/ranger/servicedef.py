@@ -9,8 +9,8 @@ Rules:
 - An access type that a policy's resource does not have is unknown, because a denial of it would be without
   effect.
 
-Source: Ranger's service definition of Hive (resources, matcher options, implied grants), and design section
-5.
+Source: Ranger's service definition of Hive (resources, matcher options, implied grants), and
+docs/architecture.md, "Policies".
 """
 
 from __future__ import annotations
