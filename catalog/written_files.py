@@ -38,6 +38,7 @@ from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry, read_entries
 from catalog.partition_values import stored_value
+from catalog.seals import check_digest
 from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage
 from catalog.storage.guarded_io import GuardedFileIO
@@ -241,12 +242,18 @@ class SnapshotBuilder:
         return kept, replaced, deleted
 
     def _touched(self, table: LoadedTable, head: Snapshot, paths: frozenset[str]) -> dict[str, bytes]:
-        """The bytes of manifests that list a path to be removed."""
+        """The bytes of manifests that list a path to be removed.
+
+        Raises:
+            MetadataTampered: a manifest is not any more what was checked a moment ago.
+        """
         touched: dict[str, bytes] = {}
         for manifest in self._reader.open(table, self._reader.manifests(table, head)):
             if not paths.isdisjoint(manifest.entries["file_path"].to_pylist()):
                 path = manifest.listed.manifest_path
-                touched[path] = self._reader.fetch(table.governed.allowed, path, table.name, "manifest")
+                data = self._reader.fetch(table.governed.allowed, path, table.name, "manifest")
+                check_digest(data, manifest.digest, what="manifest", path=path, table=table.name)
+                touched[path] = data
         return touched
 
 
