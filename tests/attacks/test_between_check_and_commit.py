@@ -11,9 +11,25 @@ from pyiceberg.table.update import update_table_metadata
 
 from catalog import faults
 from catalog.errors import CommitConflict, TableExists
+from catalog.identifiers import table_name
+from catalog.written_files import FileCommit
 from policy.errors import LakewardenError, MetadataTampered, MetadataUnsealed
+from policy.location import Location
 from tests.attacks.traps import OpenWatch
-from tests.support.attacker import OWN_ROWS, Attacker, Siege, data_file, entry, local, new_id, sql, updates
+from tests.support.attacker import (
+    ADDED,
+    OWN_ROWS,
+    Attacker,
+    Siege,
+    again,
+    data_file,
+    entry,
+    local,
+    new_id,
+    sql,
+    updates,
+)
+from tests.support.lake import BOB
 
 POINTS = ["checked", "metadata-written", "prepared", "pointer-moved", "promoted"]
 
@@ -129,3 +145,40 @@ def test_metadata_swapped_between_load_and_commit(siege: Siege) -> None:
     local(attacker.pointer()).write_bytes(good)
     table.append(OWN_ROWS)
     assert attacker.loaded().seal is not None
+
+
+def test_manifest_edited_while_a_write_is_built_from_it(
+    siege: Siege, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog writes carried files into a manifest of its own, from the bytes that it checked.
+
+    The attacker edits the sealed manifest after its first read and puts it back after the second.
+    """
+    attacker, lake = siege.attacker, siege.lake
+    names = ("gone.parquet", "kept.parquet")
+    gone, kept = (entry(data_file(f"{attacker.location}/data/{name}")) for name in names)
+    attacker.commit(*attacker.replacing(gone, kept))
+    [manifest], head = attacker.manifests(), attacker.metadata.current_snapshot_id
+    good = local(manifest.manifest_path).read_bytes()
+    forged = [again(each, ADDED) for each in attacker.entries()]
+    for each in forged:
+        each.data_file[3] = 999_999
+    attacker.manifest(forged, manifest.added_snapshot_id, at=manifest.manifest_path)
+    edited = local(manifest.manifest_path).read_bytes()
+    local(manifest.manifest_path).write_bytes(good)
+    read, versions = lake.warden.storage.read, iter([edited, good])
+
+    def reading(location: Location, *, limit: int) -> bytes:
+        data = read(location, limit=limit)
+        if location.canonical == manifest.manifest_path:
+            local(manifest.manifest_path).write_bytes(next(versions, good))
+        return data
+
+    session = lake.warden.writes.begin(lake.caller(BOB), table_name(["bobs"], "mine"))
+    removal = FileCommit("overwrite", (), (gone.data_file.file_path,), head)
+    monkeypatch.setattr(lake.warden.storage, "read", reading)
+    with pytest.raises(MetadataTampered):
+        lake.warden.writes.commit(lake.caller(BOB), session.id, removal)
+    monkeypatch.undo()
+    local(manifest.manifest_path).write_bytes(good)
+    assert attacker.plan().files["record_count"].to_pylist() == [2, 2]
