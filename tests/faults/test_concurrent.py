@@ -85,10 +85,11 @@ def by_processes(shared: Shared, act: Act, name: TableName) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_once", [by_threads, by_processes])
+@pytest.mark.parametrize(("database", "at_once"), [("sqlite", by_processes), ("postgres", by_threads)])
 def test_appends_of_sixteen_stock_writers(
-    shared: Shared, at_once: Callable[[Shared, Act, TableName], None]
+    request: pytest.FixtureRequest, database: str, at_once: Callable[[Shared, Act, TableName], None]
 ) -> None:
+    shared: Shared = request.getfixturevalue(f"on_{database}")
     lake = shared.lake
     name = name_of(make(lake, properties=RETRIES))
     at_once(shared, append_rows, name)
@@ -99,8 +100,11 @@ def test_appends_of_sixteen_stock_writers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_once", [by_threads, by_processes])
-def test_writes_of_sixteen_engines(shared: Shared, at_once: Callable[[Shared, Act, TableName], None]) -> None:
+@pytest.mark.parametrize(("database", "at_once"), [("sqlite", by_threads), ("postgres", by_processes)])
+def test_writes_of_sixteen_engines(
+    request: pytest.FixtureRequest, database: str, at_once: Callable[[Shared, Act, TableName], None]
+) -> None:
+    shared: Shared = request.getfixturevalue(f"on_{database}")
     lake = shared.lake
     name = name_of(make(lake, properties={"encryption.mechanism": "envelope"}))
     at_once(shared, append_by_engine, name)

@@ -5,15 +5,26 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select, text
 
 import catalog
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_table
+from catalog.errors import NoSuchTable, TableExists
+from catalog.guarded import GuardedCatalog
+from catalog.identifiers import TableName
+from catalog.pointers import PointerStore, SqlPointerStore
+from catalog.warden import Warden
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import LANDING, OTHER_POINTS, SCENARIOS, Scenario, Subject
 from tests.support.crash import assert_sound, die_at, points_of, seen
-from tests.support.lake import Lake
+from tests.support.lake import ALICE, Lake
 from tests.support.tables import append_files, fresh, make, name_of, rows
 
 CASES = [
@@ -61,6 +72,107 @@ def test_a_writer_that_is_killed_loses_no_acknowledged_commit(on_sqlite: Shared,
     stored = lake.catalog().load_table(str(name)).scan().to_arrow()["id"].to_pylist()
     landed = [20, 21] if LANDING.index(point) >= LANDING.index("pointer-moved") else []
     assert sorted(stored) == [0, 1, 10, 11, *landed]
+
+
+@pytest.mark.parametrize("follow", ["create", "drop", "rename"])
+def test_the_old_name_of_a_rename_that_was_cut_short_is_free(on_sqlite: Shared, follow: str) -> None:
+    """Whoever comes by the old name finishes the rename, and cannot harm the table under the new one."""
+    lake, scenario = on_sqlite.lake, SCENARIOS["rename"]
+    subject = scenario.before(lake)
+    assert subject.target is not None
+    die_at(lake, on_sqlite.overrides, scenario.act, subject, "rename:pointer-moved")
+    if follow == "create":
+        make(lake, subject.name)
+    elif follow == "drop":
+        with pytest.raises(NoSuchTable):
+            lake.catalog().drop_table(str(subject.name))
+    else:
+        lake.catalog().rename_table(make(lake).name(), str(subject.name))
+    assert lake.catalog().load_table(str(subject.target)).scan().to_arrow()["id"].to_pylist() == [1, 2]
+    assert_sound(lake)
+
+
+@pytest.mark.parametrize("follow", ["create", "rename"])
+def test_the_name_of_a_drop_that_was_cut_short_is_free(on_sqlite: Shared, follow: str) -> None:
+    lake, scenario = on_sqlite.lake, SCENARIOS["drop"]
+    subject = scenario.before(lake)
+    die_at(lake, on_sqlite.overrides, scenario.act, subject, "drop:pointer-deleted")
+    if follow == "create":
+        make(lake, subject.name)
+    else:
+        lake.catalog().rename_table(make(lake).name(), str(subject.name))
+    assert seen(lake, subject.name) is not None
+    assert_sound(lake)
+
+
+def test_a_pointer_that_somebody_else_removed_is_not_taken_for_a_drop(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    table = make(lake)
+    SqlPointerStore(lake.warden.engine, lake.settings.catalog.name).delete(name_of(table))
+    with pytest.raises(TableExists):
+        make(lake, name_of(table))
+    lake.warden.lifecycle.restore(lake.caller(ALICE), name_of(table))
+    assert seen(lake, name_of(table)) is not None
+
+
+def test_many_that_finish_the_same_creation_at_once(on_postgres: Shared) -> None:
+    """All of them find it unfinished; one finishes it, and none is told anything but the table."""
+    lake, scenario = on_postgres.lake, SCENARIOS["create"]
+    subject = scenario.before(lake)
+    die_at(lake, on_postgres.overrides, scenario.act, subject, "pointer-moved")
+    with ThreadPoolExecutor(4) as pool:
+        with write(lake.warden.engine) as connection:
+            connection.execute(select(lw_table).where(lw_table.c.name == subject.name.name).with_for_update())
+            loads = [pool.submit(seen, lake, subject.name) for _ in range(4)]
+            _wait_for_locks(lake, 4)
+        found = [load.result(30) for load in loads]
+    assert found[0] is not None
+    assert found == [found[0]] * 4
+    assert_sound(lake)
+
+
+def _wait_for_locks(lake: Lake, count: int) -> None:
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    for _ in range(200):
+        with read(lake.warden.engine) as connection:
+            if (connection.scalar(waiting) or 0) >= count:
+                return
+        time.sleep(0.01)
+
+
+def test_a_load_that_commits_overtake_finds_the_table_sealed(
+    on_sqlite: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between reading the pointer and its seal, another commit lands: that is no rollback."""
+    lake = on_sqlite.lake
+    table = make(lake)
+    loader = lake.warden.loader
+    with Warden.open(lake.settings, lake.kms) as elsewhere:
+        rival = GuardedCatalog(elsewhere, lake.caller(ALICE)).load_table(table.name())
+        overtaken = _Overtaken(loader._pointers, lambda: rival.append(rows(1)), times=3)
+        monkeypatch.setattr(loader, "_pointers", overtaken)
+        found = loader.load(name_of(table))
+    assert found.seal is not None
+    assert len(found.metadata.snapshots) == 3
+
+
+class _Overtaken:
+    """A pointer store that is slow to answer: what it says is out of date for the first few times."""
+
+    def __init__(self, real: PointerStore, meanwhile: Callable[[], object], times: int) -> None:
+        self._real = real
+        self._meanwhile = meanwhile
+        self._times = times
+
+    def load(self, name: TableName) -> str | None:
+        found = self._real.load(name)
+        if self._times > 0:
+            self._times -= 1
+            self._meanwhile()
+        return found
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
 
 
 def _append_and_tell(lake: Lake, subject: tuple[object, Path]) -> None:

@@ -1,4 +1,4 @@
-"""A dead KMS: nothing is created without a key; reads go on while a key may be kept, then all fails closed."""
+"""A dead KMS: nothing is created without a key; reads go on while a key may be kept, then fail closed."""
 
 from __future__ import annotations
 

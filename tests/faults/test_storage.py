@@ -1,4 +1,4 @@
-"""The warehouse is read-only, full or gone: typed refusals, no pointer moves; afterwards all works again."""
+"""The warehouse is read-only, full or gone: typed refusals, no pointer moves; then all works again."""
 
 from __future__ import annotations
 

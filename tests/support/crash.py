@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, Row, Select, select
 
 from catalog import faults
 from catalog.audit_reading import verify
 from catalog.db.engine import read
-from catalog.db.schema import lw_governed, lw_seal
+from catalog.db.schema import iceberg_tables, lw_governed, lw_seal
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
 from catalog.keys.local_kms import LocalKms
@@ -131,15 +131,43 @@ def _usable_peks(lake: Lake, table: LoadedTable) -> list[str]:
 
 
 def assert_sound(lake: Lake) -> None:
-    """No table has two truths, every active one has one, and the audit trail holds together."""
+    """One truth a table.
+
+    The pointer of every active table stands on its only current seal, which names its only current governed
+    version; nothing is prepared that can never win; the audit trail holds together.
+    """
     engine = lake.warden.engine
     with read(engine) as connection:
-        active = {record.id: record for record in bound_tables(connection, lake.settings.catalog.name)}
-        for rows in (lw_seal, lw_governed):
-            counted = select(rows.c.table_id, func.count()).where(rows.c.state == "current")
-            current = {row[0]: row[1] for row in connection.execute(counted.group_by(rows.c.table_id))}
-            assert set(current.values()) <= {1}
-            assert set(active) <= set(current)
-    for record in active.values():
-        assert lake.warden.loader.load_sealed(record.name).record.id == record.id
+        active = bound_tables(connection, lake.settings.catalog.name)
+        pointers = {(row[0], row[1]): row[2] for row in connection.execute(select(*_POINTER))}
+        current = _by_table(connection, select(*_SEAL).where(lw_seal.c.state == "current"))
+        prepared = _by_table(connection, select(*_SEAL).where(lw_seal.c.state == "prepared"))
+        governed = _by_table(connection, select(*_GOVERNED).where(lw_governed.c.state == "current"))
+    assert all(len(rows) == 1 for rows in (*current.values(), *governed.values()))
+    for record in active:
+        (seal,) = current[record.id]
+        assert pointers[record.name.database, record.name.name] == seal.metadata_location
+        assert governed[record.id][0].version == seal.governed_version
+        assert all(rival.base_location == seal.metadata_location for rival in prepared.get(record.id, []))
     assert verify(engine) == []
+
+
+_POINTER = (
+    iceberg_tables.c.table_namespace,
+    iceberg_tables.c.table_name,
+    iceberg_tables.c.metadata_location,
+)
+_SEAL = (
+    lw_seal.c.table_id,
+    lw_seal.c.metadata_location,
+    lw_seal.c.base_location,
+    lw_seal.c.governed_version,
+)
+_GOVERNED = (lw_governed.c.table_id, lw_governed.c.version)
+
+
+def _by_table(connection: Connection, statement: Select[Any]) -> dict[str, list[Row[Any]]]:
+    found: dict[str, list[Row[Any]]] = {}
+    for row in connection.execute(statement):
+        found.setdefault(row.table_id, []).append(row)
+    return found
