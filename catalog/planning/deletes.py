@@ -11,13 +11,12 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus
-from pyiceberg.table.delete_file_index import DeleteFileIndex
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.delete_file_index import PATH_FIELD_ID, DeleteFileIndex
 
 from catalog.manifests import data_files
-from catalog.planning.rows import planned_rows
+from catalog.planning.rows import ShownPartitions, planned_rows
 from catalog.snapshots import OpenManifest
-from policy.errors import NotSupportedYet
+from policy.errors import MetadataInvalid, NotSupportedYet
 
 _DELETED = 2
 _POSITION = 1
@@ -28,15 +27,16 @@ class Deletes:
 
     Args:
         manifests: its delete manifests.
-        metadata: the table's metadata.
+        shown: what of partitions the plan shows.
         table: dotted name, for errors.
 
     Raises:
         NotSupportedYet: an equality delete or a deletion vector.
+        MetadataInvalid: bounds of paths that are no text, or partition values that are not of their spec.
     """
 
-    def __init__(self, manifests: Iterable[OpenManifest], metadata: TableMetadata, table: str) -> None:
-        self._metadata = metadata
+    def __init__(self, manifests: Iterable[OpenManifest], shown: ShownPartitions, table: str) -> None:
+        self._shown = shown
         self._index = DeleteFileIndex()
         self._rows: list[pa.Table] = []
         self._numbers: dict[str, int] = {}
@@ -89,6 +89,7 @@ class Deletes:
             entries["sequence_number"].to_pylist(),
             strict=True,
         ):
+            _check_path_bounds(file, manifest)
             self._numbers[file.file_path] = len(self._numbers)
             entry = ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
@@ -98,4 +99,17 @@ class Deletes:
                 data_file=file,
             )
             self._index.add_delete_file(entry, file.partition)
-        self._rows.append(planned_rows(entries, manifest.listed.partition_spec_id, self._metadata))
+        self._rows.append(planned_rows(entries, manifest.listed, self._shown))
+
+
+def _check_path_bounds(file: DataFile, manifest: OpenManifest) -> None:
+    """The index compares paths with a delete file's bounds as text, and fails on what is none."""
+    for bounds in (file.lower_bounds, file.upper_bounds):
+        try:
+            (bounds or {}).get(PATH_FIELD_ID, b"").decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise MetadataInvalid(
+                "A delete file has bounds of its paths that are not UTF-8.",
+                path=manifest.listed.manifest_path,
+                rule="deletes",
+            ) from problem

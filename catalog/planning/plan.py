@@ -3,8 +3,8 @@
 The order is fixed: who may read which columns, then what the snapshot consists of (checked against the seals
 and the allowed list, pruned by partitions and bounds), then the keys of exactly the files that are left.
 
-- A column that the caller may not select is neither projected nor filtered by; so its bounds decide nothing.
-- A masked column, and a table with a row filter for the caller, is refused: nothing here could apply them.
+- A column that the caller may not select is neither projected nor filtered by (`columns`); so its bounds
+  decide nothing, and partition values made from it are not shown.
 - A user's own process, with no trusted engine in between, gets keys only with `release` on them, and, since
   one key opens the whole file, only if it may select every column.
 - Unsealed metadata gets no keys.
@@ -12,14 +12,13 @@ and the allowed list, pruned by partitions and bounds), then the keys of exactly
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 
@@ -31,13 +30,12 @@ from catalog.keyring import Keyring, ScanKeys
 from catalog.keys.transport import TransportKey
 from catalog.loading import LoadedTable, TableLoader
 from catalog.manifests import ManifestContent, ManifestListEntry
+from catalog.planning.columns import ScanColumns, authorize, resolve
 from catalog.planning.deletes import Deletes
 from catalog.planning.prune import Pruner
-from catalog.planning.rows import empty_rows, planned_rows, with_keys
+from catalog.planning.rows import ShownPartitions, empty_rows, planned_rows, with_keys
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
-from policy.decision import Decision, Reason
-from policy.errors import MetadataUnsealed, NotAuthorized, RequestInvalid
-from policy.requests import AccessRequest, Resource
+from policy.errors import MetadataUnsealed, RequestInvalid
 
 _DELETED: Final = 2
 
@@ -156,9 +154,12 @@ class Planner:
                 )
             snapshot = _snapshot(table, request)
             schema = _schema(table, snapshot, request)
-            columns = _resolve(table, schema, request)
-            self._authorize(caller, table, columns)
-            planned = self._files(table, snapshot, schema, request)
+            columns = resolve(
+                table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
+            )
+            authorize(self._authorizer, caller, table, columns.names)
+            shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
+            planned = self._files(table, snapshot, schema, request, shown)
             keys = self._keyring.scan_keys(table.record, table.governed, planned)
         return self._answer(table, snapshot, schema, columns, planned, keys)
 
@@ -167,7 +168,7 @@ class Planner:
         table: LoadedTable,
         snapshot: Snapshot | None,
         schema: Schema,
-        columns: dict[int, set[str]],
+        columns: ScanColumns,
         planned: pa.Table,
         keys: ScanKeys | None,
     ) -> Plan:
@@ -175,7 +176,7 @@ class Planner:
             table=table,
             snapshot_id=snapshot.snapshot_id if snapshot else None,
             schema=schema,
-            columns=tuple(schema.find_column_name(field_id) or "" for field_id in columns),
+            columns=tuple(schema.find_column_name(field_id) or "" for field_id in columns.top_level),
             policy_version=self._authorizer.policies().version,
             transport=keys.transport if keys else None,
         )
@@ -195,40 +196,13 @@ class Planner:
         alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
         return self._authorizer.decide([alter]).allowed
 
-    def _authorize(self, caller: Caller, table: LoadedTable, columns: dict[int, set[str]]) -> None:
-        names = set().union(*columns.values())
-        requests = [_select(caller, table, name) for name in sorted(names)]
-        if caller.engine is None and table.governed.ever_encrypted:
-            requests += _releases(caller, table)
-        if not requests:
-            # Counting rows tells something of every column.
-            requests = [_select(caller, table, each.name) for each in table.metadata.schema().fields]
-        self._authorizer.require(caller, "table.plan", table.name, requests)
-        self._refuse_masks(caller, table, names)
-
-    def _refuse_masks(self, caller: Caller, table: LoadedTable, names: Iterable[str]) -> None:
-        policies, now = self._authorizer.policies(), self._authorizer.now()
-        where = (table.record.name.database, table.record.name.name)
-        owner = table.record.owner
-        masked = [
-            name
-            for name in sorted(names)
-            if policies.mask_for(caller.principal, *where, name, now, owner=owner) is not None
-        ]
-        if masked or policies.has_row_filter(caller.principal, *where, now, owner=owner):
-            what = f"the column {masked[0]!r} is masked" if masked else "a row filter applies"
-            refusal = NotAuthorized(
-                f"A policy says that {what} for {caller.principal.name}, and nothing here applies that yet.",
-                table=table.name,
-                rule="mask" if masked else "row-filter",
-                hint="Leave the column out, or ask for a policy without the mask.",
-            )
-            denied = Decision.deny(Reason(refusal.rule or "mask", refusal.message))
-            self._authorizer.record(caller, "table.plan", table.name, denied)
-            raise refusal
-
     def _files(
-        self, table: LoadedTable, snapshot: Snapshot | None, schema: Schema, request: ScanRequest
+        self,
+        table: LoadedTable,
+        snapshot: Snapshot | None,
+        schema: Schema,
+        request: ScanRequest,
+        shown: ShownPartitions,
     ) -> pa.Table:
         if snapshot is None:
             return empty_rows()
@@ -238,8 +212,8 @@ class Planner:
             each for each in listed if each.content is ManifestContent.DATA and pruner.keeps_manifest(each)
         ]
         deletes = [each for each in listed if each.content is ManifestContent.DELETES]
-        applied = Deletes(self._opened(table, deletes), table.metadata, table.name) if deletes else None
-        parts = [self._kept(table, pruner, each, applied) for each in self._opened(table, data)]
+        applied = Deletes(self._opened(table, deletes), shown, table.name) if deletes else None
+        parts = [self._kept(each, pruner, shown, applied) for each in self._opened(table, data)]
         files = pa.concat_tables([empty_rows(), *parts])
         return applied.append_to(files) if applied else files
 
@@ -253,7 +227,7 @@ class Planner:
             yield opened
 
     def _kept(
-        self, table: LoadedTable, pruner: Pruner, opened: OpenManifest, deletes: Deletes | None
+        self, opened: OpenManifest, pruner: Pruner, shown: ShownPartitions, deletes: Deletes | None
     ) -> pa.Table:
         """The files of a manifest that may hold wanted rows."""
         live = pc.not_equal(opened.entries["status"], _DELETED)
@@ -261,24 +235,10 @@ class Planner:
             live,
             pruner.keeps(opened.decoded, opened.listed.partition_spec_id, path=opened.listed.manifest_path),
         )
-        rows = planned_rows(opened.entries.filter(mask), opened.listed.partition_spec_id, table.metadata)
+        rows = planned_rows(opened.entries.filter(mask), opened.listed, shown)
         if deletes is None:
             return rows
         return deletes.attach(rows, opened, pc.indices_nonzero(mask).to_pylist())
-
-
-def _select(caller: Caller, table: LoadedTable, column: str) -> AccessRequest:
-    name = table.record.name
-    resource = Resource.column(name.database, name.name, column)
-    return AccessRequest(caller.principal, resource, "select", owner=table.record.owner)
-
-
-def _releases(caller: Caller, table: LoadedTable) -> list[AccessRequest]:
-    """What a user's own process needs before keys are handed to it."""
-    key_ids = {key_id for regime in table.governed.regimes.entries for key_id in regime.spec.key_ids()}
-    keys = [AccessRequest(caller.principal, Resource.key(key_id), "release") for key_id in sorted(key_ids)]
-    every = [_select(caller, table, each.name) for each in table.metadata.schema().fields]
-    return keys + every
 
 
 def _snapshot(table: LoadedTable, request: ScanRequest) -> Snapshot | None:
@@ -316,39 +276,3 @@ def _schema(table: LoadedTable, snapshot: Snapshot | None, request: ScanRequest)
     if past and snapshot is not None and snapshot.schema_id is not None:
         return metadata.schema_by_id(snapshot.schema_id) or metadata.schema()
     return metadata.schema()
-
-
-def _resolve(table: LoadedTable, schema: Schema, request: ScanRequest) -> dict[int, set[str]]:
-    """The top-level columns that are read or filtered by, with every name they go by.
-
-    A column that was renamed is read under a right on both names: an older snapshot's name for it must not be
-    a way around a denial of today's.
-    """
-    try:
-        bound = bind(schema, request.filter, request.case_sensitive)
-        wanted = [
-            schema.find_field(name, request.case_sensitive).field_id
-            for name in (schema.column_names if request.columns is None else request.columns)
-        ]
-    except (ValueError, TypeError) as error:
-        raise RequestInvalid(
-            "The scan names a column that is not there, or compares one with a value of another type.",
-            table=table.name,
-            rule="column",
-        ) from error
-    ids = {*wanted, *extract_field_ids(bound)}
-    today = table.metadata.schema()
-    found: dict[int, set[str]] = {}
-    for field_id in sorted(ids):
-        top = _top_level(schema, field_id)
-        name = today.find_column_name(top)
-        found[top] = {schema.find_column_name(top) or "", *([name] if name else [])}
-    return found
-
-
-def _top_level(schema: Schema, field_id: int) -> int:
-    """The id of the column that a field is nested in; its own, if it is not nested."""
-    for each in schema.fields:
-        if field_id == each.field_id or field_id in Schema(each).field_ids:
-            return each.field_id
-    return field_id

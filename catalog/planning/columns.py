@@ -1,0 +1,201 @@
+"""Which columns a scan touches, by every name they go by, and whether the caller may read them.
+
+- SELECT is needed on each top-level column that is read or filtered by: that is how grants are written.
+- A field nested in it is read under that grant, unless a policy speaks against the field or against one that
+  it is nested in: a denial, or a grant that cannot be evaluated. A policy is about the name that it writes:
+  only one on `person.ssn`, or one with a wildcard, is about `person.ssn`. To withhold a nested field, deny
+  it; a grant that merely leaves it out (`isExcludes`) does not withhold it.
+- Reading a field reads what is nested in it. Elements, keys and values are nested fields with Iceberg's names
+  (`tags.element`, `props.value`), and with the shorter ones by which a scan may ask for them.
+- A column that was renamed is read under a right on both names: an older snapshot's name for it must not be a
+  way around a denial of today's.
+- A user's own process on an encrypted table needs `release` on its keys. One key opens a whole file, and
+  files hold columns that were since dropped or renamed; so it also needs every column that any schema of the
+  table names, under every name there, none of them masked.
+- A masked column, and a table with a row filter for the caller, is refused: nothing here could apply them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from catalog.authorize import Authorizer, Caller
+from catalog.loading import LoadedTable
+from policy.decision import Decision, Reason
+from policy.errors import NotAuthorized, RequestInvalid
+from policy.requests import AccessRequest, Resource
+
+_ACTION = "table.plan"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """Names of columns.
+
+    Attributes:
+        columns: of top-level columns.
+        nested: of fields nested in them, dotted.
+    """
+
+    columns: frozenset[str]
+    nested: frozenset[str]
+
+    def __or__(self, other: ColumnNames) -> ColumnNames:
+        return ColumnNames(self.columns | other.columns, self.nested | other.nested)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanColumns:
+    """What a scan touches.
+
+    Attributes:
+        top_level: ids of the top-level columns, in the order of the schema.
+        field_ids: ids of the fields that are read or filtered by, with all that is nested in them.
+        names: their names and those of what they are nested in, in the scan's schema and in today's.
+    """
+
+    top_level: tuple[int, ...]
+    field_ids: frozenset[int]
+    names: ColumnNames
+
+
+def resolve(
+    table: LoadedTable,
+    schema: Schema,
+    columns: Iterable[str] | None,
+    row_filter: BooleanExpression,
+    *,
+    case_sensitive: bool,
+) -> ScanColumns:
+    """Find the columns of a scan.
+
+    Args:
+        table: the table.
+        schema: the schema that it is read with.
+        columns: names of what is wanted, nested ones dotted; None for all.
+        row_filter: the filter.
+        case_sensitive: whether names in both are.
+
+    Raises:
+        RequestInvalid: a name that the schema does not have, or a comparison that its type does not.
+    """
+    try:
+        bound = bind(schema, row_filter, case_sensitive)
+        wanted = [
+            schema.find_field(name, case_sensitive).field_id
+            for name in (schema.column_names if columns is None else columns)
+        ]
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise RequestInvalid(
+            "The scan names a column that is not there, or compares one with a value of another type.",
+            table=table.name,
+            rule="column",
+        ) from error
+    asked = {*wanted, *extract_field_ids(bound)}
+    chains = [chain for chain in _chains(schema) if not asked.isdisjoint(chain)]
+    read = frozenset(chain[-1] for chain in chains)
+    touched = {each for chain in chains for each in chain}
+    top_level = tuple(each.field_id for each in schema.fields if each.field_id in touched)
+    return ScanColumns(top_level, read, _names(schema, read) | _names(table.metadata.schema(), read))
+
+
+def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:
+    """Refuse a scan that the caller may not make, and record the answer.
+
+    Args:
+        authorizer: decides and records.
+        caller: who scans.
+        table: the table.
+        names: what the scan touches.
+
+    Raises:
+        NotAuthorized: a column or a key is not granted, a column is masked, or rows are filtered.
+    """
+    requests = []
+    if caller.engine is None and table.governed.ever_encrypted:
+        requests = _releases(caller, table)
+        names |= _every_name(table)
+    columns = names.columns or {each.name for each in table.metadata.schema().fields}  # counting tells of all
+    requests += [_select(caller, table, name) for name in sorted(columns)]
+    nested = (_select(caller, table, name) for name in sorted(names.nested))
+    requests += [each for each in nested if _speaks_against(authorizer.decide([each]))]
+    authorizer.require(caller, _ACTION, table.name, requests)
+    _refuse_masks(authorizer, caller, table, names)
+
+
+def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:
+    """For each field its id after those of the fields that it is nested in, in one pass."""
+    left: list[tuple[tuple[int, ...], NestedField]] = [((), each) for each in schema.fields]
+    while left:
+        above, each = left.pop()
+        chain = (*above, each.field_id)
+        yield chain
+        left += [(chain, inner) for inner in _directly_in(each.field_type)]
+
+
+def _directly_in(kind: IcebergType) -> tuple[NestedField, ...]:
+    if isinstance(kind, StructType):
+        return kind.fields
+    if isinstance(kind, ListType):
+        return (kind.element_field,)
+    return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
+
+
+def _names(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
+    """What a schema calls some fields and what they are nested in."""
+    touched = {each for chain in _chains(schema) if chain[-1] in field_ids for each in chain}
+    columns = frozenset(each.name for each in schema.fields if each.field_id in touched)
+    named = {name for name, field_id in index_by_name(schema).items() if field_id in touched}
+    return ColumnNames(columns, frozenset(named - columns))
+
+
+def _every_name(table: LoadedTable) -> ColumnNames:
+    """Every name that a schema of the table gives or gave to a field."""
+    columns = {each.name for schema in table.metadata.schemas for each in schema.fields}
+    named = {name for schema in table.metadata.schemas for name in index_by_name(schema)}
+    return ColumnNames(frozenset(columns), frozenset(named - columns))
+
+
+def _select(caller: Caller, table: LoadedTable, column: str) -> AccessRequest:
+    name = table.record.name
+    resource = Resource.column(name.database, name.name, column)
+    return AccessRequest(caller.principal, resource, "select", owner=table.record.owner)
+
+
+def _releases(caller: Caller, table: LoadedTable) -> list[AccessRequest]:
+    key_ids = {key_id for regime in table.governed.regimes.entries for key_id in regime.spec.key_ids()}
+    return [AccessRequest(caller.principal, Resource.key(key_id), "release") for key_id in sorted(key_ids)]
+
+
+def _speaks_against(decision: Decision) -> bool:
+    """Whether something else than the mere lack of a grant is in the way."""
+    return not decision.allowed and any(each.rule != "policy-no-match" for each in decision.reasons)
+
+
+def _refuse_masks(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:
+    policies, now = authorizer.policies(), authorizer.now()
+    where = (table.record.name.database, table.record.name.name)
+    owner = table.record.owner
+    masked = [
+        name
+        for name in sorted(names.columns | names.nested)
+        if policies.mask_for(caller.principal, *where, name, now, owner=owner) is not None
+    ]
+    if not masked and not policies.has_row_filter(caller.principal, *where, now, owner=owner):
+        return
+    what = f"the column {masked[0]!r} is masked" if masked else "a row filter applies"
+    refusal = NotAuthorized(
+        f"A policy says that {what} for {caller.principal.name}, and nothing here applies that yet.",
+        table=table.name,
+        rule="mask" if masked else "row-filter",
+        hint="Leave the column out, or ask for a policy without the mask.",
+    )
+    denied = Decision.deny(Reason(refusal.rule or "mask", refusal.message))
+    authorizer.record(caller, _ACTION, table.name, denied)
+    raise refusal
