@@ -389,3 +389,9 @@ def test_reader_without_release_gets_no_key(siege: Siege) -> None:
     vault = Attacker(siege.lake, "bobs.vault")
     with no_key_released(siege.lake), pytest.raises(NotAuthorized):
         vault.plan()
+
+
+def test_trap_sees_a_key_that_is_released(vault: Attacker) -> None:
+    """What the other tests rely on: an honest plan in a catalog that holds no key asks the KMS for one."""
+    with pytest.raises(AssertionError), no_key_released(vault.lake):
+        assert keys_of(vault.plan()) == [1]

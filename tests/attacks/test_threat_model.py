@@ -1,0 +1,33 @@
+"""The threat model promises only what a test holds."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+
+
+def _promises() -> list[str]:
+    """The list items under "What is promised"."""
+    text = (_ROOT / "docs" / "threat-model.md").read_text()
+    promised = text.partition("\n## What is promised\n")[2].partition("\n## ")[0]
+    return [line for line in promised.splitlines() if line.startswith("- ")]
+
+
+def _functions(path: str) -> set[str]:
+    tree = ast.parse((_ROOT / path).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_promise_names_a_test() -> None:
+    promises = _promises()
+    assert promises
+    assert [promise for promise in promises if not _NAMED.search(promise)] == []
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = {match.groups() for promise in _promises() for match in _NAMED.finditer(promise)}
+    assert [f"{path}::{name}" for path, name in sorted(named) if name not in _functions(path)] == []
