@@ -1,6 +1,7 @@
 """The audit trail: what was decided, for whom, and why.
 
 - `append` returns only when its records are durable. Without a record there is no grant.
+- A refusal that repeats one on record is counted, and the count is written later (`catalog.audit_repeats`).
 - One thread writes; it takes whatever waits into one transaction, so that concurrent requests share a flush
   to disk. Queue and waits are bounded.
 - If the database fails, every append that waits fails, and the chain goes on from the last durable record. A
@@ -33,6 +34,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from catalog.audit_reading import AuditProblem, StoredRecord, read, verify
 from catalog.audit_records import GENESIS, AuditRecord, Row, chained, to_columns
+from catalog.audit_repeats import Repeats
 from catalog.db.engine import is_writing, write
 from catalog.db.schema import lw_audit
 from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
@@ -44,6 +46,10 @@ _QUEUE_RECORDS: Final = 10_000
 
 #: How long an append waits, for a place in the queue and for the disk together.
 _WAIT_S: Final = 10.0
+
+#: How long equal refusals are counted, and how often the thread looks whether that time is over.
+_REPEATS_S: Final = 60.0
+_LOOK_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class AuditTrail:
         self._queue: deque[_Waiting] = deque()
         self._queued = 0
         self._closed = False
+        self._repeats = Repeats(_REPEATS_S)
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="lakewarden-audit", daemon=True)
         self._thread.start()
@@ -83,6 +90,8 @@ class AuditTrail:
 
     def append(self, records: Iterable[AuditRecord]) -> None:
         """Write records, all or none, and wait until they are durable.
+
+        A refusal alone that repeats one on record is counted, and not waited for.
 
         Must not be called inside a `catalog.db.engine.write` block: the two would wait for each other.
 
@@ -97,6 +106,13 @@ class AuditTrail:
             raise ValueError("an append needs a record")
         if is_writing(self._engine):
             raise RuntimeError("append() inside write() would wait for itself")
+        if len(rows) == 1 and self._takes_records() and self._repeats.counted(rows[0]):
+            return
+        self._write_and_wait(rows)
+        if len(rows) == 1:
+            self._repeats.begin(rows[0])
+
+    def _write_and_wait(self, rows: tuple[Row, ...]) -> None:
         deadline = time.monotonic() + _WAIT_S
         waiting = _Waiting(rows, Future())
         self._enqueue(waiting, deadline)
@@ -107,7 +123,7 @@ class AuditTrail:
             raise _no_record("it was not written in time") from None
 
     def close(self) -> None:
-        """Write what waits, then stop. Later appends are refused."""
+        """Write what waits and what was counted, then stop. Later appends are refused."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -134,17 +150,21 @@ class AuditTrail:
         return not self._closed and self._thread.is_alive() and self._process == os.getpid()
 
     def _run(self) -> None:
-        batch: list[_Waiting] = []
+        batch: list[_Waiting] | None = []
         try:
-            while batch := self._next_batch():
+            while (batch := self._next_batch()) is not None:
                 self._write_batch(batch)
+                self._write_repeats(everything=False)
+            self._write_repeats(everything=True)
         finally:
-            self._abandon(batch)
+            self._abandon(batch or [])
 
-    def _next_batch(self) -> list[_Waiting]:
-        """What waits, up to a bound; empty once the trail is closed and nothing waits."""
+    def _next_batch(self) -> list[_Waiting] | None:
+        """What waits, up to a bound; None once the trail is closed and nothing waits."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed)
+            self._changed.wait_for(lambda: self._queue or self._closed, _LOOK_S)
+            if self._closed and not self._queue:
+                return None
             batch: list[_Waiting] = []
             size = 0
             while self._queue and (not batch or size + len(self._queue[0].rows) <= _BATCH_RECORDS):
@@ -167,6 +187,15 @@ class AuditTrail:
         else:
             for waiting in wanted:
                 waiting.done.set_result(None)
+
+    def _write_repeats(self, *, everything: bool) -> None:
+        windows = self._repeats.take(everything=everything)
+        if not windows:
+            return
+        try:
+            self._write_rows([window.row() for window in windows])
+        except (LakewardenError, SQLAlchemyError):
+            self._repeats.put_back(windows)
 
     def _write_rows(self, rows: Sequence[Row]) -> None:
         chain: list[Row] = []

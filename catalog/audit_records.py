@@ -44,7 +44,9 @@ _REQUEST_ID_LENGTH: Final = 64
 _RESOURCE_LENGTH: Final = 2_000
 _RULE_LENGTH: Final = 64
 _DETAIL_LENGTH: Final = 1_000
-_REASONS: Final = 16
+
+#: Reasons that one record holds; how many more there were is the last one.
+MAX_REASONS: Final = 16
 
 _CUT: Final = "…[cut]"
 _TOKEN: Final = re.compile(r"lw_[0-9A-Fa-f]{32}_[A-Za-z0-9_-]+")
@@ -89,6 +91,12 @@ def to_columns(record: AuditRecord) -> Row:
         "reasons": _reasons_json(record.reasons),
         "request_id": clean(record.request_id, _REQUEST_ID_LENGTH),
     }
+
+
+def with_reason(row: Row, reason: Reason) -> Row:
+    """A record with one more reason, behind the decisive one."""
+    first, *others = json.loads(str(row["reasons"]))
+    return {**row, "reasons": _canonical([first, _reason_fields(reason), *others])}
 
 
 def from_columns(row: Mapping[str, object]) -> AuditRecord:
@@ -157,9 +165,9 @@ def _escape(character: str) -> str:
 
 
 def _reasons_json(reasons: Sequence[Reason]) -> str:
-    listed = [_reason_fields(reason) for reason in reasons[:_REASONS]]
-    if len(reasons) > _REASONS:
-        listed.append({"rule": "cut", "detail": f"{len(reasons) - _REASONS} more reasons were left out."})
+    listed = [_reason_fields(reason) for reason in reasons[:MAX_REASONS]]
+    if len(reasons) > MAX_REASONS:
+        listed.append({"rule": "cut", "detail": f"{len(reasons) - MAX_REASONS} more reasons were left out."})
     return _canonical(listed)
 
 
