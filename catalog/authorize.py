@@ -2,6 +2,7 @@
 
 - A request is decided as a whole: all of its parts or nothing.
 - The decision is in the audit trail before it is answered; without a record there is no grant.
+- The records of a grant name every key and location granted, however many columns the table has.
 - A refusal by a later rule (a foreign path, a broken seal) is recorded too, under the same request id.
 """
 
@@ -14,6 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from catalog.audit import AuditRecord, AuditTrail
+from catalog.audit_records import MAX_REASONS
 from policy.decision import Decision, Reason
 from policy.errors import MetadataInvalid, NotAuthorized, Refused
 from policy.principal import Principal
@@ -86,8 +88,12 @@ class Authorizer:
             NotAuthorized: a part is not granted.
             StateUnavailable: the decision could not be recorded.
         """
-        decision = self.decide([*requests, *hidden])
-        self.record(caller, action, resource, decision)
+        asked = [*requests, *hidden]
+        policies, now = self._policies(), self._now()
+        answers = [policies.decide(each, now) for each in asked]
+        decision = Decision.all_of(answers)
+        parts = _grant_parts(asked, answers) if decision.allowed else [decision.reasons]
+        self._append(caller, action, resource, decision.allowed, parts)
         if not decision.allowed:
             told = _OVERLAP if hidden and self.decide(requests).allowed else decision
             raise NotAuthorized(
@@ -100,20 +106,26 @@ class Authorizer:
 
     def record(self, caller: Caller, action: str, resource: str, decision: Decision) -> None:
         """Put a decision into the audit trail."""
+        self._append(caller, action, resource, decision.allowed, [decision.reasons])
+
+    def _append(
+        self, caller: Caller, action: str, resource: str, allowed: bool, parts: Sequence[tuple[Reason, ...]]
+    ) -> None:
+        """One record for each part of the reasons; all of them or none."""
         engine = caller.engine.name if caller.engine else None
+        at_ms = int(self._now().timestamp() * 1000)
         self._audit.append(
-            [
-                AuditRecord(
-                    principal=caller.principal.name,
-                    engine=engine,
-                    action=action,
-                    resource=resource,
-                    allowed=decision.allowed,
-                    reasons=decision.reasons,
-                    request_id=caller.request_id,
-                    at_ms=int(self._now().timestamp() * 1000),
-                )
-            ]
+            AuditRecord(
+                principal=caller.principal.name,
+                engine=engine,
+                action=action,
+                resource=resource,
+                allowed=allowed,
+                reasons=reasons,
+                request_id=caller.request_id,
+                at_ms=at_ms,
+            )
+            for reasons in parts
         )
 
     @contextmanager
@@ -142,6 +154,23 @@ class Authorizer:
 _OVERLAP: Final = Decision.deny(
     Reason("overlap", "A location overlaps that of a table on which alter is not granted.")
 )
+
+
+def _grant_parts(asked: Sequence[AccessRequest], answers: Sequence[Decision]) -> list[tuple[Reason, ...]]:
+    """The reasons of a grant, record by record.
+
+    A table may have more columns than a record holds reasons, and the record then says how many it leaves
+    out. What else was granted, keys and locations above all, is never left out: it goes into as many records
+    as it needs.
+    """
+    columns: list[Reason] = []
+    others: list[Reason] = []
+    for request, answer in zip(asked, answers, strict=True):
+        (columns if request.resource.levels[-1] == "column" else others).extend(answer.reasons)
+    if len(columns) + len(others) <= MAX_REASONS or not others:
+        return [(*columns, *others)]
+    parts = [tuple(others[at : at + MAX_REASONS]) for at in range(0, len(others), MAX_REASONS)]
+    return [*parts, tuple(columns)] if columns else parts
 
 
 def _reason(refusal: Refused | MetadataInvalid) -> Reason:
