@@ -195,6 +195,7 @@ def _kill_and_look(shared: Shared, scenario: Scenario, point: str) -> None:
     with contextlib.suppress(*(scenario.answers if scenario.landed(point) else ())):
         scenario.act(lake, subject)
     _expect_done(lake, scenario, subject, before)
+    assert_sound(lake)
     _goes_on(lake, subject)
     assert_sound(lake)
 
