@@ -162,7 +162,7 @@ def test_tampering_is_on_record_whoever_meets_it(
 def test_a_write_of_somebody_else_is_no_write_of_yours_and_the_try_is_on_record(lake: Lake) -> None:
     engine = Engine.begin(lake, name_of(make(lake, fresh("bobs"))))
     for user, act in itertools.product((BOB, DAVE), ("commit", "abort")):
-        caller = lake.caller(user)
+        caller = lake.caller(user, act)  # an engine each, since equal refusals are counted
         with pytest.raises(RequestInvalid, match="no such write of yours"):
             if act == "commit":
                 lake.warden.writes.commit(caller, engine.session.id, FileCommit("append", ()))

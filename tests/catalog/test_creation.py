@@ -248,15 +248,15 @@ def test_a_location_may_not_overlap_another_tables_without_rights_on_it(lake: La
         lake.set_policies(everywhere[:-1])
 
 
-def staged(lake: Lake, user: str = ALICE) -> tuple[NewTable, list[object]]:
-    """A staged table, and the updates that complete it without anything else."""
-    new = NewTable(fresh(), SCHEMA)
-    metadata, _ = lake.warden.creator.stage(lake.caller(user), new)
+def staged(lake: Lake, database: str = "db") -> tuple[NewTable, list[object]]:
+    """A table that Alice staged, and the updates that complete it without anything else."""
+    new = NewTable(fresh(database), SCHEMA)
+    metadata, _ = lake.warden.creator.stage(lake.caller(ALICE), new)
     return new, [AssignUUIDUpdate(uuid=metadata.table_uuid), SetLocationUpdate(location=metadata.location)]
 
 
 def test_a_staged_identity_is_for_its_own_principal_and_name(lake: Lake) -> None:
-    new, updates = staged(lake)
+    new, updates = staged(lake, "bobs")
     with pytest.raises(RequestInvalid) as raised:
         lake.warden.creator.commit_staged(lake.caller(BOB), new.name, [AssertCreate()], updates)  # type: ignore[arg-type]
     assert raised.value.rule == "staged"
@@ -307,13 +307,18 @@ def test_governed_properties_take_force_with_the_commit_of_a_staged_table(lake: 
 def test_a_staged_tables_first_files_are_held_against_its_rules(lake: Lake) -> None:
     name = fresh()
     before = lake.catalog().list_tables("db")
-    with pytest.raises(EncryptionPolicyViolation):
-        with lake.catalog().create_table_transaction(str(name), SCHEMA, properties=ENCRYPTED) as transaction:
-            transaction.append(rows(1))
+    stage = lake.catalog().create_table_transaction
+    with (
+        pytest.raises(EncryptionPolicyViolation),
+        stage(str(name), SCHEMA, properties=ENCRYPTED) as transaction,
+    ):
+        transaction.append(rows(1))
     elsewhere = {PATHS: "file:///somewhere/else"}
-    with pytest.raises(LocationNotAllowed):
-        with lake.catalog().create_table_transaction(str(name), SCHEMA, properties=elsewhere) as transaction:
-            transaction.append(rows(1))
+    with (
+        pytest.raises(LocationNotAllowed),
+        stage(str(name), SCHEMA, properties=elsewhere) as transaction,
+    ):
+        transaction.append(rows(1))
     assert lake.catalog().list_tables("db") == before
 
 

@@ -1,64 +1,158 @@
-"""Namespaces: what is changed is what was named, whoever else changes something at the same time."""
+"""Namespaces on each database: properties, nesting, what may be stored, what must be empty."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
-from catalog.errors import NoSuchNamespace
-from catalog.identifiers import Namespace
-from policy.errors import NotAuthorized
-from tests.support.lake import ALICE, BOB, CAROL, Lake
+from catalog.db.engine import write
+from catalog.db.schema import iceberg_tables
+from catalog.errors import NamespaceExists, NamespaceNotEmpty, NoSuchNamespace
+from catalog.namespaces import Namespaces
+from policy.errors import LocationInvalid, NotAuthorized, PropertyInvalid, RequestInvalid
+from tests.support.lake import ALICE, BOB, Lake, open_lake
+from tests.support.postgres import PostgresServer
+from tests.support.tables import SCHEMA, fresh
 
-FORBID = {"lakewarden.unsealed": "forbid"}
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    root: Path = tmp_path_factory.mktemp("lake")
+    options = {}
+    if request.param == "postgresql":
+        server: PostgresServer | str = request.getfixturevalue("postgres_server")
+        if isinstance(server, str):
+            pytest.skip(server)
+        options["DATABASE__URL"] = server.create_database()
+    with open_lake(root, **options) as lake:
+        lake.catalog().create_namespace("bobs")
+        yield lake
 
 
 @pytest.fixture
-def bobs(lake: Lake) -> Namespace:
-    """The namespace `bobs`, with a property."""
-    lake.warden.namespaces.update(
-        lake.caller(ALICE), ("bobs",), ["lakewarden.unsealed", "comment"], {"kept": "1"}
-    )
-    return ("bobs",)
+def namespaces(lake: Lake) -> Namespaces:
+    return lake.warden.namespaces
 
 
-def _properties(lake: Lake, namespace: Namespace) -> dict[str, str]:
-    return lake.warden.namespaces.load(lake.caller(ALICE), namespace)
+@pytest.fixture
+def name() -> tuple[str, ...]:
+    return (fresh(stem="n").name,)
 
 
-def test_a_comment_does_not_lift_a_ban_that_came_meanwhile(
-    lake: Lake, bobs: Namespace, monkeypatch: pytest.MonkeyPatch
+def test_a_namespace_is_what_was_made_and_changed(
+    lake: Lake, namespaces: Namespaces, name: tuple[str, ...]
 ) -> None:
-    """Attack: read the properties, wait for the administrator's ban, write back what was read."""
-    pointers = lake.warden.namespaces._pointers
-    change = pointers.change_namespace_properties
-
-    def ban_then_change(*arguments: Any) -> frozenset[str]:
-        monkeypatch.undo()
-        lake.warden.namespaces.update(lake.caller(ALICE), bobs, [], FORBID)
-        return change(*arguments)
-
-    monkeypatch.setattr(pointers, "change_namespace_properties", ban_then_change)
-    lake.warden.namespaces.update(lake.caller(BOB), bobs, [], {"comment": "hello"})
-    assert _properties(lake, bobs) == {"kept": "1", "comment": "hello"} | FORBID
-
-
-def test_the_answer_says_what_was_set_removed_and_missing(lake: Lake, bobs: Namespace) -> None:
-    change = lake.warden.namespaces.update(
-        lake.caller(BOB), bobs, ["kept", "absent", "kept"], {"b": "2", "a": "1"}
-    )
-    assert change == (["a", "b"], ["kept"], ["absent"])
-    assert _properties(lake, bobs) == {"a": "1", "b": "2"}
-    lake.warden.namespaces.update(lake.caller(BOB), bobs, ["a", "b"], {})
+    alice = lake.caller(ALICE)
+    assert not namespaces.exists(alice, name)
+    namespaces.create(alice, name, {"a": "1", "exists": "true", "b": ""})
+    assert namespaces.exists(alice, name)
+    assert namespaces.load(alice, name)["a"] == "1"
+    assert namespaces.update(alice, name, ["b", "no", "b"], {"c": "3"}) == (["c"], ["b"], ["no"])
+    assert {"a": "1", "c": "3"}.items() <= namespaces.load(alice, name).items()
+    with pytest.raises(NamespaceExists):
+        namespaces.create(alice, name, {"a": "other"})
+    namespaces.drop(alice, name)
+    assert not namespaces.exists(alice, name)
 
 
-def test_a_refused_change_changes_nothing(lake: Lake, bobs: Namespace) -> None:
-    with pytest.raises(NotAuthorized):
-        lake.warden.namespaces.update(lake.caller(CAROL), bobs, ["kept"], {"comment": "hers"})
-    assert _properties(lake, bobs) == {"kept": "1"}
+def test_a_namespace_from_which_every_property_was_removed_exists(
+    lake: Lake, namespaces: Namespaces, name: tuple[str, ...]
+) -> None:
+    alice = lake.caller(ALICE)
+    namespaces.create(alice, name, {"a": "1"})
+    namespaces.update(alice, name, ["a"], {})
+    assert namespaces.load(alice, name) == {}
 
 
-def test_a_change_of_no_namespace_is_refused(lake: Lake) -> None:
+def test_nested_namespaces_are_listed_level_by_level(
+    lake: Lake, namespaces: Namespaces, name: tuple[str, ...]
+) -> None:
+    alice = lake.caller(ALICE)
+    namespaces.create(alice, (*name, "a", "b"), {})
+    namespaces.create(alice, (*name, "c"), {})
+    assert namespaces.children(alice, name) == [(*name, "a"), (*name, "c")]
+    assert namespaces.children(alice, (*name, "a")) == [(*name, "a", "b")]
+    assert name in namespaces.children(alice, ())
+    with pytest.raises(NamespaceNotEmpty):
+        namespaces.drop(alice, name)
     with pytest.raises(NoSuchNamespace):
-        lake.warden.namespaces.update(lake.caller(ALICE), ("absent",), [], {"a": "1"})
+        namespaces.children(alice, (*name, "absent"))
+
+
+def test_a_namespace_with_a_table_is_not_dropped_and_an_emptied_one_is(
+    lake: Lake, namespaces: Namespaces, name: tuple[str, ...]
+) -> None:
+    alice = lake.caller(ALICE)
+    namespaces.create(alice, name, {})
+    lake.catalog().create_table((*name, "t"), SCHEMA)
+    with pytest.raises(NamespaceNotEmpty):
+        namespaces.drop(alice, name)
+    lake.catalog().drop_table((*name, "t"))
+    namespaces.drop(alice, name)
+    with pytest.raises(NoSuchNamespace):
+        namespaces.tables(alice, name)
+
+
+def test_what_is_not_governed_is_not_listed(
+    lake: Lake, namespaces: Namespaces, name: tuple[str, ...]
+) -> None:
+    alice = lake.caller(ALICE)
+    namespaces.create(alice, name, {})
+    key = {"catalog_name": lake.settings.catalog.name, "table_namespace": name[0]}
+    with write(lake.warden.engine) as connection:
+        for table, kind in (("foreign", "TABLE"), ("view", "VIEW"), ("old", None)):
+            row = {"table_name": table, "iceberg_type": kind, "metadata_location": "file:///m.json"}
+            connection.execute(insert(iceberg_tables).values(**key, **row))
+    assert namespaces.tables(alice, name) == []
+    with pytest.raises(NamespaceNotEmpty):
+        namespaces.drop(alice, name)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"": "x"},
+        {"k" * 256: "x"},
+        {"k": "x" * 1001},
+        {"lakewarden.unsealed": "maybe"},
+        {"Lakewarden.Unsealed": "forbid"},
+        {" lakewarden.unsealed": "forbid"},
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_properties_that_cannot_hold_are_refused(
+    lake: Lake, namespaces: Namespaces, name: tuple[str, ...], properties: dict[str, str]
+) -> None:
+    alice = lake.caller(ALICE)
+    with pytest.raises(PropertyInvalid):
+        namespaces.create(alice, name, properties)
+    assert not namespaces.exists(alice, name)
+    with pytest.raises(PropertyInvalid):
+        namespaces.update(alice, ("bobs",), [], properties)
+    assert namespaces.load(alice, ("bobs",)) == {}
+
+
+def test_a_namespaces_location_is_authorized_like_any_path(lake: Lake, namespaces: Namespaces) -> None:
+    bob = lake.caller(BOB)
+    with pytest.raises(NotAuthorized):
+        namespaces.update(bob, ("bobs",), [], {"location": "s3://victim/x"})
+    with pytest.raises(LocationInvalid):
+        namespaces.update(bob, ("bobs",), [], {"location": "../x"})
+    assert namespaces.load(bob, ("bobs",)) == {}
+
+
+def test_a_property_is_not_set_and_removed_at_once(lake: Lake, namespaces: Namespaces) -> None:
+    with pytest.raises(RequestInvalid):
+        namespaces.update(lake.caller(ALICE), ("bobs",), ["a"], {"a": "1"})
+
+
+def test_what_does_not_exist_is_said_to_those_who_may_know(lake: Lake, namespaces: Namespaces) -> None:
+    alice = lake.caller(ALICE)
+    for ask in (namespaces.load, namespaces.tables, namespaces.drop, namespaces.children):
+        with pytest.raises(NoSuchNamespace):
+            ask(alice, ("absent",))
+    with pytest.raises(NoSuchNamespace):
+        namespaces.update(alice, ("absent",), [], {"a": "1"})

@@ -1,0 +1,134 @@
+"""Loading: what is shown, what is ignored and reported, and what of other format versions is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table.update import SetPropertiesUpdate
+from sqlalchemy import update
+
+from catalog.db.engine import write
+from catalog.db.schema import iceberg_tables
+from catalog.identifiers import TableName
+from catalog.metadata import dump_metadata
+from catalog.planning.plan import ScanRequest
+from policy.errors import MetadataUnsealed, UnsupportedFormatVersion
+from tests.support.lake import ALICE, CAROL, Lake
+from tests.support.tables import ENCRYPTED, SCHEMA, fresh, make, name_of, records, rows
+
+
+def rewritten(lake: Lake, name: TableName, **changes: Any) -> str:
+    """Put other metadata behind the catalog's back, and point at it."""
+    table = lake.warden.loader.load(name)
+    document = json.loads(dump_metadata(table.metadata)) | changes
+    location = f"{table.metadata.location}/metadata/99999-behind.metadata.json"
+    Path(location.removeprefix("file://")).write_text(json.dumps(document))
+    point(lake, name, location)
+    return location
+
+
+def point(lake: Lake, name: TableName, location: str) -> None:
+    columns = iceberg_tables.c
+    mine = (columns.table_namespace == name.database, columns.table_name == name.name)
+    with write(lake.warden.engine) as connection:
+        connection.execute(update(iceberg_tables).where(*mine).values(metadata_location=location))
+
+
+def test_governed_copies_in_the_file_count_for_nothing_and_are_reported(lake: Lake) -> None:
+    table = make(lake)
+    copies = {"read.allowed.data.paths": "s3://victim/x", "encryption.mechanism": "envelope", "comment": "c"}
+    rewritten(lake, name_of(table), properties=copies)
+    caller = lake.caller(ALICE)
+    loaded = lake.warden.access.load(caller, name_of(table))
+    shown = loaded.shown_metadata.properties
+    assert shown["read.allowed.data.paths"] == table.location()
+    assert shown["encryption.mechanism"] == "plaintext"
+    assert shown["comment"] == "c"
+    assert loaded.governed_copies == ["encryption.mechanism", "read.allowed.data.paths"]
+    assert [each.action for each in records(lake, caller)] == [
+        "table.load",
+        "table.unsealed",
+        "table.governed-copy",
+    ]
+
+
+def test_unsealed_metadata_is_read_reported_and_not_committed_to(lake: Lake) -> None:
+    table = make(lake)
+    sealed = lake.warden.access.load(lake.caller(CAROL), name_of(table))
+    location = rewritten(lake, name_of(table), properties={"comment": "behind"})
+    caller = lake.caller(CAROL)
+    loaded = lake.warden.access.load(caller, name_of(table))
+    assert (loaded.seal, loaded.metadata_location) == (None, location)
+    assert loaded.etag != sealed.etag
+    assert "table.unsealed" in [each.action for each in records(lake, caller)]
+    with pytest.raises(MetadataUnsealed):
+        lake.catalog().load_table(table.name()).append(rows(1))
+    lake.warden.lifecycle.restore(lake.caller(ALICE), name_of(table))
+    assert lake.warden.access.load(caller, name_of(table)).metadata_location == sealed.metadata_location
+
+
+def test_a_namespace_may_forbid_unsealed_metadata(lake: Lake) -> None:
+    lake.catalog().create_namespace("strict", {"lakewarden.unsealed": "forbid"})
+    table = make(lake, fresh("strict"))
+    rewritten(lake, name_of(table))
+    with pytest.raises(MetadataUnsealed):
+        lake.catalog().load_table(table.name())
+    lake.catalog().update_namespace_properties("strict", updates={"lakewarden.unsealed": "allow"})
+    assert lake.catalog().load_table(table.name()).name() == table.name()
+
+
+def test_unsealed_metadata_of_an_encrypted_table_is_not_planned(lake: Lake) -> None:
+    table = make(lake, properties=ENCRYPTED)
+    rewritten(lake, name_of(table))
+    with pytest.raises(MetadataUnsealed):
+        lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
+
+
+def adopted(lake: Lake, root: Path, version: str) -> TableName:
+    """A table of another format version, made by stock pyiceberg and registered."""
+    theirs = SqlCatalog("theirs", uri=f"sqlite:///{root}/t.db", warehouse=f"file://{root}/theirs")
+    theirs.create_namespace("db")
+    table = theirs.create_table("db.x", SCHEMA, properties={"format-version": version})
+    table.append(rows(1))
+    name = fresh()
+    lake.catalog().register_table(str(name), theirs.load_table("db.x").metadata_location)
+    theirs.engine.dispose()
+    return name
+
+
+def test_a_version_one_table_is_read_and_written_once_it_is_upgraded(lake: Lake, tmp_path: Path) -> None:
+    name = adopted(lake, tmp_path, "1")
+    table = lake.catalog().load_table(str(name))
+    assert table.format_version == 1
+    assert table.scan().to_arrow()["id"].to_pylist() == [1, 2]
+    assert lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest()).files.num_rows == 1
+    with pytest.raises(UnsupportedFormatVersion):
+        table.append(rows(3))
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    table.append(rows(3))
+    assert sorted(lake.catalog().load_table(str(name)).scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_a_version_three_table_is_read_and_not_written(lake: Lake) -> None:
+    table = make(lake)
+    table.append(rows(1))
+    rewritten(lake, name_of(table), **{"format-version": 3, "next-row-id": 0})
+    loaded = lake.catalog().load_table(table.name())
+    assert loaded.format_version == 3
+    assert lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files.num_rows == 1
+    lake.warden.lifecycle.reseal(lake.caller(ALICE), name_of(table))
+    comment = SetPropertiesUpdate(updates={"comment": "c"})
+    with pytest.raises(UnsupportedFormatVersion):
+        lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [comment])
+
+
+def test_a_version_that_nobody_knows_is_refused(lake: Lake) -> None:
+    table = make(lake)
+    rewritten(lake, name_of(table), **{"format-version": 4})
+    with pytest.raises(UnsupportedFormatVersion):
+        lake.catalog().load_table(table.name())

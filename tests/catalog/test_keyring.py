@@ -1,0 +1,139 @@
+"""A table's keys: made once, bound to it, found again, judged by regime, and never on disk in clear."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+
+from catalog.keys.dek import NewKey, new_dek, wrap_deks
+from catalog.keys.file_identity import FileIdentity, new_file_name
+from catalog.keys.secret import SecretBytes
+from catalog.keys.transport import open_transported
+from catalog.loading import LoadedTable
+from policy.encryption import Algorithm, EncryptionSpec, Footer, Mechanism
+from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable
+from policy.regimes import PekRef
+from tests.support.lake import MASTER_KEY, Lake
+from tests.support.tables import ENCRYPTED, LABEL, make, name_of
+
+
+@pytest.fixture
+def encrypted(lake: Lake) -> LoadedTable:
+    return loaded(lake, make(lake, properties=ENCRYPTED))
+
+
+def loaded(lake: Lake, table: Table) -> LoadedTable:
+    return lake.warden.loader.load(name_of(table))
+
+
+def sealed_file(lake: Lake, table: LoadedTable, dek: SecretBytes | None = None) -> tuple[str, bytes]:
+    """A file's path, and key metadata under the table's key."""
+    path = f"{table.metadata.location}/data/{new_file_name('', 'parquet')}"
+    pek = lake.warden.keyring.writing_peks(table.record, table.governed)[MASTER_KEY]
+    identity = FileIdentity.of(table.record.table_uuid, path)
+    key = NewKey(pek, (), dek or new_dek(32))
+    return path, wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, identity, [key]).to_bytes()
+
+
+def files(*given: tuple[str, bytes | None], number: int = 1) -> pa.Table:
+    paths, metadata = zip(*given, strict=True)
+    numbers = [number] * len(given)
+    return pa.table(
+        {
+            "file_path": pa.array(paths, pa.string()),
+            "key_metadata": pa.array(metadata, pa.binary()),
+            "file_sequence_number": pa.array(numbers, pa.int64()),
+        }
+    )
+
+
+def test_a_table_has_one_key_for_each_master_key_and_keeps_it(lake: Lake, encrypted: LoadedTable) -> None:
+    lake.kms.create_master_key("second")
+    keyring = lake.warden.keyring
+    same, made = keyring.keys_for(encrypted.record, encrypted.governed.spec)
+    assert (same, made) == (encrypted.governed.regimes.current.peks, ())
+    other = EncryptionSpec(Mechanism.ENVELOPE, "second")
+    refs, made = keyring.keys_for(encrypted.record, other)
+    assert [ref.master_key_id for ref in refs] == ["second"]
+    assert [pek.ref for pek in made] == list(refs)
+    assert keyring.keys_for(encrypted.record, EncryptionSpec(Mechanism.PLAINTEXT)) == ((), ())
+
+
+def test_an_unknown_master_key_makes_no_key(lake: Lake, encrypted: LoadedTable) -> None:
+    with pytest.raises(KeyNotUsable):
+        lake.warden.keyring.keys_for(encrypted.record, EncryptionSpec(Mechanism.ENVELOPE, "absent"))
+
+
+def test_keys_are_stored_wrapped_and_shown_to_nobody(lake: Lake, encrypted: LoadedTable) -> None:
+    (record,) = lake.warden.keyring.records(encrypted.record)
+    assert repr(record.wrapped) not in repr(record)
+    pek = lake.warden.keyring.writing_peks(encrypted.record, encrypted.governed)[MASTER_KEY]
+    assert "wrapped" not in repr(pek)
+
+
+def test_a_key_of_another_table_is_refused(lake: Lake, encrypted: LoadedTable) -> None:
+    other = loaded(lake, make(lake, properties=ENCRYPTED))
+    with pytest.raises(DecryptionRefused) as refused:
+        lake.warden.keyring.open_peks(encrypted.record, other.governed.regimes.current.peks)
+    assert refused.value.rule == "pek"
+
+
+def test_a_key_that_the_catalog_has_lost_stops_writes(lake: Lake, encrypted: LoadedTable) -> None:
+    regime = encrypted.governed.regimes.current
+    lost = replace(regime, peks=(PekRef(uuid4(), 1, MASTER_KEY),))
+    governed = replace(encrypted.governed, regimes=encrypted.governed.regimes.followed_by(lost))
+    with pytest.raises(KeyNotUsable):
+        lake.warden.keyring.writing_peks(encrypted.record, governed)
+
+
+def test_new_files_are_opened_and_judged(lake: Lake, encrypted: LoadedTable) -> None:
+    keyring, record, governed = lake.warden.keyring, encrypted.record, encrypted.governed
+    good = sealed_file(lake, encrypted)
+    keyring.check_new_files(record, governed, files(good))
+    keyring.check_new_files(record, governed, files(good).slice(0, 0))
+    (path, metadata), (other, _) = good, sealed_file(lake, encrypted)
+    theirs = sealed_file(lake, loaded(lake, make(lake, properties=ENCRYPTED)))
+    wrong = [
+        ((path, None), EncryptionPolicyViolation),
+        ((path, b""), DecryptionRefused),
+        ((path, b"\x01" + metadata[1:]), DecryptionRefused),
+        ((path, metadata[:-1]), DecryptionRefused),
+        ((path, metadata[:-1] + bytes([metadata[-1] ^ 1])), DecryptionRefused),
+        ((other, metadata), DecryptionRefused),
+        (theirs, EncryptionPolicyViolation),
+    ]
+    for file, error in wrong:
+        with pytest.raises(error):
+            keyring.check_new_files(record, governed, files(good, file))
+
+
+def test_a_scan_gets_the_keys_of_its_files_in_their_order(lake: Lake, encrypted: LoadedTable) -> None:
+    deks = [new_dek(32) for _ in range(3)]
+    given = [sealed_file(lake, encrypted, dek) for dek in deks]
+    keys = lake.warden.keyring.scan_keys(encrypted.record, encrypted.governed, files(*given))
+    assert keys is not None
+    for (path, _), (wrapped,), dek in zip(given, keys.wrapped, deks, strict=True):
+        identity = FileIdentity.of(encrypted.record.table_uuid, path)
+        assert open_transported(keys.transport, wrapped, identity, LABEL) == dek
+
+
+def test_a_scan_of_plaintext_or_of_nothing_has_no_keys(lake: Lake, encrypted: LoadedTable) -> None:
+    plain = loaded(lake, make(lake))
+    some = files((f"{plain.metadata.location}/data/a.parquet", None))
+    assert lake.warden.keyring.scan_keys(plain.record, plain.governed, some) is None
+    nothing = files(sealed_file(lake, encrypted)).slice(0, 0)
+    assert lake.warden.keyring.scan_keys(encrypted.record, encrypted.governed, nothing) is None
+
+
+def test_one_file_that_does_not_fit_its_regime_stops_the_scan(lake: Lake, encrypted: LoadedTable) -> None:
+    good = sealed_file(lake, encrypted)
+    plain = (f"{encrypted.metadata.location}/data/a.parquet", None)
+    with pytest.raises(EncryptionPolicyViolation) as refused:
+        lake.warden.keyring.scan_keys(encrypted.record, encrypted.governed, files(good, plain))
+    assert refused.value.path == plain[0]
+    with pytest.raises(EncryptionPolicyViolation):
+        lake.warden.keyring.scan_keys(encrypted.record, encrypted.governed, files(good, number=-1))
