@@ -18,6 +18,7 @@ from pyiceberg.table.update import (
     AssignUUIDUpdate,
     RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
@@ -105,6 +106,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             if rest:
                 ordinary.append(SetPropertiesUpdate(updates=rest))
         elif isinstance(update, RemovePropertiesUpdate):
+            governed_names.check_count(len(update.removals))
             unset = {name for name in update.removals if governed_names.is_governed(name)}
             governed_unset |= {governed_names.canonical_name(name) for name in unset}
             ordinary.append(RemovePropertiesUpdate(removals=[n for n in update.removals if n not in unset]))
@@ -182,6 +184,21 @@ def check_numbers(updates: Iterable[TableUpdate], table: str) -> None:
             raise RequestInvalid(
                 f"The update {update.action} has a number of more than 64 bits.", table=table, rule="updates"
             )
+
+
+def refuse_forgetting_columns(updates: Iterable[TableUpdate], table: str) -> None:
+    """Old schemas of an encrypted table stay: old files hold columns that only they still name.
+
+    Raises:
+        RequestInvalid: a schema would be removed.
+    """
+    if any(isinstance(update, RemoveSchemasUpdate) for update in updates):
+        raise RequestInvalid(
+            "Schemas of an encrypted table are not removed: they say which columns its keys open.",
+            table=table,
+            rule="remove-schemas",
+            hint="Leave the schemas; they cost nothing.",
+        )
 
 
 def refuse_mixture(changes: Changes, table: str) -> None:

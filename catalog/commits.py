@@ -102,6 +102,8 @@ class Committer:
             table = self._loader.load_sealed(name)
             changes = change_rules.part(updates, table.governed.to_properties(), table.name)
             change_rules.refuse_mixture(changes, table.name)
+            if table.governed.ever_encrypted:
+                change_rules.refuse_forgetting_columns(changes.updates, table.name)
             if not by_catalog:
                 change_rules.refuse_reserved_summaries(changes.updates, table.name)
             check_requirements(requirements, table.metadata, table.name)

@@ -1,4 +1,4 @@
-"""Partition values: from Iceberg's JSON single-value form to how manifests hold them.
+"""Partition values, between Iceberg's JSON single-value form and how manifests hold them.
 
 - Dates, times and timestamps are numbers; decimals have the scale of their type, whatever was written.
 - A value that is not of its type, or does not fit it, is refused: a reader would prune by another value.
@@ -8,22 +8,38 @@ Source: Iceberg table specification, "Appendix D: Single-value serialization".
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final, cast
+from uuid import UUID
 
-from pyiceberg.conversions import from_json
+import pyarrow as pa
+from pyiceberg.conversions import from_json, to_json
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
     BooleanType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
     LongType,
+    NestedField,
     PrimitiveType,
     StringType,
+    UUIDType,
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
+
+from catalog.manifests import ManifestListEntry
+from catalog.manifests.arrow import FIELD_ID
+from catalog.manifests.rows import partition_rows
+from policy.errors import MetadataInvalid
 
 _BITS: Final = {IntegerType: 32, LongType: 64}
 _PLAIN: Final[dict[type[PrimitiveType], tuple[type, ...]]] = {
@@ -31,6 +47,17 @@ _PLAIN: Final[dict[type[PrimitiveType], tuple[type, ...]]] = {
     FloatType: (int, float),
     DoubleType: (int, float),
     DecimalType: (str,),
+}
+#: How decoded partition values are held, by the type of their field; as whole numbers if it is not here.
+_HELD_AS: Final[Mapping[type[IcebergType], type]] = {
+    BooleanType: bool,
+    FloatType: float,
+    DoubleType: float,
+    DecimalType: Decimal,
+    StringType: str,
+    UUIDType: bytes,
+    FixedType: bytes,
+    BinaryType: bytes,
 }
 
 
@@ -81,3 +108,83 @@ def _scaled(kind: DecimalType, value: Decimal) -> Decimal:
     if whole != scaled or len(str(abs(whole))) > kind.precision:
         raise ValueError("too many digits")
     return Decimal(whole).scaleb(-kind.scale)
+
+
+class ShownPartitions:
+    """What a plan shows of partition values.
+
+    Args:
+        specs: the table's partition specs by id.
+        schema: the schema that is read with; partition values are of its types.
+        field_ids: the fields of it that the scan may read.
+    """
+
+    def __init__(self, specs: Mapping[int, PartitionSpec], schema: Schema, field_ids: frozenset[int]) -> None:
+        self._specs = specs
+        self._schema = schema
+        self._field_ids = field_ids
+
+    def texts(self, partitions: pa.StructArray, listed: ManifestListEntry) -> pa.Array:
+        """Each row's partition as JSON; a tuple that comes again is written once.
+
+        Args:
+            partitions: the partition column of a manifest.
+            listed: the manifest.
+
+        Raises:
+            MetadataInvalid: the values are not those of the manifest's spec.
+        """
+        fields = self._fields(listed)
+        if not fields or not len(partitions):
+            return pa.array(["{}"] * len(partitions), pa.string())
+        try:
+            kept = _picked(partitions, [each.field_id for each in fields])
+            return pa.array(_texts(fields, partition_rows(kept, uuid_as_bytes=True)), pa.string())
+        except (KeyError, TypeError, ValueError, ArithmeticError, NotImplementedError) as problem:
+            raise MetadataInvalid(
+                "The manifest lacks a partition field of its spec, or has a value that is not of its type.",
+                path=listed.manifest_path,
+                rule="partition-spec",
+            ) from problem
+
+    def _fields(self, listed: ManifestListEntry) -> list[NestedField]:
+        """The partition fields of the manifest's spec that are made from what may be read."""
+        spec = self._specs.get(listed.partition_spec_id)
+        if spec is None:
+            raise MetadataInvalid(
+                f"The table has no partition spec {listed.partition_spec_id}.",
+                path=listed.manifest_path,
+                rule="partition-spec",
+            )
+        sources = {each.field_id for each in spec.fields if each.source_id in self._field_ids}
+        return [each for each in spec.partition_type(self._schema).fields if each.field_id in sources]
+
+
+def _picked(partitions: pa.StructArray, field_ids: Sequence[int]) -> pa.StructArray:
+    """Some fields of a partition column, by their ids, in this order."""
+    places = {int(kind.metadata[FIELD_ID.encode()]): place for place, kind in enumerate(partitions.type)}
+    arrays = [partitions.field(places[field_id]) for field_id in field_ids]
+    return pa.StructArray.from_arrays(arrays, [str(field_id) for field_id in field_ids])
+
+
+def _texts(fields: Sequence[NestedField], rows: Iterable[tuple[Any, ...]]) -> list[str]:
+    known: dict[tuple[Any, ...], str] = {}
+    texts = []
+    for row in rows:
+        if row not in known:
+            values = {
+                each.name: _json(each.field_type, value) for each, value in zip(fields, row, strict=True)
+            }
+            known[row] = json.dumps(values, ensure_ascii=False)
+        texts.append(known[row])
+    return texts
+
+
+def _json(kind: IcebergType, value: object) -> Any:
+    """A partition value in Iceberg's single-value form ("Appendix D, JSON single-value serialization")."""
+    if value is None:
+        return None
+    if type(value) is not _HELD_AS.get(type(kind), int):
+        raise TypeError("a partition value is not of its field's type")
+    held = UUID(bytes=cast(bytes, value)) if isinstance(kind, UUIDType) else value
+    return to_json(cast(PrimitiveType, kind), held)

@@ -14,7 +14,8 @@ from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID, DeleteFileIndex
 
 from catalog.manifests import data_files
-from catalog.planning.rows import ShownPartitions, planned_rows
+from catalog.partition_values import ShownPartitions
+from catalog.planning.rows import planned_rows
 from catalog.snapshots import OpenManifest
 from policy.errors import MetadataInvalid, NotSupportedYet
 

@@ -30,10 +30,11 @@ from catalog.keyring import Keyring, ScanKeys
 from catalog.keys.transport import TransportKey
 from catalog.loading import LoadedTable, TableLoader
 from catalog.manifests import ManifestContent, ManifestListEntry
+from catalog.partition_values import ShownPartitions
 from catalog.planning.columns import ScanColumns, authorize, resolve
 from catalog.planning.deletes import Deletes
 from catalog.planning.prune import Pruner
-from catalog.planning.rows import ShownPartitions, empty_rows, planned_rows, with_keys
+from catalog.planning.rows import empty_rows, planned_rows, with_keys
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from policy.errors import MetadataUnsealed, RequestInvalid
 
