@@ -38,10 +38,11 @@ from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import Purpose, TransportKey, open_transport_key, seal_transport_key
 from catalog.keys.write_keys import WriteRewrapper
 from catalog.loading import LoadedTable, TableLoader
+from catalog.new_files import FileCommit
 from catalog.snapshots import SnapshotReader
 from catalog.state import TableState
 from catalog.storage.base import Storage
-from catalog.written_files import FileCommit, SnapshotBuilder
+from catalog.written_files import SnapshotBuilder
 from policy.decision import Decision, Reason
 from policy.errors import (
     CommitStateUnknown,

@@ -6,7 +6,8 @@ The one question about a path::
 
 The one question about a right::
 
-    PolicySet.parse({"lake.json": text}).decide(AccessRequest(principal, Resource.table("db", "t"), "select"), now)
+    request = AccessRequest(principal, Resource.table("db", "t"), "select")
+    PolicySet.parse({"lake.json": text}).decide(request, now).allowed
 """
 
 from policy.allowlist import AllowList

@@ -11,9 +11,9 @@ from catalog.http.bodies import Answer, Base64, OwnBody
 from catalog.http.expressions import filter_of
 from catalog.keys.transport import KeyLabel, TransportKey
 from catalog.keys.write_keys import WrittenKey
+from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import ScanRequest
 from catalog.writes import WriteSession
-from catalog.written_files import FileCommit, NewFile
 
 _LONG: Final = 2**63 - 1
 

@@ -111,8 +111,8 @@ class PolicySet:
     ) -> MaskRule | None:
         """The mask that `principal` sees a column through; None for the values as they are.
 
-        It says nothing about whether the column may be selected at all. `owner` is the table's, for items that
-        name ``{OWNER}``.
+        It says nothing about whether the column may be selected at all. `owner` is the table's, for items
+        that name ``{OWNER}``.
 
         Raises:
             RequestInvalid: if `now` has no time zone.

@@ -34,9 +34,9 @@ from catalog.errors import NamespaceNotEmpty, NoSuchTable
 from catalog.identifiers import TableName
 from catalog.lifecycle import Lifecycle
 from catalog.namespaces import Namespaces
+from catalog.new_files import FileCommit
 from catalog.planning.plan import Planner, ScanRequest
 from catalog.writes import Writes
-from catalog.written_files import FileCommit
 from policy.errors import (
     LocationNotAllowed,
     NotAuthorized,

@@ -15,8 +15,8 @@ from catalog.authorize import Caller
 from catalog.creation import NewTable
 from catalog.errors import NoSuchNamespace
 from catalog.identifiers import TableName
+from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
-from catalog.written_files import FileCommit
 from policy.errors import (
     LocationNotAllowed,
     NotAuthorized,

@@ -32,9 +32,9 @@ from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
 from catalog.keys.write_keys import WrittenKey
+from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.warden import Warden
-from catalog.written_files import FileCommit
 from policy.errors import (
     DecryptionRefused,
     EncryptionPolicyViolation,

@@ -16,8 +16,8 @@ from pyiceberg.table.update import AssertCreate
 from catalog.creation import NewTable
 from catalog.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.identifiers import TableName
+from catalog.new_files import FileCommit
 from catalog.pointers import SqlPointerStore
-from catalog.written_files import FileCommit
 from tests.support.crash import Seen, seen
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import ENCRYPTED, SCHEMA, Engine, fresh, make, name_of, rows

@@ -15,9 +15,9 @@ from catalog.db.schema import iceberg_tables, lw_pek, lw_seal, lw_table, lw_writ
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.secret import SecretBytes
+from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.warden import Warden
-from catalog.written_files import FileCommit
 from policy.errors import KmsUnavailable
 from tests.faults.conftest import Shared
 from tests.support.crash import assert_sound, seen

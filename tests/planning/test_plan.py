@@ -20,8 +20,8 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, StructT
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.transport import open_transported
+from catalog.new_files import FileCommit
 from catalog.planning.plan import Plan, ScanRequest
-from catalog.written_files import FileCommit
 from policy.errors import LocationNotAllowed, NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, BOB, CAROL, Lake, open_lake, policy, standard_policies
 from tests.support.tables import (

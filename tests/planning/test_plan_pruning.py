@@ -64,8 +64,8 @@ from pyiceberg.types import (
     TimestampType,
 )
 
+from catalog.new_files import NewFile
 from catalog.planning.plan import ScanRequest
-from catalog.written_files import NewFile
 from tests.support.lake import ALICE, Lake, open_lake
 from tests.support.tables import Engine, make, name_of
 

@@ -166,7 +166,11 @@ def test_a_mask_for_the_owner_applies_to_the_owner():
         "name": "owner-mask",
         "service": "lake",
         "policyType": 1,
-        "resources": {"database": {"values": ["db"]}, "table": {"values": ["t"]}, "column": {"values": ["c"]}},
+        "resources": {
+            "database": {"values": ["db"]},
+            "table": {"values": ["t"]},
+            "column": {"values": ["c"]},
+        },
         "dataMaskPolicyItems": [
             {
                 "users": ["{OWNER}"],

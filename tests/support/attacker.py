@@ -51,9 +51,9 @@ from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.transport import KeyLabel, wrap_for_write
 from catalog.keys.write_keys import WrittenKey
 from catalog.loading import LoadedTable
+from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import Plan, ScanRequest
 from catalog.writes import WriteSession
-from catalog.written_files import FileCommit, NewFile
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake
 
 ADDED, EXISTING, DELETED = (

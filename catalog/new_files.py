@@ -1,0 +1,185 @@
+"""The files that an engine wrote, as it names them, and what becomes of each in a manifest.
+
+- A new file lies in the write's own directory and is of the table's partition spec.
+- Its data keys are taken over from the write's key; a file of an encrypted table shows no bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
+
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType
+
+from catalog.errors import CommitConflict
+from catalog.keys.write_keys import WriteRewrapper, WrittenKey
+from catalog.loading import LoadedTable
+from catalog.partition_values import stored_value
+from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupportedYet, RequestInvalid
+from policy.location import Location
+
+_FORMATS: Final = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC, "avro": FileFormat.AVRO}
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A data file that an engine wrote; the statistics are Iceberg's (specification, "Manifests").
+
+    Attributes:
+        path: where it lies.
+        file_format: ``parquet``, ``orc`` or ``avro``.
+        record_count: rows.
+        file_size_in_bytes: as stored.
+        partition: value by partition field name, in Iceberg's JSON single-value form.
+        spec_id: the partition spec it was written with.
+        keys: its data keys under the write's transport key; none for plaintext.
+    """
+
+    path: str
+    file_format: str
+    record_count: int
+    file_size_in_bytes: int
+    partition: Mapping[str, object] = field(default_factory=dict)
+    spec_id: int = 0
+    content: int = 0
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
+    value_counts: Mapping[int, int] = field(default_factory=dict)
+    null_value_counts: Mapping[int, int] = field(default_factory=dict)
+    nan_value_counts: Mapping[int, int] = field(default_factory=dict)
+    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    split_offsets: Sequence[int] | None = None
+    sort_order_id: int | None = None
+    keys: tuple[WrittenKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileCommit:
+    """What a write commits.
+
+    Attributes:
+        operation: ``append`` adds files; ``overwrite`` removes and adds; ``replace`` does so without changing
+        rows.
+        added: new files.
+        deleted_paths: data files to remove, as the plan named them.
+        base_snapshot_id: the snapshot that the removal was decided on; it has to be current still.
+        branch: the branch to commit to.
+        summary: entries for the snapshot's summary.
+    """
+
+    operation: Literal["append", "overwrite", "replace"]
+    added: tuple[NewFile, ...]
+    deleted_paths: tuple[str, ...] = ()
+    base_snapshot_id: int | None = None
+    branch: str = "main"
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+
+def data_file_of(
+    table: LoadedTable, file: NewFile, prefix: Location, keys: WriteRewrapper | None
+) -> DataFile:
+    location = Location.parse(file.path)
+    if not prefix.contains(location) or location == prefix:
+        raise LocationNotAllowed(
+            "The file does not lie in the write's own directory.",
+            table=table.name,
+            path=location.canonical,
+            rule="write-prefix",
+            hint="Write below the directory that the beginning of the write named.",
+        )
+    file_format = _FORMATS.get(file.file_format.lower())
+    if file_format is None or file.content != DataFileContent.DATA:
+        raise NotSupportedYet(
+            "Only data files in Parquet, ORC or Avro are committed here.",
+            table=table.name,
+            path=location.canonical,
+            rule="file-format",
+        )
+    if min(file.record_count, file.file_size_in_bytes) < 0:
+        raise RequestInvalid("Counts and sizes are not negative.", table=table.name, path=location.canonical)
+    spec = _default_spec(table.metadata, file, table.name)
+    data_file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=file_format,
+        partition=_partition(table, spec, file.partition),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        column_sizes=dict(file.column_sizes),
+        value_counts=dict(file.value_counts),
+        null_value_counts=dict(file.null_value_counts),
+        nan_value_counts=dict(file.nan_value_counts),
+        # Without column keys every column of an encrypted table is encrypted.
+        lower_bounds={} if keys else dict(file.lower_bounds),
+        upper_bounds={} if keys else dict(file.upper_bounds),
+        split_offsets=list(file.split_offsets) if file.split_offsets is not None else None,
+        sort_order_id=file.sort_order_id,
+        key_metadata=_key_metadata(table, file, keys),
+    )
+    data_file.spec_id = spec.spec_id
+    return data_file
+
+
+def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None) -> bytes | None:
+    if keys is None:
+        if file.keys:
+            raise EncryptionPolicyViolation(
+                "The file has keys, but the table is not encrypted.",
+                table=table.name,
+                path=file.path,
+                rule="plaintext-required",
+            )
+        return None
+    if not file.keys:
+        raise EncryptionPolicyViolation(
+            "The file has no keys, but the table is encrypted.",
+            table=table.name,
+            path=file.path,
+            rule="encryption-required",
+            hint="Encrypt the file with a data key of its own, wrapped under the write's key.",
+        )
+    spec = table.governed.spec
+    metadata = keys.rewrap(file.path, file.keys)
+    if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
+        raise EncryptionPolicyViolation(
+            f"A data key has not the {spec.data_key_length} bytes that the table asks for.",
+            table=table.name,
+            path=file.path,
+            rule="data-key-length",
+        )
+    return metadata.to_bytes()
+
+
+def _default_spec(metadata: TableMetadata, file: NewFile, table: str) -> PartitionSpec:
+    if file.spec_id != metadata.default_spec_id:
+        raise CommitConflict(
+            "The table has been partitioned anew since the write began.", table=table, hint="Write again."
+        )
+    return metadata.spec()
+
+
+def _partition(table: LoadedTable, spec: PartitionSpec, values: Mapping[str, object]) -> Record:
+    partition_type = spec.partition_type(table.metadata.schema())
+    names = [each.name for each in partition_type.fields]
+    if set(values) != set(names):
+        raise RequestInvalid(
+            f"The partition values are for {sorted(values)}, the spec has {names}.",
+            table=table.name,
+            rule="partition",
+        )
+    try:
+        return Record(
+            *(
+                stored_value(cast(PrimitiveType, each.field_type), values[each.name])
+                for each in partition_type.fields
+            )
+        )
+    except ValueError as error:
+        raise RequestInvalid(
+            "A partition value does not have its field's type.", table=table.name, rule="partition"
+        ) from error
