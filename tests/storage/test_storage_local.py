@@ -364,7 +364,7 @@ def test_denied_access_is_typed(table: Path) -> None:
             except Exception as error:
                 print(type(error).__name__)
     """
-    for directory in (table, *table.parents[:3]):
+    for directory in (table, *table.parents[:4]):
         directory.chmod(directory.stat().st_mode | 0o055)
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), at(table / "data" / "own").canonical],
