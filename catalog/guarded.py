@@ -90,11 +90,11 @@ class GuardedCatalog(Catalog):
     def register_table(
         self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False
     ) -> Table:
-        """Take over a table; see `Lifecycle.register`."""
+        """Take over a table; see `Takeover.register`."""
         if overwrite:
             _unsupported("Registering over an existing table")
         name = self._name(identifier)
-        return self._table(self._warden.lifecycle.register(self._caller, name, metadata_location))
+        return self._table(self._warden.takeover.register(self._caller, name, metadata_location))
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop a table; see `Lifecycle.drop`."""

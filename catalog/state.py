@@ -98,6 +98,16 @@ def bound(connection: Connection, catalog: str, name: TableName) -> TableRecord 
     return None if row is None else _table(row)
 
 
+def require_unbound(connection: Connection, catalog: str, name: TableName) -> None:
+    """Make sure that a name is free.
+
+    Raises:
+        TableExists: it is bound to a table.
+    """
+    if bound(connection, catalog, name) is not None:
+        raise TableExists(f"The table {name} exists.", table=str(name))
+
+
 def bound_tables(connection: Connection, catalog: str) -> list[TableRecord]:
     """Every active table."""
     statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)

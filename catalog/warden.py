@@ -38,6 +38,7 @@ from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Options, S3Storage
+from catalog.takeover import Takeover
 from catalog.tokens import TokenStore
 from catalog.writes import Writes
 from policy.location import Location
@@ -66,6 +67,7 @@ class Warden:
     creator: Creator
     committer: Committer
     lifecycle: Lifecycle
+    takeover: Takeover
     planner: Planner
     writes: Writes
 
@@ -143,6 +145,16 @@ class Warden:
             inspector,
             authorizer,
             now_ms=now_ms,
+        )
+        takeover = Takeover(
+            engine,
+            name,
+            pointers,
+            storage,
+            loader,
+            inspector,
+            authorizer,
+            now_ms=now_ms,
             max_metadata_bytes=settings.limits.metadata_bytes,
         )
         return cls(
@@ -162,6 +174,7 @@ class Warden:
             creator=creator,
             committer=committer,
             lifecycle=lifecycle,
+            takeover=takeover,
             planner=Planner(loader, reader, keyring, authorizer),
             writes=Writes(
                 engine,

@@ -73,28 +73,28 @@ def register(
 ) -> None:
     """Take over a table from its metadata.json, after checking all that it names."""
     with open_warden(ctx) as warden:
-        _done("is registered", warden.lifecycle.register(calling(as_user), table, metadata_location))
+        _done("is registered", warden.takeover.register(calling(as_user), table, metadata_location))
 
 
 @app.command()
 def adopt(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Take over a table that another catalog made in the same pointer store."""
     with open_warden(ctx) as warden:
-        _done("is adopted", warden.lifecycle.adopt(calling(as_user), table))
+        _done("is adopted", warden.takeover.adopt(calling(as_user), table))
 
 
 @app.command()
 def reseal(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Check metadata that came past the catalog as a whole, and seal it."""
     with open_warden(ctx) as warden:
-        _done("is sealed", warden.lifecycle.reseal(calling(as_user), table))
+        _done("is sealed", warden.takeover.reseal(calling(as_user), table))
 
 
 @app.command()
 def restore(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Put the pointer back on the metadata that was sealed last."""
     with open_warden(ctx) as warden:
-        _done("is restored", warden.lifecycle.restore(calling(as_user), table))
+        _done("is restored", warden.takeover.restore(calling(as_user), table))
 
 
 @app.command()

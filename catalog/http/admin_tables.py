@@ -77,7 +77,7 @@ def adopt(
     namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
 ) -> GovernedAnswer:
     """Govern a table that another catalog made in the same pointer store; rights as for registering it."""
-    return _answer(warden.lifecycle.adopt(caller, table_from_path(namespace, table)), response)
+    return _answer(warden.takeover.adopt(caller, table_from_path(namespace, table)), response)
 
 
 @router.post(f"{_TABLE}/reseal")
@@ -85,7 +85,7 @@ def reseal(
     namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
 ) -> GovernedAnswer:
     """Check metadata that came behind the catalog's back as a whole, and seal it: ALTER on the table."""
-    return _answer(warden.lifecycle.reseal(caller, table_from_path(namespace, table)), response)
+    return _answer(warden.takeover.reseal(caller, table_from_path(namespace, table)), response)
 
 
 @router.post(f"{_TABLE}/restore")
@@ -93,7 +93,7 @@ def restore(
     namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
 ) -> GovernedAnswer:
     """Put the pointer back on the metadata that was sealed last: ALTER on the table."""
-    return _answer(warden.lifecycle.restore(caller, table_from_path(namespace, table)), response)
+    return _answer(warden.takeover.restore(caller, table_from_path(namespace, table)), response)
 
 
 @router.post(f"{_TABLE}/register")
@@ -102,7 +102,7 @@ def register(
 ) -> GovernedAnswer:
     """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
     name = table_from_path(namespace, table)
-    return _answer(warden.lifecycle.register(caller, name, body.metadata_location), response)
+    return _answer(warden.takeover.register(caller, name, body.metadata_location), response)
 
 
 @router.get(f"{_TABLE}/keys")

@@ -172,7 +172,7 @@ def register_table(
             hint="Drop the other table first.",
         )
     name = table_name(namespace_from_path(namespace), body.name)
-    registered = warden.lifecycle.register(caller, name, body.metadata_location)
+    registered = warden.takeover.register(caller, name, body.metadata_location)
     metrics.committed("create")
     return loaded_table(registered)
 

@@ -289,9 +289,9 @@ QUESTIONS: dict[str, Ask] = {
     "register": lambda lake, name: lake.catalog(BOB).register_table(
         f"db.{name}", f"file://{lake.warehouse}/x.metadata.json"
     ),
-    "adopt": lambda lake, name: lake.warden.lifecycle.adopt(lake.caller(BOB), table_name(["db"], name)),
-    "reseal": lambda lake, name: lake.warden.lifecycle.reseal(lake.caller(BOB), table_name(["db"], name)),
-    "restore": lambda lake, name: lake.warden.lifecycle.restore(lake.caller(BOB), table_name(["db"], name)),
+    "adopt": lambda lake, name: lake.warden.takeover.adopt(lake.caller(BOB), table_name(["db"], name)),
+    "reseal": lambda lake, name: lake.warden.takeover.reseal(lake.caller(BOB), table_name(["db"], name)),
+    "restore": lambda lake, name: lake.warden.takeover.restore(lake.caller(BOB), table_name(["db"], name)),
 }
 
 

@@ -150,7 +150,7 @@ def test_victims_metadata_under_a_new_name(siege: Siege, watch: OpenWatch) -> No
     with pytest.raises(NoSuchTable, match="binding"):
         taken.plan()
     with pytest.raises(MetadataTampered, match="table-uuid"):
-        siege.lake.warden.lifecycle.adopt(siege.lake.caller(ALICE), table_name(["bobs"], "taken"))
+        siege.lake.warden.takeover.adopt(siege.lake.caller(ALICE), table_name(["bobs"], "taken"))
     assert siege.lake.warden.loader.load(table_name(["db"], "victim")).seal is not None
 
 

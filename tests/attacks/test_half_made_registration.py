@@ -224,7 +224,7 @@ def test_half_made_table_adopted(stray: Stray) -> None:
         stray.where,
     )
     with pytest.raises(LocationNotAllowed):
-        stray.lake.warden.lifecycle.adopt(stray.lake.caller(BOB), table_name(["bobs"], "stray"))
+        stray.lake.warden.takeover.adopt(stray.lake.caller(BOB), table_name(["bobs"], "stray"))
 
 
 def test_governed_properties_of_a_registered_file_count_for_nothing(stray: Stray) -> None:

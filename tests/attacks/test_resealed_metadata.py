@@ -24,7 +24,7 @@ MINE = table_name(["bobs"], "mine")
 
 
 def reseal(siege: Siege, user: str = BOB) -> None:
-    siege.lake.warden.lifecycle.reseal(siege.lake.caller(user), MINE)
+    siege.lake.warden.takeover.reseal(siege.lake.caller(user), MINE)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_rollback_of_encrypted_table(vault: Attacker) -> None:
 
 def test_rollback_of_encrypted_table_is_not_resealed(vault: Attacker) -> None:
     with no_key_released(vault.lake), pytest.raises(MetadataUnsealed, match="unsealed-encrypted"):
-        vault.lake.warden.lifecycle.reseal(vault.lake.caller(ALICE), table_name(["bobs"], "vault"))
+        vault.lake.warden.takeover.reseal(vault.lake.caller(ALICE), table_name(["bobs"], "vault"))
 
 
 def test_rollback_to_before_encryption(siege: Siege) -> None:
@@ -114,7 +114,7 @@ def test_rollback_to_before_encryption(siege: Siege) -> None:
 
 
 def test_rollback_undone_by_restore(rolled_back: Siege) -> None:
-    rolled_back.lake.warden.lifecycle.restore(rolled_back.lake.caller(BOB), table_name(["bobs"], "mine"))
+    rolled_back.lake.warden.takeover.restore(rolled_back.lake.caller(BOB), table_name(["bobs"], "mine"))
     assert rolled_back.attacker.scan() == [1, 1, 2, 2]
     assert rolled_back.attacker.loaded().seal is not None
 
@@ -151,7 +151,7 @@ def test_rollback_of_a_commit_that_has_just_landed(siege: Siege) -> None:
         siege.attacker.commit_properties({"comment": "x"})
     assert siege.attacker.loaded().seal is None
     name = table_name(["bobs"], "mine")
-    restored = siege.lake.warden.lifecycle.restore(siege.lake.caller(BOB), name)
+    restored = siege.lake.warden.takeover.restore(siege.lake.caller(BOB), name)
     assert restored.metadata.properties["comment"] == "x"
 
 

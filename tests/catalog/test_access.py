@@ -67,7 +67,7 @@ def test_unsealed_metadata_is_read_reported_and_not_committed_to(lake: Lake) -> 
     assert "table.unsealed" in [each.action for each in records(lake, caller)]
     with pytest.raises(MetadataUnsealed):
         lake.catalog().load_table(table.name()).append(rows(1))
-    lake.warden.lifecycle.restore(lake.caller(ALICE), name_of(table))
+    lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
     assert lake.warden.access.load(caller, name_of(table)).metadata_location == sealed.metadata_location
 
 
@@ -121,7 +121,7 @@ def test_a_version_three_table_is_read_and_not_written(lake: Lake) -> None:
     loaded = lake.catalog().load_table(table.name())
     assert loaded.format_version == 3
     assert lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files.num_rows == 1
-    lake.warden.lifecycle.reseal(lake.caller(ALICE), name_of(table))
+    lake.warden.takeover.reseal(lake.caller(ALICE), name_of(table))
     comment = SetPropertiesUpdate(updates={"comment": "c"})
     with pytest.raises(UnsupportedFormatVersion):
         lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [comment])

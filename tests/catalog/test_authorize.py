@@ -36,6 +36,7 @@ from catalog.lifecycle import Lifecycle
 from catalog.namespaces import Namespaces
 from catalog.new_files import FileCommit
 from catalog.planning.plan import Planner, ScanRequest
+from catalog.takeover import Takeover
 from catalog.writes import Writes
 from policy.errors import (
     LocationNotAllowed,
@@ -47,7 +48,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA, Engine, fresh, make, name_of
 
 DAVE = "dave"
 USERS = (ALICE, BOB, CAROL, DAVE)
-INTERFACE = (TableAccess, Committer, Creator, Lifecycle, Namespaces, Planner, Writes)
+INTERFACE = (TableAccess, Committer, Creator, Lifecycle, Namespaces, Planner, Takeover, Writes)
 #: What is asked by the service itself, not on behalf of somebody.
 OF_THE_SERVICE = {"Writes.sweep"}
 
@@ -148,7 +149,7 @@ def register(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     table = make(lake, fresh(database))
     lake.catalog().drop_table(table.name())
     location = table.metadata_location
-    return lambda: lake.warden.lifecycle.register(caller, fresh(database), location)
+    return lambda: lake.warden.takeover.register(caller, fresh(database), location)
 
 
 def began(lake: Lake, caller: Caller, database: str) -> Engine:
@@ -284,24 +285,24 @@ TABLE = [
         WRITES,
         "table.purge",
     ),
-    Row("Lifecycle.register", register, ADMINISTERS, "table.register"),
+    Row("Takeover.register", register, ADMINISTERS, "table.register"),
     Row(
-        "Lifecycle.adopt",
-        lambda lake, who, database: lambda: lake.warden.lifecycle.adopt(who, fresh(database)),
+        "Takeover.adopt",
+        lambda lake, who, database: lambda: lake.warden.takeover.adopt(who, fresh(database)),
         WRITES,
         "table.adopt",
         (NoSuchTable,),
     ),
     Row(
-        "Lifecycle.reseal",
-        on_table(lambda lake, who, n: lake.warden.lifecycle.reseal(who, n)),
+        "Takeover.reseal",
+        on_table(lambda lake, who, n: lake.warden.takeover.reseal(who, n)),
         WRITES,
         "table.reseal",
         (RequestInvalid,),
     ),
     Row(
-        "Lifecycle.restore",
-        on_table(lambda lake, who, n: lake.warden.lifecycle.restore(who, n)),
+        "Takeover.restore",
+        on_table(lambda lake, who, n: lake.warden.takeover.restore(who, n)),
         WRITES,
         "table.restore",
     ),

@@ -32,7 +32,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA, append_files, fresh, make, n
 
 
 def register(lake: Lake, name: TableName, location: str, user: str = ALICE) -> object:
-    return lake.warden.lifecycle.register(lake.caller(user), name, location)
+    return lake.warden.takeover.register(lake.caller(user), name, location)
 
 
 def latest(lake: Lake, table: Table) -> str:
@@ -216,9 +216,9 @@ def test_metadata_put_behind_the_catalogs_back_can_be_sealed_or_taken_back(lake:
         Path(behind.removeprefix("file://")).write_text(json.dumps(document))
         point(lake, name_of(table), behind)
         if accept:
-            lake.warden.lifecycle.reseal(lake.caller(ALICE), name_of(table))
+            lake.warden.takeover.reseal(lake.caller(ALICE), name_of(table))
         else:
-            lake.warden.lifecycle.restore(lake.caller(ALICE), name_of(table))
+            lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
         now = lake.catalog().load_table(table.name())
         assert now.metadata_location == (behind if accept else sealed)
         now.append(rows(3))
@@ -228,8 +228,8 @@ def test_metadata_put_behind_the_catalogs_back_can_be_sealed_or_taken_back(lake:
 def test_what_is_sealed_is_not_sealed_again(lake: Lake) -> None:
     table = make(lake)
     with pytest.raises(RequestInvalid):
-        lake.warden.lifecycle.reseal(lake.caller(ALICE), name_of(table))
-    restored = lake.warden.lifecycle.restore(lake.caller(ALICE), name_of(table))
+        lake.warden.takeover.reseal(lake.caller(ALICE), name_of(table))
+    restored = lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
     assert restored.metadata_location == table.metadata_location
 
 
@@ -239,8 +239,8 @@ def test_metadata_of_an_encrypted_table_is_not_sealed_from_behind(lake: Lake) ->
     append_files(lake, name_of(table))
     point(lake, name_of(table), first)
     with pytest.raises(MetadataUnsealed):
-        lake.warden.lifecycle.reseal(lake.caller(ALICE), name_of(table))
-    lake.warden.lifecycle.restore(lake.caller(ALICE), name_of(table))
+        lake.warden.takeover.reseal(lake.caller(ALICE), name_of(table))
+    lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
     assert len(lake.catalog().load_table(table.name()).snapshots()) == 1
 
 
@@ -250,5 +250,5 @@ def test_a_pointer_that_was_removed_is_put_back(lake: Lake) -> None:
         connection.execute(iceberg_tables.delete().where(iceberg_tables.c.table_name == table.name()[-1]))
     with pytest.raises(NoSuchTable, match="pointer is gone"):
         lake.catalog().load_table(table.name())
-    lake.warden.lifecycle.restore(lake.caller(ALICE), name_of(table))
+    lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
     assert lake.catalog().load_table(table.name()).metadata == table.metadata

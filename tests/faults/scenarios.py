@@ -187,7 +187,7 @@ def _dropped(lake: Lake) -> Subject:
 
 def register(lake: Lake, subject: Subject) -> None:
     """REGISTER."""
-    lake.warden.lifecycle.register(lake.caller(ALICE), subject.name, subject.more)
+    lake.warden.takeover.register(lake.caller(ALICE), subject.name, subject.more)
 
 
 def pointer_of(lake: Lake, subject: Subject) -> object:
@@ -207,7 +207,7 @@ def _rolled_back(lake: Lake) -> Subject:
 
 def restore(lake: Lake, subject: Subject) -> None:
     """The administrator's way back to what was sealed last."""
-    lake.warden.lifecycle.restore(lake.caller(ALICE), subject.name)
+    lake.warden.takeover.restore(lake.caller(ALICE), subject.name)
 
 
 def _nothing(lake: Lake) -> Subject:

@@ -111,7 +111,7 @@ def test_a_pointer_that_somebody_else_removed_is_not_taken_for_a_drop(on_sqlite:
     SqlPointerStore(lake.warden.engine, lake.settings.catalog.name).delete(name_of(table))
     with pytest.raises(TableExists):
         make(lake, name_of(table))
-    lake.warden.lifecycle.restore(lake.caller(ALICE), name_of(table))
+    lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
     assert seen(lake, name_of(table)) is not None
 
 

@@ -1,0 +1,373 @@
+"""Takes over tables, and metadata, that did not come through the catalog: register, adopt, reseal, restore.
+
+- Nothing that was not checked as a whole is ever sealed, and what it names (location, write paths, overlaps)
+  is authorized as if a commit had set it.
+- A table whose UUID is known is only registered again by somebody with rights on the old table, at the
+  metadata that was current when it was dropped, and with what governed it then.
+- What gives a name is recorded as intended before the pointer changes: cut short before, nothing has
+  happened; cut short after, `loading.settle` finishes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyiceberg.table.metadata import TableMetadata
+from sqlalchemy import Engine
+
+from catalog import faults, gates, loading, seals, state
+from catalog.authorize import Authorizer, Caller
+from catalog.db.engine import read, write
+from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.identifiers import TableName
+from catalog.inspection import Inspector
+from catalog.loading import LoadedTable, TableLoader
+from catalog.metadata import last_sequence_number, parse_metadata
+from catalog.pointers import PointerStore
+from catalog.seals import Digest, Seal, SealRequest, SealState
+from catalog.state import Governed, TableRecord, TableState
+from catalog.storage.base import Storage
+from policy.allowlist import AllowList
+from policy.encryption import EncryptionSpec, Mechanism
+from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid
+from policy.location import Location
+from policy.regimes import Regime, Regimes
+from policy.requests import AccessRequest
+
+
+class Takeover:
+    """Seals tables that were made elsewhere, and metadata that was put behind the catalog's back.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        storage: where the metadata files are.
+        loader: loads tables.
+        inspector: checks metadata as a whole.
+        authorizer: decides and records.
+        now_ms: the time in milliseconds.
+        max_metadata_bytes: bound on a metadata.json.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        storage: Storage,
+        loader: TableLoader,
+        inspector: Inspector,
+        authorizer: Authorizer,
+        *,
+        now_ms: Callable[[], int],
+        max_metadata_bytes: int,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._storage = storage
+        self._loader = loader
+        self._inspector = inspector
+        self._authorizer = authorizer
+        self._now_ms = now_ms
+        self._max_metadata_bytes = max_metadata_bytes
+
+    def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
+        """Take over a table from its metadata.json.
+
+        Raises:
+            NotAuthorized: CREATE on the name, RWStorage on location and metadata, and ALTER on each table
+                that overlaps are needed; and ALTER on the old table, where the UUID is a dropped one's.
+            MetadataTampered: the UUID is bound to a table that exists, or the metadata is not what was
+            sealed.
+            TableExists: the name is taken.
+            InvalidInput, LocationNotAllowed, EncryptionPolicyViolation: the metadata breaks a rule.
+        """
+        with self._authorizer.recorded(caller, "table.register", str(name)):
+            location = Location.parse(metadata_location)
+            principal = caller.principal
+            first = [
+                gates.table_request(principal, name.database, name.name, "create"),
+                *gates.storage_requests(principal, [location], None),
+            ]
+            self._authorizer.require(caller, "table.register", str(name), first)
+            return self._register(caller, name, location, first)
+
+    def adopt(self, caller: Caller, name: TableName) -> LoadedTable:
+        """Govern a table whose pointer another catalog made in the same pointer store.
+
+        Raises:
+            as `register`; NoSuchTable if the pointer store does not know it.
+        """
+        with self._authorizer.recorded(caller, "table.adopt", str(name)):
+            self._require(caller, "table.adopt", name, "create")
+            pointer = self._pointers.load(name)
+            if pointer is None:
+                raise NoSuchTable(f"The pointer store has no table {name}.", table=str(name))
+            location = Location.parse(pointer)
+            first = [
+                gates.table_request(caller.principal, name.database, name.name, "create"),
+                *gates.storage_requests(caller.principal, [location], None),
+            ]
+            self._authorizer.require(caller, "table.adopt", str(name), first)
+            return self._register(caller, name, location, first)
+
+    def reseal(self, caller: Caller, name: TableName) -> LoadedTable:
+        """Check metadata that a writer put behind the catalog's back as a whole, and seal it.
+
+        Raises:
+            NotAuthorized: ALTER on the table is needed, and what a commit would need to set the location and
+                the write paths that the metadata names.
+            RequestInvalid: the metadata is sealed already.
+            MetadataUnsealed: the table is or was encrypted; only metadata that came through the catalog
+            counts. LocationNotAllowed, MetadataTampered, …: the metadata breaks a rule.
+        """
+        self._require(caller, "table.reseal", name, "alter")
+        with self._authorizer.recorded(caller, "table.reseal", str(name)):
+            table = self._loader.load(name)
+            if table.seal is not None:
+                raise RequestInvalid("The table's metadata is sealed already.", table=str(name), rule="seal")
+            if table.governed.ever_encrypted:
+                raise MetadataUnsealed(
+                    "Metadata of an encrypted table counts only if it came through the catalog.",
+                    table=str(name),
+                    rule="unsealed-encrypted",
+                    hint="Use `lakewarden table restore` to go back to the sealed metadata.",
+                )
+            alter = gates.table_request(
+                caller.principal, name.database, name.name, "alter", table.record.owner
+            )
+            self._authorize_taking(
+                caller, "table.reseal", table.record, table.metadata, [alter], _own_location(table.record)
+            )
+            files = self._inspector.whole(table)
+            return replace(table, seal=self._seal_in_place(caller, table, files))
+
+    def restore(self, caller: Caller, name: TableName) -> LoadedTable:
+        """Put the pointer back on the metadata that was sealed last.
+
+        Raises:
+            NotAuthorized: ALTER on the table is needed.
+            MetadataTampered: the sealed metadata itself was changed.
+        """
+        self._require(caller, "table.restore", name, "alter")
+        with self._authorizer.recorded(caller, "table.restore", str(name)):
+            record = self._bound(name)
+            with read(self._engine) as connection:
+                seal = seals.current(connection, record.id)
+            if seal is None:
+                raise MetadataUnsealed("The table was never sealed.", table=str(name), rule="seal")
+            pointer = self._pointers.load(name)
+            if pointer is None:
+                self._pointers.create(name, seal.metadata_location)
+            elif pointer != seal.metadata_location:
+                self._pointers.swap(name, pointer, seal.metadata_location)
+            faults.point("restore:pointer-moved")
+            return self._loader.load_sealed(name)
+
+    def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
+        owner = self._loader.owner(name)
+        request = gates.table_request(caller.principal, name.database, name.name, access, owner)
+        self._authorizer.require(caller, action, str(name), [request])
+
+    def _bound(self, name: TableName) -> TableRecord:
+        record = self._loader.settle(name)
+        # A load says what is wrong with a name that is not bound.
+        return self._loader.load(name).record if record is None else record
+
+    def _register(
+        self, caller: Caller, name: TableName, location: Location, first: list[AccessRequest]
+    ) -> LoadedTable:
+        data = self._storage.read(location, limit=self._max_metadata_bytes)
+        metadata = parse_metadata(data, path=location.original, table=str(name))
+        self._loader.settle(name)
+        with read(self._engine) as connection:
+            known = state.table_by_uuid(connection, metadata.table_uuid)
+        if known is not None and known.state is not TableState.PREPARED:
+            found = LoadedTable(known, _plain(known), metadata, location.original, None)
+            return self._revive(caller, name, found, data, first)
+        record = TableRecord(
+            id=known.id if known is not None else state.new_table_id(),
+            table_uuid=metadata.table_uuid,
+            name=name,
+            owner=caller.principal.name,
+            location=Location.parse(metadata.location),
+            default_location=False,
+            state=TableState.PREPARED,
+        )
+        self._authorize_taking(caller, "table.register", record, metadata, first, None)
+        if known is not None:
+            return self._resume(record, known, location, data)
+        table = LoadedTable(record, _plain(record), metadata, location.original, None)
+        files = self._inspector.whole(table)
+        return self._seal_new(caller, table, Digest.of(data), files)
+
+    def _authorize_taking(
+        self,
+        caller: Caller,
+        action: str,
+        record: TableRecord,
+        metadata: TableMetadata,
+        first: list[AccessRequest],
+        exempt: Location | None,
+    ) -> None:
+        """What the metadata names is authorized as if a commit had set it."""
+        principal, table = caller.principal, str(record.name)
+        location = Location.parse(metadata.location)
+        gates.check_ordinary_properties(metadata.properties, table)
+        gates.check_table_location(location, table)
+        with read(self._engine) as connection:
+            others = state.overlapping(connection, self._catalog, location, record.id, self._now_ms())
+        paths = [location, *gates.write_paths(metadata.properties)]
+        requests = [*first, *gates.storage_requests(principal, paths, exempt)]
+        hidden = gates.overlap_requests(principal, others)
+        self._authorizer.require(caller, action, table, requests, hidden=hidden)
+
+    def _seal_new(
+        self, caller: Caller, table: LoadedTable, digest: Digest, files: tuple[seals.SealedFile, ...]
+    ) -> LoadedTable:
+        record = table.record
+        with write(self._engine) as connection:
+            state.require_unbound(connection, self._catalog, record.name)
+            state.add_table(connection, self._catalog, record, self._now_ms())
+            state.add_governed(connection, record.id, table.governed, caller.principal.name, self._now_ms())
+            seal = seals.prepare(connection, self._request(caller, table, digest, None, files))
+        faults.point("register:prepared")
+        self._reveal(record.name, table.metadata_location, seal)
+        return replace(table, seal=seal)
+
+    def _resume(
+        self, record: TableRecord, known: TableRecord, location: Location, data: bytes
+    ) -> LoadedTable:
+        """Finish what was checked, prepared and then cut short, for the same user under the same name."""
+        with read(self._engine) as connection:
+            seal = seals.find(connection, location.original)
+        mine = (known.name, known.owner) == (record.name, record.owner)
+        if not mine or seal is None or seal.table_id != known.id or seal.state is not SealState.PREPARED:
+            raise CommitConflict(
+                "The table is being created by another request.",
+                table=str(record.name),
+                hint="If that request was cut short, repeat it as the same user under the same name.",
+            )
+        name = str(record.name)
+        seals.check_digest(data, seal.digest, what="table metadata", path=location.original, table=name)
+        self._reveal(record.name, location.original, seal)
+        return self._loader.load_sealed(record.name)
+
+    def _reveal(self, name: TableName, location: str, seal: Seal) -> None:
+        self._point(name, location)
+        faults.point("register:pointer-made")
+        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
+            loading.finish(connection, self._catalog, name, seal)
+        faults.point("register:bound")
+
+    def _seal_in_place(self, caller: Caller, table: LoadedTable, files: tuple[seals.SealedFile, ...]) -> Seal:
+        """Seal the metadata on which the pointer stands already, after the current one."""
+        location = Location.parse(table.metadata_location)
+        data = self._storage.read(location, limit=self._max_metadata_bytes)
+        if parse_metadata(data, path=location.original, table=table.name) != table.metadata:
+            raise MetadataTampered("The metadata changed while it was being checked.", table=table.name)
+        digest = Digest.of(data)
+        with write(self._engine) as connection:
+            known = seals.find(connection, table.metadata_location)
+            if known is not None and known.state is SealState.SUPERSEDED:
+                seals.check_digest(
+                    data, known.digest, what="table metadata", path=location.original, table=table.name
+                )
+                seals.reinstate(connection, known)
+                return known
+            if known is not None:
+                seals.discard(connection, known)
+            before = seals.current(connection, table.record.id)
+            base = before.metadata_location if before else None
+            seal = seals.prepare(connection, self._request(caller, table, digest, base, files))
+            seals.promote(connection, seal)
+        return seal
+
+    def _request(
+        self,
+        caller: Caller,
+        table: LoadedTable,
+        digest: Digest,
+        base: str | None,
+        files: tuple[seals.SealedFile, ...],
+    ) -> SealRequest:
+        return SealRequest(
+            table_id=table.record.id,
+            metadata_location=table.metadata_location,
+            base_location=base,
+            digest=digest,
+            governed_version=table.governed.version,
+            last_sequence_number=last_sequence_number(table.metadata),
+            author=caller.principal.name,
+            at_ms=self._now_ms(),
+            files=files,
+        )
+
+    def _revive(
+        self,
+        caller: Caller,
+        name: TableName,
+        found: LoadedTable,
+        data: bytes,
+        first: list[AccessRequest],
+    ) -> LoadedTable:
+        """Register a dropped table again: the same identity, governed state and keys."""
+        known, location = found.record, found.metadata_location
+        with read(self._engine) as connection:
+            seal = seals.find(connection, location)
+            governed = state.current_governed(connection, known.id)
+        if known.state is TableState.ACTIVE and known.name == name:
+            raise TableExists(f"The table {name} exists.", table=str(name))
+        if known.state is not TableState.DROPPED:
+            raise MetadataTampered(
+                "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
+            )
+        old = gates.table_request(
+            caller.principal, known.name.database, known.name.name, "alter", known.owner
+        )
+        self._authorizer.require(caller, "table.register", str(name), [*first, old])
+        if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
+            raise MetadataTampered(
+                "A dropped table comes back only with the metadata that was current when it was dropped.",
+                table=str(name),
+                rule="rollback",
+            )
+        seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
+        with write(self._engine) as connection:
+            state.require_unbound(connection, self._catalog, name)
+            state.intend_rename(connection, known.id, name)
+        faults.point("revive:intended")
+        try:
+            self._point(name, location)
+        except (TableExists, NoSuchNamespace):
+            self._take_back(known)
+            raise
+        faults.point("revive:pointer-made")
+        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
+            loading.finish(connection, self._catalog, name, seal)
+        faults.point("revive:bound")
+        revived = replace(known, name=name, state=TableState.ACTIVE)
+        return replace(found, record=revived, governed=governed, seal=seal)
+
+    def _take_back(self, record: TableRecord) -> None:
+        with write(self._engine) as connection:
+            state.intend_rename(connection, record.id, None)
+
+    def _point(self, name: TableName, location: str) -> None:
+        """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine."""
+        if self._pointers.load(name) != location:
+            self._pointers.create(name, location)
+
+
+def _own_location(record: TableRecord) -> Location | None:
+    """The location that needs no authorization: the one that the catalog chose."""
+    return record.location if record.default_location else None
+
+
+def _plain(record: TableRecord) -> Governed:
+    """What governs a table that comes from elsewhere: its location, and no encryption."""
+    spec = EncryptionSpec(Mechanism.PLAINTEXT)
+    return Governed(1, AllowList.of([record.location]), spec, Regimes.of([Regime(0, spec)]))
