@@ -163,7 +163,7 @@ class Inspector:
                     path=entry.manifest_path,
                     rule="manifest-length",
                 )
-            yield self._reader.decode(entry, data)
+            yield self._reader.decode(entry, data, Digest.of(data))
 
     def _fresh_manifest(
         self, table: LoadedTable, snapshot: Snapshot, manifest: OpenManifest, parent: Parent

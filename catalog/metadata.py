@@ -7,6 +7,7 @@ pyiceberg's model refuses is refused with one typed error.
 from __future__ import annotations
 
 import uuid
+from functools import lru_cache
 from typing import Final
 
 from pydantic import ValidationError
@@ -21,6 +22,9 @@ from policy.strict_json import parse
 WRITTEN_FORMAT_VERSION: Final = 2
 MAX_READ_FORMAT_VERSION: Final = 3
 
+#: The largest metadata.json that is kept parsed.
+_KEPT_BYTES: Final = 1 << 20
+
 #: The first sequence number of a snapshot; metadata without snapshots is at 0.
 INITIAL_SEQUENCE_NUMBER: Final = 0
 
@@ -32,6 +36,10 @@ def parse_metadata(data: bytes, *, path: str, table: str) -> TableMetadata:
         MetadataInvalid: not JSON, ambiguous JSON, or not Iceberg table metadata.
         UnsupportedFormatVersion: a format version that cannot be read.
     """
+    return (_parse_once if len(data) <= _KEPT_BYTES else _parse)(data, path, table)
+
+
+def _parse(data: bytes, path: str, table: str) -> TableMetadata:
     document = parse(data, what="The table metadata", error=MetadataInvalid)
     if not isinstance(document, dict):
         raise MetadataInvalid(
@@ -68,6 +76,10 @@ def parse_metadata(data: bytes, *, path: str, table: str) -> TableMetadata:
             table=table,
             rule="metadata",
         ) from error
+
+
+#: The same bytes are the same metadata, which nobody changes in place; so small files are parsed once.
+_parse_once: Final = lru_cache(maxsize=256)(_parse)
 
 
 def dump_metadata(metadata: TableMetadata) -> bytes:

@@ -106,8 +106,11 @@ class SealRequest:
     files: tuple[SealedFile, ...]
 
 
-def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: str) -> None:
+def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: str) -> Digest:
     """Hold bytes that were read against what was sealed.
+
+    Returns:
+        the digest of the bytes, which is the sealed one.
 
     Raises:
         MetadataTampered: the bytes are not those that were sealed.
@@ -120,6 +123,7 @@ def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: st
             rule="seal",
             hint="Restore the file from a backup, or have an administrator examine and reseal the table.",
         )
+    return digest
 
 
 def find(connection: Connection, metadata_location: str) -> Seal | None:

@@ -7,8 +7,9 @@ regime judges its files). Bytes are read once and decoded from memory; decoded m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -115,25 +116,44 @@ class SnapshotReader:
     ) -> Iterator[OpenManifest]:
         """Read, check and decode manifests, in order.
 
+        A few are read ahead; decoding, which keeps the interpreter busy, is done where it is asked for, and
+        no more than those few are in memory unless the caller keeps them.
+
         Raises:
             as `manifests`.
         """
         wanted = tuple(listed)
         sealed = self.sealed(table.record.id, [entry.manifest_path for entry in wanted]) | dict(also)
 
-        def one(entry: ManifestListEntry) -> OpenManifest:
+        def checked(entry: ManifestListEntry) -> tuple[bytes, Digest]:
             data = self.fetch(table.governed.allowed, entry.manifest_path, table.name, "manifest")
             known = sealed.get(entry.manifest_path)
-            self._check(table, data, entry.manifest_path, known, "manifest")
+            digest = self._check(table, data, entry.manifest_path, known, "manifest")
             if known is not None:
                 check_carried(entry, known, table.name)
-            return self.decode(entry, data)
+            return data, digest
 
-        return self._pool.map(one, wanted) if len(wanted) > 1 else map(one, wanted)
+        for entry, (data, digest) in zip(wanted, self._ahead(checked, wanted), strict=True):
+            yield self.decode(entry, data, digest)
 
-    def decode(self, entry: ManifestListEntry, data: bytes) -> OpenManifest:
+    def _ahead(
+        self, read: Callable[[ManifestListEntry], tuple[bytes, Digest]], wanted: Sequence[ManifestListEntry]
+    ) -> Iterator[tuple[bytes, Digest]]:
+        """Results of `read` in order, a few of them under way at a time."""
+        under_way: deque[Future[tuple[bytes, Digest]]] = deque()
+        try:
+            for entry in wanted:
+                if len(under_way) == _READ_THREADS:
+                    yield under_way.popleft().result()
+                under_way.append(self._pool.submit(read, entry))
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+    def decode(self, entry: ManifestListEntry, data: bytes, digest: Digest) -> OpenManifest:
         """Decode the bytes of a manifest, or find them decoded."""
-        digest = Digest.of(data)
         decoded = self._cache.get(digest.sha256, data, path=entry.manifest_path)
         return OpenManifest(entry, decoded, inherit(decoded, entry), digest)
 
@@ -159,11 +179,14 @@ class SnapshotReader:
         with read(self._engine) as connection:
             return seals.sealed_files(connection, table_id, paths)
 
-    def _check(self, table: LoadedTable, data: bytes, path: str, known: SealedFile | None, what: str) -> None:
+    def _check(
+        self, table: LoadedTable, data: bytes, path: str, known: SealedFile | None, what: str
+    ) -> Digest:
         if known is not None:
-            seals.check_digest(data, known.digest, what=what, path=path, table=table.name)
-        elif table.seal is not None:
+            return seals.check_digest(data, known.digest, what=what, path=path, table=table.name)
+        if table.seal is not None:
             raise MetadataTampered(f"The {what} was never sealed.", table=table.name, path=path, rule="seal")
+        return Digest.of(data)
 
 
 def list_path(snapshot: Snapshot, table: str) -> str:
