@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
@@ -143,27 +143,16 @@ class Lander:
         with write(self._engine) as connection:
             _check_base(connection, landing)
             if landing.claims_location:
-                self._check_overlaps(connection, landing)
+                moved = replace(landing.record, location=landing.location)
+                state.require_unclaimed(connection, self._catalog, moved, landing.overlaps, self._now_ms())
+                if landing.base is not None:
+                    state.set_location(connection, landing.record.id, landing.location)
             if landing.base is None and state.table_by_id(connection, landing.record.id) is None:
                 state.add_table(connection, self._catalog, landing.record, self._now_ms())
             if landing.governs:
                 self._prepare_governed(connection, landing)
             state.add_peks(connection, landing.peks, self._now_ms())
             return seals.prepare(connection, self._request(landing, location, digest))
-
-    def _check_overlaps(self, connection: Connection, landing: Landing) -> None:
-        """Another table may have been put there since the overlap was authorized."""
-        state.lock_locations(connection)
-        others = state.overlapping(
-            connection, self._catalog, landing.location, landing.record.id, self._now_ms()
-        )
-        if not landing.overlaps.issuperset(other.id for other in others):
-            raise CommitConflict(
-                "Another table was put to an overlapping location meanwhile.",
-                table=str(landing.record.name),
-                rule="overlap",
-                hint="Choose another location.",
-            )
 
     def _prepare_governed(self, connection: Connection, landing: Landing) -> None:
         state.add_governed(connection, landing.record.id, landing.governed, landing.author, self._now_ms())
@@ -187,10 +176,10 @@ class Lander:
         except CommitStateUnknown as problem:
             moved = self._where_it_stands(landing, location.original, problem)
         except LakewardenError:
-            self._lost(seal, location)
+            self._lost(landing, seal, location)
             raise
         if not moved:
-            self._lost(seal, location)
+            self._lost(landing, seal, location)
             raise CommitConflict(
                 "Another commit came first.",
                 table=str(landing.record.name),
@@ -236,11 +225,16 @@ class Lander:
             # Somebody moved the pointer back while the commit was under way.
             raise _unknown(name)
 
-    def _lost(self, seal: Seal, location: Location) -> None:
+    def _lost(self, landing: Landing, seal: Seal, location: Location) -> None:
         """Tidy up after a commit that did not win."""
         try:
             with write(self._engine) as connection:
                 seals.abandon(connection, seal)
+                if landing.base is not None and landing.claims_location:
+                    record = landing.record
+                    state.set_location(
+                        connection, record.id, record.location, default=record.default_location
+                    )
         except (StateUnavailable, CommitStateUnknown):
             # It stays prepared on a base that will never be current again, which is as good as abandoned.
             logger.warning("a lost commit could not be marked as abandoned")

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from sqlalchemy import Engine
 
 from catalog import faults, gates, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
-from catalog.errors import NoSuchNamespace, NoSuchTable, TableExists
+from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.identifiers import TableName
 from catalog.inspection import Inspector
 from catalog.loading import LoadedTable, TableLoader
@@ -22,6 +23,9 @@ from catalog.pointers import PointerStore
 from catalog.state import TableRecord, TableState
 from catalog.storage.base import Storage
 from policy.location import Location
+
+#: How often a drop looks for the pointer again that commits go on moving.
+_ATTEMPTS: Final = 20
 
 
 class Lifecycle:
@@ -74,16 +78,18 @@ class Lifecycle:
         both = f"{source} -> {target}"
         self._authorizer.require(caller, "table.rename", both, requests)
         with self._authorizer.recorded(caller, "table.rename", both):
-            record = self._loader.load_sealed(source).record
+            table = self._loader.load_sealed(source)
+        record = table.record
         self._loader.settle(target)
         with write(self._engine) as connection:
             state.require_unbound(connection, self._catalog, target)
-            state.intend_rename(connection, record.id, target)
+            state.intend_rename(connection, record, target)
         faults.point("rename:intended")
         try:
-            self._pointers.rename(source, target)
+            self._pointers.rename(source, target, table.metadata_location)
         except (NoSuchTable, TableExists, NoSuchNamespace):
-            self._take_back(record)
+            with write(self._engine) as connection:
+                state.take_back_rename(connection, record, target)
             raise
         faults.point("rename:pointer-moved")
         with loading.left_to_the_next_load("a rename"), write(self._engine) as connection:
@@ -137,19 +143,34 @@ class Lifecycle:
         # A load says what is wrong with a name that is not bound.
         return self._loader.load(name).record if record is None else record
 
-    def _take_back(self, record: TableRecord) -> None:
-        with write(self._engine) as connection:
-            state.intend_rename(connection, record.id, None)
-
     def _bury(self, record: TableRecord) -> None:
         with write(self._engine) as connection:
-            state.intend_drop(connection, record.id, self._now_ms())
+            state.intend_drop(connection, record, self._now_ms())
         faults.point("drop:intended")
-        self._pointers.delete(record.name)
+        if not self._unpointed(record):
+            with write(self._engine) as connection:
+                state.take_back_drop(connection, record)
+            raise CommitConflict(
+                "The table was changed by other requests while it was being dropped.",
+                table=str(record.name),
+                hint="Look again, and drop it if that is still wanted.",
+            )
         faults.point("drop:pointer-deleted")
         with loading.left_to_the_next_load("a drop"), write(self._engine) as connection:
             state.bury(connection, record)
         faults.point("drop:buried")
+
+    def _unpointed(self, record: TableRecord) -> bool:
+        """Remove the table's own pointer, never that of another table that has the name by now."""
+        for _ in range(_ATTEMPTS):
+            pointer = self._pointers.load(record.name)
+            with read(self._engine) as connection:
+                bound = state.bound(connection, self._catalog, record.name)
+            if bound is None or bound.id != record.id:
+                return False
+            if pointer is None or self._pointers.delete(record.name, pointer):
+                return True
+        return False
 
     def _files(self, table: LoadedTable) -> tuple[set[Location], int]:
         """The files that the table names inside of its location, and how many it names elsewhere."""

@@ -23,7 +23,7 @@ WRITTEN_FORMAT_VERSION: Final = 2
 MAX_READ_FORMAT_VERSION: Final = 3
 
 #: The largest metadata.json that is kept parsed.
-_KEPT_BYTES: Final = 1 << 20
+_KEPT_BYTES: Final = 1 << 16
 
 #: The first sequence number of a snapshot; metadata without snapshots is at 0.
 INITIAL_SEQUENCE_NUMBER: Final = 0
@@ -79,7 +79,7 @@ def _parse(data: bytes, path: str, table: str) -> TableMetadata:
 
 
 #: The same bytes are the same metadata, which nobody changes in place; so small files are parsed once.
-_parse_once: Final = lru_cache(maxsize=256)(_parse)
+_parse_once: Final = lru_cache(maxsize=128)(_parse)
 
 
 def dump_metadata(metadata: TableMetadata) -> bytes:

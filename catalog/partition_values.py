@@ -9,6 +9,7 @@ Source: Iceberg table specification, "Appendix D: Single-value serialization".
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -175,7 +176,7 @@ def _texts(fields: Sequence[NestedField], rows: Iterable[tuple[Any, ...]]) -> li
             values = {
                 each.name: _json(each.field_type, value) for each, value in zip(fields, row, strict=True)
             }
-            known[row] = json.dumps(values, ensure_ascii=False)
+            known[row] = json.dumps(values, ensure_ascii=False, allow_nan=False)
         texts.append(known[row])
     return texts
 
@@ -186,5 +187,8 @@ def _json(kind: IcebergType, value: object) -> Any:
         return None
     if type(value) is not _HELD_AS.get(type(kind), int):
         raise TypeError("a partition value is not of its field's type")
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such numbers; a text is what Iceberg's own writers put.
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     held = UUID(bytes=cast(bytes, value)) if isinstance(kind, UUIDType) else value
     return to_json(cast(PrimitiveType, kind), held)

@@ -46,11 +46,14 @@ class PointerStore(Protocol):
     def swap(self, name: TableName, expected: str, location: str) -> bool:
         """Move the pointer from `expected` to `location`; False, and no change, if it stood elsewhere."""
 
-    def delete(self, name: TableName) -> None:
-        """Remove the pointer; removing one that is not there is fine."""
+    def delete(self, name: TableName, expected: str) -> bool:
+        """Remove the pointer if it stands on `expected`; False, and no change, otherwise."""
 
-    def rename(self, source: TableName, target: TableName) -> None:
-        """Move the pointer to another name; NoSuchTable, TableExists or NoSuchNamespace otherwise."""
+    def rename(self, source: TableName, target: TableName, expected: str) -> None:
+        """Move the pointer, which stands on `expected`, to another name.
+
+        NoSuchTable if it does not stand there; TableExists or NoSuchNamespace for the target.
+        """
 
     def tables(self, namespace: Namespace) -> list[TableName]:
         """The tables directly in a namespace, sorted."""
@@ -122,13 +125,15 @@ class SqlPointerStore:
         with write(self._engine) as connection:
             return connection.execute(statement).rowcount == 1
 
-    def delete(self, name: TableName) -> None:
+    def delete(self, name: TableName, expected: str) -> bool:
+        stands = iceberg_tables.c.metadata_location == expected
         with write(self._engine) as connection:
-            connection.execute(delete(iceberg_tables).where(*self._is(name)))
+            return connection.execute(delete(iceberg_tables).where(*self._is(name), stands)).rowcount == 1
 
-    def rename(self, source: TableName, target: TableName) -> None:
+    def rename(self, source: TableName, target: TableName, expected: str) -> None:
         self._require_namespace(target.namespace)
-        statement = update(iceberg_tables).where(*self._is(source)).values(**self._key(target))
+        stands = iceberg_tables.c.metadata_location == expected
+        statement = update(iceberg_tables).where(*self._is(source), stands).values(**self._key(target))
         try:
             with write(self._engine) as connection:
                 moved = connection.execute(statement).rowcount

@@ -150,6 +150,32 @@ def overlapping(
     return [record for record in records if record.id != except_id]
 
 
+def require_unclaimed(
+    connection: Connection, catalog: str, record: TableRecord, overlaps: frozenset[str], now_ms: int
+) -> None:
+    """Make sure, under a lock, that nobody claimed the table's location since overlaps were authorized.
+
+    Args:
+        connection: in the transaction that claims the location.
+        catalog: the catalog's name.
+        record: the table, with the location that it is getting.
+        overlaps: ids of the tables that may be overlapped.
+        now_ms: the time in milliseconds.
+
+    Raises:
+        CommitConflict: another table is there.
+    """
+    lock_locations(connection)
+    others = overlapping(connection, catalog, record.location, record.id, now_ms)
+    if not overlaps.issuperset(other.id for other in others):
+        raise CommitConflict(
+            "Another table was put to an overlapping location meanwhile.",
+            table=str(record.name),
+            rule="overlap",
+            hint="Choose another location.",
+        )
+
+
 def lock_locations(connection: Connection) -> None:
     """Let one transaction at a time look for overlaps and claim a location (SQLite has one writer anyway)."""
     if connection.dialect.name == "postgresql":
@@ -223,18 +249,52 @@ def rebind(connection: Connection, catalog: str, record: TableRecord, target: Ta
     connection.execute(update(lw_table).where(lw_table.c.id == record.id).values(**values))
 
 
-def intend_rename(connection: Connection, table_id: str, target: TableName | None) -> None:
-    """Record, or take back, that the table is being renamed, so that one that is cut short is finished."""
-    values = {
-        "pending_namespace": target.database if target else None,
-        "pending_name": target.name if target else None,
-    }
-    connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(**values))
+def intend_rename(connection: Connection, record: TableRecord, target: TableName) -> None:
+    """Record that the table is being renamed, so that a rename that is cut short is finished.
+
+    Raises:
+        CommitConflict: the table has been renamed, dropped or registered meanwhile.
+    """
+    _intend(connection, record, {"pending_namespace": target.database, "pending_name": target.name})
 
 
-def intend_drop(connection: Connection, table_id: str, at_ms: int) -> None:
-    """Record that the table is being dropped, so that a drop that is cut short is finished."""
-    connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(dropped_ms=at_ms))
+def take_back_rename(connection: Connection, record: TableRecord, target: TableName) -> None:
+    """The table is not being given that name after all."""
+    columns = lw_table.c
+    pending = (columns.pending_namespace == target.database, columns.pending_name == target.name)
+    statement = update(lw_table).where(columns.id == record.id, *pending)
+    connection.execute(statement.values(pending_namespace=None, pending_name=None))
+
+
+def intend_drop(connection: Connection, record: TableRecord, at_ms: int) -> None:
+    """Record that the table is being dropped, so that a drop that is cut short is finished.
+
+    Raises:
+        CommitConflict: the table has been renamed or dropped meanwhile.
+    """
+    _intend(connection, record, {"dropped_ms": at_ms})
+
+
+def take_back_drop(connection: Connection, record: TableRecord) -> None:
+    """The table is not being dropped after all."""
+    statement = update(lw_table).where(lw_table.c.id == record.id, lw_table.c.state == TableState.ACTIVE)
+    connection.execute(statement.values(dropped_ms=None))
+
+
+def _intend(connection: Connection, record: TableRecord, values: dict[str, object]) -> None:
+    columns = lw_table.c
+    as_it_was = (
+        columns.id == record.id,
+        columns.namespace == record.name.database,
+        columns.name == record.name.name,
+        columns.state == record.state,
+    )
+    if connection.execute(update(lw_table).where(*as_it_was).values(**values)).rowcount != 1:
+        raise CommitConflict(
+            "The table was renamed, dropped or registered by another request.",
+            table=str(record.name),
+            hint="Look again, and repeat what is still wanted.",
+        )
 
 
 def bury(connection: Connection, record: TableRecord) -> None:
@@ -249,10 +309,10 @@ def set_table_state(connection: Connection, table_id: str, state: TableState) ->
     connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(state=state))
 
 
-def set_location(connection: Connection, table_id: str, location: Location) -> None:
-    """Record that an authorized commit moved the table."""
+def set_location(connection: Connection, table_id: str, location: Location, *, default: bool = False) -> None:
+    """Record where an authorized commit puts the table."""
     statement = update(lw_table).where(lw_table.c.id == table_id)
-    connection.execute(statement.values(location=location.canonical, default_location=False))
+    connection.execute(statement.values(location=location.canonical, default_location=default))
 
 
 def current_governed(connection: Connection, table_id: str) -> Governed | None:

@@ -197,12 +197,12 @@ class Takeover:
             default_location=False,
             state=TableState.PREPARED,
         )
-        self._authorize_taking(caller, "table.register", record, metadata, first, None)
+        overlaps = self._authorize_taking(caller, "table.register", record, metadata, first, None)
         if known is not None:
             return self._resume(record, known, location, data)
         table = LoadedTable(record, _plain(record), metadata, location.original, None)
         files = self._inspector.whole(table)
-        return self._seal_new(caller, table, Digest.of(data), files)
+        return self._seal_new(caller, table, Digest.of(data), files, overlaps)
 
     def _authorize_taking(
         self,
@@ -212,8 +212,12 @@ class Takeover:
         metadata: TableMetadata,
         first: list[AccessRequest],
         exempt: Location | None,
-    ) -> None:
-        """What the metadata names is authorized as if a commit had set it."""
+    ) -> frozenset[str]:
+        """What the metadata names is authorized as if a commit had set it.
+
+        Returns:
+            ids of the tables that may be overlapped.
+        """
         principal, table = caller.principal, str(record.name)
         location = Location.parse(metadata.location)
         gates.check_ordinary_properties(metadata.properties, table)
@@ -224,13 +228,20 @@ class Takeover:
         requests = [*first, *gates.storage_requests(principal, paths, exempt)]
         hidden = gates.overlap_requests(principal, others)
         self._authorizer.require(caller, action, table, requests, hidden=hidden)
+        return frozenset(other.id for other in others)
 
     def _seal_new(
-        self, caller: Caller, table: LoadedTable, digest: Digest, files: tuple[seals.SealedFile, ...]
+        self,
+        caller: Caller,
+        table: LoadedTable,
+        digest: Digest,
+        files: tuple[seals.SealedFile, ...],
+        overlaps: frozenset[str],
     ) -> LoadedTable:
         record = table.record
         with write(self._engine) as connection:
             state.require_unbound(connection, self._catalog, record.name)
+            state.require_unclaimed(connection, self._catalog, record, overlaps, self._now_ms())
             state.add_table(connection, self._catalog, record, self._now_ms())
             state.add_governed(connection, record.id, table.governed, caller.principal.name, self._now_ms())
             seal = seals.prepare(connection, self._request(caller, table, digest, None, files))
@@ -338,23 +349,28 @@ class Takeover:
         seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
         with write(self._engine) as connection:
             state.require_unbound(connection, self._catalog, name)
-            state.intend_rename(connection, known.id, name)
+            state.intend_rename(connection, known, name)
         faults.point("revive:intended")
         try:
             self._point(name, location)
         except (TableExists, NoSuchNamespace):
-            self._take_back(known)
+            with write(self._engine) as connection:
+                state.take_back_rename(connection, known, name)
             raise
         faults.point("revive:pointer-made")
+        finished = True
         with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
-            loading.finish(connection, self._catalog, name, seal)
+            finished = loading.finish(connection, self._catalog, name, seal)
+        if not finished:
+            self._pointers.delete(name, location)
+            raise CommitConflict(
+                "The table came back under another name at the same time.",
+                table=str(name),
+                hint="Look for it under its other name.",
+            )
         faults.point("revive:bound")
         revived = replace(known, name=name, state=TableState.ACTIVE)
         return replace(found, record=revived, governed=governed, seal=seal)
-
-    def _take_back(self, record: TableRecord) -> None:
-        with write(self._engine) as connection:
-            state.intend_rename(connection, record.id, None)
 
     def _point(self, name: TableName, location: str) -> None:
         """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine."""

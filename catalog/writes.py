@@ -174,11 +174,12 @@ class Writes:
         name = self._name(row)
         self._require_update(caller, "table.write", name)
         if row.state == WriteState.COMMITTED:
-            return self._loader.load_sealed(name)
+            return self._of_write(self._loader.load_sealed(name), row)
         with self._authorizer.recorded(caller, "table.commit", str(name)):
             refuse_reserved_names(files.summary, str(name))
             if row.state != WriteState.COMMITTING:
                 self._move(row, WriteState.OPEN, WriteState.COMMITTING)
+            self._renew(row)
             faults.point("write:committing")
             try:
                 table = self._land(caller, name, row, files)
@@ -189,6 +190,8 @@ class Writes:
                     self._note(row, WriteState.COMMITTING, WriteState.OPEN)
                 raise
             faults.point("write:landed")
+            # An attempt that ran beside this one and failed may have opened the write again.
+            self._note(row, WriteState.OPEN, WriteState.COMMITTED)
             self._note(row, WriteState.COMMITTING, WriteState.COMMITTED)
             faults.point("write:committed")
             return table
@@ -201,6 +204,8 @@ class Writes:
         """
         row = self._find(caller, write_id)
         self._authorizer.record(caller, "table.write", str(self._name(row)), _OWN_WRITE)
+        if row.state == WriteState.OPEN and self._has_landed(row):
+            self._note(row, WriteState.OPEN, WriteState.COMMITTED)
         self._move(row, WriteState.OPEN, WriteState.CLEARING)
         self._clear(row, WriteState.ABORTED)
 
@@ -222,8 +227,8 @@ class Writes:
 
     def _sweep(self, row: Row[tuple[object, ...]]) -> bool:
         try:
-            if row.state == WriteState.COMMITTING and self._has_landed(row):
-                self._note(row, WriteState.COMMITTING, WriteState.COMMITTED)
+            if row.state != WriteState.CLEARING and self._has_landed(row):
+                self._note(row, WriteState(row.state), WriteState.COMMITTED)
                 return False
             if not self._moved(row, WriteState(row.state), WriteState.CLEARING):
                 return False  # committed, aborted or swept meanwhile
@@ -251,7 +256,7 @@ class Writes:
         self, caller: Caller, name: TableName, row: Row[tuple[object, ...]], files: FileCommit
     ) -> LoadedTable:
         for attempt in range(1, _ATTEMPTS + 1):
-            table = self._loader.load_sealed(name)
+            table = self._of_write(self._loader.load_sealed(name), row)
             if self._landed(table, row):
                 return table
             summary = {**files.summary, WRITE_ID: row.id, **_pek_summary(table)}
@@ -272,6 +277,17 @@ class Writes:
                     raise
         raise AssertionError("the loop ends with an answer or an error")
 
+    def _of_write(self, table: LoadedTable, row: Row[tuple[object, ...]]) -> LoadedTable:
+        """A table that was dropped may have a namesake by now."""
+        if table.record.id != row.table_id:
+            raise RequestInvalid(
+                "The write's table is gone; another one has its name.",
+                table=table.name,
+                rule="write-id",
+                hint="Begin a new write.",
+            )
+        return table
+
     def _landed(self, table: LoadedTable, row: Row[tuple[object, ...]]) -> bool:
         """Whether a snapshot of this write, whose answer was lost, is there, or was and has expired."""
         named = any(
@@ -286,11 +302,21 @@ class Writes:
         with read(self._engine) as connection:
             return seals.holds_snapshot(connection, row.table_id, row.snapshot_id)
 
-    def _announce(self, row: Row[tuple[object, ...]], snapshot_id: int) -> None:
-        """Say under which snapshot the next attempt will be found."""
-        statement = update(lw_write).where(lw_write.c.id == row.id).values(snapshot_id=snapshot_id)
+    def _renew(self, row: Row[tuple[object, ...]]) -> None:
+        """Give a commit that begins now its time, however old the write is."""
+        statement = update(lw_write).where(lw_write.c.id == row.id, lw_write.c.state == WriteState.COMMITTING)
         with write(self._engine) as connection:
-            connection.execute(statement)
+            connection.execute(statement.values(expires_ms=self._now_ms() + self._ttl_ms))
+
+    def _announce(self, row: Row[tuple[object, ...]], snapshot_id: int) -> None:
+        """Say under which snapshot the next attempt will be found; a write that is being cleared has none."""
+        columns = lw_write.c
+        alive = columns.state.in_([WriteState.OPEN, WriteState.COMMITTING])
+        statement = update(lw_write).where(columns.id == row.id, alive).values(snapshot_id=snapshot_id)
+        with write(self._engine) as connection:
+            announced = connection.execute(statement).rowcount == 1
+        if not announced:
+            raise _not_open()
 
     def _keys(self, table: LoadedTable, row: Row[tuple[object, ...]]) -> WriteRewrapper | None:
         """The keys to take the write's data keys over with; None for plaintext."""
@@ -386,11 +412,7 @@ class Writes:
 
     def _move(self, row: Row[tuple[object, ...]], before: WriteState, after: WriteState) -> None:
         if not self._moved(row, before, after):
-            raise RequestInvalid(
-                "The write is not open any more: it was committed, aborted or swept, or is being committed.",
-                rule="write-state",
-                hint="Load the table and look for the write's snapshot; otherwise begin a new write.",
-            )
+            raise _not_open()
 
     def _require_release(self, caller: Caller, table: LoadedTable) -> None:
         """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
@@ -424,3 +446,11 @@ def _require_allowed(table: LoadedTable, prefix: Location) -> None:
 def _pek_summary(table: LoadedTable) -> dict[str, str]:
     refs: tuple[PekRef, ...] = table.governed.regimes.current.peks
     return {PEK_ID: ",".join(str(ref.pek_id) for ref in refs)} if refs else {}
+
+
+def _not_open() -> RequestInvalid:
+    return RequestInvalid(
+        "The write is not open any more: it was committed, aborted or swept, or is being committed.",
+        rule="write-state",
+        hint="Load the table and look for the write's snapshot; otherwise begin a new write.",
+    )

@@ -80,14 +80,15 @@ def test_a_table_needs_its_namespace(store: PointerStore) -> None:
         store.create(named("t", "absent"), "file:///m0")
     store.create(T, "file:///m0")
     with pytest.raises(NoSuchNamespace):
-        store.rename(T, named("t", "absent"))
+        store.rename(T, named("t", "absent"), "file:///m0")
     assert store.load(T) == "file:///m0"
 
 
-def test_removing_a_pointer_twice_is_fine(store: PointerStore) -> None:
+def test_a_pointer_is_removed_only_where_it_stands(store: PointerStore) -> None:
     store.create(T, "file:///m0")
-    store.delete(T)
-    store.delete(T)
+    assert not store.delete(T, "file:///m1")
+    assert store.delete(T, "file:///m0")
+    assert not store.delete(T, "file:///m0")
     assert store.load(T) is None
     assert store.tables(("db",)) == []
 
@@ -96,10 +97,12 @@ def test_a_rename_moves_the_pointer_and_takes_no_name_from_others(store: Pointer
     store.create(T, "file:///m0")
     store.create(named("taken"), "file:///m9")
     with pytest.raises(TableExists):
-        store.rename(T, named("taken"))
+        store.rename(T, named("taken"), "file:///m0")
     with pytest.raises(NoSuchTable):
-        store.rename(named("absent"), named("u"))
-    store.rename(T, named("u"))
+        store.rename(named("absent"), named("u"), "file:///m0")
+    with pytest.raises(NoSuchTable):
+        store.rename(T, named("u"), "file:///m1")
+    store.rename(T, named("u"), "file:///m0")
     assert (store.load(T), store.load(named("u"))) == (None, "file:///m0")
 
 
@@ -240,7 +243,7 @@ def test_catalogs_in_one_database_do_not_see_each_other(
     assert other.load(T) is None
     assert other.namespaces() == []
     assert not other.swap(T, "file:///m0", "file:///m1")
-    other.delete(T)
+    assert not other.delete(T, "file:///m0")
     assert store.load(T) == "file:///m0"
 
 
@@ -267,13 +270,13 @@ def test_views_of_other_tools_are_not_tables(store: PointerStore, engine: Engine
     assert store.tables(("db",)) == []
     assert not store.swap(view, "file:///v0", "file:///v1")
     with pytest.raises(NoSuchTable):
-        store.rename(view, named("w"))
+        store.rename(view, named("w"), "file:///v0")
     with pytest.raises(TableExists):
         store.create(view, "file:///m0")
     store.create(T, "file:///m0")
     with pytest.raises(TableExists):
-        store.rename(T, view)
-    store.delete(view)
+        store.rename(T, view, "file:///m0")
+    assert not store.delete(view, "file:///v0")
     with write(engine) as connection:
         mine = iceberg_tables.c.catalog_name == catalog_name
         kept = connection.execute(select(iceberg_tables.c.table_name).where(mine)).scalars()

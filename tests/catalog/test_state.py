@@ -92,7 +92,7 @@ def test_a_name_is_bound_once(db: Db) -> None:
 def test_a_rename_keeps_everything_but_the_name(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
-        state.intend_rename(connection, record.id, named("u"))
+        state.intend_rename(connection, record, named("u"))
         assert state.table_by_id(connection, record.id) == replace(record, pending_name=named("u"))
         state.rebind(connection, db.catalog, record, named("u"))
     assert found(db, named("t")) is None
@@ -102,7 +102,7 @@ def test_a_rename_keeps_everything_but_the_name(db: Db) -> None:
 def test_a_dropped_table_leaves_a_tombstone_and_frees_its_name(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
-        state.intend_drop(connection, record.id, 5)
+        state.intend_drop(connection, record, 5)
         state.bury(connection, record)
     assert found(db, named("t")) is None
     again = bound(db, a_table(location="s3://lake/db/t-2"))
@@ -144,7 +144,7 @@ def test_locations_overlap_by_whole_segments(db: Db, location: str, overlaps: bo
 def test_tombstones_overlap_until_they_are_purged(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
-        state.intend_drop(connection, record.id, 5)
+        state.intend_drop(connection, record, 5)
         state.bury(connection, record)
         assert len(state.overlapping(connection, db.catalog, record.location, None, 0)) == 1
         state.set_table_state(connection, record.id, TableState.PURGED)

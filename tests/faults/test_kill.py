@@ -108,7 +108,8 @@ def test_the_name_of_a_drop_that_was_cut_short_is_free(on_sqlite: Shared, follow
 def test_a_pointer_that_somebody_else_removed_is_not_taken_for_a_drop(on_sqlite: Shared) -> None:
     lake = on_sqlite.lake
     table = make(lake)
-    SqlPointerStore(lake.warden.engine, lake.settings.catalog.name).delete(name_of(table))
+    store = SqlPointerStore(lake.warden.engine, lake.settings.catalog.name)
+    assert store.delete(name_of(table), table.metadata_location)
     with pytest.raises(TableExists):
         make(lake, name_of(table))
     lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))

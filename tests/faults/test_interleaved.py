@@ -1,0 +1,101 @@
+"""Operations on one table that get between the steps of one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from catalog import faults
+from catalog.errors import CommitConflict, NoSuchTable
+from catalog.identifiers import TableName, table_name
+from catalog.new_files import FileCommit
+from policy.errors import LakewardenError, RequestInvalid
+from tests.support.attacker import OWN_ROWS
+from tests.support.lake import ALICE, Lake
+
+A, B, C = (table_name(["db"], each) for each in "abc")
+
+
+@pytest.fixture
+def stocked(lake: Lake) -> Lake:
+    """A table `db.a` with rows."""
+    catalog = lake.catalog(ALICE)
+    catalog.create_namespace("db")
+    catalog.create_table("db.a", OWN_ROWS.schema).append(OWN_ROWS)
+    return lake
+
+
+def once_at(point: str, do: Callable[[], object]) -> Callable[[str], None]:
+    """A hook that does something the first time that a point is reached."""
+    left = [do]
+
+    def hook(reached: str) -> None:
+        if reached == point and left:
+            left.pop()()
+
+    return hook
+
+
+def renamed_and_created_anew(lake: Lake, to: TableName) -> Callable[[], None]:
+    def do() -> None:
+        lake.warden.lifecycle.rename(lake.caller(ALICE), A, to)
+        lake.catalog(ALICE).create_table("db.a", OWN_ROWS.schema)
+
+    return do
+
+
+def rows(lake: Lake, name: TableName) -> int:
+    return int(lake.catalog(ALICE).load_table(str(name)).scan().to_arrow().num_rows)
+
+
+def test_a_drop_that_a_rename_overtakes_drops_nothing_else(stocked: Lake) -> None:
+    with (
+        faults.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
+        suppress(CommitConflict),
+    ):
+        stocked.warden.lifecycle.drop(stocked.caller(ALICE), A)
+    assert (rows(stocked, A), rows(stocked, B)) == (0, 2)
+
+
+def test_a_purge_that_a_rename_overtakes_deletes_no_file(stocked: Lake) -> None:
+    with (
+        faults.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
+        suppress(CommitConflict),
+    ):
+        stocked.warden.lifecycle.purge(stocked.caller(ALICE), A)
+    assert (rows(stocked, A), rows(stocked, B)) == (0, 2)
+
+
+def test_a_rename_that_another_overtakes_takes_no_other_table_along(stocked: Lake) -> None:
+    overtaken = faults.hooked(once_at("rename:intended", renamed_and_created_anew(stocked, C)))
+    with overtaken, pytest.raises((NoSuchTable, CommitConflict)):
+        stocked.warden.lifecycle.rename(stocked.caller(ALICE), A, B)
+    assert (rows(stocked, A), rows(stocked, C)) == (0, 2)
+    with pytest.raises(NoSuchTable):
+        stocked.warden.loader.load(B)
+
+
+def test_a_dropped_table_comes_back_under_one_name(stocked: Lake) -> None:
+    location = stocked.warden.loader.load(A).metadata_location
+    stocked.warden.lifecycle.drop(stocked.caller(ALICE), A)
+
+    def as_c() -> None:
+        stocked.warden.takeover.register(stocked.caller(ALICE), C, location)
+
+    with faults.hooked(once_at("revive:intended", as_c)), pytest.raises(LakewardenError):
+        stocked.warden.takeover.register(stocked.caller(ALICE), B, location)
+    assert rows(stocked, C) == 2
+    with pytest.raises(NoSuchTable):
+        stocked.warden.loader.load(B)
+
+
+def test_a_write_on_a_dropped_table_does_not_land_in_its_namesake(stocked: Lake) -> None:
+    session = stocked.warden.writes.begin(stocked.caller(ALICE), A)
+    where = session.table.record.location.canonical
+    stocked.warden.lifecycle.drop(stocked.caller(ALICE), A)
+    stocked.catalog(ALICE).create_table("db.a", OWN_ROWS.schema, location=where)
+    with pytest.raises(RequestInvalid):
+        stocked.warden.writes.commit(stocked.caller(ALICE), session.id, FileCommit("append", ()))
+    assert rows(stocked, A) == 0
