@@ -64,6 +64,19 @@ class TableAccess:
         self._authorizer.require(caller, "table.load", str(name), [granted])
 
 
+def require(
+    authorizer: Authorizer, loader: TableLoader, caller: Caller, action: str, name: TableName, access: str
+) -> None:
+    """Ask for one right on a table, whoever owns it.
+
+    Raises:
+        NotAuthorized: it is not granted.
+    """
+    owner = loader.owner(name)
+    request = gates.table_request(caller.principal, name.database, name.name, access, owner)
+    authorizer.require(caller, action, str(name), [request])
+
+
 def report(authorizer: Authorizer, caller: Caller, table: LoadedTable) -> None:
     """Put into the audit trail what a reader of it should know of a table that was loaded."""
     if table.seal is None:

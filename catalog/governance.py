@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from catalog.changes import Changes
 from catalog.metadata import last_sequence_number
-from catalog.state import Governed, TableRecord
+from catalog.state import Governed
 from policy import governed as names
 from policy.allowlist import AllowList
 from policy.encryption import EncryptionSpec, Mechanism, judge_sources, resolve_columns
@@ -123,11 +123,6 @@ def next_version(
 def column_ids(schema: Schema) -> dict[str, int]:
     """Every column by its full dotted name."""
     return {schema.find_column_name(field_id) or "": field_id for field_id in schema.field_ids}
-
-
-def default_list(record: TableRecord) -> AllowList:
-    """The list of a table that was never given one: its location."""
-    return AllowList.of([record.location])
 
 
 def _next_allowed(current: Governed, changes: Changes, location: Location) -> AllowList:

@@ -12,6 +12,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
+from catalog import access as access_rules
 from catalog import faults, gates, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
@@ -104,7 +105,7 @@ class Lifecycle:
             NoSuchTable: there is no such governed table.
         """
         self._require(caller, "table.drop", name, "drop")
-        self._bury(self._bound(name))
+        self._bury(self._loader.record(name))
 
     def purge(self, caller: Caller, name: TableName) -> int:
         """Drop a table and delete the files that its sealed metadata names inside of its own location.
@@ -134,14 +135,7 @@ class Lifecycle:
         return foreign
 
     def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
-        owner = self._loader.owner(name)
-        request = gates.table_request(caller.principal, name.database, name.name, access, owner)
-        self._authorizer.require(caller, action, str(name), [request])
-
-    def _bound(self, name: TableName) -> TableRecord:
-        record = self._loader.settle(name)
-        # A load says what is wrong with a name that is not bound.
-        return self._loader.load(name).record if record is None else record
+        access_rules.require(self._authorizer, self._loader, caller, action, name, access)
 
     def _bury(self, record: TableRecord) -> None:
         with write(self._engine) as connection:

@@ -141,6 +141,15 @@ class TableLoader:
         """See `settle`."""
         return settle(self._engine, self._catalog, self._pointers, name)
 
+    def record(self, name: TableName) -> TableRecord:
+        """The table bound to a name, whatever state its metadata is in.
+
+        Raises:
+            NoSuchTable: there is none; a load says what is wrong with a name that is not bound.
+        """
+        record = self.settle(name)
+        return self.load(name).record if record is None else record
+
     def load(self, name: TableName) -> LoadedTable:
         """Load a table, sealed or unsealed.
 

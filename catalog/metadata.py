@@ -108,11 +108,15 @@ def require_written_version(metadata: TableMetadata, table: str) -> None:
         )
 
 
+def metadata_directory(metadata: TableMetadata) -> Location:
+    """Where a table's metadata files go."""
+    given = metadata.properties.get("write.metadata.path")
+    return Location.parse(given) if given else Location.parse(metadata.location).child("metadata")
+
+
 def new_metadata_location(metadata: TableMetadata, previous: str | None) -> Location:
     """Where the next metadata.json goes: `<location>/metadata/<version>-<uuid>.metadata.json`."""
-    base = metadata.properties.get("write.metadata.path")
-    directory = Location.parse(base) if base else Location.parse(metadata.location).child("metadata")
-    return directory.child(f"{_next_version(previous):05d}-{uuid.uuid4()}.metadata.json")
+    return metadata_directory(metadata).child(f"{_next_version(previous):05d}-{uuid.uuid4()}.metadata.json")
 
 
 def first_problem(error: ValidationError) -> str:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Engine
 
+from catalog import access as access_rules
 from catalog import faults, gates, loading, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
@@ -154,7 +155,7 @@ class Takeover:
         """
         self._require(caller, "table.restore", name, "alter")
         with self._authorizer.recorded(caller, "table.restore", str(name)):
-            record = self._bound(name)
+            record = self._loader.record(name)
             with read(self._engine) as connection:
                 seal = seals.current(connection, record.id)
             if seal is None:
@@ -168,14 +169,7 @@ class Takeover:
             return self._loader.load_sealed(name)
 
     def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
-        owner = self._loader.owner(name)
-        request = gates.table_request(caller.principal, name.database, name.name, access, owner)
-        self._authorizer.require(caller, action, str(name), [request])
-
-    def _bound(self, name: TableName) -> TableRecord:
-        record = self._loader.settle(name)
-        # A load says what is wrong with a name that is not bound.
-        return self._loader.load(name).record if record is None else record
+        access_rules.require(self._authorizer, self._loader, caller, action, name, access)
 
     def _register(
         self, caller: Caller, name: TableName, location: Location, first: list[AccessRequest]

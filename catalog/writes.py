@@ -25,6 +25,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Engine, Row, and_, insert, or_, select, update
 
+from catalog import access as access_rules
 from catalog import faults, gates, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.changes import refuse_reserved_names
@@ -421,9 +422,7 @@ class Writes:
             self._authorizer.require(caller, "table.write", table.name, requests)
 
     def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
-        owner = self._loader.owner(name)
-        request = gates.table_request(caller.principal, name.database, name.name, "update", owner)
-        self._authorizer.require(caller, action, str(name), [request])
+        access_rules.require(self._authorizer, self._loader, caller, action, name, "update")
 
 
 def _data_directory(table: LoadedTable) -> Location:

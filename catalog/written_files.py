@@ -30,6 +30,7 @@ from catalog.errors import CommitConflict
 from catalog.keys.write_keys import WriteRewrapper
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry, read_entries
+from catalog.metadata import metadata_directory
 from catalog.new_files import FileCommit, data_file_of
 from catalog.seals import check_digest
 from catalog.snapshots import SnapshotReader
@@ -133,17 +134,11 @@ class SnapshotBuilder:
         return Built(transaction._updates, transaction._requirements, tuple(written))
 
     def _pyiceberg_table(self, table: LoadedTable, written: list[str]) -> Table:
-        directory = table.metadata.properties.get("write.metadata.path")
-        where = (
-            Location.parse(directory)
-            if directory
-            else Location.parse(table.metadata.location).child("metadata")
-        )
         io = GuardedFileIO(
             self._storage,
             table=table.name,
             allowed=table.governed.allowed,
-            writable=AllowList.of([where]),
+            writable=AllowList.of([metadata_directory(table.metadata)]),
             on_write=lambda path, _: written.append(path),
         )
         identifier = (*table.record.name.namespace, table.record.name.name)

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID, DeleteFileIndex
 
+from catalog.entry_checks import DELETED
 from catalog.manifests import data_files
 from catalog.partition_values import ShownPartitions
 from catalog.planning.rows import planned_rows
 from catalog.snapshots import OpenManifest
 from policy.errors import MetadataInvalid, NotSupportedYet
 
-_DELETED = 2
 _POSITION = 1
 
 
@@ -74,7 +74,7 @@ class Deletes:
         return sorted(self._numbers[each.file_path] for each in deletes)
 
     def _add(self, manifest: OpenManifest, table: str) -> None:
-        live = pc.not_equal(manifest.entries["status"], _DELETED)
+        live = pc.not_equal(manifest.entries["status"], DELETED)
         numbers = pc.indices_nonzero(live).to_pylist()
         entries = manifest.entries.filter(live)
         formats = set(entries["file_format"].to_pylist())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog import gates
 from catalog.access import report
 from catalog.authorize import Authorizer, Caller
+from catalog.entry_checks import DELETED
 from catalog.identifiers import TableName
 from catalog.keyring import Keyring, ScanKeys
 from catalog.keys.transport import TransportKey
@@ -37,8 +38,6 @@ from catalog.planning.prune import Pruner
 from catalog.planning.rows import empty_rows, planned_rows, with_keys
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from policy.errors import MetadataUnsealed, RequestInvalid
-
-_DELETED: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +220,7 @@ class Planner:
     def _opened(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[OpenManifest]:
         """Manifests, opened; every live path in them is checked, whether it will be read or not."""
         for opened in self._reader.open(table, listed):
-            live = pc.not_equal(opened.entries["status"], _DELETED)
+            live = pc.not_equal(opened.entries["status"], DELETED)
             refuse_outside(
                 table.governed.allowed, opened.entries["file_path"].filter(live), table.name, "files"
             )
@@ -231,7 +230,7 @@ class Planner:
         self, opened: OpenManifest, pruner: Pruner, shown: ShownPartitions, deletes: Deletes | None
     ) -> pa.Table:
         """The files of a manifest that may hold wanted rows."""
-        live = pc.not_equal(opened.entries["status"], _DELETED)
+        live = pc.not_equal(opened.entries["status"], DELETED)
         mask = pc.and_(
             live,
             pruner.keeps(opened.decoded, opened.listed.partition_spec_id, path=opened.listed.manifest_path),
