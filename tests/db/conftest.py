@@ -10,23 +10,7 @@ from sqlalchemy import Engine
 
 from catalog.db.engine import open_database
 from catalog.db.migrate import upgrade
-from tests.support.postgres import PostgresServer, start_postgres
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer | str]:
-    """The server, or the reason why there is none."""
-    server, reason = start_postgres()
-    yield server or reason
-    if server is not None:
-        server.remove()
-
-
-@pytest.fixture
-def postgres(postgres_server: PostgresServer | str) -> PostgresServer:
-    if isinstance(postgres_server, str):
-        pytest.skip(postgres_server)
-    return postgres_server
+from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
