@@ -1,0 +1,36 @@
+package org.apache.spark.sql.lakewarden
+
+import org.apache.spark.sql.AnalysisException
+
+/** What the catalog, or the guard in this engine, refused.
+  *
+  * @param kind
+  *   the class of the error, by the catalog's names: `LocationNotAllowed`, `NotAuthorized`, …
+  * @param problem
+  *   what is wrong, in a sentence; without keys, tokens, or paths that the user may not see
+  * @param rule
+  *   the rule that was broken
+  * @param hint
+  *   what the user can do
+  */
+final class LakewardenException(
+    val kind: String,
+    problem: String,
+    val rule: Option[String] = None,
+    val hint: Option[String] = None,
+    cause: Throwable = null)
+    extends AnalysisException(
+      message = LakewardenException.text(kind, problem, rule, hint),
+      cause = Option(cause),
+      errorClass = Some(LakewardenException.condition(kind)),
+      messageParameters = Map.empty[String, String])
+
+object LakewardenException {
+
+  /** The error class: `LocationNotAllowed` is `LAKEWARDEN.LOCATION_NOT_ALLOWED`. */
+  def condition(kind: String): String =
+    "LAKEWARDEN." + kind.replaceAll("(?<=[a-z0-9])(?=[A-Z])", "_").toUpperCase(java.util.Locale.ROOT)
+
+  private def text(kind: String, problem: String, rule: Option[String], hint: Option[String]): String =
+    s"$kind: $problem" + rule.fold("")(each => s" [rule=$each]") + hint.fold("")(" " + _)
+}

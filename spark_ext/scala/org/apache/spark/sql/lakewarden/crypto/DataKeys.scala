@@ -1,0 +1,132 @@
+package org.apache.spark.sql.lakewarden.crypto
+
+import java.nio.ByteBuffer
+import java.nio.charset.StandardCharsets.US_ASCII
+import java.security.{GeneralSecurityException, SecureRandom}
+import java.util.UUID
+import javax.crypto.Cipher
+import javax.crypto.spec.{GCMParameterSpec, SecretKeySpec}
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** A key made by the catalog for one scan or one write.
+  *
+  * @param purpose
+  *   `scan` or `write`
+  */
+final class TransportKey(val id: Array[Byte], val purpose: String, val key: Secret) extends Serializable {
+  override def toString: String = s"TransportKey($purpose)"
+}
+
+/** Which key of a file is meant: the master key's id, and the columns under the key (none: the whole file). */
+final case class KeyLabel(keyName: String, fieldIds: Seq[Int] = Nil) {
+
+  /** Role, key name with length, field ids with count. */
+  def toBytes: Array[Byte] = {
+    val name = keyName.getBytes(US_ASCII)
+    val buffer = ByteBuffer.allocate(4 + name.length + 4 * fieldIds.length)
+    buffer.put((if (fieldIds.isEmpty) 0 else 1).toByte).put(name.length.toByte).put(name)
+    buffer.putShort(fieldIds.length.toShort)
+    fieldIds.foreach(id => buffer.putInt(id))
+    buffer.array
+  }
+}
+
+/** A data key of a file, wrapped under a transport key. */
+final class WrappedKey(val label: KeyLabel, val wrapped: Array[Byte]) extends Serializable {
+  override def toString: String = s"WrappedKey(${label.keyName})"
+}
+
+/** A file as keys know it: its table and the id that is part of its name.
+  *
+  * Source: docs/key-metadata.md, "File ids" and "Parquet AAD prefix".
+  */
+final case class FileIdentity(tableUuid: UUID, fileId: Seq[Byte]) {
+
+  /** The AAD prefix that writer and reader both supply, and the file does not store. */
+  def aadPrefix: Array[Byte] = FileIdentity.Prefix ++ toBytes
+
+  /** Table UUID and file id. */
+  def toBytes: Array[Byte] = FileIdentity.uuidBytes(tableUuid) ++ fileId
+}
+
+object FileIdentity {
+  private val Prefix: Array[Byte] = "lakewarden/file/1\u0000".getBytes(US_ASCII)
+  private val BaseName = """(?s)(?:.*-)?([0-9a-f]{32})(?:\.[A-Za-z0-9]+)*""".r
+
+  /** The file at a location that has been checked.
+    *
+    * Throws `DecryptionRefused` if the name has no file id.
+    */
+  def of(tableUuid: UUID, location: String): FileIdentity =
+    location.substring(location.lastIndexOf('/') + 1) match {
+      case BaseName(digits) =>
+        FileIdentity(tableUuid, digits.grouped(2).map(Integer.parseInt(_, 16).toByte).toSeq)
+      case _ => throw DataKeys.refused("The file's name has no file id.")
+    }
+
+  private[crypto] def uuidBytes(uuid: UUID): Array[Byte] =
+    ByteBuffer.allocate(16).putLong(uuid.getMostSignificantBits).putLong(uuid.getLeastSignificantBits).array
+}
+
+/** Data keys under transport keys: opened for a scan, made and wrapped for a write.
+  *
+  * Source: docs/key-metadata.md, "Transport keys"; AES-GCM with nonces of 12 and tags of 16 bytes.
+  */
+object DataKeys {
+  private val NonceLength = 12
+  private val TagLength = 16
+  private val Lengths = Set(16, 24, 32)
+  private lazy val random = new SecureRandom
+
+  /** The data key out of a plan.
+    *
+    * Throws `DecryptionRefused` if it was changed, or is of another scan, table, file, key or column.
+    */
+  def open(transport: TransportKey, wrapped: WrappedKey, file: FileIdentity): Secret = {
+    val bytes = wrapped.wrapped
+    if (!Lengths(bytes.length - NonceLength - TagLength)) throw refused("A data key has an impossible length.")
+    try {
+      val cipher = aead(Cipher.DECRYPT_MODE, transport, bytes.take(NonceLength), file, wrapped.label)
+      new Secret(cipher.doFinal(bytes, NonceLength, bytes.length - NonceLength))
+    } catch {
+      case _: GeneralSecurityException => throw refused("A data key is not of this file, table and scan.")
+    }
+  }
+
+  /** A fresh data key of so many bytes. */
+  def create(length: Int): Secret = {
+    require(Lengths(length), "a data key has 16, 24 or 32 bytes")
+    new Secret(randomBytes(length))
+  }
+
+  /** A data key that this executor made, wrapped for the commit. */
+  def wrap(transport: TransportKey, dek: Secret, file: FileIdentity, label: KeyLabel): WrappedKey = {
+    val nonce = randomBytes(NonceLength)
+    val cipher = aead(Cipher.ENCRYPT_MODE, transport, nonce, file, label)
+    new WrappedKey(label, nonce ++ cipher.doFinal(dek.reveal))
+  }
+
+  /** A fresh file id, as it stands in a file's name. */
+  def newFileId(): String = randomBytes(16).map(each => f"$each%02x").mkString
+
+  def refused(problem: String): LakewardenException = new LakewardenException(
+    "DecryptionRefused", problem, Some("data-key"),
+    Some("Restore the file that the table was written with; ask who changed it."))
+
+  private def aead(
+      mode: Int, transport: TransportKey, nonce: Array[Byte], file: FileIdentity, label: KeyLabel): Cipher = {
+    val cipher = Cipher.getInstance("AES/GCM/NoPadding")
+    val spec = new GCMParameterSpec(TagLength * 8, nonce)
+    cipher.init(mode, new SecretKeySpec(transport.key.reveal, "AES"), spec)
+    val prefix = s"lakewarden/${transport.purpose}/1\u0000".getBytes(US_ASCII)
+    cipher.updateAAD(prefix ++ transport.id ++ file.toBytes ++ label.toBytes)
+    cipher
+  }
+
+  private def randomBytes(count: Int): Array[Byte] = {
+    val bytes = new Array[Byte](count)
+    random.nextBytes(bytes)
+    bytes
+  }
+}
