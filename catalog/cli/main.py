@@ -59,6 +59,3 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(token.app, name="token")
 
 
-def main() -> None:
-    """Run the command line and end the process with its exit code."""
-    app(prog_name="lakewarden")

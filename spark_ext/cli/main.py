@@ -1,0 +1,16 @@
+"""The entry point of the command `lakewarden`: Spark's commands beside the catalog's.
+
+The catalog knows nothing of Spark, so its commands are put together with Spark's here.
+"""
+
+from __future__ import annotations
+
+from catalog.cli.main import app
+from spark_ext.cli import spark
+
+app.add_typer(spark.app, name="spark")
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    app(prog_name="lakewarden")
