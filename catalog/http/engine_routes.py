@@ -16,7 +16,7 @@ from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import MEDIA_TYPE, stream
 from catalog.http.routing import EngineRoute
-from catalog.http.table_answers import committed_table, loaded_table
+from catalog.http.table_answers import Viewer, committed_table, loaded_table
 
 _TABLE = "/tables/{namespace}/{table}"
 
@@ -32,7 +32,8 @@ router = APIRouter(
 @router.post(f"{_TABLE}/load", responses=answers(LoadedTableAnswer, "The table."))
 def load(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it."""
-    return loaded_table(warden.access.load(caller, table_from_path(namespace, table)))
+    viewer = Viewer.of(caller, warden)
+    return loaded_table(warden.access.load(caller, table_from_path(namespace, table)), viewer)
 
 
 @router.post(

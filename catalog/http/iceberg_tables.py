@@ -40,6 +40,7 @@ from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.routing import GuardedRoute
 from catalog.http.table_answers import (
     SnapshotMode,
+    Viewer,
     committed_table,
     etag_of,
     is_known,
@@ -87,9 +88,10 @@ def create_table(
     new = _new_table(namespace_from_path(namespace), body)
     if body.stage_create:
         return staged_table(*warden.creator.stage(caller, new))
+    viewer = Viewer.of(caller, warden)
     table = warden.creator.create(caller, new)
     metrics.committed("create")
-    return loaded_table(table)
+    return loaded_table(table, viewer)
 
 
 @router.get(
@@ -108,9 +110,10 @@ def load_table(
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it. Its properties show the governed ones in force."""
+    viewer = Viewer.of(caller, warden)
     loaded = warden.access.load(caller, table_from_path(namespace, table))
     etag = etag_of(loaded, snapshots)
-    return not_modified(etag) if is_known(if_none_match, etag) else loaded_table(loaded, snapshots)
+    return not_modified(etag) if is_known(if_none_match, etag) else loaded_table(loaded, viewer, snapshots)
 
 
 @router.head("/namespaces/{namespace}/tables/{table}", status_code=NO_CONTENT)
@@ -172,9 +175,10 @@ def register_table(
             hint="Drop the other table first.",
         )
     name = table_name(namespace_from_path(namespace), body.name)
+    viewer = Viewer.of(caller, warden)
     registered = warden.takeover.register(caller, name, body.metadata_location)
     metrics.committed("create")
-    return loaded_table(registered)
+    return loaded_table(registered, viewer)
 
 
 @router.post("/tables/rename", status_code=NO_CONTENT)

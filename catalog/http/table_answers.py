@@ -8,25 +8,51 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal, Self
 
 from fastapi import Response
 from pyiceberg.table.metadata import TableMetadata
 
+from catalog.authorize import Caller
 from catalog.loading import LoadedTable
+from catalog.warden import Warden
 
 SnapshotMode = Literal["all", "refs"]
 
-#: Whether the catalog vouches for the table's metadata, in `config` of a loaded table.
-SEALED: Final = "lakewarden.sealed"
 _ANY: Final = "*"
 
 
-def loaded_table(table: LoadedTable, mode: SnapshotMode = "all") -> Response:
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """For whom a table is loaded, and by which policies.
+
+    It is made before the table is asked for: policies that come meanwhile must not pass for those that
+    decided.
+    """
+
+    principal: str
+    policy_version: str
+
+    @classmethod
+    def of(cls, caller: Caller, warden: Warden) -> Self:
+        """Whoever asks, now."""
+        return cls(caller.principal.name, warden.policies.current().version)
+
+    def config(self, table: LoadedTable) -> dict[str, str]:
+        """`config` of a loaded table: what an engine must not mix up between users, policies and versions."""
+        return {
+            "lakewarden.sealed": "true" if table.seal is not None else "false",
+            "lakewarden.principal": self.principal,
+            "lakewarden.policy-version": self.policy_version,
+            "lakewarden.governed-version": str(table.governed.version),
+        }
+
+
+def loaded_table(table: LoadedTable, viewer: Viewer, mode: SnapshotMode = "all") -> Response:
     """`LoadTableResult` of a table."""
     metadata = table.shown_metadata if mode == "all" else _referenced(table.shown_metadata)
-    config = {SEALED: "true" if table.seal is not None else "false"}
-    body = _document(metadata, table.metadata_location, config)
+    body = _document(metadata, table.metadata_location, viewer.config(table))
     return Response(body, media_type="application/json", headers={"ETag": etag_of(table, mode)})
 
 

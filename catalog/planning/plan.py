@@ -27,12 +27,12 @@ from catalog.access import report
 from catalog.authorize import Authorizer, Caller
 from catalog.entry_checks import DELETED
 from catalog.identifiers import TableName
-from catalog.keyring import Keyring, ScanKeys
+from catalog.keyring import Keyring
 from catalog.keys.transport import TransportKey
 from catalog.loading import LoadedTable, TableLoader
 from catalog.manifests import ManifestContent, ManifestListEntry
 from catalog.partition_values import ShownPartitions
-from catalog.planning.columns import ScanColumns, authorize, resolve
+from catalog.planning.columns import authorize, resolve
 from catalog.planning.deletes import Deletes
 from catalog.planning.prune import Pruner
 from catalog.planning.rows import empty_rows, planned_rows, with_keys
@@ -70,6 +70,7 @@ class PlanHeader:
         snapshot_id: the snapshot that is read, or None for an empty table.
         schema: the schema to read with.
         columns: the top-level columns that were authorized.
+        principal: name of the user for whom.
         policy_version: the policies by which they were.
         transport: the key made for this scan, or None if no file is encrypted. It is a secret.
     """
@@ -78,6 +79,7 @@ class PlanHeader:
     snapshot_id: int | None
     schema: Schema
     columns: tuple[str, ...]
+    principal: str
     policy_version: str
     transport: TransportKey | None
 
@@ -94,6 +96,8 @@ class PlanHeader:
             "partition-specs": [
                 spec.model_dump(mode="json", by_alias=True) for spec in metadata.partition_specs
             ],
+            "allowed-paths": [entry.canonical for entry in self.table.governed.allowed.entries],
+            "principal": self.principal,
             "policy-version": self.policy_version,
             "governed-version": self.table.governed.version,
             "transport-key-id": self.transport.id.hex() if self.transport else None,
@@ -140,6 +144,8 @@ class Planner:
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
             EncryptionPolicyViolation, DecryptionRefused, KeyNotUsable, KmsUnavailable: its keys do.
         """
+        # Read before anything is decided: policies that come meanwhile must not pass for those that decided.
+        policy_version = self._authorizer.policies().version
         self._may_see(caller, name)
         see_paths = self._sees_paths(caller, name)
         with self._authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
@@ -161,23 +167,13 @@ class Planner:
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
             planned = self._files(table, snapshot, schema, request, shown)
             keys = self._keyring.scan_keys(table.record, table.governed, planned)
-        return self._answer(table, snapshot, schema, columns, planned, keys)
-
-    def _answer(
-        self,
-        table: LoadedTable,
-        snapshot: Snapshot | None,
-        schema: Schema,
-        columns: ScanColumns,
-        planned: pa.Table,
-        keys: ScanKeys | None,
-    ) -> Plan:
         header = PlanHeader(
             table=table,
             snapshot_id=snapshot.snapshot_id if snapshot else None,
             schema=schema,
             columns=tuple(schema.find_column_name(field_id) or "" for field_id in columns.top_level),
-            policy_version=self._authorizer.policies().version,
+            principal=caller.principal.name,
+            policy_version=policy_version,
             transport=keys.transport if keys else None,
         )
         return Plan(header, with_keys(planned, keys))

@@ -13,6 +13,7 @@ One row a file: data files first, then the delete files that apply to them.
 | `split_offsets` | list of int64 | where it may be split |
 | `sort_order_id` | int32 | how it is sorted |
 | `deletes` | list of int32 | the rows of this table that delete from it |
+| `algorithm` | string | how the regime of the file encrypts it; null for plaintext |
 | `keys` | list of struct | its data keys under the scan's key: `key_name`, `field_ids`, `wrapped` |
 
 Nothing of a column's bounds, counts or sizes is in it, nor key metadata.
@@ -87,18 +88,30 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownParti
 
 
 def with_keys(planned: pa.Table, keys: ScanKeys | None) -> pa.Table:
-    """The rows of a plan with data keys in place of key metadata."""
-    metadata = planned["key_metadata"].to_pylist() if keys else [None] * planned.num_rows
-    wrapped = keys.wrapped if keys else [()] * planned.num_rows
-    column = pa.array([_keys(*each) for each in zip(metadata, wrapped, strict=True)], pa.list_(_KEY))
-    return planned.drop_columns("key_metadata").append_column("keys", column)
+    """The rows of a plan with algorithm and data keys in place of key metadata.
+
+    Key metadata was held against the regime of its file, so that what it states is what the regime says.
+    """
+    count = planned.num_rows
+    stated = _parsed(planned["key_metadata"]) if keys else [None] * count
+    wrapped = keys.wrapped if keys else [()] * count
+    algorithms = [None if each is None else each.algorithm.value for each in stated]
+    released = [_keys(*each) for each in zip(stated, wrapped, strict=True)]
+    return (
+        planned.drop_columns("key_metadata")
+        .append_column("algorithm", pa.array(algorithms, pa.string()))
+        .append_column("keys", pa.array(released, pa.list_(_KEY)))
+    )
 
 
-def _keys(metadata: bytes | None, wrapped: tuple[bytes, ...]) -> list[dict[str, Any]] | None:
+def _parsed(metadata: pa.ChunkedArray) -> list[KeyMetadata | None]:
+    return [None if each is None else KeyMetadata.parse(each) for each in metadata.to_pylist()]
+
+
+def _keys(metadata: KeyMetadata | None, wrapped: tuple[bytes, ...]) -> list[dict[str, Any]] | None:
     if metadata is None:
         return None
-    labels = [label_of(entry) for entry in KeyMetadata.parse(metadata).entries]
     return [
         {"key_name": label.key_name, "field_ids": list(label.field_ids), "wrapped": dek}
-        for label, dek in zip(labels, wrapped, strict=True)
+        for label, dek in zip(map(label_of, metadata.entries), wrapped, strict=True)
     ]

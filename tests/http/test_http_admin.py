@@ -160,7 +160,7 @@ def test_unsealed_metadata_is_shown_resealed_and_restored(
     _point(served, namespace, behind)
     assert alice.get(table).json()["sealed"] is False
     loaded = alice.get(f"{served.prefix}/namespaces/{namespace}/tables/t").json()
-    assert loaded["config"] == {"lakewarden.sealed": "false"}
+    assert loaded["config"]["lakewarden.sealed"] == "false"
     assert alice.post(f"{table}/restore").json()["metadata-location"] == sealed
     _point(served, namespace, behind)
     resealed = alice.post(f"{table}/reseal").json()

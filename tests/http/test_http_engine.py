@@ -20,7 +20,8 @@ from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported, wrap_for_write
 from catalog.planning.plan import Plan, PlanHeader
-from tests.support.http_calls import new_table, refused
+from tests.support.http_calls import new_table, refused, tables_of
+from tests.support.lake import policy, standard_policies
 from tests.support.service import ENGINE, Service
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
@@ -97,6 +98,42 @@ def test_plan_of_an_empty_table_is_an_empty_stream(alice: httpx.Client, table: s
     header, files = _plan(alice, table)
     assert files.num_rows == 0 and header["snapshot-id"] is None
     assert header["columns"] == ["id", "name"] and header["sealed"] is True
+
+
+def test_load_says_for_whom_and_by_which_policies(served: Service, alice: httpx.Client) -> None:
+    """What an engine keeps of a table for one user, or under one set of policies, is told from others."""
+    alice.post(f"{served.prefix}/namespaces", json={"namespace": ["db"]})
+    new_table(alice, served.prefix, "db", "seen")
+    with served.client("carol", engine=ENGINE) as carol:
+        configs = [each.post("/engine/v1/tables/db/seen/load").json()["config"] for each in (alice, carol)]
+        assert [each.pop("lakewarden.principal") for each in configs] == ["alice", "carol"]
+        assert configs[0] == configs[1]
+        served.lake.set_policies([*standard_policies(), policy("more", {"key": ["x"]}, {"dan": ["use"]})])
+        try:
+            after = carol.post("/engine/v1/tables/db/seen/load").json()["config"]
+        finally:
+            served.lake.set_policies(standard_policies())
+    assert after["lakewarden.policy-version"] != configs[1]["lakewarden.policy-version"]
+
+
+def test_engine_may_send_its_token_with_iceberg_requests(served: Service, namespace: str) -> None:
+    """An engine lists, creates, renames and drops under `/v1` with the headers that it sends everywhere."""
+    with served.client("alice", engine=ENGINE) as spark:
+        base, levels = f"{served.prefix}/namespaces", [f"{namespace}_of_spark"]
+        assert spark.get("/v1/config").status_code == 200
+        assert spark.post(base, json={"namespace": levels}).status_code == 200
+        assert levels in spark.get(base).json()["namespaces"]
+        assert spark.get(f"{base}/{levels[0]}").json()["properties"] == {}
+        changed = spark.post(f"{base}/{levels[0]}/properties", json={"updates": {"owner": "spark"}})
+        assert changed.status_code == 200
+        assert new_table(spark, served.prefix, levels[0]).status_code == 200
+        identifiers = [{"namespace": levels, "name": name} for name in "tu"]
+        body = {"source": identifiers[0], "destination": identifiers[1]}
+        assert spark.post(f"{served.prefix}/tables/rename", json=body).status_code == 204
+        assert tables_of(spark, served.prefix, levels[0]) == ["u"]
+        assert spark.head(f"{base}/{levels[0]}/tables/u").status_code == 204
+        assert spark.delete(f"{base}/{levels[0]}/tables/u?purgeRequested=true").status_code == 204
+        assert spark.delete(f"{base}/{levels[0]}").status_code == 204
 
 
 def test_write_is_planned_after_its_commit(alice: httpx.Client, table: str) -> None:
@@ -239,7 +276,7 @@ def test_two_plans_have_two_keys(alice: httpx.Client, encrypted: str) -> None:
 
 def test_own_process_needs_the_right_to_release(served: Service, alice: httpx.Client) -> None:
     """Carol may read every column of `db`; only an engine gets its keys for her."""
-    assert alice.post(f"{served.prefix}/namespaces", json={"namespace": ["db"]}).status_code == 200
+    alice.post(f"{served.prefix}/namespaces", json={"namespace": ["db"]})
     new_table(alice, served.prefix, "db", properties={"encryption.mechanism": "envelope"})
     begun = _begin(alice, "db")
     file = _file(begun)
@@ -281,7 +318,7 @@ def test_long_plans_are_streamed_in_batches(served: Service, alice: httpx.Client
     rows = 2 * BATCH_ROWS + 5
     files = pa.table({"file_path": pa.array([f"p{i}" for i in range(rows)])})
     loaded = served.lake.warden.loader.load(table_name([table], "t"))
-    header = PlanHeader(loaded, None, loaded.metadata.schema(), (), "v", None)
+    header = PlanHeader(loaded, None, loaded.metadata.schema(), (), "alice", "v", None)
     pieces = list(stream(Plan(header, files)))
     assert len(pieces) >= 4
     reader = pa.ipc.open_stream(b"".join(pieces))

@@ -80,7 +80,12 @@ def test_loaded_table_is_what_pyiceberg_expects(served: Service, alice: httpx.Cl
     made = new_table(alice, served.prefix, namespace, properties={"owner": "me"}).json()
     loaded = alice.get(f"{served.prefix}/namespaces/{namespace}/tables/t").json()
     assert loaded == made
-    assert loaded["config"] == {"lakewarden.sealed": "true"}
+    assert loaded["config"] == {
+        "lakewarden.sealed": "true",
+        "lakewarden.principal": "alice",
+        "lakewarden.policy-version": served.lake.warden.policies.current().version,
+        "lakewarden.governed-version": "1",
+    }
     properties = loaded["metadata"]["properties"]
     assert properties["owner"] == "me"
     assert properties["read.allowed.data.paths"] == loaded["metadata"]["location"]
@@ -308,7 +313,7 @@ def test_rename_and_register(served: Service, alice: httpx.Client, namespace: st
     register = {"name": "v", "metadata-location": location}
     refused(alice.post(f"{url}/register", json={**register, "overwrite": True}), 400, "NotSupportedYet")
     answer = alice.post(f"{url}/register", json=register)
-    assert answer.json()["config"] == {"lakewarden.sealed": "true"}
+    assert answer.json()["config"]["lakewarden.sealed"] == "true"
     assert tables_of(alice, served.prefix, namespace) == ["v"]
 
 

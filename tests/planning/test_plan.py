@@ -115,6 +115,7 @@ def test_no_statistics_and_no_key_metadata_are_in_the_answer(lake: Lake) -> None
             "spec_id",
             "partition",
             "deletes",
+            "algorithm",
             "keys",
         ),
     ]
@@ -344,6 +345,33 @@ def test_plaintext_tables_have_no_keys(lake: Lake) -> None:
     made = plan(lake, table)
     assert made.header.transport is None
     assert made.files["keys"].to_pylist() == [None]
+    assert made.files["algorithm"].to_pylist() == [None]
+
+
+def test_each_file_is_judged_by_the_regime_that_it_was_written_under(lake: Lake) -> None:
+    """A plan says of each file what an engine has to find in it, whatever new files are written with."""
+    table = make(lake)
+    (plain,) = append_files(lake, name_of(table))
+    with lake.catalog().load_table(table.name()).transaction() as transaction:
+        transaction.set_properties(ENCRYPTED)
+    (encrypted,) = append_files(lake, name_of(table))
+    found = {plain: None, encrypted: "AES_GCM_V1"}
+    files = plan(lake, table).files.to_pylist()
+    assert {row["file_path"]: row["algorithm"] for row in files} == found
+    assert all((row["keys"] is None) == (row["algorithm"] is None) for row in files)
+
+
+def test_a_plan_says_for_whom_it_is_and_where_its_files_may_lie(lake: Lake) -> None:
+    table = make(lake)
+    elsewhere = f"file://{lake.root}/elsewhere"
+    with lake.catalog().load_table(table.name()).transaction() as transaction:
+        transaction.set_properties(
+            {"read.allowed.data.paths": f"{table.location()},file:{lake.root}/elsewhere/"}
+        )
+    header = plan(lake, table).header.to_json()
+    assert header["allowed-paths"] == [table.location(), elsewhere]
+    assert (header["principal"], header["governed-version"]) == (ALICE, 2)
+    assert header["policy-version"] == lake.warden.policies.current().version
 
 
 def test_a_users_own_process_needs_release_and_every_column(lake: Lake, policies: Any) -> None:
