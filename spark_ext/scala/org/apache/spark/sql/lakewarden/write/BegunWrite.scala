@@ -1,0 +1,63 @@
+package org.apache.spark.sql.lakewarden.write
+
+import java.util.{Base64, UUID}
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.crypto.{KeyLabel, Secret, TransportKey}
+
+/** How the files of a write are encrypted: one data key a file, made by its writer and wrapped for the commit. */
+final class WriteEncryption(val keyLabel: KeyLabel, val dataKeyLength: Int, val transport: TransportKey)
+    extends Serializable
+
+/** A write that the catalog has begun.
+  *
+  * @param id
+  *   names the write at its commit
+  * @param location
+  *   the directory below which all its files go; what is left there without a commit is swept
+  * @param encryption
+  *   none for a table in plaintext
+  */
+final class BegunWrite(
+    val id: String, val tableUuid: UUID, val location: String, val encryption: Option[WriteEncryption])
+    extends Serializable
+
+object BegunWrite {
+
+  /** Reads an answer of `POST …/writes`, or the `write` of a staged one (docs/rest-api.md, "Engines").
+    *
+    * Throws `NotSupportedYet` for a way of encrypting that this engine cannot do.
+    */
+  def parse(answer: JsonNode): BegunWrite = new BegunWrite(
+    text(answer, "write-id"),
+    UUID.fromString(text(answer, "table-uuid")),
+    text(answer, "location"),
+    present(answer, "encryption").map(encryption(_, answer)))
+
+  private def encryption(given: JsonNode, answer: JsonNode): WriteEncryption = {
+    val names = present(given, "key-names").map(_.asScala.map(_.asText).toSeq).getOrElse(Nil)
+    if (text(given, "algorithm") != "AES_GCM_V1") throw unsupported(s"the algorithm ${text(given, "algorithm")}")
+    if (text(given, "footer") != "encrypted") throw unsupported("plaintext footers")
+    if (names.length != 1) throw unsupported("keys of single columns")
+    val length = given.required("data-key-length").asInt
+    new WriteEncryption(KeyLabel(names.head), length, transportKey(answer.required("transport-key")))
+  }
+
+  private def transportKey(given: JsonNode): TransportKey = {
+    val decode = Base64.getDecoder.decode(_: String)
+    new TransportKey(decode(text(given, "id")), "write", new Secret(decode(text(given, "key"))))
+  }
+
+  private def text(node: JsonNode, name: String): String = node.required(name).asText
+
+  private def present(node: JsonNode, name: String): Option[JsonNode] =
+    Option(node.get(name)).filterNot(_.isNull)
+
+  private def unsupported(what: String): LakewardenException = new LakewardenException(
+    "NotSupportedYet", s"Spark does not write files with $what yet.", Some("write-encryption"),
+    Some("Encrypt the table with AES_GCM_V1, one key and encrypted footers."))
+}

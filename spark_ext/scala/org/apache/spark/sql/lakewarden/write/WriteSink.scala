@@ -1,0 +1,92 @@
+package org.apache.spark.sql.lakewarden.write
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.TableHandle
+import org.apache.spark.sql.lakewarden.rest.CatalogClient
+
+/** Where a write comes from and where its files go: the catalog at once, or a table that is still staged.
+  *
+  * `begin` is called when the write is carried out, not while it is planned; then either `commit` or `abort`.
+  */
+trait CommitTarget {
+  def begin(): BegunWrite
+
+  /** @param files what the tasks wrote, each as the catalog's commit takes it */
+  def commit(files: Seq[JsonNode]): Unit
+
+  /** Gives the write up, and its files. Calling it again has no effect. */
+  def abort(): Unit
+}
+
+/** An append to a table that is there. */
+final class DirectTarget(handle: TableHandle) extends CommitTarget {
+  private var begun: Option[BegunWrite] = None
+
+  override def begin(): BegunWrite = {
+    val write = BegunWrite.parse(handle.client.post(handle.table.engineSegments("writes")))
+    begun = Some(write)
+    write
+  }
+
+  override def commit(files: Seq[JsonNode]): Unit =
+    begun.foreach(write => WriteRequests.commit(handle.client, write, files))
+
+  override def abort(): Unit = {
+    begun.foreach(write => WriteRequests.abort(handle.client, write))
+    begun = None
+  }
+}
+
+/** The write of a table that is made together with its first rows.
+  *
+  * Spark commits the rows first and the table afterwards. The catalog does both in one step, so `commit` keeps
+  * the files, and `land`, which the staged table calls, sends them.
+  */
+final class StagedTarget(client: CatalogClient, write: BegunWrite) extends CommitTarget {
+  private var files: Seq[JsonNode] = Nil
+  private var open = true
+
+  override def begin(): BegunWrite = write
+
+  override def commit(written: Seq[JsonNode]): Unit = files = files ++ written
+
+  /** Creates the table with its first snapshot. */
+  def land(): Unit = {
+    WriteRequests.commit(client, write, files)
+    open = false
+  }
+
+  override def abort(): Unit = if (open) {
+    open = false
+    WriteRequests.abort(client, write)
+  }
+}
+
+/** The requests that end a write (docs/rest-api.md, "Engines"). */
+private object WriteRequests {
+
+  /** After these answers nobody knows whether the commit took effect. Asking again is safe: twice is once. */
+  private val Unknown = Set("CatalogUnavailable", "CommitStateUnknown", "StateUnavailable", "StorageUnavailable")
+  private val Attempts = 4
+  private val FirstPauseMs = 250L
+
+  def commit(client: CatalogClient, write: BegunWrite, files: Seq[JsonNode]): Unit = {
+    val body = JsonNodeFactory.instance.objectNode().put("operation", "append")
+    val added = body.putArray("added")
+    files.foreach(added.add)
+    send(client, write, body, 1)
+  }
+
+  def abort(client: CatalogClient, write: BegunWrite): Unit = client.delete(Seq("engine", "v1", "writes", write.id))
+
+  private def send(client: CatalogClient, write: BegunWrite, body: ObjectNode, attempt: Int): Unit =
+    try client.post(Seq("engine", "v1", "writes", write.id, "commit"), Some(body))
+    catch {
+      case problem: LakewardenException if Unknown(problem.kind) && attempt < Attempts =>
+        Thread.sleep(FirstPauseMs << attempt - 1)
+        send(client, write, body, attempt + 1)
+    }
+}
