@@ -57,5 +57,3 @@ app.add_typer(key.app, name="key")
 app.add_typer(audit.app, name="audit")
 app.add_typer(policy.app, name="policy")
 app.add_typer(token.app, name="token")
-
-

@@ -35,7 +35,7 @@ def jar(
 
 def _copied(built: Path, target: Path) -> Path:
     if target.is_dir():
-        # The digest of the bytes is for the cache; the version and the digest of the sources stay in the name.
+        # The digest of its bytes is for the cache alone; the version and that of the sources stay.
         target = target / f"{built.name.rsplit('.', 2)[0]}.jar"
     try:
         shutil.copyfile(built, target)

@@ -1,0 +1,127 @@
+"""What Spark must be launched with to work through Lakewarden.
+
+- Address and class of the catalog are launch configuration: the plugin obeys these and refuses a session that
+  changes them. Only the user's token belongs to the session.
+- The token is not launch configuration: what a builder holds becomes part of the JVM's command line, which
+  every user of the machine can read. It is set in the session as soon as there is one. A session that
+  `SparkSession.newSession` makes has no token until it is given one.
+- The engine's own credential is read by the driver from the environment variable `LAKEWARDEN_ENGINE_TOKEN`:
+  in Spark's configuration every session could read it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from policy.errors import RequestInvalid
+from spark_ext.jar import spark_jar
+
+#: The environment variable of the driver that holds the engine's own credential.
+ENGINE_CREDENTIAL: Final = "LAKEWARDEN_ENGINE_TOKEN"
+CATALOG_CLASS: Final = "lakewarden.spark.LakewardenCatalog"
+EXTENSIONS_CLASS: Final = "lakewarden.spark.LakewardenExtensions"
+
+_JARS: Final = "spark.jars"
+_EXTENSIONS: Final = "spark.sql.extensions"
+_CATALOG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+#: The name of Spark's own catalog.
+_TAKEN: Final = "spark_catalog"
+_URI: Final = re.compile(r"https?://[^\s@?#]+", re.ASCII)
+
+
+def launch_settings(catalog: str, uri: str, jar: Path) -> dict[str, str]:
+    """The settings that have to be there when Spark starts, on a cluster too; none of them is secret.
+
+    Args:
+        catalog: the name that SQL knows the catalog by.
+        uri: the address of the Lakewarden service.
+        jar: the plugin's jar.
+
+    Raises:
+        RequestInvalid: the name or address cannot be one.
+    """
+    if _CATALOG.fullmatch(catalog) is None or catalog == _TAKEN:
+        raise RequestInvalid(
+            f"{catalog!r} cannot be the name of a Lakewarden catalog in Spark.",
+            rule="spark-catalog",
+            hint="Use letters, digits and underscores, such as lake.",
+        )
+    if _URI.fullmatch(uri) is None:
+        raise RequestInvalid(
+            "The address of a Lakewarden service is http:// or https:// with a host, and has no user, query or "
+            "fragment.",
+            rule="spark-uri",
+            hint="Give what `lakewarden serve` printed, such as http://127.0.0.1:8181.",
+        )
+    return {
+        _JARS: str(jar),
+        _EXTENSIONS: EXTENSIONS_CLASS,
+        f"spark.sql.catalog.{catalog}": CATALOG_CLASS,
+        f"spark.sql.catalog.{catalog}.uri": uri.rstrip("/"),
+    }
+
+
+def token_setting(catalog: str) -> str:
+    """The name of the session setting that holds the user's token; Spark masks values of such names."""
+    return f"spark.sql.catalog.{catalog}.token"
+
+
+def configure(
+    builder: SparkSession.Builder,
+    *,
+    catalog: str = "lake",
+    uri: str,
+    token: str | None = None,
+    jar: Path | None = None,
+) -> SparkSession.Builder:
+    """Make a builder of Spark sessions work through Lakewarden; to be called before Spark runs.
+
+    Args:
+        builder: such as `SparkSession.builder`; jars and extensions that it names are kept.
+        catalog: the name that SQL will know the catalog by.
+        uri: the address of the Lakewarden service.
+        token: the user's token; without one, each session has to set `token_setting(catalog)` itself.
+        jar: the plugin's jar; built for the installed Spark, unless it was built before, by default.
+
+    Returns:
+        A builder with the settings of the given one and Lakewarden's.
+
+    Raises:
+        RequestInvalid: the name or address cannot be one.
+        SparkUnavailable: see `spark_jar`.
+    """
+    options = dict(builder._options)
+    for name, value in launch_settings(catalog, uri, spark_jar() if jar is None else jar).items():
+        options[name] = _appended(options.get(name), value) if name in (_JARS, _EXTENSIONS) else value
+    return _Builder(options, {} if token is None else {token_setting(catalog): token})
+
+
+def _appended(present: object, value: str) -> str:
+    """A comma-separated list with one more entry, which is in it once."""
+    entries = [entry for entry in str(present or "").split(",") if entry]
+    return ",".join(entries if value in entries else [*entries, value])
+
+
+class _Builder(SparkSession.Builder):
+    """Sets some settings in the session itself, after Spark was launched without them."""
+
+    def __init__(self, options: Mapping[str, object], of_session: Mapping[str, str]) -> None:
+        super().__init__()
+        self._options = dict(options)
+        self._of_session = dict(of_session)
+
+    def getOrCreate(self) -> SparkSession:
+        return self._completed(super().getOrCreate())
+
+    def create(self) -> SparkSession:
+        return self._completed(super().create())
+
+    def _completed(self, session: SparkSession) -> SparkSession:
+        for name, value in self._of_session.items():
+            session.conf.set(name, value)
+        return session
