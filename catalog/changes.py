@@ -14,6 +14,7 @@ from typing import Final
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
+    AddSchemaUpdate,
     AddSnapshotUpdate,
     AssignUUIDUpdate,
     RemovePartitionStatisticsUpdate,
@@ -231,6 +232,9 @@ def apply(
         RequestInvalid: an update does not fit the metadata.
     """
     try:
+        for update in updates:
+            if isinstance(update, AddSchemaUpdate):
+                update.schema_.check_format_version_compatibility(base.format_version)
         return update_table_metadata(
             base,
             tuple(_fitting(base, updates)),

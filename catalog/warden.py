@@ -15,6 +15,7 @@ from typing import Self
 from sqlalchemy import Engine
 
 from catalog.access import TableAccess
+from catalog.alter import Alterer
 from catalog.audit import AuditTrail
 from catalog.authorize import Authorizer
 from catalog.commits import Committer
@@ -66,6 +67,7 @@ class Warden:
     namespaces: Namespaces
     creator: Creator
     committer: Committer
+    alterer: Alterer
     lifecycle: Lifecycle
     takeover: Takeover
     planner: Planner
@@ -173,6 +175,7 @@ class Warden:
             namespaces=Namespaces(engine, name, pointers, authorizer),
             creator=creator,
             committer=committer,
+            alterer=Alterer(loader, committer, authorizer),
             lifecycle=lifecycle,
             takeover=takeover,
             planner=Planner(loader, reader, keyring, authorizer),

@@ -1,4 +1,4 @@
-"""What engines call: load, plan, and write.
+"""What engines call: load, plan, write, and alter.
 
 An engine sends its own token beside the user's; then it may get the keys of the files planned without the
 user having `key:release`. Without an engine's token, the caller is the user's own process.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response, Security
 from fastapi.responses import StreamingResponse
 
+from catalog.http.alter_models import AlterBody
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import table_from_path
 from catalog.http.engine_models import CommitWrite, PlanBody, WriteBegun
@@ -59,6 +60,16 @@ def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, warden: W
 def begin_write(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> WriteBegun:
     """Begin a write: UPDATE on the table. Its files go below the directory that is answered."""
     return WriteBegun.of(warden.writes.begin(caller, table_from_path(namespace, table)))
+
+
+@router.post(f"{_TABLE}/alter", responses=answers(CommittedTableAnswer, "The table after the commit."))
+def alter_table(
+    namespace: str, table: str, body: AlterBody, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+) -> Response:
+    """Change columns and properties, all in one commit: ALTER, and what the changes themselves need."""
+    altered = warden.alterer.alter(caller, table_from_path(namespace, table), body.to_changes())
+    metrics.committed("commit")
+    return committed_table(altered)
 
 
 @router.post(

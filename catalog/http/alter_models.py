@@ -1,0 +1,174 @@
+"""The body of `/engine/v1/tables/{namespace}/{table}/alter`: one model an action."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pyiceberg.types import IcebergType, NestedField
+
+from catalog import alter, schema_changes
+from catalog.http.bodies import OwnBody, iceberg_part
+
+_MAX_CHANGES = 1_000
+
+Name = Annotated[str, Field(max_length=1_000)]
+ColumnPath = Annotated[list[Name], Field(min_length=1, max_length=64)]
+TypeJson = Annotated[Any, Field(description="A type in Iceberg's JSON form; its ids count for nothing.")]
+
+
+class After(OwnBody):
+    """Behind a sibling."""
+
+    after: Name
+
+
+Position = Literal["first"] | After | None
+
+
+class AddColumn(OwnBody):
+    """A new column."""
+
+    action: Literal["add-column"]
+    path: ColumnPath
+    type: TypeJson
+    required: bool = False
+    doc: str | None = None
+    position: Position = None
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return schema_changes.AddColumn(
+            tuple(self.path), _type(self.type), self.required, self.doc, _position(self.position)
+        )
+
+
+class RenameColumn(OwnBody):
+    """Another name for a column."""
+
+    action: Literal["rename-column"]
+    path: ColumnPath
+    name: Name
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return schema_changes.RenameColumn(tuple(self.path), self.name)
+
+
+class DropColumn(OwnBody):
+    """A column goes."""
+
+    action: Literal["drop-column"]
+    path: ColumnPath
+    if_exists: bool = False
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return schema_changes.DropColumn(tuple(self.path), self.if_exists)
+
+
+class UpdateType(OwnBody):
+    """A wider type."""
+
+    action: Literal["update-type"]
+    path: ColumnPath
+    type: TypeJson
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return schema_changes.UpdateType(tuple(self.path), _type(self.type))
+
+
+class UpdateDoc(OwnBody):
+    """Another comment."""
+
+    action: Literal["update-doc"]
+    path: ColumnPath
+    doc: str
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return schema_changes.UpdateDoc(tuple(self.path), self.doc)
+
+
+class MakeOptional(OwnBody):
+    """A required column may be null."""
+
+    action: Literal["make-optional"]
+    path: ColumnPath
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return schema_changes.MakeOptional(tuple(self.path))
+
+
+class MoveColumn(OwnBody):
+    """Another place among its siblings."""
+
+    action: Literal["move-column"]
+    path: ColumnPath
+    position: Position
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return schema_changes.MoveColumn(tuple(self.path), _position(self.position))
+
+
+class SetProperty(OwnBody):
+    """A property gets a value."""
+
+    action: Literal["set-property"]
+    name: str
+    value: str
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return alter.SetProperty(self.name, self.value)
+
+
+class RemoveProperty(OwnBody):
+    """A property goes."""
+
+    action: Literal["remove-property"]
+    name: str
+
+    def to_change(self) -> alter.Change:
+        """As the catalog takes it."""
+        return alter.RemoveProperty(self.name)
+
+
+Change = Annotated[
+    AddColumn
+    | RenameColumn
+    | DropColumn
+    | UpdateType
+    | UpdateDoc
+    | MakeOptional
+    | MoveColumn
+    | SetProperty
+    | RemoveProperty,
+    Field(discriminator="action"),
+]
+
+
+class AlterBody(OwnBody):
+    """What to change, in order."""
+
+    changes: Annotated[list[Change], Field(min_length=1, max_length=_MAX_CHANGES)]
+
+    def to_changes(self) -> list[alter.Change]:
+        """As the catalog takes them.
+
+        Raises:
+            RequestInvalid: a type that is none of Iceberg's.
+        """
+        return [each.to_change() for each in self.changes]
+
+
+def _type(value: object) -> IcebergType:
+    field = {"id": 1, "name": "column", "type": value, "required": False}
+    return iceberg_part(NestedField.model_validate, field, "type").field_type
+
+
+def _position(given: Position) -> schema_changes.Position:
+    return schema_changes.After(given.after) if isinstance(given, After) else given

@@ -1,0 +1,280 @@
+"""Changes of a table's columns, as an engine asks for them, on a schema.
+
+pyiceberg's `UpdateSchema` does the work: it keeps ids, gives out new ones, and never one that was used
+before. What it lets through and a reader could not follow is refused here first:
+
+- only what the specification allows becomes of a type (Iceberg table specification, "Schema Evolution");
+- a required column is not added, since the rows that are there have no value for it;
+- a struct keeps at least one field; elements, keys and values are no fields of their own;
+- a name with a dot is not addressed: policies, and pyiceberg, write nested names with dots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, NoReturn
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+)
+
+from policy.errors import RequestInvalid
+
+Path = tuple[str, ...]
+
+#: Type to type, beside decimals that get more digits.
+_PROMOTIONS: Final = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A place among the fields of a struct: behind the sibling of that name."""
+
+    sibling: str
+
+
+#: Where a column goes; None is the end.
+Position = Literal["first"] | After | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """A new column; the ids in `type` count for nothing."""
+
+    path: Path
+    type: IcebergType
+    required: bool = False
+    doc: str | None = None
+    position: Position = None
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Another name for a column."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """A column goes; with `if_exists`, one that is not there is no error."""
+
+    path: Path
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateType:
+    """A wider type."""
+
+    path: Path
+    type: IcebergType
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDoc:
+    """Another comment."""
+
+    path: Path
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakeOptional:
+    """A required column may be null from now on."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class MoveColumn:
+    """Another place among its siblings."""
+
+    path: Path
+    position: Position
+
+
+ColumnChange = AddColumn | RenameColumn | DropColumn | UpdateType | UpdateDoc | MakeOptional | MoveColumn
+
+
+def stage(update: UpdateSchema, schema: Schema, sources: frozenset[int], change: ColumnChange) -> None:
+    """Stage one change.
+
+    Args:
+        update: of pyiceberg's, on `schema`; nothing else is staged there.
+        schema: the schema that is changed.
+        sources: ids of columns that partition or sort the table.
+        change: what is asked for.
+
+    Raises:
+        RequestInvalid: it cannot be done.
+        ValueError, ValidationError: as pyiceberg says it.
+    """
+    _check_names(change)
+    match change:
+        case AddColumn():
+            _add(update, schema, change)
+        case RenameColumn():
+            _require_field(schema, change.path)
+            _require_absent(schema, (*change.path[:-1], change.name))
+            update.rename_column(change.path, change.name)
+        case DropColumn():
+            _drop(update, schema, sources, change)
+        case UpdateType():
+            _require_promotion(schema, change)
+            update.update_column(change.path, field_type=change.type)
+        case UpdateDoc():
+            _require_field(schema, change.path)
+            update.update_column(change.path, doc=change.doc)
+        case MakeOptional():
+            update.make_column_optional(change.path)
+        case MoveColumn():
+            _require_field(schema, change.path)
+            _move(update, schema, change.path, change.position)
+
+
+def _add(update: UpdateSchema, schema: Schema, change: AddColumn) -> None:
+    if change.required:
+        raise RequestInvalid(
+            f"The column {_shown(change.path)} cannot be required: rows that are there have no value for it.",
+            rule="required-column",
+            hint="Add it as an optional column.",
+        )
+    _require_absent(schema, change.path)
+    _struct_at(schema, change.path[:-1])
+    types = [change.type, *(each.field_type for each in _inside(change.type))]
+    if any(isinstance(each, StructType) and not each.fields for each in types):
+        _refuse(f"The column {_shown(change.path)} has a struct without fields, which no file can hold")
+    update.add_column(change.path, change.type, doc=change.doc)
+    if change.position is not None:
+        _move(update, schema, change.path, change.position)
+
+
+def _drop(update: UpdateSchema, schema: Schema, sources: frozenset[int], change: DropColumn) -> None:
+    if change.if_exists and _found(schema, change.path) is None:
+        return
+    field = _require_field(schema, change.path)
+    if sources.intersection(each.field_id for each in (field, *_inside(field.field_type))):
+        _refuse(f"The column {_shown(change.path)} partitions or sorts the table, so it cannot be dropped")
+    if len(_struct_at(schema, change.path[:-1]).fields) == 1:
+        _refuse(f"The column {_shown(change.path)} is the last one of its struct, so it cannot be dropped")
+    update.delete_column(change.path)
+
+
+def _move(update: UpdateSchema, schema: Schema, path: Path, position: Position) -> None:
+    siblings = _struct_at(schema, path[:-1]).fields
+    match position:
+        case "first":
+            update.move_first(path)
+        case After(sibling=name):
+            update.move_after(path, (*path[:-1], name))
+        case None:
+            others = [field.name for field in siblings if field.name != path[-1]]
+            if others:
+                update.move_after(path, (*path[:-1], others[-1]))
+
+
+def _require_promotion(schema: Schema, change: UpdateType) -> None:
+    field = _found(schema, change.path)
+    if field is None:
+        _refuse(f"There is no column {_shown(change.path)}")
+    before, after = field.field_type, change.type
+    if before != after and (before, after) not in _PROMOTIONS and not _more_digits(before, after):
+        _refuse(
+            f"The column {_shown(change.path)} cannot become {after} from {before}: "
+            "int becomes long, float becomes double, and decimals get more digits"
+        )
+
+
+def _more_digits(before: IcebergType, after: IcebergType) -> bool:
+    return (
+        isinstance(before, DecimalType)
+        and isinstance(after, DecimalType)
+        and (before.scale == after.scale and before.precision < after.precision)
+    )
+
+
+def _check_names(change: ColumnChange) -> None:
+    position = getattr(change, "position", None)
+    names = [*change.path]
+    if isinstance(change, RenameColumn):
+        names.append(change.name)
+    if isinstance(position, After):
+        names.append(position.sibling)
+    if isinstance(change, AddColumn):
+        names += [each.name for each in _inside(change.type)]
+    for name in names:
+        if not name or "." in name:
+            raise RequestInvalid(
+                f"{name[:80]!r} is not the name of a column that can be addressed.",
+                rule="column-name",
+                hint="Name each level of a nested column by itself; names with a dot are not supported.",
+            )
+
+
+def _found(schema: Schema, path: Path) -> NestedField | None:
+    try:
+        return schema.find_field(".".join(path))
+    except ValueError:
+        return None
+
+
+def _require_absent(schema: Schema, path: Path) -> None:
+    if _found(schema, path) is not None:
+        _refuse(f"There is a column {_shown(path)} already")
+
+
+def _require_field(schema: Schema, path: Path) -> NestedField:
+    """A field of a struct: not the element of a list, nor the key or value of a map."""
+    _struct_at(schema, path[:-1])
+    field = _found(schema, path)
+    if field is None:
+        _refuse(f"There is no column {_shown(path)}")
+    return field
+
+
+def _struct_at(schema: Schema, path: Path) -> StructType:
+    if not path:
+        return schema.as_struct()
+    field = _found(schema, path)
+    if field is None:
+        _refuse(f"There is no column {_shown(path)}")
+    if not isinstance(field.field_type, StructType):
+        _refuse(f"The column {_shown(path)} is not a struct")
+    return field.field_type
+
+
+def _inside(type_: IcebergType) -> list[NestedField]:
+    """Every field in a type, on every level."""
+    match type_:
+        case StructType(fields=fields):
+            inner = list(fields)
+        case ListType():
+            inner = [type_.element_field]
+        case MapType():
+            inner = [type_.key_field, type_.value_field]
+        case _:
+            inner = []
+    return [*inner, *(deeper for each in inner for deeper in _inside(each.field_type))]
+
+
+def _shown(path: Path) -> str:
+    return repr(".".join(path)[:160])
+
+
+def _refuse(why: str) -> NoReturn:
+    raise RequestInvalid(
+        f"{why}.", rule="alter", hint="Look at the table's schema, and change what is there."
+    )
