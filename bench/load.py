@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,24 +9,9 @@ import httpx
 
 from bench.report import Figure, figure
 from bench.samples import make_table, root_of
+from bench.service import served
 from tests.support.lake import open_lake
 
-#: Serves the catalog in a process of its own, as it is served for real; prints its address and a token.
-_SERVER = """
-import sys
-from pathlib import Path
-from tests.support.lake import ALICE, Lake, lake_settings
-from tests.support.service import running
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import KeyFile
-from catalog.warden import Warden
-root = Path(sys.argv[1])
-settings = lake_settings(root)
-kms = LocalKms(settings.kms.options.keystore, KeyFile(settings.kms.options.key_file))
-with Warden.open(settings, kms) as warden, running(Lake(root, settings, warden, kms)) as service:
-    print(service.url + service.prefix, service.token(ALICE), flush=True)
-    sys.stdin.read()
-"""
 _SNAPSHOTS = 50
 
 
@@ -38,16 +21,8 @@ def measure(root: Path, requests: int) -> list[Figure]:
     with open_lake(directory) as lake:
         lake.catalog().create_namespace("db")
         make_table(lake.catalog(), "db.t", _SNAPSHOTS, 1)
-    with subprocess.Popen(
-        [sys.executable, "-c", _SERVER, str(directory)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdin and server.stdout
-        url, token = server.stdout.readline().split()
-        taken = _requests(f"{url}/namespaces/db/tables/t", token, requests)
-        server.stdin.close()
+    with served(directory) as catalog:
+        taken = _requests(f"{catalog.url}{catalog.prefix}/namespaces/db/tables/t", catalog.token, requests)
     ordered = sorted(taken)
     tail = ordered[int(len(ordered) * 0.95)]
     return [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Figure:
         high: the largest value.
         runs: how many values.
         budget: what it should keep to, in words; empty if there is no budget.
+        met: whether it does, where that was decided.
     """
 
     name: str
@@ -38,12 +40,18 @@ class Figure:
     high: float
     runs: int
     budget: str = ""
+    met: bool | None = None
 
 
 def figure(name: str, values: Iterable[float], unit: str, budget: str = "") -> Figure:
     """The median of several values, with the range that they lie in."""
     taken = sorted(values)
     return Figure(name, statistics.median(taken), unit, taken[0], taken[-1], len(taken), budget)
+
+
+def at_most(limit: float, measured: Figure) -> Figure:
+    """The figure, held against the largest value that it should have."""
+    return replace(measured, budget=f"{limit:g} {measured.unit}", met=measured.value <= limit)
 
 
 def seconds(run: Callable[[], object], times: int) -> list[float]:
@@ -68,23 +76,37 @@ def show(console: Console, title: str, figures: Iterable[Figure]) -> None:
             for value in (each.value, each.low, each.high)
         )
         median, low, high = numbers
-        table.add_row(each.name, median, each.unit, low, high, str(each.runs), each.budget)
+        kept = {None: "", True: " (met)", False: " (missed)"}[each.met]
+        table.add_row(each.name, median, each.unit, low, high, str(each.runs), each.budget + kept)
     console.print(table)
 
 
-def write(figures: Iterable[Figure], directory: Path = RESULTS) -> Path:
-    """Write figures as JSON, with the machine that they were measured on."""
+def machine() -> dict[str, str]:
+    """What a figure depends on beside the code: the machine, and the versions."""
+    return {
+        "machine": platform.machine(),
+        "processor": _first("/proc/cpuinfo", "model name"),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": _first("/proc/meminfo", "MemTotal"),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
+
+
+def _first(file: str, name: str) -> str:
+    """The value of a name in one of the kernel's lists; empty where there is none."""
+    lines = Path(file).read_text().splitlines() if Path(file).exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
+
+
+def write(figures: Iterable[Figure], about: Mapping[str, str], directory: Path = RESULTS) -> Path:
+    """Write figures as JSON, with what they depend on."""
     directory.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     path = directory / f"{now:%Y%m%dT%H%M%SZ}.json"
-    machine = {
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "system": platform.system(),
-    }
     document = {
         "at": now.isoformat(timespec="seconds"),
-        **machine,
+        **about,
         "figures": [asdict(each) for each in figures],
     }
     path.write_text(json.dumps(document, indent=2) + "\n")

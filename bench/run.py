@@ -1,4 +1,4 @@
-"""Run the benchmarks: ``python -m bench.run [--files N] [--quick]``."""
+"""Run the benchmarks: ``python -m bench.run [--files N] [--scale S] [--quick]``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import commit, load, plan
-from bench.report import show, write
+from bench import commit, load, plan, spark
+from bench.report import machine, show, write
 
 
 def main() -> None:
     """Run every benchmark, print a table each, write one JSON file."""
     arguments = argparse.ArgumentParser(description="Lakewarden's benchmarks")
     arguments.add_argument("--files", type=int, default=100_000, help="data files of the planned table")
+    arguments.add_argument("--scale", type=float, default=1, help="TPC-H scale factor of the tables in Spark")
     arguments.add_argument("--quick", action="store_true", help="fewer runs")
     given = arguments.parse_args()
     console = Console()
@@ -30,7 +31,9 @@ def main() -> None:
             measured = measure(Path(directory).resolve())
         show(console, title, measured)
         figures += measured
-    console.print(f"written to {write(figures)}")
+    with tempfile.TemporaryDirectory() as directory:
+        measured, about = spark.measure(console, Path(directory).resolve(), given.scale, runs)
+    console.print(f"written to {write(figures + measured, machine() | about)}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""The catalog in a process of its own, as it is served for real."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_SERVER = """
+import sys
+from pathlib import Path
+from tests.support.lake import ALICE, Lake, lake_settings
+from tests.support.service import ENGINE, running
+from catalog.keys.local_kms import LocalKms
+from catalog.keys.root_key import KeyFile
+from catalog.warden import Warden
+root = Path(sys.argv[1])
+settings = lake_settings(root)
+kms = LocalKms(settings.kms.options.keystore, KeyFile(settings.kms.options.key_file))
+with Warden.open(settings, kms) as warden, running(Lake(root, settings, warden, kms)) as service:
+    print(service.url, service.prefix, service.token(ALICE), service.token(ENGINE, "engine"), flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running catalog.
+
+    Attributes:
+        url: its address.
+        prefix: where its Iceberg operations are.
+        token: of a user who may do everything.
+        engine_token: of an engine.
+    """
+
+    url: str
+    prefix: str
+    token: str = field(repr=False)
+    engine_token: str = field(repr=False)
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[Served]:
+    """Serve the catalog that `tests.support.lake.open_lake` made in a directory; it ends with its input."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVER, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout
+        yield Served(*server.stdout.readline().split())

@@ -1,0 +1,178 @@
+"""Spark through the gate, beside Spark's own Parquet and Parquet's own encryption: `python -m bench.spark`.
+
+Budgets: encrypted scans at most 1.10 times Spark's V2 Parquet reader on the same rows in clear (geometric
+mean over the queries), and no slower than Spark with `PropertiesDrivenCryptoFactory`; writes at most 1.20
+times Spark's own; less than 50 ms more for a small query. Every round asks all contenders, each round
+beginning with the next one, so that a machine that becomes slower does so for all; a ratio is the median of
+those of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from bench.report import Figure, at_most, figure, machine, show, write
+from bench.samples import root_of
+from bench.service import served
+from bench.spark_lineitem import FILES, cached, generate, queries
+from bench.spark_session import session, versions
+from bench.spark_sides import ENCRYPTED, NAMESPACE, PARQUET, PLAIN, STOCK, STOCK_V1, Side, sides
+from tests.support.lake import open_lake
+
+READS, WRITES, SMALL_MS = 1.10, 1.20, 50.0
+
+#: Seconds by contender, one a round.
+Taken = Mapping[str, Sequence[float]]
+
+
+def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list[Figure], dict[str, str]]:
+    """Measure scans, small queries and writes, and print each as it is known; and what they ran with."""
+    lake = root_of(root, "lake")
+    with open_lake(lake):
+        pass
+    with served(lake) as catalog, session(catalog) as spark:
+        about = versions(spark) | {"lineitem scale": f"{scale:g}", "runs": str(runs)}
+        spark.sql(f"CREATE NAMESPACE {NAMESPACE}")
+        cached(spark, generate(root / "generated", scale), "rows")
+        spark.table("rows").limit(100).coalesce(1).cache().createOrReplaceTempView("few")
+        contenders = sides(spark, root_of(root, "parquet"), lake / "warehouse")
+        written = _writes(contenders, runs)
+        show(console, f"Writes of lineitem at scale {scale:g}", written)
+        scanned = _scans(console, spark, contenders, queries(scale), runs)
+        small = _small(spark, contenders, 6 * runs)
+        show(console, "Small query: 100 rows in one file", small)
+    return written + scanned + small, about
+
+
+def _writes(contenders: Mapping[str, Side], runs: int) -> list[Figure]:
+    """Whole tables written. V1 and V2 are readers: of the two, one writes."""
+    writers = {name: contenders[name] for name in (PARQUET, STOCK, PLAIN, ENCRYPTED)}
+    taken = _rounds(
+        {name: lambda side=side: side.write("rows", "written") for name, side in writers.items()},
+        runs,
+        after=lambda name: writers[name].drop("written"),
+    )
+    figures = [figure(f"write, {name}", seconds, "s") for name, seconds in taken.items()]
+    ratios = {
+        name: figure(f"  {name} / {PARQUET}", _ratios(taken, name, PARQUET), "times") for name in writers
+    }
+    return [*figures, ratios[STOCK], ratios[PLAIN], at_most(WRITES, ratios[ENCRYPTED])]
+
+
+def _scans(
+    console: Console, spark: SparkSession, contenders: Mapping[str, Side], asked: Mapping[str, str], runs: int
+) -> list[Figure]:
+    opened = _fill(contenders, "rows", "lineitem", FILES)
+    figures = [_size(name, side) for name, side in contenders.items()]
+    ratios: dict[str, list[float]] = {name: [] for name in contenders}
+    beside_stock: dict[str, list[float]] = {STOCK: [], STOCK_V1: []}
+    table = Table(title=f"Scans: seconds of {PARQUET}, and times as long", title_justify="left")
+    for column in ("query", *contenders):
+        table.add_column(column, justify="left" if column == "query" else "right")
+    for query, text in asked.items():
+        taken = _ask(spark, opened, text, runs)
+        figures += [figure(f"{query}, {name}", seconds, "s") for name, seconds in taken.items()]
+        for name in contenders:
+            ratios[name].append(statistics.median(_ratios(taken, name, PARQUET)))
+        for name, collected in beside_stock.items():
+            collected.append(statistics.median(_ratios(taken, ENCRYPTED, name)))
+        base = f"{statistics.median(taken[PARQUET]):.3f} s"
+        table.add_row(query, base, *(f"{ratios[name][-1]:.2f}" for name in contenders if name != PARQUET))
+    console.print(table)
+    means = [_mean(f"{name} / {PARQUET}", ratios[name]) for name in contenders if name != PARQUET]
+    means[-1] = at_most(READS, means[-1])
+    means += [at_most(1, _mean(f"{ENCRYPTED} / {name}", each)) for name, each in beside_stock.items()]
+    show(console, "Scans: geometric mean over the queries", means)
+    return figures + means
+
+
+def _small(spark: SparkSession, contenders: Mapping[str, Side], runs: int) -> list[Figure]:
+    opened = _fill({name: contenders[name] for name in (PARQUET, PLAIN, ENCRYPTED)}, "few", "small", 1)
+    taken = _ask(spark, opened, "SELECT * FROM {table} WHERE l_linenumber = 1", runs)
+    figures = [
+        figure(f"small query, {name}", [t * 1000 for t in seconds], "ms") for name, seconds in taken.items()
+    ]
+    for name in (PLAIN, ENCRYPTED):
+        more = [(ours - theirs) * 1000 for ours, theirs in zip(taken[name], taken[PARQUET], strict=True)]
+        figures.append(at_most(SMALL_MS, figure(f"  {name} - {PARQUET}", more, "ms")))
+    return figures
+
+
+def _fill(contenders: Mapping[str, Side], source: str, table: str, files: int) -> dict[str, str]:
+    """Write the rows with every contender; what SQL asks each by."""
+    for side in contenders.values():
+        side.write(source, table)
+        assert len(side.files(table)) == files
+    return {name: side.opened(table) for name, side in contenders.items()}
+
+
+def _size(name: str, side: Side) -> Figure:
+    return figure(f"files, {name}", [sum(file.stat().st_size for file in side.files("lineitem")) / 1e6], "MB")
+
+
+def _ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int) -> Taken:
+    """Ask every contender, who have to agree."""
+    answers: dict[str, list[Any]] = {}
+
+    def ask(name: str) -> None:
+        answers[name] = spark.sql(text.format(table=opened[name])).collect()
+
+    taken = _rounds({name: lambda name=name: ask(name) for name in opened}, runs)
+    first, *others = (sorted(map(str, each)) for each in answers.values())
+    assert all(each == first for each in others), f"the contenders do not agree on {text}"
+    return taken
+
+
+def _rounds(
+    actions: Mapping[str, Callable[[], None]], rounds: int, after: Callable[[str], None] = lambda name: None
+) -> Taken:
+    """How long each action takes, in rounds of all of them, after two that do not count."""
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    names = list(actions)
+    for number in range(-2, rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            start = time.perf_counter()
+            actions[name]()
+            took = time.perf_counter() - start
+            after(name)
+            if number >= 0:
+                taken[name].append(took)
+    return taken
+
+
+def _ratios(taken: Taken, name: str, base: str) -> list[float]:
+    return [ours / theirs for ours, theirs in zip(taken[name], taken[base], strict=True)]
+
+
+def _mean(name: str, ratios: Sequence[float]) -> Figure:
+    """The geometric mean, between the smallest and the largest ratio."""
+    return Figure(name, statistics.geometric_mean(ratios), "times", min(ratios), max(ratios), len(ratios))
+
+
+def main() -> None:
+    """Run this benchmark alone."""
+    arguments = argparse.ArgumentParser(description="Spark through the gate")
+    arguments.add_argument("--scale", type=float, default=1, help="TPC-H scale factor; 1 is 6 million rows")
+    arguments.add_argument("--runs", type=int, default=7, help="rounds that count")
+    given = arguments.parse_args()
+    console = Console()
+    with tempfile.TemporaryDirectory() as directory:
+        figures, about = measure(console, Path(directory).resolve(), given.scale, given.runs)
+    about = machine() | about
+    console.print(", ".join(f"{name} {value}" for name, value in about.items()))
+    console.print(f"written to {write(figures, about)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""A Spark session with a Lakewarden catalog, on all cores of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bench.service import Served
+from spark_ext.configuration import ENGINE_CREDENTIAL, configure
+from spark_ext.jar import spark_jar
+
+CATALOG = "lake"
+_SCALA = Path(__file__).parent / "scala"
+
+
+@contextmanager
+def session(catalog: Served, memory: str = "6g") -> Iterator[SparkSession]:
+    """A session that acts as an engine for the catalog's user; it must be the first of this process.
+
+    Args:
+        catalog: where the tables are.
+        memory: the heap of the one JVM.
+    """
+    cores = len(os.sched_getaffinity(0))
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("bench")
+        .config("spark.driver.memory", memory)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraClassPath", str(spark_jar(sources=_SCALA)))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.shuffle.partitions", str(cores))
+        .config("spark.sql.parquet.compression.codec", "zstd")
+    )
+    os.environ[ENGINE_CREDENTIAL] = catalog.engine_token
+    spark = configure(builder, catalog=CATALOG, uri=catalog.url, token=catalog.token).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def versions(spark: SparkSession) -> dict[str, str]:
+    """The versions of what runs the queries."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    name, version = (jvm.java.lang.System.getProperty(f"java.vm.{each}") for each in ("name", "version"))
+    return {"spark": spark.version, "java": f"{name} {version}"}

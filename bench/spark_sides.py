@@ -1,0 +1,134 @@
+"""Who is compared: Spark's own Parquet, Parquet's own encryption, and Lakewarden, each with files of its own.
+
+All write the same rows with the same codec, row-group size and number of files, and are asked the same
+questions.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from bench.spark_session import CATALOG
+
+NAMESPACE = f"{CATALOG}.bench"
+PARQUET, PARQUET_V1 = "Parquet V2", "Parquet V1"
+STOCK, STOCK_V1 = "Parquet V2 encrypted", "Parquet V1 encrypted"
+PLAIN, ENCRYPTED = "Lakewarden", "Lakewarden encrypted"
+
+#: Parquet's own encryption: one key for the whole file, as long as Lakewarden's; the master key from memory.
+_PARQUET_ENCRYPTION = {
+    "parquet.crypto.factory.class": "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory",
+    "parquet.encryption.kms.client.class": "bench.FixedKeys",
+    "parquet.encryption.uniform.key": "bench",
+    "parquet.encryption.data.key.length.bits": "256",
+}
+_LAKE_ENCRYPTION = {"encryption.mechanism": "envelope", "encryption.algorithm": "AES_GCM_V1"}
+_V1_SOURCES = "spark.sql.sources.useV1SourceList"
+
+
+class Side(Protocol):
+    """One way to keep rows in files and to ask them."""
+
+    def write(self, source: str, table: str) -> None:
+        """Write the rows of a view to a new table."""
+
+    def opened(self, table: str) -> str:
+        """The name under which SQL asks a table that was written."""
+
+    def drop(self, table: str) -> None:
+        """Take a table away with its files."""
+
+    def files(self, table: str) -> list[Path]:
+        """The data files of a table."""
+
+
+def sides(spark: SparkSession, parquet: Path, warehouse: Path) -> dict[str, Side]:
+    """All contenders by name.
+
+    Args:
+        spark: the session that all of them run in.
+        parquet: a directory for the files of Spark's own Parquet.
+        warehouse: the directory of Lakewarden's tables.
+    """
+    return {
+        PARQUET: _ParquetFiles(spark, parquet / "v2", "", {}),
+        PARQUET_V1: _ParquetFiles(spark, parquet / "v1", "parquet", {}),
+        STOCK: _ParquetFiles(spark, parquet / "v2-encrypted", "", _PARQUET_ENCRYPTION),
+        STOCK_V1: _ParquetFiles(spark, parquet / "v1-encrypted", "parquet", _PARQUET_ENCRYPTION),
+        PLAIN: _LakeTable(spark, warehouse, "plain", {}),
+        ENCRYPTED: _LakeTable(spark, warehouse, "encrypted", _LAKE_ENCRYPTION),
+    }
+
+
+@dataclass(frozen=True)
+class _ParquetFiles:
+    """Spark's own Parquet in directories; schema and files are looked up once, when a table is opened."""
+
+    spark: SparkSession
+    root: Path
+    v1_sources: str
+    options: Mapping[str, str]
+
+    def write(self, source: str, table: str) -> None:
+        self.spark.table(source).write.options(**self.options).parquet(str(self.root / table))
+
+    def opened(self, table: str) -> str:
+        view = f"{self.root.name}_{table}".replace("-", "_")
+        with _setting(self.spark, _V1_SOURCES, self.v1_sources):
+            rows = self.spark.read.options(**self.options).parquet(str(self.root / table))
+            rows.createOrReplaceTempView(view)
+        return view
+
+    def drop(self, table: str) -> None:
+        shutil.rmtree(self.root / table)
+
+    def files(self, table: str) -> list[Path]:
+        return sorted((self.root / table).glob("*.parquet"))
+
+
+@dataclass(frozen=True)
+class _LakeTable:
+    """Tables of Lakewarden; every question loads the table and plans the scan."""
+
+    spark: SparkSession
+    warehouse: Path
+    suffix: str
+    properties: Mapping[str, str]
+
+    def write(self, source: str, table: str) -> None:
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in self.properties.items())
+        properties = f"TBLPROPERTIES ({listed})" if listed else ""
+        name = self.opened(table)
+        self.spark.sql(f"CREATE TABLE {name} USING iceberg {properties} AS TABLE {source}")
+
+    def opened(self, table: str) -> str:
+        return f"{NAMESPACE}.{table}_{self.suffix}"
+
+    def drop(self, table: str) -> None:
+        self.spark.sql(f"DROP TABLE {self.opened(table)}")
+        for directory in self._directories(table):
+            shutil.rmtree(directory)
+
+    def files(self, table: str) -> list[Path]:
+        return sorted(file for each in self._directories(table) for file in each.rglob("*.parquet"))
+
+    def _directories(self, table: str) -> list[Path]:
+        return list(self.warehouse.glob(f"*/{table}_{self.suffix}-*"))
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name)
+    assert before is not None
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
