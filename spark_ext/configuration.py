@@ -53,7 +53,7 @@ def launch_settings(catalog: str, uri: str, jar: Path) -> dict[str, str]:
         )
     if _URI.fullmatch(uri) is None:
         raise RequestInvalid(
-            "The address of a Lakewarden service is http:// or https:// with a host, and has no user, query or "
+            "The address of a Lakewarden service is http:// or https:// with a host, without user, query and "
             "fragment.",
             rule="spark-uri",
             hint="Give what `lakewarden serve` printed, such as http://127.0.0.1:8181.",

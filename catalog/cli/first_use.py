@@ -1,0 +1,211 @@
+"""What a catalog needs when it is used for the first time, made where it is missing.
+
+- What is there already stays as it is: a second time makes only what is missing.
+- The administrator's policy grants what the catalog itself decides, and storage below the warehouse: that a
+  table may be read from elsewhere has to be written into a policy.
+- Secrets lie in files of mode 0600 in a data directory of mode 0700.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from catalog.cli.session import open_local_kms
+from catalog.config import LocalKmsOptions, Settings
+from catalog.db import migrate
+from catalog.db.engine import open_database
+from catalog.keys.local_kms import LocalKms
+from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
+from catalog.keys.secret import SecretBytes
+from catalog.policies import PolicyStore
+from policy.errors import LakewardenError, RequestInvalid, StateUnavailable
+from policy.principal import Principal
+
+#: Takes one sentence about what was made or kept.
+Say: TypeAlias = Callable[[str], None]
+
+#: Where a new catalog lies if nobody says otherwise, in the working directory.
+DEFAULT_DATA_DIR: Final = "lakewarden-data"
+
+_POLICIES: Final = "policies"
+_ADMIN_POLICY: Final = "admin.json"
+
+_SETTINGS: Final = """\
+# Settings of a Lakewarden catalog. An environment variable such as LAKEWARDEN_HTTP__PORT wins over this file.
+
+data_dir = {data_dir}
+policies = [{policies}]
+
+# Where new tables get their default location; by default a directory in data_dir.
+# warehouse = "s3://bucket/warehouse"
+
+[kms]
+# The embedded default, not for production: its master keys are in reach of the catalog's process.
+kind = "local"
+"""
+
+
+def make_catalog(
+    file: Path, environ: Mapping[str, str], admin: Principal, data_dir: Path | None, say: Say
+) -> Settings:
+    """Make what is missing of a catalog: settings, keys, database and an administrator's policy.
+
+    Args:
+        file: the settings file; one that is there is kept.
+        environ: environment variables, which win over the file.
+        admin: whom a new policy makes administrator.
+        data_dir: where database, keystore and policies lie; by default where the settings say.
+        say: takes a sentence about each part.
+
+    Returns:
+        The settings in force.
+
+    Raises:
+        RequestInvalid: the settings name another data directory, or are malformed.
+        PolicyInvalid: the policies that are there cannot be evaluated.
+        StateUnavailable: something cannot be created.
+    """
+    settings = _settings(file, environ, data_dir, say)
+    _make_directory(settings.data_dir, 0o700)
+    _make_keys(settings, say)
+    _make_database(settings, say)
+    _make_policies(settings, admin, say)
+    PolicyStore(settings.policies)
+    return settings
+
+
+def _settings(file: Path, environ: Mapping[str, str], data_dir: Path | None, say: Say) -> Settings:
+    """The settings, from the file that is there or from a new one."""
+    if file.exists():
+        say(f"Kept the settings in {file}.")
+    else:
+        chosen = data_dir or Path(environ.get("LAKEWARDEN_DATA_DIR", DEFAULT_DATA_DIR))
+        _create(file, _settings_text(chosen.absolute()), 0o644)
+        say(f"Wrote the settings to {file}.")
+    settings = Settings.load(file, environ)
+    if data_dir is not None and settings.data_dir != data_dir.absolute():
+        raise RequestInvalid(
+            f"The settings say that the data directory is {settings.data_dir}.",
+            rule="settings",
+            hint="Leave --data-dir out, or name another settings file with --config.",
+        )
+    return settings
+
+
+def _settings_text(data_dir: Path) -> str:
+    # A JSON string is a TOML string as long as it has no surrogate pairs.
+    return _SETTINGS.format(
+        data_dir=json.dumps(str(data_dir), ensure_ascii=False),
+        policies=json.dumps(str(data_dir / _POLICIES), ensure_ascii=False),
+    )
+
+
+def _make_keys(settings: Settings, say: Say) -> None:
+    """The keystore of the local KMS, what opens it, and the default master key."""
+    options = settings.kms.options
+    if options.keystore.exists():
+        kms = open_local_kms(settings)
+        say(f"Kept the keystore {options.keystore}.")
+    else:
+        _make_directory(options.keystore.parent, 0o700)
+        kms = LocalKms.create(options.keystore, _new_root(options, say))
+        say(f"Created the keystore {options.keystore}; it is not for production.")
+    wanted = settings.kms.default_master_key_id
+    if all(info.id != wanted for info in kms.list_master_keys()):
+        kms.create_master_key(wanted)
+        say(f"Created the master key {wanted}.")
+
+
+def _new_root(options: LocalKmsOptions, say: Say) -> RootKeySource:
+    """What opens a new keystore: the configured passphrase, or else a key file, made if it is missing."""
+    key_file = options.key_file
+    if key_file is None:
+        passphrase = options.passphrase.get_secret_value() if options.passphrase else ""
+        return Passphrase(SecretBytes(passphrase.encode("utf-8")))
+    if key_file.exists():
+        return KeyFile(key_file)
+    _make_directory(key_file.parent, 0o700)
+    root = KeyFile.create(key_file)
+    say(f"Created the key file {key_file}, of mode 0600.")
+    return root
+
+
+def _make_database(settings: Settings, say: Say) -> None:
+    engine = open_database(settings.database.url)
+    try:
+        migrate.upgrade(engine)
+    finally:
+        engine.dispose()
+    say("The database has this release's schema.")
+
+
+def _make_policies(settings: Settings, admin: Principal, say: Say) -> None:
+    """The administrator's policy; a directory that is there is the administrator's own business."""
+    directory = settings.data_dir / _POLICIES
+    if directory not in settings.policies or directory.exists():
+        say(f"Kept the policies: {', '.join(map(str, settings.policies)) or 'none, so nothing is granted'}.")
+        return
+    _make_directory(directory, 0o755)
+    document = {"policies": _admin_policies(settings, admin.name)}
+    _create(directory / _ADMIN_POLICY, json.dumps(document, indent=2) + "\n", 0o644)
+    say(f"Wrote a policy for the administrator {admin.name} to {directory / _ADMIN_POLICY}.")
+
+
+def _admin_policies(settings: Settings, admin: str) -> list[dict[str, object]]:
+    everything = {"values": ["*"]}
+    below_warehouse = {"values": [settings.warehouse], "isRecursive": True}
+    grants = {
+        "databases, tables and columns": (
+            {"database": everything, "table": everything, "column": everything},
+            ["all"],
+        ),
+        "storage below the warehouse": (
+            {"storage-type": {"values": ["iceberg"]}, "storage-url": below_warehouse},
+            ["rwstorage"],
+        ),
+        "master keys": ({"key": everything}, ["all"]),
+        "the service": ({"service": {"values": [settings.catalog.name]}}, ["admin", "audit"]),
+    }
+    return [
+        {
+            "name": f"administrator: {name}",
+            "service": settings.catalog.name,
+            "resources": resources,
+            "policyItems": [
+                {"users": [admin], "accesses": [{"type": access, "isAllowed": True} for access in accesses]}
+            ],
+        }
+        for name, (resources, accesses) in grants.items()
+    ]
+
+
+def _make_directory(path: Path, mode: int) -> None:
+    with _creating(path):
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+
+
+def _create(path: Path, text: str, mode: int) -> None:
+    """Write a new file; one that came into being meanwhile is not overwritten."""
+    with _creating(path), path.open("x", encoding="utf-8") as file:
+        file.write(text)
+        path.chmod(mode)
+
+
+@contextmanager
+def _creating(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        raise _cannot_create(path, failure) from failure
+
+
+def _cannot_create(path: Path, failure: OSError) -> LakewardenError:
+    return StateUnavailable(
+        f"{path} cannot be created: {failure.strerror}.",
+        rule="init",
+        hint="Choose another place with --data-dir or --config, or mend its rights.",
+    )
