@@ -19,7 +19,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format
 
 bench: $(INSTALLED)
-	$(BIN)/python -m bench.run
+	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
