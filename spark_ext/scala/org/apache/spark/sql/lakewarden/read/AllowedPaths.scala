@@ -1,0 +1,44 @@
+package org.apache.spark.sql.lakewarden.read
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** Below which locations the files of a table may lie: the list in force, as the catalog sent it.
+  *
+  * A path is inside if it is an unambiguous location and lies below an entry by whole segments. An empty list
+  * allows nothing.
+  */
+private[lakewarden] final class AllowedPaths private (entries: Seq[Location]) extends Serializable {
+
+  /** Whether a file may be read from here. */
+  def allows(path: String): Boolean =
+    Location.parse(path).exists(each => each.namesObject && entries.exists(_.contains(each)))
+
+  /** Refuse a path that is not inside.
+    *
+    * @param table
+    *   its name, for the message
+    */
+  def check(path: String, table: String): Unit =
+    if (!allows(path)) throw new LakewardenException(
+      "LocationNotAllowed",
+      s"A file of table $table lies outside the locations that it may be read from: ${AllowedPaths.shown(path)}",
+      Some("allowed-paths"),
+      Some("Have read.allowed.data.paths widened by somebody who may, or take the file out of the table."))
+}
+
+private[lakewarden] object AllowedPaths {
+  private val ShownCharacters = 300
+
+  /** Throws `LocationInvalid` if an entry is no location. */
+  def of(entries: Seq[String]): AllowedPaths = new AllowedPaths(entries.map { each =>
+    Location.parse(each).getOrElse(throw new LakewardenException(
+      "LocationInvalid", s"An allowed location is malformed or ambiguous: ${shown(each)}", Some("location-invalid")))
+  })
+
+  /** A path as messages show it: cut short, on one line, without credentials or query. */
+  def shown(path: String): String = {
+    val bare = path.takeWhile(_ != '?').replaceFirst("(?s)^([^:/]*:)//[^/]*[:@].*", "$1//***")
+    val cut = if (bare.length <= ShownCharacters) bare else bare.take(ShownCharacters) + "…"
+    cut.map(each => if (LocationName.hasForbidden(each.toString)) '?' else each)
+  }
+}
