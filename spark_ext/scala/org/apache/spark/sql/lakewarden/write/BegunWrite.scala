@@ -38,18 +38,18 @@ object BegunWrite {
     text(answer, "location"),
     present(answer, "encryption").map(encryption(_, answer)))
 
-  private def encryption(given: JsonNode, answer: JsonNode): WriteEncryption = {
-    val names = present(given, "key-names").map(_.asScala.map(_.asText).toSeq).getOrElse(Nil)
-    if (text(given, "algorithm") != "AES_GCM_V1") throw unsupported(s"the algorithm ${text(given, "algorithm")}")
-    if (text(given, "footer") != "encrypted") throw unsupported("plaintext footers")
+  private def encryption(node: JsonNode, answer: JsonNode): WriteEncryption = {
+    val names = present(node, "key-names").map(_.asScala.map(_.asText).toSeq).getOrElse(Nil)
+    if (text(node, "algorithm") != "AES_GCM_V1") throw unsupported(s"the algorithm ${text(node, "algorithm")}")
+    if (text(node, "footer") != "encrypted") throw unsupported("plaintext footers")
     if (names.length != 1) throw unsupported("keys of single columns")
-    val length = given.required("data-key-length").asInt
+    val length = node.required("data-key-length").asInt
     new WriteEncryption(KeyLabel(names.head), length, transportKey(answer.required("transport-key")))
   }
 
-  private def transportKey(given: JsonNode): TransportKey = {
+  private def transportKey(node: JsonNode): TransportKey = {
     val decode = Base64.getDecoder.decode(_: String)
-    new TransportKey(decode(text(given, "id")), "write", new Secret(decode(text(given, "key"))))
+    new TransportKey(decode(text(node, "id")), "write", new Secret(decode(text(node, "key"))))
   }
 
   private def text(node: JsonNode, name: String): String = node.required(name).asText

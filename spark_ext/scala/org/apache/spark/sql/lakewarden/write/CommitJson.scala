@@ -1,0 +1,35 @@
+package org.apache.spark.sql.lakewarden.write
+
+import java.util.Base64
+
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.sql.lakewarden.crypto.WrappedKey
+
+/** Parts of a file's description as the catalog's commit takes it (docs/rest-api.md, "Engines"). */
+private object CommitJson {
+  private val base64 = Base64.getEncoder
+
+  def put(entry: ObjectNode, statistics: FileStatistics): Unit = {
+    numbers(entry, "column-sizes", statistics.columnSizes)
+    numbers(entry, "value-counts", statistics.valueCounts)
+    numbers(entry, "null-value-counts", statistics.nullCounts)
+    bytes(entry, "lower-bounds", statistics.lower)
+    bytes(entry, "upper-bounds", statistics.upper)
+  }
+
+  def put(entry: ObjectNode, key: WrappedKey): Unit =
+    entry.putArray("keys").addObject()
+      .put("key-name", key.label.keyName)
+      .put("wrapped", base64.encodeToString(key.wrapped))
+
+  private def numbers(entry: ObjectNode, name: String, values: Map[Int, Long]): Unit = {
+    val node = entry.putObject(name)
+    values.foreach { case (id, value) => node.put(id.toString, value) }
+  }
+
+  private def bytes(entry: ObjectNode, name: String, values: Map[Int, Array[Byte]]): Unit = {
+    val node = entry.putObject(name)
+    values.foreach { case (id, value) => node.put(id.toString, base64.encodeToString(value)) }
+  }
+}

@@ -1,0 +1,100 @@
+package org.apache.spark.sql.lakewarden.write
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.write.{DataWriter, DataWriterFactory, WriterCommitMessage}
+import org.apache.spark.sql.lakewarden.crypto.DataKeys
+
+/** The files of one committed task attempt, each as JSON; its data key is wrapped. */
+final class FilesWritten(val files: Seq[String]) extends WriterCommitMessage {
+  override def toString: String = s"FilesWritten(${files.length})"
+}
+
+/** Makes the writers of tasks. It carries the write's transport key and prints none of it. */
+final class GuardedWriterFactory(template: FileTemplate) extends DataWriterFactory {
+  override def createWriter(partitionId: Int, taskId: Long): DataWriter[InternalRow] =
+    new GuardedDataWriter(template, partitionId, taskId)
+
+  override def toString: String = s"GuardedWriterFactory(${template.write.id})"
+}
+
+/** Writes the rows of one task attempt.
+  *
+  * Every attempt has files of its own, since every file has an id of its own. Rows come sorted by partition, so
+  * that one file is open at a time; where the table asks for `write.spark.fanout.enabled`, they come as they are
+  * and several are. Either way a row goes into a file of its partition.
+  */
+final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: Long)
+    extends DataWriter[InternalRow] with Logging {
+  private val layout = template.layout
+  private val mostOpen = if (template.settings.fanOut) GuardedDataWriter.FanOut else 1
+  private val refuseNulls = NullChecks.of(template.schema)
+
+  /** Least recently used first. */
+  private val open = mutable.LinkedHashMap.empty[Seq[Any], ParquetFile]
+  private val finished = mutable.ArrayBuffer.empty[JsonNode]
+  private val locations = mutable.ArrayBuffer.empty[String]
+  private var current: Option[(Seq[Any], ParquetFile)] = None
+
+  override def write(row: InternalRow): Unit = {
+    refuseNulls(row)
+    val key = layout.keyOf(row)
+    val file = fileOf(key)
+    file.write(row)
+    if (file.isFull) finish(key)
+  }
+
+  override def commit(): WriterCommitMessage = {
+    open.keys.toSeq.foreach(finish)
+    new FilesWritten(finished.map(_.toString).toSeq)
+  }
+
+  /** Deletes what this attempt wrote. What cannot be deleted lies under the write's id and is swept. */
+  override def abort(): Unit = {
+    open.values.foreach(file => quietly(file.discard()))
+    open.clear()
+    locations.foreach(each => quietly(StoredPath.delete(each, template.conf.value)))
+  }
+
+  override def close(): Unit = ()
+
+  private def fileOf(key: Seq[Any]): ParquetFile = current match {
+    case Some((here, file)) if here == key => file
+    case _ =>
+      val file = open.remove(key).getOrElse(start(key))
+      open.put(key, file)
+      current = Some((key, file))
+      file
+  }
+
+  private def start(key: Seq[Any]): ParquetFile = {
+    if (open.size >= mostOpen) finish(open.head._1)
+    val name = f"$partitionId%05d-$taskId-${DataKeys.newFileId()}.parquet"
+    val location = (template.write.location +: layout.directories(key) :+ name).mkString("/")
+    locations += location
+    new ParquetFile(template, location)
+  }
+
+  private def finish(key: Seq[Any]): Unit = {
+    val entry = open(key).close()
+    entry.put("spec-id", layout.specId).set[JsonNode]("partition", layout.toJson(key))
+    open.remove(key)
+    finished += entry
+    current = None
+  }
+
+  private def quietly(action: => Unit): Unit =
+    try action
+    catch { case NonFatal(problem) => logWarning(s"A file is left to be swept: ${problem.getClass.getName}") }
+}
+
+private object GuardedDataWriter {
+
+  /** Files that may be open at a time where rows are not sorted; each holds a row group in memory. */
+  private val FanOut = 32
+}

@@ -1,0 +1,89 @@
+package org.apache.spark.sql.lakewarden.write
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.connector.distributions.{Distribution, Distributions}
+import org.apache.spark.sql.connector.expressions.{Expressions, NullOrdering, SortDirection, SortOrder}
+import org.apache.spark.sql.connector.expressions.filter.Predicate
+import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.{LoadedTable, TableHandle}
+import org.apache.spark.sql.types.DataType
+
+/** Builds an append of rows to a table. Every other way of writing is refused, before anything is begun. */
+final class GuardedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, target: CommitTarget)
+    extends WriteBuilder with SupportsOverwriteV2 with SupportsDynamicOverwrite {
+
+  def this(handle: TableHandle, info: LogicalWriteInfo) = this(handle, info, new DirectTarget(handle))
+
+  override def build(): Write = {
+    refuseOptions()
+    refuseForeignRows()
+    refuseFixed(handle.table)
+    new GuardedWrite(handle.table, target)
+  }
+
+  override def truncate(): WriteBuilder = throw notAppend
+  override def overwrite(predicates: Array[Predicate]): WriteBuilder = throw notAppend
+  override def overwriteDynamicPartitions(): WriteBuilder = throw notAppend
+
+  private def notAppend: LakewardenException = LakewardenException.notSupportedYet(
+    s"Rows of ${handle.table.fullName} cannot be overwritten yet.", "append-only", "Use INSERT INTO.")
+
+  /** Options that Iceberg's own writer obeys and this one does not. */
+  private def refuseOptions(): Unit =
+    info.options.keySet.asScala.find(GuardedWriteBuilder.Refused).foreach { name =>
+      throw LakewardenException.notSupportedYet(s"The write option $name is not known.", "write-option", "Leave it out.")
+    }
+
+  private def refuseForeignRows(): Unit =
+    if (!DataType.equalsStructurally(info.schema, handle.table.schema, ignoreNullability = true))
+      throw new LakewardenException(
+        "RequestInvalid", s"The rows do not have the columns of ${handle.table.fullName}.", Some("schema"),
+        Some("The table has been altered meanwhile: run the statement again."))
+
+  /** Spark has no type for bytes of a fixed length, and would write a file that others cannot read. */
+  private def refuseFixed(table: LoadedTable): Unit =
+    if (table.metadata.required("schemas").findValuesAsText("type").asScala.exists(_.startsWith("fixed[")))
+      throw LakewardenException.notSupportedYet(
+        s"${table.fullName} has a column of the type fixed, which Spark cannot write.", "column-type",
+        "Write the table with another engine.")
+}
+
+private object GuardedWriteBuilder {
+  private val Refused = Set("branch", "tag", "write-format", "overwrite-mode", "replacewhere", "partitionoverwritemode")
+}
+
+/** An append: how the rows are to come, and who takes them.
+  *
+  * Rows of a partitioned table are brought together by partition and sorted by it, as Iceberg's writers do by
+  * default, so that there are few files and one is open at a time.
+  */
+final class GuardedWrite(table: LoadedTable, target: CommitTarget) extends RequiresDistributionAndOrdering {
+  private val layout = PartitionLayout.of(table.metadata, table.schema)
+  private val settings = WriteSettings.of(GuardedWrite.properties(table))
+
+  override def description: String = s"append to ${table.fullName}"
+
+  override def toBatch: BatchWrite = new GuardedBatchWrite(table, layout, settings, target)
+
+  override def requiredDistribution: Distribution = settings.distribution match {
+    case "hash" if layout.expressions.nonEmpty => Distributions.clustered(layout.expressions.toArray)
+    case "range" if layout.expressions.nonEmpty => Distributions.ordered(byPartition)
+    case _ => Distributions.unspecified
+  }
+
+  /** A partition with very many rows may be written by several tasks. */
+  override def distributionStrictlyRequired: Boolean = false
+
+  override def requiredOrdering: Array[SortOrder] = if (settings.fanOut) Array.empty else byPartition
+
+  private def byPartition: Array[SortOrder] = layout.expressions.map { each =>
+    Expressions.sort(each, SortDirection.ASCENDING, NullOrdering.NULLS_FIRST)
+  }.toArray
+}
+
+private object GuardedWrite {
+  def properties(table: LoadedTable): Map[String, String] =
+    table.metadata.path("properties").properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
+}

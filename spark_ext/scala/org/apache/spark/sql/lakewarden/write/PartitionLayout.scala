@@ -1,0 +1,150 @@
+package org.apache.spark.sql.lakewarden.write
+
+import java.net.URLEncoder
+import java.nio.charset.StandardCharsets.UTF_8
+import java.text.Normalizer
+
+import scala.collection.immutable.ArraySeq
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.expressions.Expression
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.types.{DataType, StructType}
+import org.apache.spark.unsafe.types.UTF8String
+
+/** One field of a partition spec: a column, nested ones by the way to them, and what is made of its value. */
+final class PartitionField(
+    val name: String, val column: Seq[String], ordinals: Seq[Int], types: Seq[DataType],
+    val transform: PartitionTransform)
+    extends Serializable {
+
+  val resultType: DataType = transform.resultType(types.last)
+  @transient private lazy val function = transform.on(types.last)
+  @transient private lazy val accessors = types.map(InternalRow.getAccessor(_)).toArray
+
+  /** The partition value of a row; it stays as it is when the row's memory is used again. */
+  def of(row: InternalRow): Any = {
+    var here: Any = row
+    var step = 0
+    while (step < ordinals.length) {
+      val parent = here.asInstanceOf[InternalRow]
+      if (parent.isNullAt(ordinals(step))) return null
+      here = accessors(step)(parent, ordinals(step))
+      step += 1
+    }
+    function(here) match {
+      case text: UTF8String => text.copy()
+      case bytes: Array[Byte] => ArraySeq.unsafeWrapArray(bytes.clone)
+      case other => other
+    }
+  }
+}
+
+/** A table's current partition spec: rows to partitions, partitions to directories and to JSON.
+  *
+  * Source: Iceberg table specification, "Partitioning".
+  */
+final class PartitionLayout(val specId: Int, val fields: Seq[PartitionField]) extends Serializable {
+  type Key = Seq[Any]
+
+  def keyOf(row: InternalRow): Key = fields.map(_.of(row))
+
+  def toJson(key: Key): ObjectNode = {
+    val values = JsonNodeFactory.instance.objectNode()
+    fields.zip(key).foreach { case (field, value) => values.set[JsonNode](field.name, json(field, value)) }
+    values
+  }
+
+  /** The directories below the write's own, one a field; they are for people, and nothing is read from them. */
+  def directories(key: Key): Seq[String] = fields.zip(key).map { case (field, value) =>
+    DirectoryName.of(s"${field.name}=", json(field, value).asText)
+  }
+
+  /** What Spark clusters and sorts rows by. */
+  def expressions: Seq[Expression] = fields.flatMap(field => field.transform.expression(field.column))
+
+  private def json(field: PartitionField, value: Any): JsonNode = {
+    val plain = value match {
+      case bytes: ArraySeq[_] => bytes.asInstanceOf[ArraySeq[Byte]].toArray
+      case other => other
+    }
+    SingleValue.toJson(plain, field.resultType)
+  }
+}
+
+object PartitionLayout {
+
+  /** The current spec in a table's metadata.
+    *
+    * @param schema
+    *   the table's, field ids in the metadata
+    */
+  def of(metadata: JsonNode, schema: StructType): PartitionLayout = {
+    val current = metadata.required("default-spec-id").asInt
+    val spec = metadata.required("partition-specs").asScala.find(_.required("spec-id").asInt == current)
+      .getOrElse(throw invalid(s"The table has no partition spec $current."))
+    new PartitionLayout(current, spec.required("fields").asScala.map(field(_, schema)).toSeq)
+  }
+
+  private def field(node: JsonNode, schema: StructType): PartitionField = {
+    val transform = PartitionTransform.parse(node.required("transform").asText)
+    val id = node.required("source-id").asInt
+    val name = node.required("name").asText
+    path(schema, id) match {
+      case Some(way) => new PartitionField(name, way.map(_._1), way.map(_._2), way.map(_._3), transform)
+      case None if transform == Void => throw LakewardenException.notSupportedYet(
+          s"The column of the removed partition field $name is gone.", "partition-spec", "Write with another engine.")
+      case None => throw invalid(s"The partition field $name has no column.")
+    }
+  }
+
+  /** The way to a field through structs: names, ordinals, types. */
+  private def path(schema: StructType, id: Int): Option[Seq[(String, Int, DataType)]] =
+    schema.fields.zipWithIndex.view.flatMap { case (field, ordinal) =>
+      val step = (field.name, ordinal, field.dataType)
+      field.dataType match {
+        case _ if FieldIds.of(field) == id => Some(Seq(step))
+        case nested: StructType => path(nested, id).map(step +: _)
+        case _ => None
+      }
+    }.headOption
+
+  private def invalid(problem: String): LakewardenException =
+    new LakewardenException("MetadataInvalid", problem, Some("partition-spec"), None)
+}
+
+/** A value as part of a directory's name.
+  *
+  * It is percent-encoded like other writers of Iceberg do, so far as every reader takes the name for one plain
+  * name below its parent; other characters become `_`, and what is too long is cut (policy/location_names.py
+  * says what a name may be).
+  */
+private object DirectoryName {
+  private val MaxBytes = 200
+  private val Plain = "-_.".toSet
+  private val Hard = "/\\%;{},?#".toSet
+
+  def of(start: String, value: String): String = {
+    val parts = (start.dropRight(1).codePoints.toArray.map(encode) :+ "=") ++ value.codePoints.toArray.map(encode)
+    val ends = parts.scanLeft(0)(_ + _.length).tail
+    parts.zip(ends).takeWhile(_._2 <= MaxBytes).map(_._1).mkString
+  }
+
+  private def encode(point: Int): String = {
+    val text = new String(Character.toChars(point))
+    val ascii = point > 32 && point < 127
+    if (ascii && (Character.isLetterOrDigit(point) || Plain(point.toChar))) text
+    else if (point == 32 || ascii && !Hard(point.toChar) || isPlainLetter(point, text)) escaped(text)
+    else "_"
+  }
+
+  private def isPlainLetter(point: Int, text: String): Boolean =
+    point > 127 && Character.isLetterOrDigit(point) && Normalizer.isNormalized(text, Normalizer.Form.NFKC)
+
+  private def escaped(text: String): String = URLEncoder.encode(text, UTF_8).replace("+", "%20").replace("*", "%2A")
+}

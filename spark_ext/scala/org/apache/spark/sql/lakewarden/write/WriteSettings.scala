@@ -1,0 +1,74 @@
+package org.apache.spark.sql.lakewarden.write
+
+import java.util.Locale
+
+import scala.util.Try
+
+import org.apache.parquet.hadoop.metadata.CompressionCodecName
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** How a table wants its files, by the table properties that Iceberg's writers know.
+  *
+  * Sizes are in bytes. Source: Iceberg documentation, "Configuration", "Write properties".
+  */
+final case class WriteSettings(
+    targetFileSize: Long,
+    rowGroupSize: Long,
+    pageSize: Int,
+    pageRowLimit: Int,
+    dictionarySize: Int,
+    codec: CompressionCodecName,
+    codecLevel: Option[Int],
+    distribution: String,
+    fanOut: Boolean)
+
+object WriteSettings {
+  private val Megabyte = 1024L * 1024
+  private val Distributions = Set("none", "hash", "range")
+
+  /** Throws `PropertyInvalid` for a value without a meaning, `NotSupportedYet` for other formats than Parquet. */
+  def of(properties: Map[String, String]): WriteSettings = {
+    val table = new Properties(properties)
+    table.only("write.format.default", Set("parquet"))
+    WriteSettings(
+      table.number("write.target-file-size-bytes", 512 * Megabyte, Long.MaxValue),
+      table.number("write.parquet.row-group-size-bytes", 128 * Megabyte, Long.MaxValue),
+      table.number("write.parquet.page-size-bytes", Megabyte, Int.MaxValue).toInt,
+      table.number("write.parquet.page-row-limit", 20000, Int.MaxValue).toInt,
+      table.number("write.parquet.dict-size-bytes", 2 * Megabyte, Int.MaxValue).toInt,
+      table.codec("write.parquet.compression-codec"),
+      properties.get("write.parquet.compression-level").map(_ => table.number("write.parquet.compression-level", 0, 22).toInt),
+      table.one("write.distribution-mode", Distributions, "hash"),
+      table.one("write.spark.fanout.enabled", Set("true", "false"), "false").toBoolean)
+  }
+
+  private class Properties(properties: Map[String, String]) {
+    def number(name: String, default: Long, most: Long): Long = properties.get(name).fold(default) { text =>
+      Try(text.trim.toLong).toOption.filter(each => each > 0 && each <= most)
+        .getOrElse(throw invalid(name, s"a number from 1 to $most"))
+    }
+
+    def one(name: String, allowed: Set[String], default: String): String = {
+      val value = properties.getOrElse(name, default).toLowerCase(Locale.ROOT)
+      if (allowed(value)) value else throw invalid(name, allowed.toSeq.sorted.mkString("one of ", ", ", ""))
+    }
+
+    def only(name: String, supported: Set[String]): Unit =
+      properties.get(name).filterNot(each => supported(each.toLowerCase(Locale.ROOT))).foreach { _ =>
+        throw new LakewardenException(
+          "NotSupportedYet", s"Spark writes Parquet alone; the table asks for something else in $name.",
+          Some("file-format"), None)
+      }
+
+    /** Of those codecs whose libraries come with PySpark. */
+    def codec(name: String): CompressionCodecName =
+      one(name, Set("zstd", "snappy", "gzip", "lz4_raw", "uncompressed"), "zstd") match {
+        case text => CompressionCodecName.valueOf(text.toUpperCase(Locale.ROOT))
+      }
+
+    private def invalid(name: String, expected: String): LakewardenException = new LakewardenException(
+      "PropertyInvalid", s"The table property $name is not $expected.", Some("write-settings"),
+      Some(s"ALTER TABLE … SET TBLPROPERTIES ('$name' = …)."))
+  }
+}
