@@ -67,7 +67,7 @@ from policy.location import Location
 ENVIRONMENT_PREFIX: Final = "LAKEWARDEN_"
 DEFAULT_FILE: Final = Path("lakewarden.toml")
 
-#: Variables with the prefix that are not settings of the service: the settings file, the command line's token,
+#: Variables with the prefix that are not settings of the service: the settings file, the command line's token
 #: and an engine's.
 NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN"})
 

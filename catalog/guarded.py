@@ -24,7 +24,7 @@ from pyiceberg.view import View
 
 from catalog import seals
 from catalog.authorize import Caller
-from catalog.creation import NewTable
+from catalog.drafts import NewTable
 from catalog.identifiers import Namespace, TableName, namespace_of, table_name
 from catalog.loading import LoadedTable
 from catalog.manifests import decode_manifest, decode_manifest_list

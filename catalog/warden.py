@@ -23,6 +23,7 @@ from catalog.config import S3Settings, Settings
 from catalog.creation import Creator
 from catalog.db import migrate
 from catalog.db.engine import open_database
+from catalog.drafts import Drafter
 from catalog.inspection import Inspector
 from catalog.keyring import Keyring
 from catalog.keys.kms import KmsClient
@@ -125,15 +126,23 @@ class Warden:
             master_key_id=master_key_id,
             now_ms=now_ms,
         )
-        creator = Creator(
+        drafter = Drafter(
             engine,
             name,
             pointers,
+            authorizer,
+            warehouse=Location.parse(settings.warehouse),
+            master_key_id=master_key_id,
+            now_ms=now_ms,
+        )
+        creator = Creator(
+            engine,
+            name,
+            drafter,
             inspector,
             lander,
             keyring,
             authorizer,
-            warehouse=Location.parse(settings.warehouse),
             master_key_id=master_key_id,
             now_ms=now_ms,
             staged_ttl_ms=settings.staged_ttl_s * 1000,

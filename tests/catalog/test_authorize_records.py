@@ -12,7 +12,7 @@ from pyiceberg.table.update import (
 )
 
 from catalog.authorize import Caller
-from catalog.creation import NewTable
+from catalog.drafts import NewTable
 from catalog.errors import NoSuchNamespace
 from catalog.identifiers import TableName
 from catalog.new_files import FileCommit

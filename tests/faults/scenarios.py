@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pyiceberg.table.update import AssertCreate
 
-from catalog.creation import NewTable
+from catalog.drafts import NewTable
 from catalog.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.identifiers import TableName
 from catalog.new_files import FileCommit

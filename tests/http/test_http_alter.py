@@ -10,7 +10,6 @@ import pytest
 from tests.support.http_calls import new_table, refused
 from tests.support.service import Service
 
-
 TWICE = [{"id": each, "name": "a", "type": "long", "required": False} for each in (1, 2)]
 
 
