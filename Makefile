@@ -2,12 +2,27 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
+OLDEST := 4.1.4
+OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
 
-.PHONY: test lint format bench clean
+.PHONY: test test-all-spark test-oldest-spark demo lint format bench java clean
 
-test: lint
+test: java lint test-all-spark test-oldest-spark
+
+test-all-spark: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# The same code on the oldest Spark that is supported, laid over the newest one.
+test-oldest-spark: $(INSTALLED) $(OLDEST_SPARK)/.installed
+	PYTHONPATH=$(OLDEST_SPARK) $(BIN)/pytest -n 2 --dist loadfile -m core tests/spark
+
+demo: java $(VENV)/.demo
+	$(BIN)/lakewarden demo
+
+java:
+	@tools/find-java
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check
@@ -18,14 +33,28 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(INSTALLED)
+bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# One that was moved or lost its Python is made anew.
+define venv
+	@$(BIN)/python -c '' 2>/dev/null || { python=$$(tools/find-python) && "$$python" -m venv --clear $(VENV); }
+endef
+
 $(INSTALLED): pyproject.toml constraints.txt
-	@python=$$(tools/find-python) && { $(BIN)/python -c '' 2>/dev/null || "$$python" -m venv --clear $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,postgres]'
+	$(venv)
+	$(PIP) -c constraints.txt -e '.[dev,demo,postgres]'
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(venv)
+	$(PIP) -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(OLDEST_SPARK)/.installed: | $(INSTALLED)
+	$(PIP) --no-deps --upgrade --target $(OLDEST_SPARK) pyspark==$(OLDEST)
 	@touch $@

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from policy.errors import RequestInvalid
 from spark_ext.jar import spark_jar
+from spark_ext.runtime import find_java
 
 #: The environment variable of the driver that holds the engine's own credential.
 ENGINE_CREDENTIAL: Final = "LAKEWARDEN_ENGINE_TOKEN"
@@ -93,8 +95,9 @@ def configure(
 
     Raises:
         RequestInvalid: the name or address cannot be one.
-        SparkUnavailable: see `spark_jar`.
+        SparkUnavailable: Spark or Java is missing, or see `spark_jar`.
     """
+    find_java(os.environ)
     options = dict(builder._options)
     for name, value in launch_settings(catalog, uri, spark_jar() if jar is None else jar).items():
         options[name] = _appended(options.get(name), value) if name in (_JARS, _EXTENSIONS) else value

@@ -1,0 +1,109 @@
+"""A catalog in a directory, served by this process to itself, for as long as the process wants it.
+
+- It is what `lakewarden init` makes, so the command line works on it too: `lakewarden --config
+  DIRECTORY/lakewarden.toml audit show`. Only the directory counts: settings in the environment, which may be
+  those of another catalog, do not reach it.
+- It listens on a free port of the loopback interface, and answers nobody without a token. The user's token
+  lives in this process alone and is revoked at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import uvicorn
+
+from catalog.cli.first_use import make_catalog
+from catalog.cli.session import calling, open_kms, os_user, record_operation
+from catalog.cli.token import issue_recorded
+from catalog.config import HttpSettings
+from catalog.http.server import listen, make_server, url_of
+from catalog.tokens import IssuedToken
+from catalog.warden import Warden
+from policy.errors import StateUnavailable
+from policy.principal import Principal
+
+_SETTINGS: Final = "lakewarden.toml"
+_DATA: Final = "data"
+_LOOPBACK: Final = "127.0.0.1"
+_PATIENCE_S: Final = 30
+
+
+class EmbeddedCatalog:
+    """A running catalog; close it, or use it in a `with` statement.
+
+    Args:
+        directory: where its state lies; made when it is used for the first time.
+        user: for whom it makes a token, and whom a new catalog makes its administrator; by default the
+            operating system's user.
+
+    Attributes:
+        uri: the address of its service.
+        token: the user's token.
+
+    Raises:
+        StateUnavailable: the directory or the database cannot be used.
+        RequestInvalid: the settings in the directory are malformed or of another directory.
+        PolicyInvalid: its policies cannot be evaluated.
+    """
+
+    def __init__(self, directory: Path, user: str | None = None) -> None:
+        directory = directory.absolute()
+        principal = Principal(os_user() if user is None else user)
+        _make(directory)
+        settings = make_catalog(directory / _SETTINGS, {}, principal, directory / _DATA, _quiet)
+        with ExitStack() as parts:
+            warden = parts.enter_context(Warden.open(settings, open_kms(settings.kms)))
+            listener = parts.enter_context(closing(listen(HttpSettings(host=_LOOPBACK, port=0))))
+            server = make_server(warden)
+            thread = threading.Thread(
+                target=server.run, kwargs={"sockets": [listener]}, name="lakewarden", daemon=True
+            )
+            thread.start()
+            parts.callback(_stop, server, thread)
+            issued = issue_recorded(warden.engine, calling(None), principal, "user", None)
+            parts.callback(_revoke, warden, issued)
+            self.uri = url_of(listener)
+            self.token = issued.text
+            self._parts = parts.pop_all()
+
+    def close(self) -> None:
+        """Stop serving; a second time does nothing."""
+        self._parts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as failure:
+        raise StateUnavailable(
+            f"{directory} cannot be created: {failure.strerror}.",
+            rule="embedded",
+            hint="Choose another directory, or mend its rights.",
+        ) from failure
+
+
+def _stop(server: uvicorn.Server, thread: threading.Thread) -> None:
+    server.should_exit = True
+    thread.join(_PATIENCE_S)
+
+
+def _revoke(warden: Warden, issued: IssuedToken) -> None:
+    record_operation(warden.engine, calling(None), "token.revoke", str(issued.id))
+    warden.tokens.revoke(str(issued.id))
+
+
+def _quiet(sentence: str) -> None:
+    """Nobody waits for what is said here."""
