@@ -1,0 +1,1 @@
+"""The demonstration: Spark SQL on guarded tables, real flights, and the attacks that are refused."""

@@ -1,0 +1,37 @@
+"""`lakewarden demo`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spark_ext.demo.flights import ALL_FLIGHTS
+from spark_ext.demo.screen import Screen
+from spark_ext.demo.story import tell
+from spark_ext.demo.workspace import prepare, remove
+
+
+def demo(
+    directory: Annotated[
+        Path | None,
+        typer.Option(help="Where everything is made; a new temporary directory by default."),
+    ] = None,
+    rows: Annotated[
+        int,
+        typer.Option(min=1_000, max=ALL_FLIGHTS, help="Take only so many flights."),
+    ] = ALL_FLIGHTS,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove the directory at the end.")] = False,
+) -> None:
+    """Show the whole: Spark SQL on guarded tables, real flights, and the attacks that are refused."""
+    screen, began = Screen(), time.monotonic()
+    place = prepare(directory)
+    tell(place, rows, screen)
+    if clean:
+        remove(place)
+    kept = "was removed" if clean else "was kept"
+    screen.say(
+        f"Every answer was the expected one. {place} {kept}. It took {time.monotonic() - began:.0f} seconds."
+    )

@@ -1,0 +1,91 @@
+"""The Spark of the demonstration: one process, with a session for each of the people.
+
+The engine's own token is handed over in the environment of the JVM, and taken out of ours again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import Row, SparkSession
+
+from spark_ext.configuration import ENGINE_CREDENTIAL, configure, token_setting
+from spark_ext.demo.lake import Lake
+from spark_ext.demo.people import ENGINE
+
+
+class Engine:
+    """Spark SQL on behalf of the people of the story.
+
+    Args:
+        session: a running session.
+        lake: the catalog that Spark was launched with.
+    """
+
+    def __init__(self, session: SparkSession, lake: Lake) -> None:
+        self._session = session
+        self._lake = lake
+        self._sessions: dict[str, SparkSession] = {}
+
+    def sql(self, who: str, statement: str) -> list[Row]:
+        """Run a statement for somebody.
+
+        Raises:
+            PySparkException: it was refused, or failed.
+        """
+        return self._of(who).sql(statement).collect()
+
+    def _of(self, who: str) -> SparkSession:
+        if who not in self._sessions:
+            session = self._session.newSession()
+            session.conf.set(token_setting("lake"), self._lake.tokens[who])
+            self._sessions[who] = session
+        return self._sessions[who]
+
+
+@contextmanager
+def open_engine(lake: Lake, directory: Path) -> Iterator[Engine]:
+    """Start Spark for as long as the block lasts.
+
+    Args:
+        lake: the catalog.
+        directory: where Spark puts its files and its log; it is made.
+    """
+    directory.mkdir()
+    builder = configure(SparkSession.builder.master("local[2]").appName("lakewarden demo"), uri=lake.url)
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "scratch"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    os.environ[ENGINE_CREDENTIAL] = lake.token(ENGINE, "engine")
+    try:
+        with _messages_to(directory / "spark.log"):
+            session = builder.config(map=settings).getOrCreate()
+    finally:
+        del os.environ[ENGINE_CREDENTIAL]
+    try:
+        yield Engine(session, lake)
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _messages_to(log: Path) -> Iterator[None]:
+    """Let what is started in the block write its messages to a file, as long as it runs."""
+    screen = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(screen, 2)
+        os.close(screen)

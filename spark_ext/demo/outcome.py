@@ -1,0 +1,124 @@
+"""What each attempt was expected to end in, and what it did end in.
+
+- An attempt is a record: what was tried, by whom, what a stock stack answered, what Lakewarden answered.
+- An answer that is not the expected one ends the demonstration: it must not pass on a check that is off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JJavaError
+from pyiceberg.exceptions import RESTError
+from pyspark.errors import PySparkException
+
+import catalog.errors
+from policy.errors import LakewardenError
+
+_RULE = re.compile(r"\brule=([a-z0-9-]+)")
+
+
+class Unexpected(LakewardenError):
+    """A step of the demonstration did not end as it has to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How an attempt ended.
+
+    Attributes:
+        text: in a few words.
+        error: the class of the error, or None if it was answered with rows.
+        sentence: the error as the user met it.
+    """
+
+    text: str
+    error: str | None = None
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt.
+
+    Attributes:
+        what: what was tried.
+        who: by whom.
+        stock: what a stock stack answered.
+        expected: the class of the error that Lakewarden has to answer with, or None for no error.
+        seen: what Lakewarden answered.
+    """
+
+    what: str
+    who: str
+    stock: Answer
+    expected: str | None
+    seen: Answer
+
+
+@dataclass
+class Ledger:
+    """The attempts so far."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def add(self, attempt: Attempt) -> None:
+        """Take an attempt down.
+
+        Raises:
+            Unexpected: it did not end as it has to.
+        """
+        self.attempts.append(attempt)
+        if attempt.seen.error != attempt.expected:
+            wanted = attempt.expected or "no error"
+            raise Unexpected(
+                f"{attempt.what}, by {attempt.who}: expected {wanted}, "
+                f"but the answer was: {attempt.seen.sentence or attempt.seen.text}",
+                rule="demo",
+            )
+
+
+def expect(holds: bool, sentence: str) -> None:
+    """Hold what was seen against what the demonstration says.
+
+    Raises:
+        Unexpected: it does not hold.
+    """
+    if not holds:
+        raise Unexpected(f"This was expected, and is not so: {sentence}", rule="demo")
+
+
+def attempted(action: Callable[[], str]) -> Answer:
+    """The answer to an action, which answers in a few words or is refused."""
+    try:
+        return Answer(action())
+    except (LakewardenError, RESTError, PySparkException, Py4JJavaError) as refusal:
+        return _refused(refusal)
+
+
+def _refused(refusal: Exception) -> Answer:
+    kind, text = type(refusal).__name__, str(refusal)
+    if not isinstance(refusal, LakewardenError):
+        named = _KINDS.search(text)
+        kind, text = (named.group(1), text[named.start() :]) if named else (kind, text)
+    # What follows the first line is Spark's stack of tasks.
+    sentence = text.strip().partition("\n")[0]
+    rule = _RULE.search(sentence)
+    return Answer(f"{kind} ({rule.group(1)})" if rule else kind, kind, sentence)
+
+
+def _classes(root: type[LakewardenError]) -> Iterator[str]:
+    for each in root.__subclasses__():
+        yield each.__name__
+        yield from _classes(each)
+
+
+def _kinds() -> re.Pattern[str]:
+    """The name of one of our errors, as clients and engines put it before the sentence."""
+    assert catalog.errors.NoSuchTable in LakewardenError.__subclasses__()
+    return re.compile(rf"\b({'|'.join(sorted(set(_classes(LakewardenError))))}): ")
+
+
+_KINDS = _kinds()

