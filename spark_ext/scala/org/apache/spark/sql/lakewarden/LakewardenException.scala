@@ -31,6 +31,14 @@ object LakewardenException {
   def condition(kind: String): String =
     "LAKEWARDEN." + kind.replaceAll("(?<=[a-z0-9])(?=[A-Z])", "_").toUpperCase(java.util.Locale.ROOT)
 
-  private def text(kind: String, problem: String, rule: Option[String], hint: Option[String]): String =
-    s"$kind: $problem" + rule.fold("")(each => s" [rule=$each]") + hint.fold("")(" " + _)
+  /** What this release does not do; nothing was changed. */
+  def notSupportedYet(what: String, rule: String, hint: String): LakewardenException =
+    new LakewardenException("NotSupportedYet", what, Some(rule), Some(hint))
+
+  /** The catalog's own messages name rule and hint already. */
+  private def text(kind: String, problem: String, rule: Option[String], hint: Option[String]): String = {
+    val ruleTold = rule.filterNot(each => problem.contains(s"rule=$each")).fold("")(each => s" [rule=$each]")
+    val hintTold = hint.filterNot(each => problem.endsWith(each)).fold("")(" " + _)
+    s"$kind: $problem$ruleTold$hintTold"
+  }
 }

@@ -11,15 +11,14 @@ import org.apache.spark.sql.types.StructType
   *
   * @param namespace
   *   its levels
+  * @param metadataLocation
+  *   of its metadata.json; empty for a table that is being created
   * @param schema
   *   the schema to read or write with, field ids in the metadata (`IcebergSchema`)
   * @param metadata
   *   Iceberg's table metadata, governed properties in force among the properties
-  * @param principal
-  *   whom the catalog answered
-  * @param policyVersion
-  *   the policies by which it did; with `principal` part of the equality of tables and scans, so that nothing
-  *   cached crosses users
+  * @param viewer
+  *   for whom and by which rules it was loaded
   */
 final case class LoadedTable(
     catalogName: String,
@@ -29,8 +28,10 @@ final case class LoadedTable(
     metadataLocation: String,
     schema: StructType,
     metadata: JsonNode,
-    principal: String,
-    policyVersion: String) {
+    viewer: Viewer) {
+
+  def principal: String = viewer.principal
+  def policyVersion: String = viewer.policyVersion
 
   /** As users write it. */
   def fullName: String = (catalogName +: namespace :+ name).mkString(".")
@@ -38,6 +39,32 @@ final case class LoadedTable(
   /** The address of this table's operations for engines. */
   def engineSegments(operation: String): Seq[String] =
     Seq("engine", "v1", "tables", namespace.mkString("\u001f"), name, operation)
+
+  /** What makes two loads the same: nothing that is kept for one user is used for another, or by other rules. */
+  def identity: Product = (catalogName, namespace, name, uuid, metadataLocation, viewer)
+}
+
+/** For whom the catalog answered, and by which rules.
+  *
+  * @param policyVersion
+  *   the policies by which it decided
+  * @param governedVersion
+  *   of the governed properties in force
+  * @param vouched
+  *   whether the catalog vouches for the metadata
+  */
+final case class Viewer(principal: String, policyVersion: String, governedVersion: String, vouched: Boolean)
+
+object Viewer {
+
+  /** Out of the `config` of a load. */
+  def of(config: JsonNode): Viewer = Viewer(
+    text(config, "lakewarden.principal"),
+    text(config, "lakewarden.policy-version"),
+    text(config, "lakewarden.governed-version"),
+    text(config, "lakewarden.sealed") == "true")
+
+  private def text(config: JsonNode, name: String): String = config.required(name).textValue
 }
 
 /** A table and the way to the catalog as its user. */

@@ -1,0 +1,112 @@
+package lakewarden.spark
+
+import java.util
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException
+import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog._
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.write.TransformFunctions
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** A Lakewarden catalog in Spark: `spark.sql.catalog.<name>=lakewarden.spark.LakewardenCatalog`.
+  *
+  * It asks the catalog and obeys; nothing is decided here. Where the catalog is comes from the launch
+  * configuration alone; what a session brings is its user's token (`LaunchedCatalog`).
+  */
+final class LakewardenCatalog extends StagingTableCatalog with SupportsNamespaces with FunctionCatalog {
+  private var launched: LaunchedCatalog = _
+  private lazy val client: CatalogClient = launched.client
+  private lazy val paths = new CatalogPaths(client)
+  private lazy val namespaces = new Namespaces(client, paths)
+  private lazy val tables = new Tables(name, client, paths)
+
+  /** The options that Spark passes are the session's and are not used. */
+  override def initialize(name: String, options: CaseInsensitiveStringMap): Unit =
+    launched = LaunchedCatalog.trusted(name)
+
+  override def name: String = launched.name
+  override def toString: String = s"LakewardenCatalog($name)"
+
+  // Namespaces
+
+  override def listNamespaces(): Array[Array[String]] = namespaces.list(Array.empty)
+  override def listNamespaces(namespace: Array[String]): Array[Array[String]] = namespaces.list(namespace)
+  override def loadNamespaceMetadata(namespace: Array[String]): util.Map[String, String] =
+    namespaces.load(namespace).asJava
+  override def createNamespace(namespace: Array[String], metadata: util.Map[String, String]): Unit =
+    namespaces.create(namespace, metadata.asScala.toMap)
+  override def alterNamespace(namespace: Array[String], changes: NamespaceChange*): Unit =
+    namespaces.alter(namespace, changes)
+  override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean =
+    namespaces.drop(namespace, cascade)
+
+  // Tables
+
+  override def listTables(namespace: Array[String]): Array[Identifier] = namespaces.tables(namespace)
+  override def loadTable(ident: Identifier): Table = tables.load(ident)
+  override def loadTable(ident: Identifier, version: String): Table = tables.load(ident, AsOf.version(_, version))
+  override def loadTable(ident: Identifier, timestamp: Long): Table = tables.load(ident, AsOf.timestamp(_, timestamp))
+
+  /** Rows that are there are not changed or removed yet; INSERT OVERWRITE asks to remove some. */
+  override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table = {
+    val changing = privileges.asScala.filter(_ != TableWritePrivilege.INSERT).map(_.toString).toSeq.sorted
+    if (changing.nonEmpty)
+      throw GuardedTable.notYet(
+        s"$ident: statements that ${changing.mkString(" and ")} rows (DELETE, UPDATE, MERGE, INSERT OVERWRITE) " +
+          "are not carried out yet.")
+    tables.load(ident)
+  }
+
+  override def createTable(ident: Identifier, info: TableInfo): Table = {
+    requireNoConstraints(info)
+    createTable(ident, info.columns, info.partitions, info.properties)
+  }
+  override def createTable(
+      ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
+      : Table = tables.create(ident, columns, partitions, properties.asScala.toMap)
+
+  override def alterTable(ident: Identifier, changes: TableChange*): Table = tables.alter(ident, changes)
+  override def dropTable(ident: Identifier): Boolean = tables.drop(ident, purge = false)
+  override def purgeTable(ident: Identifier): Boolean = tables.drop(ident, purge = true)
+  override def renameTable(ident: Identifier, renamed: Identifier): Unit = tables.rename(ident, renamed)
+
+  // Tables that are made together with their first rows
+
+  override def stageCreate(ident: Identifier, info: TableInfo): StagedTable = {
+    requireNoConstraints(info)
+    stageCreate(ident, info.columns, info.partitions, info.properties)
+  }
+  override def stageCreate(
+      ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
+      : StagedTable = tables.stage(ident, columns, partitions, properties.asScala.toMap)
+
+  override def stageReplace(ident: Identifier, info: TableInfo): StagedTable = throw replacing(ident)
+  override def stageReplace(
+      ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
+      : StagedTable = throw replacing(ident)
+  override def stageCreateOrReplace(ident: Identifier, info: TableInfo): StagedTable = throw replacing(ident)
+  override def stageCreateOrReplace(
+      ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
+      : StagedTable = throw replacing(ident)
+
+  // Functions: the partition transforms
+
+  override def listFunctions(namespace: Array[String]): Array[Identifier] =
+    if (namespace.sameElements(Array("system"))) TransformFunctions.Names.map(Identifier.of(namespace, _)).toArray
+    else Array.empty
+  override def loadFunction(ident: Identifier): UnboundFunction =
+    TransformFunctions.load(ident).getOrElse(throw new NoSuchFunctionException(ident))
+
+  private def requireNoConstraints(info: TableInfo): Unit =
+    if (info.constraints.nonEmpty)
+      throw LakewardenException.notSupportedYet("Constraints are not kept.", "constraint", "Leave them out.")
+
+  private def replacing(ident: Identifier): LakewardenException = LakewardenException.notSupportedYet(
+    s"$ident: REPLACE TABLE is not carried out yet.", "replace", "Create a table of another name, or drop this one first.")
+}

@@ -1,0 +1,99 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.util
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.catalog.TableCapability.{BATCH_READ, BATCH_WRITE}
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.read.GuardedScanBuilder
+import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
+import org.apache.spark.sql.lakewarden.write.{DirectTarget, GuardedWriteBuilder, StagedTarget}
+import org.apache.spark.sql.types.StructField
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** What Spark shows of a table, whether it is there already or being made. */
+abstract class ShownTable(handle: TableHandle) extends Table {
+  private val table = handle.table
+
+  override def name: String = table.fullName
+  override def columns: Array[Column] = FieldIds.strip(table.schema).fields.map(ShownTable.column)
+  override def partitioning: Array[Transform] = PartitionTransforms.toSpark(table.metadata)
+
+  /** The table's properties, governed ones in force among them, and Spark's own names for what it shows apart. */
+  override def properties: util.Map[String, String] = {
+    val own = table.metadata.path("properties").properties.asScala.map(each => each.getKey -> each.getValue.asText)
+    val location = table.metadata.path("location").asText
+    val shown = own.toMap + (TableCatalog.PROP_PROVIDER -> "iceberg") + (TableCatalog.PROP_LOCATION -> location) +
+      (TableCatalog.PROP_IS_MANAGED_LOCATION -> location.endsWith(s"-${table.uuid}").toString)
+    shown.asJava
+  }
+
+  override def toString: String = name
+}
+
+object ShownTable {
+  private def column(field: StructField): Column =
+    Column.create(field.name, field.dataType, field.nullable, field.getComment().orNull, field.metadata.json)
+}
+
+/** A table, for one user: reads and appends go through the guard.
+  *
+  * Two are equal only if they are the same state of the same table, loaded for the same user by the same
+  * policies: what Spark keeps for one is never used for another.
+  */
+final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf])
+    extends ShownTable(handle)
+    with SupportsRead
+    with SupportsWrite
+    with TruncatableTable {
+
+  override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_READ, BATCH_WRITE)
+
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    new GuardedScanBuilder(handle, asOf, options)
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
+    if (asOf.nonEmpty) throw GuardedTable.notYet("Nothing is written to an earlier state of a table.")
+    new GuardedWriteBuilder(handle, info, new DirectTarget(handle))
+  }
+
+  override def truncateTable(): Boolean = throw GuardedTable.notYet("TRUNCATE TABLE is not carried out yet.")
+
+  override def equals(other: Any): Boolean = other match {
+    case table: GuardedTable => table.handle.table.identity == handle.table.identity && table.asOf == asOf
+    case _                   => false
+  }
+
+  override def hashCode: Int = (handle.table.identity, asOf).hashCode
+}
+
+object GuardedTable {
+
+  /** Operations that would change or remove rows that are there. */
+  def notYet(what: String): LakewardenException =
+    LakewardenException.notSupportedYet(what, "row-level", "Append rows, or make a new table of those to keep.")
+}
+
+/** A table that is made together with its first rows: `CREATE TABLE … AS SELECT`.
+  *
+  * Spark writes the rows, then commits or aborts; the catalog creates table and snapshot in the one step of
+  * `commitStagedChanges`.
+  */
+final class StagedGuardedTable(handle: TableHandle, ident: Identifier, target: StagedTarget)
+    extends ShownTable(handle)
+    with SupportsWrite
+    with StagedTable {
+
+  override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_WRITE)
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new GuardedWriteBuilder(handle, info, target)
+
+  override def commitStagedChanges(): Unit = Refusals.ofNewTable(ident)(target.land())
+
+  override def abortStagedChanges(): Unit = target.abort()
+}

@@ -1,0 +1,45 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import org.apache.spark.SparkConf
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
+import org.apache.spark.sql.execution.command.{ResetCommand, SetCommand}
+import org.apache.spark.sql.internal.SQLConf
+
+/** Holds a session's settings against the launch configuration.
+  *
+  * A session that puts another class or address under the name of a launched catalog, or defines a Lakewarden
+  * catalog of its own, can do nothing but set its settings right again. It costs a walk over the session's
+  * settings for each query.
+  */
+final class LaunchGuard(launch: SparkConf) {
+  private val launched = LaunchedCatalog.all(launch)
+
+  /** Refuses a plan of a session that is not to be trusted. */
+  def check(plan: LogicalPlan): Unit = plan match {
+    case _: SetCommand | _: ResetCommand =>
+    case _ =>
+      val session = SQLConf.get.getAllConfs
+      launched.values.foreach(_.requireUnchanged(session))
+      LaunchedCatalog.defined(session).filterNot(launched.contains).foreach(name => throw LaunchedCatalog.unknown(name))
+  }
+}
+
+/** Asks the guard before relations are looked up; it changes no plan. */
+final class LaunchRule(guard: LaunchGuard) extends Rule[LogicalPlan] {
+  override def apply(plan: LogicalPlan): LogicalPlan = {
+    guard.check(plan)
+    plan
+  }
+}
+
+/** Asks the guard once more when a plan is made physical: there is no other way for any plan, however it was
+  * analyzed. It plans nothing.
+  */
+final class LaunchStrategy(guard: LaunchGuard) extends SparkStrategy {
+  override def apply(plan: LogicalPlan): Seq[SparkPlan] = {
+    guard.check(plan)
+    Nil
+  }
+}

@@ -1,0 +1,93 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import org.apache.spark.{SparkConf, SparkContext}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.rest.{CatalogAddress, CatalogClient, Credentials, HttpCatalogClient}
+
+/** A Lakewarden catalog as this application was launched with it.
+  *
+  * The launch configuration alone (the SparkConf of the SparkContext) says which catalogs there are and where
+  * they answer. A session brings nothing but its user's token, `spark.sql.catalog.<name>.token`, which is read
+  * at each request, so that it can be renewed and is always that of the session that asks.
+  *
+  * @param settings
+  *   all of its settings by their whole names, the token's aside
+  */
+final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
+
+  /** The way to the catalog for whichever session asks. */
+  def client: CatalogClient = new HttpCatalogClient(address, () => credentials)
+
+  /** Refuses a session under whose settings this catalog would be another one. */
+  def requireUnchanged(session: Iterable[(String, String)]): Unit = {
+    val there = session.filter { case (key, _) => LaunchedCatalog.belongs(name, key) }.toMap
+    val changed = (there.toSet ++ settings).filterNot(each => there.get(each._1) == settings.get(each._1)).map(_._1)
+    if (changed.nonEmpty)
+      throw LaunchedCatalog.refused(
+        s"This session sets ${changed.toSeq.sorted.mkString(", ")} otherwise than Spark was launched with.",
+        "Unset it in the session: only the token is a session's own.")
+  }
+
+  private def address: CatalogAddress = {
+    val prefix = LaunchedCatalog.key(name) + "."
+    val unknown = settings.keySet.filter(_.startsWith(prefix)) - (prefix + "uri")
+    if (unknown.nonEmpty)
+      throw LaunchedCatalog.refused(
+        s"Lakewarden does not know ${unknown.toSeq.sorted.mkString(", ")}.", "Launch Spark without it.")
+    val uri = settings.getOrElse(
+      prefix + "uri", throw LaunchedCatalog.refused(s"${prefix}uri is missing.", "Launch Spark with it."))
+    CatalogAddress.parse(uri)
+  }
+
+  private def credentials: Credentials = {
+    val token = Option(SQLConf.get.getConfString(LaunchedCatalog.tokenKey(name), null))
+    val user = token.getOrElse(
+      throw new LakewardenException(
+        "NotAuthenticated", s"This session has no token for the catalog $name.", Some("token"),
+        Some(s"Set ${LaunchedCatalog.tokenKey(name)} in the session.")))
+    new Credentials(user, sys.env.get(Credentials.EngineVariable).filter(_.nonEmpty))
+  }
+}
+
+object LaunchedCatalog {
+  private val Prefix = "spark.sql.catalog."
+
+  /** The class that `spark.sql.catalog.<name>` names. */
+  val PluginClass = "lakewarden.spark.LakewardenCatalog"
+
+  /** The Lakewarden catalogs of a launch configuration, by name. */
+  def all(launch: SparkConf): Map[String, LaunchedCatalog] = {
+    val settings = launch.getAll.toSeq.filter(_._1.startsWith(Prefix))
+    defined(settings).map(name => name -> LaunchedCatalog(name, settings.filter(each => belongs(name, each._1)).toMap)).toMap
+  }
+
+  /** The catalog that a session asks for by name, held against the session's settings. */
+  def trusted(name: String): LaunchedCatalog = {
+    val launch = SparkContext.getActive.getOrElse(throw refused("No Spark is running.", "Start Spark.")).getConf
+    if (name == "spark_catalog")
+      throw refused("Lakewarden does not stand in for spark_catalog.", "Launch it under a name of its own.")
+    val launched = all(launch).getOrElse(name, throw unknown(name))
+    launched.requireUnchanged(SQLConf.get.getAllConfs)
+    launched
+  }
+
+  /** The names under which settings define a Lakewarden catalog. */
+  def defined(settings: Iterable[(String, String)]): Seq[String] = settings.collect {
+    case (key, PluginClass) if key.startsWith(Prefix) => key.substring(Prefix.length)
+  }.toSeq
+
+  /** A catalog that nobody launched. */
+  def unknown(name: String): LakewardenException = refused(
+    s"The catalog $name was not defined when Spark was launched.",
+    "Define catalogs in the launch configuration; a session cannot.")
+
+  private def key(name: String): String = Prefix + name
+  private def tokenKey(name: String): String = s"$Prefix$name.token"
+
+  private def belongs(name: String, setting: String): Boolean =
+    (setting == key(name) || setting.startsWith(key(name) + ".")) && setting != tokenKey(name)
+
+  private def refused(problem: String, hint: String): LakewardenException =
+    new LakewardenException("CatalogNotTrusted", problem, Some("launch-configuration"), Some(hint))
+}

@@ -1,0 +1,79 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NonEmptyNamespaceException}
+import org.apache.spark.sql.connector.catalog.{Identifier, NamespaceChange, SupportsNamespaces}
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
+
+/** The namespaces of a catalog, as its user may see and change them. */
+final class Namespaces(client: CatalogClient, paths: CatalogPaths) {
+  private val json = JsonNodeFactory.instance
+
+  /** Those directly below a namespace; below none, the outermost. */
+  def list(parent: Array[String]): Array[Array[String]] = Refusals.ofNamespace(parent) {
+    val below = if (parent.isEmpty) Map.empty[String, String] else Map("parent" -> parent.mkString(CatalogPaths.Separator))
+    client.get(paths.namespaces, below).required("namespaces").elements.asScala.map(levels).toArray
+  }
+
+  def load(namespace: Array[String]): Map[String, String] = {
+    requireLevels(namespace)
+    Refusals.ofNamespace(namespace) {
+      val properties = client.get(paths.namespace(namespace.toSeq)).required("properties")
+      properties.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
+    }
+  }
+
+  /** The owner that Spark fills in is left out: it is the user of the driver's operating system. */
+  def create(namespace: Array[String], properties: Map[String, String]): Unit = Refusals.ofNamespace(namespace) {
+    val body = json.objectNode.set[ObjectNode]("namespace", names(namespace))
+    body.set[ObjectNode]("properties", TableRequests.texts(properties - SupportsNamespaces.PROP_OWNER))
+    client.post(paths.namespaces, Some(body))
+  }
+
+  def alter(namespace: Array[String], changes: Seq[NamespaceChange]): Unit = Refusals.ofNamespace(namespace) {
+    val set = changes.collect { case each: NamespaceChange.SetProperty => each.property -> each.value }
+    val removed = changes.collect { case each: NamespaceChange.RemoveProperty => each.property }
+    val body = json.objectNode.set[ObjectNode]("removals", names(removed.toArray))
+    body.set[ObjectNode]("updates", TableRequests.texts(set.toMap))
+    client.post(paths.namespaceProperties(namespace.toSeq), Some(body))
+  }
+
+  /** Drops an empty namespace; with CASCADE too, since dropping tables is each table's own decision. */
+  def drop(namespace: Array[String], cascade: Boolean): Boolean =
+    try {
+      requireLevels(namespace)
+      Refusals.ofNamespace(namespace)(client.delete(paths.namespace(namespace.toSeq)))
+      true
+    } catch {
+      case _: NonEmptyNamespaceException if cascade =>
+        throw LakewardenException.notSupportedYet(
+          s"The namespace ${namespace.mkString(".")} is not empty, and CASCADE does not drop its tables yet.",
+          "cascade", "Drop its tables first.")
+    }
+
+  /** The tables that the user has some right on. */
+  def tables(namespace: Array[String]): Array[Identifier] = {
+    requireLevels(namespace)
+    Refusals.ofNamespace(namespace) {
+      val found = client.get(paths.tables(namespace.toSeq)).required("identifiers").elements.asScala
+      found.map(each => Identifier.of(levels(each.required("namespace")), each.required("name").textValue)).toArray
+    }
+  }
+
+  /** There is nothing directly below the catalog's name but namespaces. */
+  private def requireLevels(namespace: Array[String]): Unit =
+    if (namespace.isEmpty) throw new NoSuchNamespaceException(namespace)
+
+  private def levels(node: JsonNode): Array[String] = node.elements.asScala.map(_.textValue).toArray
+
+  private def names(texts: Array[String]): JsonNode = {
+    val node = json.arrayNode
+    texts.foreach(node.add(_))
+    node
+  }
+}

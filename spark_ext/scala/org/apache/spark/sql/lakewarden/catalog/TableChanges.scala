@@ -1,0 +1,62 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange}
+import org.apache.spark.sql.connector.catalog.TableChange._
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.schema.IcebergSchema
+
+/** ALTER TABLE as the catalog takes it (docs/rest-api.md, "alter"). */
+object TableChanges {
+  private val json = JsonNodeFactory.instance
+  private val Fixed = Set(
+    TableCatalog.PROP_LOCATION, TableCatalog.PROP_PROVIDER, TableCatalog.PROP_EXTERNAL,
+    TableCatalog.PROP_IS_MANAGED_LOCATION)
+
+  /** All changes of one statement, in order; they are one commit. */
+  def toRequest(changes: Seq[TableChange]): JsonNode = {
+    val list = json.arrayNode
+    changes.foreach(each => list.add(change(each)))
+    json.objectNode.set[ObjectNode]("changes", list)
+  }
+
+  private def change(change: TableChange): ObjectNode = change match {
+    case set: SetProperty => property("set-property", set.property).put("value", set.value)
+    case remove: RemoveProperty => property("remove-property", remove.property)
+    case add: AddColumn => addColumn(add)
+    case rename: RenameColumn => column("rename-column", rename).put("name", rename.newName)
+    case drop: DeleteColumn => column("drop-column", drop).put("if-exists", drop.ifExists.booleanValue)
+    case update: UpdateColumnType =>
+      column("update-type", update).set("type", IcebergSchema.typeToIceberg(update.newDataType, update.fieldNames.toSeq))
+    case update: UpdateColumnComment => column("update-doc", update).put("doc", update.newComment)
+    case update: UpdateColumnNullability if update.nullable => column("make-optional", update)
+    case move: UpdateColumnPosition => column("move-column", move).set("position", position(move.position))
+    case other => throw unsupported(other.getClass.getSimpleName)
+  }
+
+  private def addColumn(add: AddColumn): ObjectNode = {
+    if (add.defaultValue != null) throw unsupported("a column with a default value")
+    val node = column("add-column", add).put("required", !add.isNullable).put("doc", add.comment)
+    node.set[ObjectNode]("type", IcebergSchema.typeToIceberg(add.dataType, add.fieldNames.toSeq))
+    node.set[ObjectNode]("position", Option(add.position).fold[JsonNode](json.nullNode)(position))
+  }
+
+  private def position(position: ColumnPosition): JsonNode = position match {
+    case after: After => json.objectNode.put("after", after.column)
+    case _: First     => json.textNode("first")
+  }
+
+  private def column(action: String, change: ColumnChange): ObjectNode = {
+    val path = json.arrayNode
+    change.fieldNames.foreach(path.add(_))
+    json.objectNode.put("action", action).set("path", path)
+  }
+
+  private def property(action: String, name: String): ObjectNode =
+    if (Fixed(name)) throw unsupported(s"another $name") else json.objectNode.put("action", action).put("name", name)
+
+  private def unsupported(what: String): LakewardenException = LakewardenException.notSupportedYet(
+    s"ALTER TABLE does not take $what yet.", "alter", "Leave it out, or make a new table.")
+}

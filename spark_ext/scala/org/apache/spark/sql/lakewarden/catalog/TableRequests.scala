@@ -1,0 +1,79 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.util.Locale
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.sql.connector.catalog.{Column, TableCatalog}
+import org.apache.spark.sql.connector.catalog.CatalogV2Util
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.schema.{IcebergSchema, PartitionTransforms}
+
+/** What Spark wants created, as the catalog takes it. */
+object TableRequests {
+  private val json = JsonNodeFactory.instance
+
+  /** Spark's own names; the owner that Spark fills in is the user of the driver's operating system. */
+  private val SparkNames = Set(
+    TableCatalog.PROP_PROVIDER, TableCatalog.PROP_LOCATION, TableCatalog.PROP_OWNER, TableCatalog.PROP_EXTERNAL,
+    TableCatalog.PROP_IS_MANAGED_LOCATION)
+
+  /** The body of creating a table (docs/rest-api.md, "Tables").
+    *
+    * Throws `NotSupportedYet` for formats, types and column clauses that this release does not know, and
+    * `PropertyInvalid` for an option that contradicts a property.
+    */
+  def create(
+      name: String, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): JsonNode = {
+    requireIceberg(properties.get(TableCatalog.PROP_PROVIDER))
+    columns.foreach(requirePlain)
+    val schema = IcebergSchema.toIceberg(CatalogV2Util.v2ColumnsToStructType(columns))
+    val body = json.objectNode.put("name", name)
+    body.set[ObjectNode]("schema", schema)
+    body.set[ObjectNode]("partition-spec", PartitionTransforms.toIceberg(partitions.toSeq, schema))
+    properties.get(TableCatalog.PROP_LOCATION).foreach(body.put("location", _))
+    body.set[ObjectNode]("properties", texts(withoutOptions(properties) -- SparkNames))
+    body
+  }
+
+  /** Properties as a JSON object. */
+  def texts(properties: Map[String, String]): ObjectNode = {
+    val node = json.objectNode
+    properties.toSeq.sorted.foreach { case (name, value) => node.put(name, value) }
+    node
+  }
+
+  /** Spark hands OPTIONS over twice, as `k` and `option.k`: equal is one, different is a contradiction. */
+  private def withoutOptions(properties: Map[String, String]): Map[String, String] = {
+    val (options, plain) = properties.partition(_._1.startsWith(TableCatalog.OPTION_PREFIX))
+    options.foldLeft(plain) { case (all, (prefixed, value)) =>
+      val name = prefixed.substring(TableCatalog.OPTION_PREFIX.length)
+      if (all.get(name).exists(_ != value))
+        throw new LakewardenException(
+          "PropertyInvalid", s"OPTIONS and TBLPROPERTIES give $name different values.", Some("option"),
+          Some("Give it once."))
+      all + (name -> value)
+    }
+  }
+
+  private def requireIceberg(provider: Option[String]): Unit =
+    provider.filterNot(_.toLowerCase(Locale.ROOT) == "iceberg").foreach { other =>
+      throw LakewardenException.notSupportedYet(
+        s"Tables USING $other are not made yet.", "table-format",
+        "Write USING iceberg, or nothing; from a DataFrame writeTo(name).using(\"iceberg\").create().")
+    }
+
+  private def requirePlain(column: Column): Unit = {
+    val clause = Seq(
+      "a default value" -> column.defaultValue, "a generation expression" -> column.generationExpression,
+      "an identity" -> column.identityColumnSpec).collectFirst { case (what, given) if given != null => what }
+    clause.foreach { what =>
+      throw LakewardenException.notSupportedYet(
+        s"The column ${column.name} has $what.", "column-clause", "Leave it out.")
+    }
+  }
+}

@@ -1,0 +1,107 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.util.UUID
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException
+import org.apache.spark.sql.connector.catalog.{Column, Identifier, StagedTable, Table, TableChange}
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.schema.{IcebergSchema, PartitionTransforms}
+import org.apache.spark.sql.lakewarden.write.{BegunWrite, StagedTarget}
+
+/** The tables of a catalog, as its user may see and change them. Identifiers are names, letter by letter. */
+final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths) {
+  private val json = JsonNodeFactory.instance
+
+  def load(ident: Identifier): GuardedTable = new GuardedTable(handle(ident, loaded(ident), None), None)
+
+  /** An earlier state, chosen by what the table's metadata says of its past. */
+  def load(ident: Identifier, choose: JsonNode => AsOf): GuardedTable = {
+    val answer = loaded(ident)
+    val asOf = choose(answer.required("metadata"))
+    new GuardedTable(handle(ident, answer, Some(asOf)), Some(asOf))
+  }
+
+  def create(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
+      : Table = {
+    val body = TableRequests.create(ident.name, columns, partitions, properties)
+    val answer = Refusals.ofNewTable(ident)(client.post(paths.tables(levels(ident)), Some(body)))
+    new GuardedTable(handle(ident, answer, None), None)
+  }
+
+  /** Begins a table together with its first write; nothing is visible before its commit. */
+  def stage(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
+      : StagedTable = {
+    val body = TableRequests.create(ident.name, columns, partitions, properties)
+    val path = Seq("engine", "v1", "namespaces", levels(ident).mkString(CatalogPaths.Separator), "staged-writes")
+    val answer = Refusals.ofNewTable(ident)(client.post(path, Some(body)))
+    val target = new StagedTarget(client, BegunWrite.parse(answer.required("write")))
+    new StagedGuardedTable(handle(ident, answer, None), ident, target)
+  }
+
+  def alter(ident: Identifier, changes: Seq[TableChange]): Table = {
+    val body = TableChanges.toRequest(changes)
+    Refusals.ofTable(ident)(client.post(operation(ident, "alter"), Some(body)))
+    load(ident)
+  }
+
+  /** @return whether there was one */
+  def drop(ident: Identifier, purge: Boolean): Boolean =
+    try {
+      val query = if (purge) Map("purgeRequested" -> "true") else Map.empty[String, String]
+      Refusals.ofTable(ident)(client.delete(paths.table(levels(ident), ident.name), query))
+      true
+    } catch { case _: NoSuchTableException => false }
+
+  /** A new name without a namespace stays in the old one. */
+  def rename(old: Identifier, wanted: Identifier): Unit = {
+    if (wanted.namespace.length > 1 && wanted.namespace.head == catalogName)
+      throw new LakewardenException(
+        "RequestInvalid", s"The new name $wanted begins with the catalog's.", Some("identifier"),
+        Some("Name the table, or its namespace and the table, without the catalog."))
+    val renamed = if (wanted.namespace.isEmpty) Identifier.of(old.namespace, wanted.name) else wanted
+    val body = json.objectNode.set[ObjectNode]("source", identifier(old))
+    body.set[ObjectNode]("destination", identifier(renamed))
+    Refusals.ofTable(old)(Refusals.ofNewTable(renamed)(client.post(paths.rename, Some(body))))
+  }
+
+  private def loaded(ident: Identifier): JsonNode =
+    Refusals.ofTable(ident)(client.post(operation(ident, "load")))
+
+  private def handle(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): TableHandle = {
+    val metadata = answer.required("metadata")
+    val table = LoadedTable(
+      catalogName, ident.namespace.toSeq, ident.name, UUID.fromString(metadata.required("table-uuid").textValue),
+      answer.path("metadata-location").asText, IcebergSchema.toSpark(schema(metadata, asOf)), metadata,
+      Viewer.of(answer.required("config")))
+    TableHandle(table, client)
+  }
+
+  /** Today's, or that of the snapshot asked for. */
+  private def schema(metadata: JsonNode, asOf: Option[AsOf]): JsonNode = {
+    val snapshots = metadata.path("snapshots").elements.asScala
+    val ofSnapshot = asOf.flatMap(each => snapshots.find(_.required("snapshot-id").longValue == each.snapshotId))
+      .flatMap(each => Option(each.get("schema-id"))).filter(_.isInt)
+    ofSnapshot.flatMap(id => metadata.required("schemas").elements.asScala.find(_.required("schema-id") == id))
+      .getOrElse(PartitionTransforms.current(metadata, "schemas", "schema-id", "current-schema-id"))
+  }
+
+  private def operation(ident: Identifier, name: String): Seq[String] =
+    Seq("engine", "v1", "tables", levels(ident).mkString(CatalogPaths.Separator), ident.name, name)
+
+  /** The levels of the namespace; a table has one. */
+  private def levels(ident: Identifier): Seq[String] =
+    if (ident.namespace.isEmpty) throw new NoSuchTableException(ident) else ident.namespace.toSeq
+
+  private def identifier(ident: Identifier): JsonNode = {
+    val namespace = json.arrayNode
+    levels(ident).foreach(namespace.add(_))
+    json.objectNode.put("name", ident.name).set[ObjectNode]("namespace", namespace)
+  }
+}

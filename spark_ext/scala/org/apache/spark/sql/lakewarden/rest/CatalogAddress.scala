@@ -1,0 +1,47 @@
+package org.apache.spark.sql.lakewarden.rest
+
+import java.net.{URI, URISyntaxException}
+import java.nio.charset.StandardCharsets.UTF_8
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** Where a catalog answers: `http` or `https`, host, possibly port and path; nothing else. */
+final class CatalogAddress private (private val base: String) {
+
+  /** The address of an operation; each segment is encoded as a whole. */
+  def resolve(path: Seq[String], query: Map[String, String]): URI = {
+    val segments = path.map(each => "/" + CatalogAddress.segment(each)).mkString
+    val parameters = query.map { case (name, value) => s"${CatalogAddress.encode(name)}=${CatalogAddress.encode(value)}" }
+    URI.create(base + segments + (if (parameters.isEmpty) "" else parameters.mkString("?", "&", "")))
+  }
+
+  override def toString: String = base
+}
+
+object CatalogAddress {
+  private val Unreserved = (('a' to 'z') ++ ('A' to 'Z') ++ ('0' to '9') ++ "-._~").map(_.toByte).toSet
+
+  /** Parses the `uri` of a catalog. */
+  def parse(text: String): CatalogAddress = {
+    val uri =
+      try new URI(text)
+      catch { case _: URISyntaxException => throw invalid("The catalog's uri is not an address.") }
+    val web = uri.getScheme == "http" || uri.getScheme == "https"
+    if (!web || uri.getHost == null) throw invalid("The catalog's uri is not an http or https address with a host.")
+    if (uri.getRawUserInfo != null || uri.getRawQuery != null || uri.getRawFragment != null)
+      throw invalid("The catalog's uri has user information, a query or a fragment.")
+    new CatalogAddress(text.stripSuffix("/"))
+  }
+
+  /** A name as one segment; what a proxy would resolve away is refused. */
+  private def segment(name: String): String =
+    if (name.isEmpty || name == "." || name == "..")
+      throw new LakewardenException("RequestInvalid", s"'$name' is not a name.", Some("identifier"))
+    else encode(name)
+
+  private def encode(text: String): String =
+    text.getBytes(UTF_8).map(each => if (Unreserved(each)) each.toChar.toString else f"%%${each & 0xff}%02X").mkString
+
+  private def invalid(problem: String): LakewardenException = new LakewardenException(
+    "CatalogNotTrusted", problem, Some("launch-configuration"), Some("Launch Spark with the catalog's address."))
+}

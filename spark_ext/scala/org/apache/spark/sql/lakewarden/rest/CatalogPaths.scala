@@ -1,0 +1,20 @@
+package org.apache.spark.sql.lakewarden.rest
+
+/** The addresses of a catalog's Iceberg REST operations, below the prefix that the catalog itself names. */
+final class CatalogPaths(client: CatalogClient) {
+  private lazy val prefix: String =
+    client.get(Seq("v1", "config")).path("overrides").required("prefix").textValue
+
+  def namespaces: Seq[String] = Seq("v1", prefix, "namespaces")
+  def namespace(levels: Seq[String]): Seq[String] = namespaces :+ levels.mkString(CatalogPaths.Separator)
+  def namespaceProperties(levels: Seq[String]): Seq[String] = namespace(levels) :+ "properties"
+  def tables(levels: Seq[String]): Seq[String] = namespace(levels) :+ "tables"
+  def table(levels: Seq[String], name: String): Seq[String] = tables(levels) :+ name
+  def rename: Seq[String] = Seq("v1", prefix, "tables", "rename")
+}
+
+object CatalogPaths {
+
+  /** Joins the levels of a namespace in an address (Iceberg REST specification, parameter "namespace"). */
+  val Separator = "\u001f"
+}

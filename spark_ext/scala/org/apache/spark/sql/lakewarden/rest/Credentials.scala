@@ -1,0 +1,28 @@
+package org.apache.spark.sql.lakewarden.rest
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** Who asks: a user, and the engine that acts for the user where it has a credential of its own. */
+final class Credentials(userToken: String, engineToken: Option[String]) {
+
+  /** What goes with each request. */
+  def headers: Seq[(String, String)] =
+    ("Authorization" -> s"Bearer ${Credentials.checked(userToken)}") +:
+      engineToken.map(token => "Lakewarden-Engine-Token" -> Credentials.checked(token)).toSeq
+
+  override def toString: String = "Credentials(***)"
+}
+
+object Credentials {
+
+  /** The environment variable of the driver that holds the engine's token: no session can read or change it. */
+  val EngineVariable = "LAKEWARDEN_ENGINE_TOKEN"
+
+  /** The HTTP client would quote a token with other characters in its complaint. */
+  private def checked(token: String): String =
+    if (token.nonEmpty && token.forall(each => each > ' ' && each <= '~')) token
+    else
+      throw new LakewardenException(
+        "NotAuthenticated", "The token is empty, or has characters that no token has.", Some("token"),
+        Some("Give the token as it was issued, without spaces and line ends."))
+}

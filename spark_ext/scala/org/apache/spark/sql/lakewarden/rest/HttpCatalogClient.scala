@@ -1,0 +1,117 @@
+package org.apache.spark.sql.lakewarden.rest
+
+import java.io.{IOException, InputStream}
+import java.net.ConnectException
+import java.net.http.{HttpClient, HttpRequest, HttpResponse, HttpTimeoutException}
+import java.net.http.HttpRequest.BodyPublishers
+import java.net.http.HttpResponse.BodyHandlers
+import java.time.Duration
+
+import com.fasterxml.jackson.core.JsonProcessingException
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import com.fasterxml.jackson.databind.node.MissingNode
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** Asks the catalog over HTTP.
+  *
+  * Only the address given is asked: no redirect is followed, no proxy taken. A request is sent once, except for
+  * those that change nothing when they come twice (`HttpCatalogClient.Repeatable`), which are sent again when
+  * the connection broke before the answer.
+  */
+final class HttpCatalogClient(address: CatalogAddress, credentials: () => Credentials) extends CatalogClient {
+  import HttpCatalogClient._
+
+  override def get(path: Seq[String], query: Map[String, String]): JsonNode =
+    json(send(request(path, query).GET, repeatable = true))
+
+  override def post(path: Seq[String], body: Option[JsonNode]): JsonNode =
+    json(send(posting(path, body), Repeatable(path.last)))
+
+  override def stream[T](path: Seq[String], body: JsonNode)(read: InputStream => T): T = {
+    val answer = send(posting(path, Some(body)), Repeatable(path.last))
+    try read(answer.body)
+    catch { case error: IOException => throw unavailable("The catalog's answer broke off", error) }
+    finally answer.body.close()
+  }
+
+  override def delete(path: Seq[String], query: Map[String, String]): Unit =
+    send(request(path, query).DELETE, repeatable = false).body.close()
+
+  override def toString: String = s"HttpCatalogClient($address)"
+
+  private def posting(path: Seq[String], body: Option[JsonNode]): HttpRequest.Builder = body match {
+    case Some(content) =>
+      val bytes = BodyPublishers.ofByteArray(Json.writeValueAsBytes(content))
+      request(path, Map.empty).header("Content-Type", "application/json").POST(bytes)
+    case None => request(path, Map.empty).POST(BodyPublishers.noBody)
+  }
+
+  private def request(path: Seq[String], query: Map[String, String]): HttpRequest.Builder =
+    credentials().headers.foldLeft(HttpRequest.newBuilder(address.resolve(path, query)).timeout(AnswerWithin)) {
+      case (builder, (name, value)) => builder.header(name, value)
+    }
+
+  private def send(builder: HttpRequest.Builder, repeatable: Boolean): HttpResponse[InputStream] = {
+    val request = builder.build()
+    val answer =
+      try Http.send(request, BodyHandlers.ofInputStream)
+      catch {
+        case error: HttpTimeoutException => throw unavailable("The catalog does not answer in time", error)
+        case error: ConnectException     => throw unavailable("The catalog cannot be reached", error)
+        case _: IOException if repeatable =>
+          try Http.send(request, BodyHandlers.ofInputStream)
+          catch { case again: IOException => throw unavailable("The connection to the catalog broke", again) }
+        case error: IOException => throw unavailable("The connection to the catalog broke", error)
+      }
+    if (answer.statusCode / 100 == 2) answer else throw refusal(answer)
+  }
+
+  private def json(answer: HttpResponse[InputStream]): JsonNode =
+    try Json.readTree(bytes(answer)) match {
+      case null => MissingNode.getInstance
+      case node => node
+    } catch {
+      case error: JsonProcessingException => throw unavailable("What answers is not the catalog", error)
+      case error: IOException             => throw unavailable("The catalog's answer broke off", error)
+    }
+
+  private def bytes(answer: HttpResponse[InputStream]): Array[Byte] =
+    try answer.body.readAllBytes()
+    finally answer.body.close()
+
+  /** The catalog's refusal under its own name; what else may answer here is not the catalog. */
+  private def refusal(answer: HttpResponse[InputStream]): LakewardenException = {
+    val error = json(answer).path("error")
+    val status = answer.statusCode
+    if (!error.path("lakewarden").isTextual)
+      unavailable(s"What answers is not the catalog: it gave status $status", null)
+    else
+      new LakewardenException(
+        error.get("lakewarden").textValue, error.path("message").asText,
+        Option(error.get("rule")).map(_.asText), Option(error.get("hint")).map(_.asText))
+  }
+
+  private def unavailable(problem: String, cause: Throwable): LakewardenException = new LakewardenException(
+    "CatalogUnavailable", s"$problem, at $address.", Some("catalog"),
+    Some("Nothing is read or written without it; try again when it answers."), cause)
+}
+
+object HttpCatalogClient {
+
+  /** Operations that may come twice: they read, begin what is swept if nobody goes on with it, or are one
+    * commit however often they come (docs/rest-api.md, "Engines").
+    */
+  private val Repeatable = Set("load", "plan", "writes", "staged-writes", "commit")
+  private val ConnectWithin = Duration.ofSeconds(10)
+  private val AnswerWithin = Duration.ofMinutes(5)
+  private val Json = new ObjectMapper
+
+  /** One for the JVM: its connections are kept open, and carry no identity; each request brings its own. */
+  private lazy val Http: HttpClient = HttpClient.newBuilder
+    .version(HttpClient.Version.HTTP_1_1)
+    .followRedirects(HttpClient.Redirect.NEVER)
+    .proxy(HttpClient.Builder.NO_PROXY)
+    .connectTimeout(ConnectWithin)
+    .build()
+}
