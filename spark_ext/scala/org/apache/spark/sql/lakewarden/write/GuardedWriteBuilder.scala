@@ -64,6 +64,7 @@ final class GuardedWrite(table: LoadedTable, target: CommitTarget) extends Requi
   private val settings = WriteSettings.of(GuardedWrite.properties(table))
 
   override def description: String = s"append to ${table.fullName}"
+  override def toString: String = description
 
   override def toBatch: BatchWrite = new GuardedBatchWrite(table, layout, settings, target)
 

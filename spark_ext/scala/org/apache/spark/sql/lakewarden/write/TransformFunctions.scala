@@ -50,15 +50,16 @@ final class TransformFunction(override val name: String) extends UnboundFunction
     }
     try TransformFunctions.transform(name, 1).on(source)
     catch { case refused: LakewardenException => throw new UnsupportedOperationException(refused.getMessage) }
-    if (takesNumber) new NumberedFunction(name, source) else new TimeFunction(name, source)
+    if (takesNumber) NumberedFunction(name, source) else TimeFunction(name, source)
   }
 }
 
 /** A transform of a number and a column: a bucket of so many, a value cut to a width. */
-final class NumberedFunction(override val name: String, source: DataType) extends ScalarFunction[Any] {
+final case class NumberedFunction(override val name: String, source: DataType) extends ScalarFunction[Any] {
   override def inputTypes: Array[DataType] = Array(IntegerType, source)
   override def resultType: DataType = TransformFunctions.transform(name, 1).resultType(source)
   override def canonicalName: String = s"lakewarden.$name(${source.catalogString})"
+  override def toString: String = name
 
   @transient private lazy val accessor = InternalRow.getAccessor(source)
   @transient private var last: (Int, Any => Any) = _
@@ -76,12 +77,13 @@ final class NumberedFunction(override val name: String, source: DataType) extend
 }
 
 /** A transform of a time. */
-final class TimeFunction(override val name: String, source: DataType) extends ScalarFunction[Any] {
+final case class TimeFunction(override val name: String, source: DataType) extends ScalarFunction[Any] {
   private val transform = TransformFunctions.transform(name, 1)
 
   override def inputTypes: Array[DataType] = Array(source)
   override def resultType: DataType = transform.resultType(source)
   override def canonicalName: String = s"lakewarden.$name(${source.catalogString})"
+  override def toString: String = name
 
   @transient private lazy val accessor = InternalRow.getAccessor(source)
   @transient private lazy val function = transform.on(source)
