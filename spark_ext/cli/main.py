@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from catalog.cli.main import app
 from spark_ext.cli import spark
+from spark_ext.demo.command import demo
 
 app.add_typer(spark.app, name="spark")
+app.command("demo")(demo)
 
 
 def main() -> None:

@@ -9,8 +9,6 @@ from typing import Annotated
 import typer
 
 from spark_ext.demo.flights import ALL_FLIGHTS
-from spark_ext.demo.screen import Screen
-from spark_ext.demo.story import tell
 from spark_ext.demo.workspace import prepare, remove
 
 
@@ -26,6 +24,10 @@ def demo(
     clean: Annotated[bool, typer.Option("--clean", help="Remove the directory at the end.")] = False,
 ) -> None:
     """Show the whole: Spark SQL on guarded tables, real flights, and the attacks that are refused."""
+    # Spark takes its time to import, which other commands need not wait for.
+    from spark_ext.demo.screen import Screen
+    from spark_ext.demo.story import tell
+
     screen, began = Screen(), time.monotonic()
     place = prepare(directory)
     tell(place, rows, screen)

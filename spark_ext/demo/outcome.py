@@ -31,12 +31,15 @@ class Answer:
     Attributes:
         text: in a few words.
         error: the class of the error, or None if it was answered with rows.
-        sentence: the error as the user met it.
+        sentence: what the error says, without its class.
     """
 
     text: str
     error: str | None = None
     sentence: str = ""
+
+    def __str__(self) -> str:
+        return self.text if self.error is None else f"{self.error}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,7 @@ class Ledger:
         if attempt.seen.error != attempt.expected:
             wanted = attempt.expected or "no error"
             raise Unexpected(
-                f"{attempt.what}, by {attempt.who}: expected {wanted}, "
-                f"but the answer was: {attempt.seen.sentence or attempt.seen.text}",
+                f"{attempt.what}, by {attempt.who}: expected {wanted}, but the answer was: {attempt.seen}",
                 rule="demo",
             )
 
@@ -102,7 +104,7 @@ def _refused(refusal: Exception) -> Answer:
     kind, text = type(refusal).__name__, str(refusal)
     if not isinstance(refusal, LakewardenError):
         named = _KINDS.search(text)
-        kind, text = (named.group(1), text[named.start() :]) if named else (kind, text)
+        kind, text = (named.group(1), text[named.end() :]) if named else (kind, text)
     # What follows the first line is Spark's stack of tasks.
     sentence = text.strip().partition("\n")[0]
     rule = _RULE.search(sentence)

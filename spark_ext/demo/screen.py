@@ -59,16 +59,19 @@ class Screen:
         """A statement of SQL, or a command, as somebody types it."""
         self._print(Text(f"{who}> {self._shown(text)}", style="dim"), 5)
 
+    def result(self, text: str) -> None:
+        """The answer to a statement, where it is one value."""
+        self._print(Text(self._shown(text), style="dim"), 7)
+
     def answered(self, whose: str, answer: Answer) -> None:
         """How somebody answered an attempt."""
         if answer.error is None:
             self._print(Text(f"{whose}: {self._shown(answer.text)}", style="yellow"), 5)
         else:
-            sentence = answer.sentence.removeprefix(f"{answer.error}: ")
             refusal = (
                 Text(f"{whose}: ")
                 .append(answer.error, style="bold green")
-                .append(f": {self._shown(sentence)}")
+                .append(f": {self._shown(answer.sentence)}")
             )
             self._print(refusal, 5)
 

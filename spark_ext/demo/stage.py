@@ -51,7 +51,13 @@ class Stage:
 
     def count(self, who: str, table: str) -> int:
         """How many rows somebody reads from a table through the engine."""
-        return int(self.run(who, f"SELECT count(*) FROM lake.{table}")[0][0])
+        return self.number(who, f"SELECT count(*) FROM lake.{table}")
+
+    def number(self, who: str, query: str) -> int:
+        """The one number that a query of somebody answers."""
+        answer = int(self.run(who, query)[0][0])
+        self.screen.result(f"{answer:,}")
+        return answer
 
     def attempt(
         self, what: str, who: str, stock: Answer, action: Callable[[], str], *, refusal: str | None

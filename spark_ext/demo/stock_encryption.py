@@ -60,49 +60,52 @@ class StockEncryption:
         self._connection = encryption.KmsConnectionConfig()
         with flights.open("rb") as file:
             head = file.read(_SAMPLE_BYTES).rpartition(b"\n")[0]
-        self._rows = csv.read_csv(pa.BufferReader(head))
-        half = self._rows.num_rows // 2
+        self._all = csv.read_csv(pa.BufferReader(head))
+        half = self._all.num_rows // 2
+        self._first, self._second = self._all.slice(0, half), self._all.slice(half)
         self._file, self._other = directory / "january-1.parquet", directory / "january-2.parquet"
         self._plaintext = directory / "plaintext.parquet"
-        self._write(self._file, self._rows.slice(0, half))
-        self._write(self._other, self._rows.slice(half))
-        parquet.write_table(self._rows, self._plaintext)
-        expect(self._read().num_rows == half, "a stock reader reads the encrypted file that was written")
+        self._write(self._file, self._first)
+        self._write(self._other, self._second)
+        parquet.write_table(self._all, self._plaintext)
+        expect(self._read().equals(self._first), "a stock reader reads the encrypted file that was written")
 
     def swapped(self) -> Answer:
         """The answer when a file has the bytes of another one."""
-        return self._with(self._other, "the other file's rows, no error")
+        with overwritten(self._file, self._other.read_bytes()):
+            return self._answer(self._second, "the other file's rows, no error")
 
     def flipped(self) -> Answer:
         """The answer when a bit is flipped."""
         with overwritten(self._file, flipped(self._file.read_bytes())):
-            return self._answer("rows, no error")
+            return self._answer(None, "rows, no error")
 
     def replaced_by_plaintext(self) -> Answer:
         """The answer when a plaintext file stands in the place of an encrypted one."""
-        return self._with(self._plaintext, "the plaintext file's rows, no error")
+        with overwritten(self._file, self._plaintext.read_bytes()):
+            return self._answer(self._all, "the plaintext file's rows, no error")
 
     def revoked(self) -> Answer:
         """The answer when the master key was disabled, to a reader that has read before."""
         self._kms.enabled = False
-        return self._answer("rows, out of its cache of keys (10 minutes)")
+        return self._answer(self._first, "rows, by a key that it keeps for 10 minutes")
 
-    def _with(self, other: Path, text: str) -> Answer:
-        with overwritten(self._file, other.read_bytes()):
-            return self._answer(text)
-
-    def _answer(self, text: str) -> Answer:
+    def _answer(self, rows: pa.Table | None, text: str) -> Answer:
+        """What a stock reader answers: a refusal, or these rows, where they are given."""
         try:
-            self._read()
-        except (OSError, PermissionError) as refusal:
+            read = self._read()
+        except OSError as refusal:
             return Answer("refused as well", type(refusal).__name__, str(refusal))
+        expect(rows is None or read.equals(rows), f"a stock reader answers {text}")
         return Answer(text)
 
     def _read(self) -> pa.Table:
         properties = self._factory.file_decryption_properties(
             self._connection, encryption.DecryptionConfiguration()
         )
-        return parquet.ParquetFile(self._file, decryption_properties=properties).read()
+        rows = parquet.ParquetFile(self._file, decryption_properties=properties).read()
+        # Parquet has no timestamps in seconds, which CSV was read as.
+        return rows.cast(self._all.schema)
 
     def _write(self, path: Path, rows: pa.Table) -> None:
         configuration = encryption.EncryptionConfiguration(footer_key=_MASTER_KEY, uniform_encryption=True)

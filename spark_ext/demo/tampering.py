@@ -66,4 +66,4 @@ def _replace(stage: Stage, what: str, stock: Answer, content: bytes) -> None:
 
 
 def _checksum(stage: Stage) -> int:
-    return int(stage.run(OLGA, _CHECKSUM)[0][0])
+    return stage.number(OLGA, _CHECKSUM)

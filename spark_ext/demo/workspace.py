@@ -35,7 +35,12 @@ def prepare(directory: Path | None) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Remove a directory that `prepare` gave out, unless somebody put something else into it."""
+    """Remove a directory that `prepare` gave out.
+
+    Raises:
+        RequestInvalid: somebody put something else into it; then it stays as it is.
+    """
+    _require_ours(directory)
     _clear(directory)
     directory.rmdir()
 
@@ -44,15 +49,19 @@ def _prepared(directory: Path | None) -> Path:
     if directory is None:
         return Path(tempfile.mkdtemp(prefix="lakewarden-demo-")).resolve()
     directory.mkdir(parents=True, exist_ok=True)
+    _require_ours(directory)
+    _clear(directory)
+    return directory.resolve()
+
+
+def _require_ours(directory: Path) -> None:
     found = {each.name for each in directory.iterdir()}
     if found and not (_MARK in found and found <= _MADE):
         raise RequestInvalid(
             f"The directory {directory} holds something that no demonstration made.",
             rule="demo-directory",
-            hint="Name a new directory with --directory.",
+            hint="Name a new directory with --directory, or remove it yourself.",
         )
-    _clear(directory)
-    return directory.resolve()
 
 
 def _clear(directory: Path) -> None:
