@@ -29,6 +29,8 @@ _PARQUET_ENCRYPTION = {
     "parquet.encryption.uniform.key": "bench",
     "parquet.encryption.data.key.length.bits": "256",
 }
+#: As large a dictionary as Spark's own writer makes, so that the files are alike.
+_LAKE_FILES = {"write.parquet.dict-size-bytes": str(1024 * 1024)}
 _LAKE_ENCRYPTION = {"encryption.mechanism": "envelope", "encryption.algorithm": "AES_GCM_V1"}
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
 
@@ -62,8 +64,8 @@ def sides(spark: SparkSession, parquet: Path, warehouse: Path) -> dict[str, Side
         PARQUET_V1: _ParquetFiles(spark, parquet / "v1", "parquet", {}),
         STOCK: _ParquetFiles(spark, parquet / "v2-encrypted", "", _PARQUET_ENCRYPTION),
         STOCK_V1: _ParquetFiles(spark, parquet / "v1-encrypted", "parquet", _PARQUET_ENCRYPTION),
-        PLAIN: _LakeTable(spark, warehouse, "plain", {}),
-        ENCRYPTED: _LakeTable(spark, warehouse, "encrypted", _LAKE_ENCRYPTION),
+        PLAIN: _LakeTable(spark, warehouse, "plain", _LAKE_FILES),
+        ENCRYPTED: _LakeTable(spark, warehouse, "encrypted", _LAKE_FILES | _LAKE_ENCRYPTION),
     }
 
 
