@@ -15,7 +15,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import Engine
 
 from catalog import changes as change_rules
-from catalog import gates, governance, state
+from catalog import claims, gates, governance, state
 from catalog.authorize import Authorizer, Caller
 from catalog.changes import Changes
 from catalog.db.engine import read
@@ -182,7 +182,9 @@ class Committer:
             return [
                 other
                 for location in moved
-                for other in state.overlapping(connection, self._catalog, location, record.id, self._now_ms())
+                for other in claims.overlapping(
+                    connection, self._catalog, location, record.id, self._now_ms()
+                )
             ]
 
     def _next_governed(

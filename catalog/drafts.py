@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from sqlalchemy import Engine
 
-from catalog import gates, governance, loading, state
+from catalog import claims, gates, governance, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read
 from catalog.errors import NoSuchNamespace, TableExists
@@ -148,7 +148,7 @@ class Drafter:
         own = record.location if record.default_location else None
         paths = {record.location, *draft.wanted.added, *draft.write_paths}
         with read(self._engine) as connection:
-            others = state.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
+            others = claims.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
         requests: list[AccessRequest] = [
             gates.table_request(principal, record.name.database, record.name.name, "create"),
             *gates.storage_requests(principal, paths, own),

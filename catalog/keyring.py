@@ -90,14 +90,21 @@ class Keyring:
         with read(self._engine) as connection:
             return state.peks_of(connection, table)
 
-    def writing_peks(self, table: TableRecord, governed: Governed) -> dict[str, Pek]:
+    def writing_peks(
+        self, table: TableRecord, governed: Governed, made: Sequence[PekRecord] = ()
+    ) -> dict[str, Pek]:
         """The PEKs that new files are put under, by master key id.
+
+        Args:
+            table: the table.
+            governed: what governs it.
+            made: PEKs that are not recorded yet.
 
         Raises:
             KeyNotUsable, KmsUnavailable: one cannot be had.
         """
         refs = set(governed.regimes.current.peks)
-        found = [pek for pek in self.records(table) if pek.ref in refs]
+        found = [pek for pek in [*self.records(table), *made] if pek.ref in refs]
         if {pek.ref for pek in found} != refs:
             raise KeyNotUsable(
                 "A key of the table is missing from the catalog.", table=str(table.name), rule="pek"

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
 
-from catalog import faults, loading, seals, state
-from catalog.db.engine import write
+from catalog import claims, faults, loading, seals, state
+from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord
@@ -24,7 +24,7 @@ from catalog.loading import LoadedTable
 from catalog.metadata import dump_metadata, last_sequence_number, new_metadata_location
 from catalog.pointers import PointerStore
 from catalog.seals import Digest, Seal, SealedFile, SealRequest
-from catalog.state import Governed, TableRecord
+from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid, StateUnavailable
 from policy.location import Location
@@ -144,15 +144,23 @@ class Lander:
             _check_base(connection, landing)
             if landing.claims_location:
                 moved = replace(landing.record, location=landing.location)
-                state.require_unclaimed(connection, self._catalog, moved, landing.overlaps, self._now_ms())
+                claims.require_unclaimed(connection, self._catalog, moved, landing.overlaps, self._now_ms())
                 if landing.base is not None:
                     state.set_location(connection, landing.record.id, landing.location)
-            if landing.base is None and state.table_by_id(connection, landing.record.id) is None:
-                state.add_table(connection, self._catalog, landing.record, self._now_ms())
+            if landing.base is None:
+                self._prepare_table(connection, landing.record)
             if landing.governs:
                 self._prepare_governed(connection, landing)
             state.add_peks(connection, landing.peks, self._now_ms())
             return seals.prepare(connection, self._request(landing, location, digest))
+
+    def _prepare_table(self, connection: Connection, record: TableRecord) -> None:
+        """Record the identity of a new table, unless a creation that was staged or cut short did."""
+        known = state.table_by_id(connection, record.id)
+        if known is None:
+            state.add_table(connection, self._catalog, record, self._now_ms())
+        elif known.state is not TableState.PREPARED:
+            raise _given_up(record)
 
     def _prepare_governed(self, connection: Connection, landing: Landing) -> None:
         state.add_governed(connection, landing.record.id, landing.governed, landing.author, self._now_ms())
@@ -222,8 +230,20 @@ class Lander:
             logger.warning("a landed commit is left to the next load: %s", type(problem).__name__)
             return
         if not promoted:
+            if landing.base is None:
+                self._withdraw(landing.record, seal)
             # Somebody moved the pointer back while the commit was under way.
             raise _unknown(name)
+
+    def _withdraw(self, record: TableRecord, seal: Seal) -> None:
+        """Take the pointer back of a creation that was given up while it landed."""
+        with read(self._engine) as connection:
+            known = state.table_by_id(connection, record.id)
+        if known is None or known.state is not TableState.PURGED:
+            return
+        if self._pointers.delete(record.name, seal.metadata_location):
+            self._discard(Location.parse(seal.metadata_location))
+            raise _given_up(record)
 
     def _lost(self, landing: Landing, seal: Seal, location: Location) -> None:
         """Tidy up after a commit that did not win."""
@@ -259,6 +279,10 @@ def _check_base(connection: Connection, landing: Landing) -> None:
             table=str(landing.record.name),
             hint="Load the table and commit again.",
         )
+
+
+def _given_up(record: TableRecord) -> CommitConflict:
+    return CommitConflict("The creation of the table was given up.", table=str(record.name))
 
 
 def _unknown(name: TableName) -> CommitStateUnknown:

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from catalog import access as access_rules
-from catalog import faults, gates, loading, state
+from catalog import claims, faults, gates, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
@@ -182,4 +182,4 @@ class Lifecycle:
 
     def _neighbours(self, record: TableRecord) -> list[TableRecord]:
         with read(self._engine) as connection:
-            return state.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
+            return claims.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())

@@ -202,6 +202,14 @@ def abandon(connection: Connection, seal: Seal) -> None:
         connection.execute(delete(lw_sealed_file).where(lw_sealed_file.c.seal_id == seal.id))
 
 
+def abandon_creation(connection: Connection, table_id: str) -> None:
+    """Mark what was prepared of a table that was never created as lost, so that none of it can land."""
+    mine = (lw_seal.c.table_id == table_id, lw_seal.c.state == SealState.PREPARED)
+    lost = connection.scalars(select(lw_seal.c.id).where(*mine)).all()
+    connection.execute(update(lw_seal).where(lw_seal.c.id.in_(lost)).values(state=SealState.ABANDONED))
+    connection.execute(delete(lw_sealed_file).where(lw_sealed_file.c.seal_id.in_(lost)))
+
+
 def reinstate(connection: Connection, seal: Seal) -> None:
     """Make a superseded seal current again: its table was rolled back on purpose."""
     lock_table(connection, seal.table_id)

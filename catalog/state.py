@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_table
@@ -26,11 +26,6 @@ from policy.allowlist import AllowList
 from policy.encryption import EncryptionSpec, KeyedFields
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
-
-#: How long a creation may be under way before it counts as cut short.
-_CREATION_MS: Final = 15 * 60 * 1000
-#: The advisory lock for claiming locations on PostgreSQL; any number that nobody else uses.
-_LOCATIONS_LOCK: Final = 0x6C61_6B65_6C6F_6373
 
 
 class TableState(StrEnum):
@@ -95,7 +90,7 @@ def bound(connection: Connection, catalog: str, name: TableName) -> TableRecord 
     """The active table of that name."""
     statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
     row = connection.execute(statement.where(*_is_bound(catalog, name))).first()
-    return None if row is None else _table(row)
+    return None if row is None else table_of(row)
 
 
 def require_unbound(connection: Connection, catalog: str, name: TableName) -> None:
@@ -112,74 +107,19 @@ def bound_tables(connection: Connection, catalog: str) -> list[TableRecord]:
     """Every active table."""
     statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
     rows = connection.execute(statement.where(lw_binding.c.catalog == catalog))
-    return [_table(row) for row in rows]
+    return [table_of(row) for row in rows]
 
 
 def table_by_uuid(connection: Connection, table_uuid: UUID) -> TableRecord | None:
     """The table, in whatever state, that has this UUID."""
     row = connection.execute(select(lw_table).where(lw_table.c.table_uuid == str(table_uuid))).first()
-    return None if row is None else _table(row)
+    return None if row is None else table_of(row)
 
 
 def table_by_id(connection: Connection, table_id: str) -> TableRecord | None:
     """The table, in whatever state, that has this internal id."""
     row = connection.execute(select(lw_table).where(lw_table.c.id == table_id)).first()
-    return None if row is None else _table(row)
-
-
-def overlapping(
-    connection: Connection, catalog: str, location: Location, except_id: str | None, now_ms: int
-) -> list[TableRecord]:
-    """Other tables whose location contains `location` or lies in it.
-
-    Dropped tables count until they are purged; a creation that is under way counts, and one that was cut
-    short does so for a while.
-    """
-    columns = lw_table.c
-    inside = location.canonical + "/"
-    statement = select(lw_table).where(
-        columns.catalog == catalog,
-        columns.state != TableState.PURGED,
-        or_(columns.state != TableState.PREPARED, columns.created_ms > now_ms - _CREATION_MS),
-        or_(
-            columns.location.in_(_with_ancestors(location)),
-            func.substr(columns.location, 1, len(inside)) == inside,
-        ),
-    )
-    records = [_table(row) for row in connection.execute(statement)]
-    return [record for record in records if record.id != except_id]
-
-
-def require_unclaimed(
-    connection: Connection, catalog: str, record: TableRecord, overlaps: frozenset[str], now_ms: int
-) -> None:
-    """Make sure, under a lock, that nobody claimed the table's location since overlaps were authorized.
-
-    Args:
-        connection: in the transaction that claims the location.
-        catalog: the catalog's name.
-        record: the table, with the location that it is getting.
-        overlaps: ids of the tables that may be overlapped.
-        now_ms: the time in milliseconds.
-
-    Raises:
-        CommitConflict: another table is there.
-    """
-    lock_locations(connection)
-    others = overlapping(connection, catalog, record.location, record.id, now_ms)
-    if not overlaps.issuperset(other.id for other in others):
-        raise CommitConflict(
-            "Another table was put to an overlapping location meanwhile.",
-            table=str(record.name),
-            rule="overlap",
-            hint="Choose another location.",
-        )
-
-
-def lock_locations(connection: Connection) -> None:
-    """Let one transaction at a time look for overlaps and claim a location (SQLite has one writer anyway)."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_LOCATIONS_LOCK)))
+    return None if row is None else table_of(row)
 
 
 def add_table(connection: Connection, catalog: str, record: TableRecord, at_ms: int) -> None:
@@ -324,6 +264,13 @@ def current_governed(connection: Connection, table_id: str) -> Governed | None:
     return None if row is None else _governed(row)
 
 
+def governed_version(connection: Connection, table_id: str, version: int) -> Governed | None:
+    """A version of what governs, or is to govern, a table."""
+    mine = (lw_governed.c.table_id == table_id, lw_governed.c.version == version)
+    row = connection.execute(select(lw_governed).where(*mine)).first()
+    return None if row is None else _governed(row)
+
+
 def next_governed_version(connection: Connection, table_id: str) -> int:
     """A version number that no governed version of the table has."""
     highest = connection.scalar(
@@ -381,6 +328,12 @@ def add_peks(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> N
         raise CommitConflict("Another change of the table's keys came first.") from error
 
 
+def forget_creation(connection: Connection, table_id: str) -> None:
+    """Leave nothing of a table that was never created but its tombstone: no claim, no key."""
+    connection.execute(delete(lw_pek).where(lw_pek.c.table_id == table_id))
+    set_table_state(connection, table_id, TableState.PURGED)
+
+
 def peks_of(connection: Connection, table: TableRecord) -> list[PekRecord]:
     """All PEKs of a table, in every state."""
     rows = connection.execute(select(lw_pek).where(lw_pek.c.table_id == table.id))
@@ -392,21 +345,13 @@ def new_table_id() -> str:
     return str(uuid.uuid4())
 
 
-def _with_ancestors(location: Location) -> list[str]:
-    """The location and every directory above it, in canonical form."""
-    root = location.canonical[: len(location.canonical) - sum(len(name) + 1 for name in location.segments)]
-    found = [root]
-    for name in location.segments:
-        found.append(f"{found[-1]}/{name}")
-    return found
-
-
 def _is_bound(catalog: str, name: TableName) -> list[ColumnElement[bool]]:
     columns = lw_binding.c
     return [columns.catalog == catalog, columns.namespace == name.database, columns.name == name.name]
 
 
-def _table(row: Row[tuple[object, ...]]) -> TableRecord:
+def table_of(row: Row[tuple[object, ...]]) -> TableRecord:
+    """A row of `lw_table` as a record."""
     return TableRecord(
         row.id,
         UUID(row.table_uuid),

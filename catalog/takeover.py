@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Engine
 
 from catalog import access as access_rules
-from catalog import faults, gates, loading, seals, state
+from catalog import claims, faults, gates, loading, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
@@ -217,7 +217,7 @@ class Takeover:
         gates.check_ordinary_properties(metadata.properties, table)
         gates.check_table_location(location, table)
         with read(self._engine) as connection:
-            others = state.overlapping(connection, self._catalog, location, record.id, self._now_ms())
+            others = claims.overlapping(connection, self._catalog, location, record.id, self._now_ms())
         paths = [location, *gates.write_paths(metadata.properties)]
         requests = [*first, *gates.storage_requests(principal, paths, exempt)]
         hidden = gates.overlap_requests(principal, others)
@@ -235,7 +235,7 @@ class Takeover:
         record = table.record
         with write(self._engine) as connection:
             state.require_unbound(connection, self._catalog, record.name)
-            state.require_unclaimed(connection, self._catalog, record, overlaps, self._now_ms())
+            claims.require_unclaimed(connection, self._catalog, record, overlaps, self._now_ms())
             state.add_table(connection, self._catalog, record, self._now_ms())
             state.add_governed(connection, record.id, table.governed, caller.principal.name, self._now_ms())
             seal = seals.prepare(connection, self._request(caller, table, digest, None, files))

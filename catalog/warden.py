@@ -37,11 +37,14 @@ from catalog.planning.plan import Planner
 from catalog.pointers import SqlPointerStore
 from catalog.policies import PolicyStore
 from catalog.snapshots import SnapshotReader
+from catalog.staged_writes import StagedWrites
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Options, S3Storage
+from catalog.table_writes import TableWrites
 from catalog.takeover import Takeover
 from catalog.tokens import TokenStore
+from catalog.write_sessions import WriteLog
 from catalog.writes import Writes
 from policy.location import Location
 
@@ -147,6 +150,21 @@ class Warden:
             now_ms=now_ms,
             staged_ttl_ms=settings.staged_ttl_s * 1000,
         )
+        log = WriteLog(engine, now_ms, settings.write_ttl_s * 1000)
+        tables = TableWrites(engine, log, loader, reader, committer, keyring, storage, authorizer)
+        staged = StagedWrites(
+            engine,
+            name,
+            log,
+            drafter,
+            loader,
+            reader,
+            inspector,
+            lander,
+            keyring,
+            storage,
+            authorizer,
+        )
         lifecycle = Lifecycle(
             engine,
             name,
@@ -188,17 +206,7 @@ class Warden:
             lifecycle=lifecycle,
             takeover=takeover,
             planner=Planner(loader, reader, keyring, authorizer),
-            writes=Writes(
-                engine,
-                loader,
-                reader,
-                committer,
-                keyring,
-                storage,
-                authorizer,
-                now_ms=now_ms,
-                ttl_ms=settings.write_ttl_s * 1000,
-            ),
+            writes=Writes(log, tables, staged, storage, authorizer),
         )
 
     def close(self) -> None:

@@ -164,7 +164,8 @@ lw_staged = Table(
 )
 
 #: A write that an engine began. `state`: open, committing, committed, clearing, aborted, swept. `snapshot_id`
-#: is of the last attempt to commit it.
+#: is of the last attempt to commit it. `staged_metadata` is that of the table which the commit creates; null
+#: where the table was there.
 lw_write = Table(
     "lw_write",
     metadata,
@@ -180,7 +181,9 @@ lw_write = Table(
     Column("snapshot_id", BigInteger, nullable=True),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
+    Column("staged_metadata", Text, nullable=True),
     Index("ix_lw_write_state", "state", "expires_ms"),
+    Index("ix_lw_write_table", "table_id"),
 )
 
 #: Bearer tokens. Only the SHA-256 of the secret is kept. `kind`: user, engine.

@@ -13,7 +13,7 @@ from catalog.keys.transport import KeyLabel, TransportKey
 from catalog.keys.write_keys import WrittenKey
 from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import ScanRequest
-from catalog.writes import WriteSession
+from catalog.write_sessions import WriteSession
 
 _LONG: Final = 2**63 - 1
 
@@ -21,6 +21,17 @@ Long = Annotated[int, Field(ge=0, le=_LONG)]
 FieldId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Counts = dict[FieldId, Long]
 Bounds = dict[FieldId, Base64]
+
+
+class StageWrite(OwnBody):
+    """The table that a write creates: `CreateTableRequest` without `stage-create`."""
+
+    name: str
+    location: str | None = None
+    table_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    partition_spec: dict[str, Any] | None = None
+    write_order: dict[str, Any] | None = None
+    properties: dict[str, str] | None = None
 
 
 class PlanBody(OwnBody):
@@ -177,3 +188,11 @@ class WriteBegun(Answer):
             encryption=encryption,
             transport_key=None if session.transport is None else TransportKeyAnswer.of(session.transport),
         )
+
+
+class WriteStagedAnswer(Answer):
+    """A staged write; written by `table_answers` as bytes, here for the description."""
+
+    metadata: dict[str, Any]
+    config: dict[str, str]
+    write: WriteBegun

@@ -12,12 +12,19 @@ from fastapi.responses import StreamingResponse
 from catalog.http.alter_models import AlterBody
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import table_from_path
-from catalog.http.engine_models import CommitWrite, PlanBody, WriteBegun
+from catalog.http.engine_models import (
+    CommitWrite,
+    PlanBody,
+    StageWrite,
+    WriteBegun,
+    WriteStagedAnswer,
+)
 from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
+from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import MEDIA_TYPE, stream
 from catalog.http.routing import EngineRoute
-from catalog.http.table_answers import Viewer, committed_table, loaded_table
+from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
 
 _TABLE = "/tables/{namespace}/{table}"
 
@@ -70,6 +77,16 @@ def alter_table(
     altered = warden.alterer.alter(caller, table_from_path(namespace, table), body.to_changes())
     metrics.committed("commit")
     return committed_table(altered)
+
+
+@router.post(
+    "/namespaces/{namespace}/staged-writes", responses=answers(WriteStagedAnswer, "The write and its table.")
+)
+def stage_write(namespace: str, body: StageWrite, caller: CallerOf, warden: WardenOf) -> Response:
+    """Begin a write that creates its table: what creating it needs. Nothing is visible before the commit."""
+    viewer = Viewer.of(caller, warden)
+    new = new_table_of(namespace, body)
+    return staged_write(warden.writes.begin_staged(caller, new), viewer)
 
 
 @router.post(

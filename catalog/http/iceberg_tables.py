@@ -9,19 +9,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Response, Security
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import AssertCreate
 
-from catalog.drafts import NewTable
 from catalog.errors import NoSuchTable
 from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import (
     namespace_from_path,
-    partition_spec_of,
     requirements_of,
-    schema_of,
-    sort_order_of,
     table_from_path,
     updates_of,
 )
@@ -36,6 +30,7 @@ from catalog.http.iceberg_models import (
     TableList,
 )
 from catalog.http.iceberg_namespaces import check_prefix
+from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.routing import GuardedRoute
 from catalog.http.table_answers import (
@@ -48,7 +43,7 @@ from catalog.http.table_answers import (
     not_modified,
     staged_table,
 )
-from catalog.identifiers import Namespace, TableName, table_name
+from catalog.identifiers import TableName, table_name
 from policy.errors import NotSupportedYet, RequestInvalid
 
 router = APIRouter(
@@ -85,7 +80,7 @@ def create_table(
     namespace: str, body: CreateTable, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
 ) -> Response:
     """Create a table, or stage its creation: CREATE on it, RWStorage on each location, `use` on each key."""
-    new = _new_table(namespace_from_path(namespace), body)
+    new = new_table_of(namespace, body)
     if body.stage_create:
         return staged_table(*warden.creator.stage(caller, new))
     viewer = Viewer.of(caller, warden)
@@ -187,18 +182,6 @@ def rename_table(body: RenameTable, caller: CallerOf, warden: WardenOf) -> Respo
     source = table_name(body.source.namespace, body.source.name)
     warden.lifecycle.rename(caller, source, table_name(body.destination.namespace, body.destination.name))
     return Response(status_code=NO_CONTENT)
-
-
-def _new_table(namespace: Namespace, body: CreateTable) -> NewTable:
-    spec, order = body.partition_spec, body.write_order
-    return NewTable(
-        name=table_name(namespace, body.name),
-        schema=schema_of(body.table_schema),
-        location=body.location,
-        partition_spec=UNPARTITIONED_PARTITION_SPEC if spec is None else partition_spec_of(spec),
-        sort_order=UNSORTED_SORT_ORDER if order is None else sort_order_of(order),
-        properties=body.properties or {},
-    )
 
 
 def _check_identifier(name: TableName, body: CommitTable) -> None:

@@ -31,6 +31,7 @@ SMALL_BODY: Final = 1024 * 1024
 _LARGE_BODIES: Final = (
     "/namespaces/{namespace}/tables",
     "/namespaces/{namespace}/tables/{table}",
+    "/namespaces/{namespace}/staged-writes",
     "/writes/{write_id}/commit",
 )
 #: Escapes of what no store takes as text: NUL and lone surrogates.

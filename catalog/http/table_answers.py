@@ -15,8 +15,10 @@ from fastapi import Response
 from pyiceberg.table.metadata import TableMetadata
 
 from catalog.authorize import Caller
+from catalog.http.engine_models import WriteBegun
 from catalog.loading import LoadedTable
 from catalog.warden import Warden
+from catalog.write_sessions import WriteSession
 
 SnapshotMode = Literal["all", "refs"]
 
@@ -65,6 +67,14 @@ def staged_table(metadata: TableMetadata, governed: Mapping[str, str]) -> Respon
     return Response(_document(shown, None, {}), media_type="application/json")
 
 
+def staged_write(session: WriteSession, viewer: Viewer) -> Response:
+    """A write that was begun, with the table that its commit creates."""
+    begun = WriteBegun.of(session).model_dump_json()
+    table = session.table
+    body = _document(table.shown_metadata, None, viewer.config(table), f'"write":{begun}')
+    return Response(body, media_type="application/json")
+
+
 def committed_table(table: LoadedTable) -> Response:
     """`CommitTableResponse`."""
     body = _document(table.shown_metadata, table.metadata_location, None)
@@ -96,9 +106,11 @@ def _referenced(metadata: TableMetadata) -> TableMetadata:
     return metadata.model_copy(update={"snapshots": kept})
 
 
-def _document(metadata: TableMetadata, location: str | None, config: Mapping[str, str] | None) -> str:
+def _document(
+    metadata: TableMetadata, location: str | None, config: Mapping[str, str] | None, *more: str
+) -> str:
     parts = [] if location is None else [f'"metadata-location":{json.dumps(location)}']
     parts.append(f'"metadata":{metadata.model_dump_json()}')
     if config is not None:
         parts.append(f'"config":{json.dumps(config)}')
-    return f"{{{','.join(parts)}}}"
+    return f"{{{','.join([*parts, *more])}}}"

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine
 
-from catalog import state
+from catalog import claims, state
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
@@ -136,9 +136,9 @@ def test_a_dropped_table_leaves_a_tombstone_and_frees_its_name(db: Db) -> None:
 def test_locations_overlap_by_whole_segments(db: Db, location: str, overlaps: bool) -> None:
     record = bound(db, a_table())
     with read(db.engine) as connection:
-        others = state.overlapping(connection, db.catalog, Location.parse(location), None, 0)
+        others = claims.overlapping(connection, db.catalog, Location.parse(location), None, 0)
         assert others == ([record] if overlaps else [])
-        assert state.overlapping(connection, db.catalog, Location.parse(location), record.id, 0) == []
+        assert claims.overlapping(connection, db.catalog, Location.parse(location), record.id, 0) == []
 
 
 def test_tombstones_overlap_until_they_are_purged(db: Db) -> None:
@@ -146,9 +146,9 @@ def test_tombstones_overlap_until_they_are_purged(db: Db) -> None:
     with write(db.engine) as connection:
         state.intend_drop(connection, record, 5)
         state.bury(connection, record)
-        assert len(state.overlapping(connection, db.catalog, record.location, None, 0)) == 1
+        assert len(claims.overlapping(connection, db.catalog, record.location, None, 0)) == 1
         state.set_table_state(connection, record.id, TableState.PURGED)
-        assert state.overlapping(connection, db.catalog, record.location, None, 0) == []
+        assert claims.overlapping(connection, db.catalog, record.location, None, 0) == []
 
 
 def test_a_table_that_was_moved_counts_where_it_is_and_not_as_default(db: Db) -> None:
@@ -214,5 +214,5 @@ def test_a_creation_that_was_cut_short_frees_its_location_in_time(db: Db) -> Non
     with write(db.engine) as connection:
         state.add_table(connection, db.catalog, record, 1_000)
         minute = 60_000
-        assert state.overlapping(connection, db.catalog, record.location, None, 1_000 + minute) != []
-        assert state.overlapping(connection, db.catalog, record.location, None, 1_000 + 60 * minute) == []
+        assert claims.overlapping(connection, db.catalog, record.location, None, 1_000 + minute) != []
+        assert claims.overlapping(connection, db.catalog, record.location, None, 1_000 + 60 * minute) == []

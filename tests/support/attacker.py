@@ -53,7 +53,7 @@ from catalog.keys.write_keys import WrittenKey
 from catalog.loading import LoadedTable
 from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import Plan, ScanRequest
-from catalog.writes import WriteSession
+from catalog.write_sessions import WriteSession
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake
 
 ADDED, EXISTING, DELETED = (

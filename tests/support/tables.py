@@ -22,7 +22,7 @@ from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, wrap_for_write
 from catalog.keys.write_keys import WrittenKey
 from catalog.new_files import FileCommit, NewFile
-from catalog.writes import WriteSession
+from catalog.write_sessions import WriteSession
 from tests.support.lake import ALICE, MASTER_KEY, Lake
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))

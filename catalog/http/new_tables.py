@@ -1,0 +1,29 @@
+"""From the bodies that ask for a new table, created at once or with a write, to what the catalog is asked."""
+
+from __future__ import annotations
+
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from catalog.drafts import NewTable
+from catalog.http.bodies import namespace_from_path, partition_spec_of, schema_of, sort_order_of
+from catalog.http.engine_models import StageWrite
+from catalog.http.iceberg_models import CreateTable
+from catalog.identifiers import table_name
+
+
+def new_table_of(namespace: str, body: CreateTable | StageWrite) -> NewTable:
+    """The table that a body asks for, in the namespace that the path names.
+
+    Raises:
+        RequestInvalid: schema, partition spec or sort order are not valid, or the name is none.
+    """
+    spec, order = body.partition_spec, body.write_order
+    return NewTable(
+        name=table_name(namespace_from_path(namespace), body.name),
+        schema=schema_of(body.table_schema),
+        location=body.location,
+        partition_spec=UNPARTITIONED_PARTITION_SPEC if spec is None else partition_spec_of(spec),
+        sort_order=UNSORTED_SORT_ORDER if order is None else sort_order_of(order),
+        properties=body.properties or {},
+    )

@@ -1,0 +1,251 @@
+"""Writes to tables that exist: how they begin, and how their files land in a snapshot.
+
+The commit wraps each data key anew under the PEK, leaves out the bounds of encrypted columns, builds the
+manifests and takes the way of every other commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from sqlalchemy import Engine
+
+from catalog import access as access_rules
+from catalog import faults, gates, seals, state
+from catalog.authorize import Authorizer, Caller
+from catalog.commits import Committer
+from catalog.db.engine import read, write
+from catalog.errors import CommitConflict
+from catalog.identifiers import TableName
+from catalog.keyring import Keyring
+from catalog.loading import LoadedTable, TableLoader
+from catalog.new_files import FileCommit
+from catalog.snapshots import SnapshotReader
+from catalog.state import TableState
+from catalog.storage.base import Storage
+from catalog.write_sessions import WriteLog, WriteRow, WriteSession
+from catalog.write_transport import make_transport, rewrapper_of
+from catalog.written_files import SnapshotBuilder
+from policy.errors import LocationNotAllowed, RequestInvalid
+from policy.location import Location
+from policy.regimes import PekRef
+
+#: Snapshot summary entry that says which write a snapshot comes from.
+WRITE_ID: Final = "lakewarden.write-id"
+PEK_ID: Final = "encryption.pek-id"
+
+#: How often an append is based anew on what other commits did meanwhile.
+_ATTEMPTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """That a write may be committed.
+
+    Attributes:
+        name: the table.
+        overlaps: ids of the tables that it may overlap, where the write creates it.
+    """
+
+    name: TableName
+    overlaps: frozenset[str] = frozenset()
+
+
+class TableWrites:
+    """Begins writes to tables that exist, and lands them.
+
+    Args:
+        engine: the catalog's database.
+        log: keeps the writes.
+        loader: loads tables.
+        reader: reads manifests.
+        committer: takes the commits.
+        keyring: the tables' keys.
+        storage: where manifests are written.
+        authorizer: decides and records.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: WriteLog,
+        loader: TableLoader,
+        reader: SnapshotReader,
+        committer: Committer,
+        keyring: Keyring,
+        storage: Storage,
+        authorizer: Authorizer,
+    ) -> None:
+        self._engine = engine
+        self._log = log
+        self._loader = loader
+        self._builder = SnapshotBuilder(reader, storage)
+        self._committer = committer
+        self._keyring = keyring
+        self._storage = storage
+        self._authorizer = authorizer
+
+    def begin(self, caller: Caller, name: TableName) -> WriteSession:
+        """See `Writes.begin`."""
+        self._require_update(caller, "table.write", name)
+        with self._authorizer.recorded(caller, "table.write", str(name)):
+            table = self._loader.load_sealed(name)
+            self._require_release(caller, table)
+            write_id = uuid4()
+            prefix = data_directory(table).child(str(write_id))
+            require_allowed(table, prefix)
+            transport = sealed = None
+            if table.governed.spec.encrypts:
+                peks = self._keyring.writing_peks(table.record, table.governed)
+                transport, sealed = make_transport(write_id, table.governed.spec, peks)
+            session = WriteSession(str(write_id), table, prefix, transport, self._log.expires_ms())
+            with write(self._engine) as connection:
+                self._log.add(connection, caller.principal.name, session, sealed)
+            faults.point("write:begun")
+            return session
+
+    def authorize(self, caller: Caller, row: WriteRow) -> Granted:
+        """Whether the caller may commit the write now.
+
+        Raises:
+            NotAuthorized: UPDATE on the table is needed.
+            RequestInvalid: the table is gone.
+        """
+        name = self.name(row)
+        self._require_update(caller, "table.write", name)
+        return Granted(name)
+
+    def name(self, row: WriteRow) -> TableName:
+        """Today's name of the write's table.
+
+        Raises:
+            RequestInvalid: the table is gone.
+        """
+        return name_of(self._engine, self._loader, row)
+
+    def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
+        """The table of a write that landed."""
+        return of_write(self._loader.load_sealed(granted.name), row)
+
+    def has_landed(self, row: WriteRow) -> bool:
+        """Whether a snapshot of the write is in the table, or was."""
+        with read(self._engine) as connection:
+            record = state.table_by_id(connection, row.table_id)
+        if record is not None and record.state is TableState.ACTIVE:
+            return self._landed(self._loader.load_sealed(record.name), row)
+        return self._is_sealed(row)
+
+    def land(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
+        """Commit the files, on top of whatever was committed meanwhile."""
+        name = granted.name
+        for attempt in range(1, _ATTEMPTS + 1):
+            table = of_write(self._loader.load_sealed(name), row)
+            if self._landed(table, row):
+                return table
+            keys = rewrapper_of(self._keyring, table, row)
+            built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
+            faults.point("write:built")
+            self._log.announce(row, built.snapshot_id)
+            faults.point("write:announced")
+            try:
+                return self._committer.commit(
+                    caller, name, built.requirements, built.updates, by_catalog=True
+                )
+            except CommitConflict:
+                # Whether what is to be removed is still there is decided by the next attempt.
+                built.discard(self._storage)
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("the loop ends with an answer or an error")
+
+    def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
+        """What is to be deleted of a write that is given up: its files, nothing else."""
+        return (row.prefix,)
+
+    def _landed(self, table: LoadedTable, row: WriteRow) -> bool:
+        """Whether a snapshot of this write, whose answer was lost, is there, or was and has expired."""
+        named = any(
+            snapshot.summary is not None and snapshot.summary.additional_properties.get(WRITE_ID) == row.id
+            for snapshot in table.metadata.snapshots
+        )
+        return named or self._is_sealed(row)
+
+    def _is_sealed(self, row: WriteRow) -> bool:
+        if row.snapshot_id is None:
+            return False
+        with read(self._engine) as connection:
+            return seals.holds_snapshot(connection, row.table_id, row.snapshot_id)
+
+    def _require_release(self, caller: Caller, table: LoadedTable) -> None:
+        """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
+        if caller.engine is None and table.governed.spec.encrypts:
+            requests = gates.key_requests(caller.principal, table.governed.spec.key_ids(), "release")
+            self._authorizer.require(caller, "table.write", table.name, requests)
+
+    def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
+        access_rules.require(self._authorizer, self._loader, caller, action, name, "update")
+
+
+def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
+    """Today's name of a write's table, after finishing a rename that was cut short.
+
+    Raises:
+        RequestInvalid: the table is gone.
+    """
+    with read(engine) as connection:
+        record = state.table_by_id(connection, row.table_id)
+    if record is not None and record.pending_name is not None:
+        loader.settle(record.name)
+        with read(engine) as connection:
+            record = state.table_by_id(connection, row.table_id)
+    if record is None:
+        raise RequestInvalid("The write's table is gone.", rule="write-id")
+    return record.name
+
+
+def data_directory(table: LoadedTable) -> Location:
+    """Where a table's data files go."""
+    given = table.metadata.properties.get("write.data.path")
+    return Location.parse(given) if given else Location.parse(table.metadata.location).child("data")
+
+
+def require_allowed(table: LoadedTable, directory: Location) -> None:
+    """Refuse to write where the table may not be read from.
+
+    Raises:
+        LocationNotAllowed: the directory is not in the table's allowed list.
+    """
+    decision = table.governed.allowed.decide(directory)
+    if not decision.allowed:
+        raise LocationNotAllowed(
+            "What would be written could not be read: the directory is not in the allowed list.",
+            table=table.name,
+            path=directory.canonical,
+            rule=decision.reasons[0].rule,
+            hint="Add the directory to read.allowed.data.paths, or change write.data.path.",
+        )
+
+
+def summary_of(files: FileCommit, row: WriteRow, table: LoadedTable) -> dict[str, str]:
+    """The entries of a write's snapshot summary: the engine's, and the catalog's own."""
+    refs: tuple[PekRef, ...] = table.governed.regimes.current.peks
+    keys = {PEK_ID: ",".join(str(ref.pek_id) for ref in refs)} if refs else {}
+    return {**files.summary, WRITE_ID: row.id, **keys}
+
+
+def of_write(table: LoadedTable, row: WriteRow) -> LoadedTable:
+    """The table, which is the write's: one that was dropped may have a namesake by now.
+
+    Raises:
+        RequestInvalid: it is another table.
+    """
+    if table.record.id != row.table_id:
+        raise RequestInvalid(
+            "The write's table is gone; another one has its name.",
+            table=table.name,
+            rule="write-id",
+            hint="Begin a new write.",
+        )
+    return table

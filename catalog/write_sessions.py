@@ -1,0 +1,224 @@
+"""Write sessions: what is kept of a write between its beginning and its end.
+
+The life of a write: *open*; *committing* from the first attempt on; *committed*, or *open* again if that
+attempt was refused. An attempt that was cut short leaves it committing: whether it landed is seen from the
+table, and the write may be committed again. *clearing* while its files are being deleted, then *aborted* or
+*swept*.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Row, and_, insert, or_, select, update
+
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_write
+from catalog.keys.transport import TransportKey
+from catalog.loading import LoadedTable
+from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
+from policy.location import Location
+
+logger = logging.getLogger(__name__)
+
+
+class WriteState(StrEnum):
+    """Where a write stands in its life."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    CLEARING = "clearing"
+    ABORTED = "aborted"
+    SWEPT = "swept"
+
+
+#: A write that may still be committed.
+ALIVE: Final = (WriteState.OPEN, WriteState.COMMITTING)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSession:
+    """A write that was begun.
+
+    Attributes:
+        id: of the write; the commit names it.
+        table: the table as it was then, or as a staged write will create it.
+        prefix: the directory below which the write's files go.
+        transport: the key for wrapping data keys, shown once; None if the table is not encrypted.
+        expires_ms: when the write may be swept, in milliseconds since 1970.
+    """
+
+    id: str
+    table: LoadedTable
+    prefix: Location
+    transport: TransportKey | None
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedTransport:
+    """A write's transport key as it is kept: sealed with one of the table's PEKs."""
+
+    pek_id: UUID
+    pek_version: int
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRow:
+    """What is kept of a write.
+
+    Attributes:
+        id: of the write.
+        table_id: the table's internal id.
+        prefix: the directory of its files.
+        governed_version: what governed the table when it was begun.
+        transport: its transport key; None if the table was not encrypted then.
+        state: where it stood when it was looked up.
+        snapshot_id: the snapshot of the last attempt to commit it.
+        staged_metadata: the metadata of the table that it creates; None if the table was there.
+    """
+
+    id: str
+    table_id: str
+    prefix: Location
+    governed_version: int
+    transport: SealedTransport | None
+    state: WriteState
+    snapshot_id: int | None
+    staged_metadata: str | None
+
+
+class WriteLog:
+    """Keeps writes in the database.
+
+    Args:
+        engine: the catalog's database.
+        now_ms: the time in milliseconds.
+        ttl_ms: for how long a write may last.
+    """
+
+    def __init__(self, engine: Engine, now_ms: Callable[[], int], ttl_ms: int) -> None:
+        self._engine = engine
+        self.now_ms = now_ms
+        self._ttl_ms = ttl_ms
+
+    def expires_ms(self) -> int:
+        """When a write that begins now may be swept."""
+        return self.now_ms() + self._ttl_ms
+
+    def add(
+        self,
+        connection: Connection,
+        principal: str,
+        session: WriteSession,
+        transport: SealedTransport | None,
+        staged_metadata: str | None = None,
+    ) -> None:
+        """Record a write that begins."""
+        keys: dict[str, object] = {}
+        if transport is not None:
+            keys = {
+                "pek_id": str(transport.pek_id),
+                "pek_version": transport.pek_version,
+                "wrapped_transport_key": transport.sealed,
+            }
+        values = {
+            "id": session.id,
+            "table_id": session.table.record.id,
+            "principal": principal,
+            "prefix": session.prefix.canonical,
+            "governed_version": session.table.governed.version,
+            "state": WriteState.OPEN,
+            "created_ms": self.now_ms(),
+            "expires_ms": session.expires_ms,
+            "staged_metadata": staged_metadata,
+        }
+        connection.execute(insert(lw_write).values(**values, **keys))
+
+    def find(self, principal: str, write_id: str) -> WriteRow | None:
+        """A write of somebody's, in whatever state."""
+        mine = (lw_write.c.id == write_id, lw_write.c.principal == principal)
+        with read(self._engine) as connection:
+            row = connection.execute(select(lw_write).where(*mine)).first()
+        return None if row is None else _row(row)
+
+    def expired(self) -> list[WriteRow]:
+        """Expired writes; those that are being committed get as long again to come to an end."""
+        now, columns = self.now_ms(), lw_write.c
+        left = and_(columns.state.in_([WriteState.OPEN, WriteState.CLEARING]), columns.expires_ms < now)
+        stuck = and_(columns.state == WriteState.COMMITTING, columns.expires_ms < now - self._ttl_ms)
+        with read(self._engine) as connection:
+            return [_row(row) for row in connection.execute(select(lw_write).where(or_(left, stuck)))]
+
+    def renew(self, row: WriteRow) -> None:
+        """Give a commit that begins now its time, however old the write is."""
+        mine = (lw_write.c.id == row.id, lw_write.c.state == WriteState.COMMITTING)
+        with write(self._engine) as connection:
+            connection.execute(update(lw_write).where(*mine).values(expires_ms=self.expires_ms()))
+
+    def announce(self, row: WriteRow, snapshot_id: int) -> None:
+        """Say under which snapshot the next attempt will be found.
+
+        Raises:
+            RequestInvalid: the write is being cleared, or has been.
+        """
+        alive = (lw_write.c.id == row.id, lw_write.c.state.in_(ALIVE))
+        with write(self._engine) as connection:
+            statement = update(lw_write).where(*alive).values(snapshot_id=snapshot_id)
+            announced = connection.execute(statement).rowcount == 1
+        if not announced:
+            raise not_open()
+
+    def moved(self, row: WriteRow, before: WriteState, after: WriteState) -> bool:
+        """Move a write to another state; False if it was not in the state before."""
+        as_it_was = (lw_write.c.id == row.id, lw_write.c.state == before)
+        with write(self._engine) as connection:
+            return connection.execute(update(lw_write).where(*as_it_was).values(state=after)).rowcount == 1
+
+    def move(self, row: WriteRow, before: WriteState, after: WriteState) -> None:
+        """Move a write to another state.
+
+        Raises:
+            RequestInvalid: it was not in the state before.
+        """
+        if not self.moved(row, before, after):
+            raise not_open()
+
+    def note(self, row: WriteRow, before: WriteState, after: WriteState) -> None:
+        """Record how an attempt ended; where that fails, the next commit or sweep finds it out."""
+        try:
+            self.moved(row, before, after)
+        except (StateUnavailable, CommitStateUnknown) as problem:
+            logger.warning("the end of a write could not be recorded: %s", type(problem).__name__)
+
+
+def _row(row: Row[tuple[object, ...]]) -> WriteRow:
+    transport = None
+    if row.wrapped_transport_key is not None:
+        transport = SealedTransport(UUID(row.pek_id), row.pek_version, row.wrapped_transport_key)
+    return WriteRow(
+        id=row.id,
+        table_id=row.table_id,
+        prefix=Location.parse(row.prefix),
+        governed_version=row.governed_version,
+        transport=transport,
+        state=WriteState(row.state),
+        snapshot_id=row.snapshot_id,
+        staged_metadata=row.staged_metadata,
+    )
+
+
+def not_open() -> RequestInvalid:
+    """The error for a write that is past its end, or in the middle of it."""
+    return RequestInvalid(
+        "The write is not open any more: it was committed, aborted or swept, or is being committed.",
+        rule="write-state",
+        hint="Load the table and look for the write's snapshot; otherwise begin a new write.",
+    )
