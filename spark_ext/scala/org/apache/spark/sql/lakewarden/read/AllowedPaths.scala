@@ -10,20 +10,22 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 private[lakewarden] final class AllowedPaths private (entries: Seq[Location]) extends Serializable {
 
   /** Whether a file may be read from here. */
-  def allows(path: String): Boolean =
-    Location.parse(path).exists(each => each.namesObject && entries.exists(_.contains(each)))
+  def allows(path: String): Boolean = find(path).nonEmpty
 
-  /** Refuse a path that is not inside.
+  /** The location of a path that is inside; any other is refused.
     *
     * @param table
     *   its name, for the message
     */
-  def check(path: String, table: String): Unit =
-    if (!allows(path)) throw new LakewardenException(
+  def check(path: String, table: String): Location =
+    find(path).getOrElse(throw new LakewardenException(
       "LocationNotAllowed",
-      s"A file of table $table lies outside the locations that it may be read from: ${AllowedPaths.shown(path)}",
+      s"A file of the table $table lies outside the locations that it may be read from: ${AllowedPaths.shown(path)}",
       Some("allowed-paths"),
-      Some("Have read.allowed.data.paths widened by somebody who may, or take the file out of the table."))
+      Some("Have read.allowed.data.paths widened by somebody who may, or take the file out of the table.")))
+
+  private def find(path: String): Option[Location] =
+    Location.parse(path).filter(each => each.namesObject && entries.exists(_.contains(each)))
 }
 
 private[lakewarden] object AllowedPaths {

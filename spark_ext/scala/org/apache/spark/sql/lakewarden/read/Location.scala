@@ -14,6 +14,12 @@ private[lakewarden] final case class Location private (scheme: String, canonical
   /** Whether it has a path: a whole bucket is no object. */
   def namesObject: Boolean = canonical.indexOf('/', scheme.length + 3) >= 0
 
+  /** Whether it is a file of this machine. */
+  def isLocal: Boolean = scheme == "file"
+
+  /** The names from the root down, exactly as written. */
+  def segments: Seq[String] = canonical.substring(scheme.length + 3).split('/').toSeq.tail
+
   /** Whether `other` is this location or lies below it, by whole segments: `/a/t1` does not contain `/a/t10`. */
   def contains(other: Location): Boolean = s"${other.canonical}/".startsWith(s"$canonical/")
 }

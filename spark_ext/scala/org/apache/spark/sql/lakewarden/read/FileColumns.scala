@@ -1,0 +1,106 @@
+package org.apache.spark.sql.lakewarden.read
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.parquet.hadoop.metadata.ColumnPath
+import org.apache.parquet.schema.{GroupType, LogicalTypeAnnotation, MessageType, PrimitiveType, Type}
+import org.apache.parquet.schema.Type.Repetition.REPEATED
+
+import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.types._
+
+/** The columns of one file, found by field id: a file keeps the names that its columns had when it was written.
+  *
+  * A file with a field without an id, or with an id or a name twice, is refused: its columns could be mistaken
+  * for one another. A field that the file does not have reads as NULL where it may be null, and refuses the file
+  * where it may not.
+  *
+  * Source: Iceberg table specification, "Column Projection"; "Appendix A: Format-specific Requirements", Parquet.
+  *
+  * @param withoutLike
+  *   ids of fields whose absence does not mean NULL (identity partitions, default values): they refuse the file
+  */
+private[read] final class FileColumns(file: MessageType, withoutLike: Set[Int], errors: ReadErrors) {
+
+  /** The wanted schema with the file's own names, position by position; absent fields get a name that the file
+    * does not have.
+    *
+    * @param wanted
+    *   with ids in the metadata
+    */
+  def renamed(wanted: StructType): StructType = renamed(wanted, file)
+
+  /** The leaf with this id that is nested in structs alone, where the file has it. */
+  def leaf(id: Int): Option[FileColumns.Leaf] = leaves.get(id)
+
+  private lazy val leaves: Map[Int, FileColumns.Leaf] = leavesOf(file, Nil).toMap
+
+  private def leavesOf(group: GroupType, above: Seq[String]): Seq[(Int, FileColumns.Leaf)] =
+    group.getFields.asScala.toSeq.filterNot(_.isRepetition(REPEATED)).flatMap {
+      case inner: GroupType if inner.getLogicalTypeAnnotation == null => leavesOf(inner, above :+ inner.getName)
+      case leaf: PrimitiveType if leaf.getId != null =>
+        Seq(leaf.getId.intValue -> FileColumns.Leaf(ColumnPath.get(above :+ leaf.getName: _*), leaf))
+      case _ => Nil
+    }
+
+  private def renamed(wanted: StructType, group: GroupType): StructType = {
+    val known = byId(group)
+    StructType(wanted.map { field =>
+      known.get(FieldIds.of(field)) match {
+        case Some(found) => StructField(found.getName, renamedType(field.dataType, found), field.nullable)
+        case None        => absent(field, group)
+      }
+    })
+  }
+
+  private def byId(group: GroupType): Map[Int, Type] = {
+    val fields = group.getFields.asScala.toSeq
+    if (fields.exists(_.getId == null)) throw errors.damaged(
+      s"The field ${fields.find(_.getId == null).get.getName} of the file has no field id.", "field-id")
+    val known = fields.map(each => each.getId.intValue -> each).toMap
+    if (known.size < fields.size || fields.map(_.getName).distinct.size < fields.size)
+      throw errors.damaged("The file has a field id or a name twice.", "field-id")
+    known
+  }
+
+  private def absent(field: StructField, group: GroupType): StructField = {
+    val id = FieldIds.of(field)
+    if (withoutLike(id)) throw errors.unsupported(
+      s"The file lacks the column ${field.name}, whose values stand in the metadata of the table.", "absent-column")
+    if (!field.nullable) throw errors.damaged(s"The file lacks the required column ${field.name}.", "required-column")
+    val name = Iterator.iterate(s"_absent_$id")(_ + "_").find(each => !group.containsField(each)).get
+    StructField(name, FieldIds.stripType(field.dataType))
+  }
+
+  private def renamedType(wanted: DataType, found: Type): DataType = (wanted, found) match {
+    case (struct: StructType, group: GroupType) if group.getLogicalTypeAnnotation == null => renamed(struct, group)
+    case (ArrayType(element, nullable), group: GroupType) =>
+      val Seq(inner) = repeated(group, LogicalTypeAnnotation.listType, 1)
+      ArrayType(renamedType(element, inner), nullable)
+    case (MapType(key, value, nullable), group: GroupType) =>
+      val Seq(keys, values) = repeated(group, LogicalTypeAnnotation.mapType, 2)
+      MapType(renamedType(key, keys), renamedType(value, values), nullable)
+    case (_: StructType | _: ArrayType | _: MapType, _) | (_, _: GroupType) =>
+      throw errors.damaged(s"The column ${found.getName} of the file has another type than the table says.",
+        "column-type")
+    case (primitive, _) => primitive
+  }
+
+  /** What stands inside a list or map of the standard layout of three levels. */
+  private def repeated(group: GroupType, annotation: LogicalTypeAnnotation, count: Int): Seq[Type] = {
+    val inner = group.getFields.asScala.toSeq match {
+      case Seq(middle: GroupType) if middle.isRepetition(REPEATED) => middle.getFields.asScala.toSeq
+      case _                                                       => Nil
+    }
+    if (group.getLogicalTypeAnnotation != annotation || inner.size != count || inner.exists(_.isRepetition(REPEATED)))
+      throw errors.damaged(
+        s"The column ${group.getName} of the file is no list or map of the standard layout.", "column-type")
+    inner
+  }
+}
+
+private[read] object FileColumns {
+
+  /** A primitive column of a file. */
+  final case class Leaf(path: ColumnPath, primitive: PrimitiveType)
+}

@@ -1,0 +1,118 @@
+package org.apache.spark.sql.lakewarden.read
+
+import java.math.BigDecimal
+import java.time.{Instant, LocalDate, LocalDateTime}
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.sql.catalyst.util.DateTimeUtils.{anyToDays, anyToMicros, microsToInstant}
+import org.apache.spark.sql.sources._
+import org.apache.spark.sql.types._
+
+/** Filters for the catalog, which leaves out files without a wanted row.
+  *
+  * Only what means the same there is said: the catalog compares numbers as Iceberg does, to which NaN is in no
+  * order, and has no like of a negation over NULL. Spark filters again after the scan.
+  *
+  * Source: Iceberg REST specification, `Expression`.
+  *
+  * @param schema
+  *   the table's
+  */
+private[read] final class FilterJson(schema: StructType) {
+  private val json = JsonNodeFactory.instance
+  private val MaxValues = 200
+
+  /** All filters together; none if there is nothing to say. */
+  def of(filters: Seq[Filter]): Option[JsonNode] = filters.flatMap(one).reduceOption(joined("and"))
+
+  /** Whether something of the filter is said. */
+  def says(filter: Filter): Boolean = one(filter).nonEmpty
+
+  private def one(filter: Filter): Option[JsonNode] = filter match {
+    case And(left, right)                => Seq(left, right).flatMap(one).reduceOption(joined("and"))
+    case Or(left, right)                 => for (first <- one(left); second <- one(right)) yield joined("or")(first, second)
+    case IsNull(name)                    => column(name).map(unary("is-null"))
+    case IsNotNull(name)                 => column(name).map(unary("not-null"))
+    case EqualNullSafe(name, null)       => column(name).map(unary("is-null"))
+    case EqualNullSafe(name, value)      => compared("eq", name, value)
+    case EqualTo(name, value)            => compared("eq", name, value)
+    case LessThan(name, value)           => compared("lt", name, value)
+    case LessThanOrEqual(name, value)    => compared("lt-eq", name, value)
+    case GreaterThan(name, value)        => above("gt", name, value)
+    case GreaterThanOrEqual(name, value) => above("gt-eq", name, value)
+    case StringStartsWith(name, prefix) if prefix.nonEmpty => compared("starts-with", name, prefix)
+    case In(name, values) if values.length <= MaxValues    => oneOf(name, values.toSeq.filter(_ != null))
+    case _                                                 => None
+  }
+
+  private def joined(kind: String)(left: JsonNode, right: JsonNode): JsonNode =
+    part(kind).set[ObjectNode]("left", left).set[ObjectNode]("right", right)
+
+  private def unary(kind: String)(column: WantedColumn): JsonNode = part(kind).put("term", term(column))
+
+  private def compared(kind: String, name: String, value: Any): Option[JsonNode] =
+    for (found <- column(name); literal <- literal(found.dataType, value))
+      yield part(kind).put("term", term(found)).set[ObjectNode]("value", literal)
+
+  /** NaN, which no bound tells of, is above every number to Spark. */
+  private def above(kind: String, name: String, value: Any): Option[JsonNode] =
+    column(name).map(_.dataType).filter(each => each != FloatType && each != DoubleType)
+      .flatMap(_ => compared(kind, name, value))
+
+  private def oneOf(name: String, values: Seq[Any]): Option[JsonNode] =
+    column(name).flatMap { found =>
+      val literals = values.map(literal(found.dataType, _))
+      Option.when(values.nonEmpty && literals.forall(_.nonEmpty)) {
+        val all = json.arrayNode
+        literals.flatten.foreach(all.add)
+        part("in").put("term", term(found)).set[ObjectNode]("values", all)
+      }
+    }
+
+  /** A name with a dot could be taken for a nested one. */
+  private def column(name: String): Option[WantedColumn] =
+    WantedColumn.find(schema, name).filter(_.path.forall(!_.contains('.')))
+
+  private def term(column: WantedColumn): String = column.path.mkString(".")
+
+  private def part(kind: String): ObjectNode = json.objectNode.put("type", kind)
+
+  private def literal(dataType: DataType, value: Any): Option[JsonNode] = (dataType, value) match {
+    case (BooleanType, flag: Boolean)                   => Some(json.booleanNode(flag))
+    case (IntegerType, number: Int)                     => Some(json.numberNode(number))
+    case (LongType, number: Long)                       => Some(json.numberNode(number))
+    case (FloatType, number: Float) if isOrdered(number.toDouble) => Some(json.numberNode(number.toDouble))
+    case (DoubleType, number: Double) if isOrdered(number)        => Some(json.numberNode(number))
+    case (decimal: DecimalType, number: BigDecimal) if number.scale <= decimal.scale =>
+      Some(json.textNode(number.setScale(decimal.scale).toPlainString))
+    case (StringType, text: String)           => Some(json.textNode(text)).filter(_ => isText(text))
+    case (DateType, _)                        => year(LocalDate.ofEpochDay(anyToDays(value)))
+    case (TimestampType, _)                   => zoned(microsToInstant(anyToMicros(value)))
+    case (TimestampNTZType, time: LocalDateTime) => local(time)
+    case _                                    => None
+  }
+
+  private def isOrdered(number: Double): Boolean = !number.isNaN && !number.isInfinite && number != 0
+
+  /** JSON carries no half of a surrogate pair and, here, no NUL. */
+  private def isText(text: String): Boolean =
+    !text.codePoints().anyMatch(each => each == 0 || each >= 0xd800 && each <= 0xdfff)
+
+  private def year(date: LocalDate): Option[JsonNode] =
+    Some(json.textNode(date.toString)).filter(_ => isCommon(date))
+
+  private def zoned(time: Instant): Option[JsonNode] =
+    local(LocalDateTime.ofInstant(time, java.time.ZoneOffset.UTC)).map(each => json.textNode(each.textValue + "+00:00"))
+
+  private def local(time: LocalDateTime): Option[JsonNode] =
+    Some(json.textNode(FilterJson.Format.format(time))).filter(_ => isCommon(time.toLocalDate))
+
+  /** The years that Python's calendar has. */
+  private def isCommon(date: LocalDate): Boolean = date.getYear >= 1 && date.getYear <= 9999
+}
+
+private object FilterJson {
+  private val Format = java.time.format.DateTimeFormatter.ofPattern("uuuu-MM-dd'T'HH:mm:ss.SSSSSS")
+}

@@ -1,0 +1,46 @@
+package org.apache.spark.sql.lakewarden.read
+
+import scala.collection.mutable.ArrayBuffer
+
+import org.apache.spark.sql.connector.read.InputPartition
+import org.apache.spark.sql.internal.SQLConf
+
+/** A part of a file: the row groups whose middle lies in this range of bytes. */
+private[read] final case class FileSplit(file: PlannedFile, start: Long, length: Long)
+
+/** What one task reads. Keys in it are wrapped, and not printed. */
+private[read] final case class GuardedPartition(splits: Seq[FileSplit]) extends InputPartition {
+  override def toString: String = s"GuardedPartition(${splits.map(_.file.path).mkString(", ")})"
+}
+
+private[read] object GuardedPartition {
+
+  /** Packs files into tasks as Spark's own file sources do, by its settings: large files are split, small ones
+    * put together.
+    *
+    * @param parallelism
+    *   how many tasks the cluster runs at once
+    */
+  def pack(files: Seq[PlannedFile], conf: SQLConf, parallelism: Int): Array[InputPartition] = {
+    val openCost = conf.filesOpenCostInBytes
+    val wanted = conf.filesMinPartitionNum.getOrElse(parallelism)
+    val perTask = files.map(_.size + openCost).sum / math.max(wanted, 1)
+    val most = math.max(1L, math.min(conf.filesMaxPartitionBytes, math.max(openCost, perTask)))
+    val splits = files.flatMap(split(_, most)).sortBy(-_.length)
+    packed(splits, most, openCost).map(each => GuardedPartition(each): InputPartition).toArray
+  }
+
+  /** Every byte of the file in exactly one split; a file without bytes is read too, and refused as damaged. */
+  private def split(file: PlannedFile, most: Long): Seq[FileSplit] =
+    if (file.size <= most) Seq(FileSplit(file, 0, file.size))
+    else (0L until file.size by most).map(start => FileSplit(file, start, math.min(most, file.size - start)))
+
+  private def packed(splits: Seq[FileSplit], most: Long, openCost: Long): Seq[Seq[FileSplit]] = {
+    val (done, last, _) = splits.foldLeft((new ArrayBuffer[Seq[FileSplit]], Vector.empty[FileSplit], 0L)) {
+      case ((full, open, size), split) if open.nonEmpty && size + split.length > most =>
+        (full += open, Vector(split), split.length + openCost)
+      case ((full, open, size), split) => (full, open :+ split, size + split.length + openCost)
+    }
+    if (last.isEmpty) done.toSeq else (done += last).toSeq
+  }
+}

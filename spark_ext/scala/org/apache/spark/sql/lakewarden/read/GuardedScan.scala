@@ -1,0 +1,85 @@
+package org.apache.spark.sql.lakewarden.read
+
+import java.util.OptionalLong
+
+import org.apache.spark.SparkContext
+import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.connector.read.Scan.ColumnarSupportMode
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.internal.connector.SupportsMetadata
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.util.SerializableConfiguration
+
+/** One scan of a guarded table.
+  *
+  * The catalog is asked once, when Spark first wants to know how large the scan is or what to read. Two scans are
+  * equal only if they are of the same state of the same table, for the same user by the same policies, with the
+  * same columns and filters: what Spark keeps of one is never used for another user.
+  *
+  * @param wanted
+  *   the columns, with ids
+  * @param filters
+  *   those of which something can be used before the rows are read
+  */
+private[lakewarden] final class GuardedScan(
+    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter])
+    extends Scan
+    with Batch
+    with SupportsReportStatistics
+    with SupportsMetadata {
+  private val table = handle.table
+  private lazy val plan = new PlanRequest(handle, asOf, wanted, filters).send()
+
+  override def readSchema(): StructType = FieldIds.strip(wanted)
+  override def toBatch: Batch = this
+
+  override def planInputPartitions(): Array[InputPartition] =
+    GuardedPartition.pack(plan.files, SQLConf.get, SparkContext.getOrCreate().defaultParallelism)
+
+  override def createReaderFactory(): PartitionReaderFactory = {
+    val context = SparkContext.getOrCreate()
+    val conf = context.broadcast(new SerializableConfiguration(ReadConfiguration.of(context)))
+    val files = new GuardedFiles(table.fullName, table.uuid, plan.allowed, plan.transport)
+    new GuardedReaderFactory(table.fullName, files, wanted, filters, mode, conf)
+  }
+
+  override def columnarSupportMode(): ColumnarSupportMode =
+    if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED
+
+  /** Rows as the catalog counts them; bytes as the share of the files that the columns make up. */
+  override def estimateStatistics(): Statistics = new Statistics {
+    override def sizeInBytes: OptionalLong = {
+      val share = wanted.defaultSize.toDouble / math.max(table.schema.defaultSize, 1)
+      OptionalLong.of(math.max(1L, (plan.bytes * math.min(share, 1.0)).toLong))
+    }
+    override def numRows: OptionalLong = OptionalLong.of(plan.records)
+  }
+
+  override def description(): String = s"${table.fullName} [filters=${filters.mkString(", ")}]"
+
+  override def getMetaData(): Map[String, String] = Map(
+    "Location" -> table.metadata.path("location").asText,
+    "PushedFilters" -> filters.mkString("[", ", ", "]"),
+    "ReadSchema" -> readSchema().catalogString)
+
+  override def toString: String = s"GuardedScan(${description()})"
+
+  override def equals(other: Any): Boolean = other match {
+    case scan: GuardedScan => scan.identity == identity
+    case _                 => false
+  }
+
+  override def hashCode: Int = identity.hashCode
+
+  private def identity: Product = (table.identity, asOf, wanted, filters.toSet)
+
+  /** Wide rows are not read in batches, since Spark does not compile code for them. */
+  private def mode: ReadMode = {
+    val conf = SQLConf.get
+    val compiled = conf.wholeStageEnabled && wanted.length <= conf.wholeStageMaxNumFields
+    ReadMode(compiled, conf.offHeapColumnVectorEnabled, conf.parquetVectorizedReaderBatchSize)
+  }
+}

@@ -1,0 +1,53 @@
+package org.apache.spark.sql.lakewarden.read
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownFilters, SupportsPushDownRequiredColumns}
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** Builds a scan out of the columns and filters of a query.
+  *
+  * Filters serve to leave out files, row groups and pages; Spark applies every one of them again.
+  *
+  * @param asOf
+  *   which state of the table; none: the one that was loaded
+  */
+private[lakewarden] final class GuardedScanBuilder(
+    handle: TableHandle, asOf: Option[AsOf], options: CaseInsensitiveStringMap)
+    extends ScanBuilder
+    with SupportsPushDownRequiredColumns
+    with SupportsPushDownFilters {
+  private val table = handle.table
+  private var wanted = table.schema
+  private var pushed = Seq.empty[Filter]
+
+  override def pruneColumns(required: StructType): Unit = wanted = FieldIds.restore(required, table.schema)
+
+  override def pushFilters(filters: Array[Filter]): Array[Filter] = {
+    val json = new FilterJson(table.schema)
+    pushed = filters.toSeq.filter(json.says)
+    filters
+  }
+
+  override def pushedFilters(): Array[Filter] = pushed.toArray
+
+  /** An option that would have no effect is refused: a reader may have meant another state of the table by it. */
+  override def build(): Scan = {
+    val unknown = options.keySet.asScala.filterNot(GuardedScanBuilder.Known)
+    if (unknown.nonEmpty) throw LakewardenException.notSupportedYet(
+      s"Reading ${table.fullName} takes no option ${unknown.mkString(", ")}.", "read-option",
+      "Leave it out; VERSION AS OF and TIMESTAMP AS OF name a state of the table.")
+    new GuardedScan(handle, asOf, wanted, pushed)
+  }
+}
+
+private object GuardedScanBuilder {
+
+  /** What Spark itself has used by then. */
+  private val Known = Set("versionasof", "timestampasof")
+}

@@ -1,0 +1,114 @@
+package org.apache.spark.sql.lakewarden.read
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.crypto.{TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema}
+import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types._
+
+/** A file that a scan reads.
+  *
+  * @param path
+  *   its location, literally as the table's metadata has it
+  * @param algorithm
+  *   how its regime encrypts it; none: in plaintext
+  * @param keys
+  *   its data keys under the scan's key
+  * @param withoutLike
+  *   ids of columns whose values stand in its partition, so that their absence does not mean NULL
+  */
+private[read] final case class PlannedFile(
+    path: String, size: Long, records: Long, algorithm: Option[String], keys: Seq[WrappedKey], withoutLike: Set[Int])
+
+/** What the catalog answered to one scan.
+  *
+  * @param transport
+  *   the key that the files' keys are wrapped under
+  */
+private[read] final class Plan(
+    val header: JsonNode, val files: Seq[PlannedFile], val allowed: AllowedPaths, val transport: Option[TransportKey]) {
+  def bytes: Long = files.map(_.size).sum
+  def records: Long = files.map(_.records).sum
+
+  /** The snapshot that was planned; none for a table without rows. */
+  def snapshotId: Option[Long] = Plan.snapshotId(header.path("snapshot-id"))
+}
+
+private[read] object Plan {
+  def snapshotId(node: JsonNode): Option[Long] = Option(node).filter(_.isNumber).map(_.longValue).filter(_ >= 0)
+}
+
+/** Asks the catalog which files a scan reads, and holds the answer against what Spark resolved.
+  *
+  * The catalog decides by names, files are read by ids: a column that changed its name between Spark's analysis
+  * and the plan refuses the scan, as do another table or another user than those that were loaded. Rows that came
+  * meanwhile are not read, so that all scans of a query see one state.
+  *
+  * @param wanted
+  *   the columns, with ids
+  */
+private[read] final class PlanRequest(
+    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter]) {
+  private val table = handle.table
+  private val loaded = Plan.snapshotId(table.metadata.path("current-snapshot-id"))
+
+  /** One plan, every path in it checked. */
+  def send(): Plan = {
+    val plan = ask(asOf)
+    if (asOf.nonEmpty || plan.snapshotId == loaded) plan
+    else loaded.fold(new Plan(plan.header, Nil, plan.allowed, None))(id => ask(Some(AsOf(id))))
+  }
+
+  private def ask(asOf: Option[AsOf]): Plan = {
+    val plan = handle.client.stream(table.engineSegments("plan"), body(asOf))(new PlanStream(table.fullName).read(_))
+    judge(plan.header)
+    plan.files.foreach(each => plan.allowed.check(each.path, table.fullName))
+    plan
+  }
+
+  private def body(asOf: Option[AsOf]): JsonNode = {
+    val node = PlanRequest.json.createObjectNode
+    asOf.foreach(each => node.put("snapshot-id", each.snapshotId))
+    val columns = node.putArray("columns")
+    WantedColumn.names(wanted, table.schema).foreach(columns.add)
+    new FilterJson(table.schema).of(filters).foreach(node.set[JsonNode]("filter", _))
+    node
+  }
+
+  private def judge(header: JsonNode): Unit = {
+    if (header.path("table-uuid").asText != table.uuid.toString) throw changed("It is another table now.")
+    if (header.path("principal").asText != table.principal) throw changed("The session's user is another one now.")
+    agree(wanted, IcebergSchema.toSpark(header.required("schema")), Nil)
+  }
+
+  private def agree(ours: StructType, planned: StructType, above: Seq[String]): Unit = ours.foreach { field =>
+    val path = above :+ field.name
+    val found = planned.find(_.name == field.name).filter(FieldIds.of(_) == FieldIds.of(field))
+    agree(field.dataType, found.getOrElse(throw moved(path)).dataType, path)
+  }
+
+  private def agree(ours: DataType, planned: DataType, path: Seq[String]): Unit = (ours, planned) match {
+    case (struct: StructType, other: StructType)   => agree(struct, other, path)
+    case (ArrayType(element, _), other: ArrayType) => agree(element, other.elementType, path)
+    case (MapType(key, value, _), other: MapType) =>
+      agree(key, other.keyType, path)
+      agree(value, other.valueType, path)
+    case (_: StructType | _: ArrayType | _: MapType, _) | (_, _: StructType | _: ArrayType | _: MapType) =>
+      throw moved(path)
+    case _ =>
+  }
+
+  private def moved(path: Seq[String]): LakewardenException =
+    changed(s"The column ${path.mkString(".")} is not the one that it was.")
+
+  private def changed(what: String): LakewardenException = new LakewardenException(
+    "TableChanged", s"The table ${table.fullName} was changed while the query was planned. $what",
+    Some("table-changed"), Some("Run the query again."))
+}
+
+private object PlanRequest {
+  private val json = new ObjectMapper
+}

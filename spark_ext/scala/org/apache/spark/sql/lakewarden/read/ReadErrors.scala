@@ -1,0 +1,78 @@
+package org.apache.spark.sql.lakewarden.read
+
+import java.io.FileNotFoundException
+import java.net.{SocketException, SocketTimeoutException, UnknownHostException}
+import java.nio.channels.ClosedByInterruptException
+import java.nio.file.{AccessDeniedException, NoSuchFileException}
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.security.AccessControlException
+
+import org.apache.spark.{TaskContext, TaskKilledException}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.datasources.SchemaColumnConvertNotSupportedException
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** The one place where what goes wrong with a data file becomes an error that users understand.
+  *
+  * A file that cannot be read as its table says is never skipped. Of an encrypted file everything but a missing
+  * file or an unreachable storage counts as refused decryption: whoever changed it may have chosen how it fails.
+  *
+  * @param table
+  *   its full name
+  * @param path
+  *   the file's
+  */
+private[read] final class ReadErrors(table: String, path: String, encrypted: Boolean) extends Logging {
+
+  /** Runs a part of reading the file. */
+  def translated[T](part: => T): T =
+    try part
+    catch {
+      case known: LakewardenException => throw known
+      case stopped @ (_: ClosedByInterruptException | _: TaskKilledException) => throw stopped
+      case NonFatal(stopped) if Option(TaskContext.get()).exists(_.isInterrupted()) => throw stopped
+      case NonFatal(failure) =>
+        logInfo(s"A data file of $table failed", failure)
+        throw error(failure)
+    }
+
+  /** The file is not what the table says. */
+  def refused(problem: String, rule: String): LakewardenException =
+    if (encrypted) new LakewardenException("DecryptionRefused", said(problem), Some(rule), Some(ReadErrors.Restore))
+    else damaged(problem, rule)
+
+  /** The file cannot be read as a part of this table. */
+  def damaged(problem: String, rule: String): LakewardenException =
+    new LakewardenException("DataFileDamaged", said(problem), Some(rule), Some(ReadErrors.Restore))
+
+  /** The file asks for what is not there yet. */
+  def unsupported(problem: String, rule: String): LakewardenException =
+    new LakewardenException("NotSupportedYet", said(problem), Some(rule))
+
+  private def error(failure: Throwable): LakewardenException = failure match {
+    case _: FileNotFoundException | _: NoSuchFileException => new LakewardenException(
+        "DataFileMissing", said("The file is not there."), Some("data-file"), Some(ReadErrors.Restore))
+    case _: AccessDeniedException | _: AccessControlException | _: SocketException | _: SocketTimeoutException |
+        _: UnknownHostException => new LakewardenException(
+        "StorageUnavailable", said(s"The storage does not give the file (${name(failure)})."), Some("storage"),
+        Some("See that the engine's own credentials may read it, and try again."))
+    case _: SchemaColumnConvertNotSupportedException =>
+      damaged("A column of the file has another type than the table says.", "column-type")
+    case _ => refused(s"The file is damaged, or not the one that the table was written with (${name(failure)}).",
+        if (encrypted) "file-authentic" else "data-file")
+  }
+
+  private def said(problem: String): String =
+    s"$problem [table=$table, file=${AllowedPaths.shown(path)}]"
+
+  /** The class of what went wrong at first. */
+  private def name(failure: Throwable): String =
+    Iterator.iterate(failure)(_.getCause).takeWhile(_ != null).take(ReadErrors.Depth).toSeq.last.getClass.getSimpleName
+}
+
+private[read] object ReadErrors {
+  private val Depth = 20
+  private val Restore = "Restore the file that the table was written with; ask who changed it."
+}
