@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from catalog.cli.main import app
+from spark_ext.cli.main import app
 from catalog.config import LocalKmsOptions, Settings
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,88 @@
+"""What Spark is launched with: the catalog, and no secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_ext
+from policy.errors import RequestInvalid
+from spark_ext.configuration import launch_settings
+from spark_ext.errors import SparkUnavailable
+from tests.support.spark import SparkLake
+
+URI = "http://127.0.0.1:8181"
+JAR = Path("/jars/lakewarden.jar")
+
+
+def test_a_builder_gets_class_address_extension_and_jar() -> None:
+    builder = spark_ext.configure(SparkSession.builder.appName("mine"), uri=f"{URI}/", jar=JAR)
+    assert builder._options == {
+        "spark.app.name": "mine",
+        "spark.jars": str(JAR),
+        "spark.sql.catalog.lake": "lakewarden.spark.LakewardenCatalog",
+        "spark.sql.catalog.lake.uri": URI,
+        "spark.sql.extensions": "lakewarden.spark.LakewardenExtensions",
+    }
+
+
+def test_jars_and_extensions_that_were_there_are_kept_and_named_once() -> None:
+    given = SparkSession.builder.config("spark.jars", "a.jar").config("spark.sql.extensions", "a.B,a.C")
+    once = spark_ext.configure(given, uri=URI, jar=JAR)
+    twice = spark_ext.configure(once, catalog="other", uri=URI, jar=JAR)
+    assert twice._options["spark.jars"] == f"a.jar,{JAR}"
+    assert twice._options["spark.sql.extensions"] == "a.B,a.C,lakewarden.spark.LakewardenExtensions"
+    assert {"spark.sql.catalog.lake.uri", "spark.sql.catalog.other.uri"} <= set(twice._options)
+
+
+def test_the_token_is_in_no_launch_setting() -> None:
+    builder = spark_ext.configure(SparkSession.builder, uri=URI, token="lw_secret", jar=JAR)
+    assert "lw_secret" not in str(builder._options)
+
+
+@pytest.mark.parametrize("name", ["", "spark_catalog", "a.b", "a b", "1a", "a-b", "ä", "lake\n"])
+def test_a_name_that_spark_cannot_have_is_refused(name: str) -> None:
+    with pytest.raises(RequestInvalid, match="cannot be the name"):
+        launch_settings(name, URI, JAR)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "127.0.0.1:8181",
+        "file:///x",
+        "http://",
+        "http://a b",
+        "http://user:word@host",
+        "http://h?a=b",
+        "http://h#a",
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_being_repeated(uri: str) -> None:
+    with pytest.raises(RequestInvalid) as refused:
+        launch_settings("lake", uri, JAR)
+    assert "word" not in str(refused.value)
+
+
+def test_no_java_is_said_before_spark_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match="17 or newer"):
+        spark_ext.configure(SparkSession.builder, uri=URI, jar=JAR)
+
+
+def test_the_token_is_in_no_command_line_of_a_running_spark(spark_lake: SparkLake) -> None:
+    token, credential = (spark_lake.service.token(*each) for each in (("alice",), ("spark", "engine")))
+    lines = [_command_line(each) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    assert any("spark.sql.catalog.lake.uri" in line for line in lines)
+    assert not [line for line in lines if token in line or credential in line]
+    assert spark_lake.spark.conf.get("spark.sql.catalog.lake.token") == token
+
+
+def _command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
