@@ -24,7 +24,7 @@ final class LakewardenCatalog extends StagingTableCatalog with SupportsNamespace
   private lazy val client: CatalogClient = launched.client
   private lazy val paths = new CatalogPaths(client)
   private lazy val namespaces = new Namespaces(client, paths)
-  private lazy val tables = new Tables(name, client, paths)
+  private lazy val tables = new Tables(name, client, paths, () => launched.user)
 
   /** The options that Spark passes are the session's and are not used. */
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit =

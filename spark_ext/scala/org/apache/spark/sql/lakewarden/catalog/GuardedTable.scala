@@ -46,7 +46,7 @@ object ShownTable {
   * Two are equal only if they are the same state of the same table, loaded for the same user by the same
   * policies: what Spark keeps for one is never used for another.
   */
-final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf])
+final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val user: SessionUser)
     extends ShownTable(handle)
     with SupportsRead
     with SupportsWrite

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.lakewarden.catalog
 
 import org.apache.spark.SparkConf
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.plans.logical.{CommandResult, LogicalPlan, ReturnAnswer}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
 import org.apache.spark.sql.execution.command.{ResetCommand, SetCommand}
@@ -16,9 +16,11 @@ import org.apache.spark.sql.internal.SQLConf
 final class LaunchGuard(launch: SparkConf) {
   private val launched = LaunchedCatalog.all(launch)
 
-  /** Refuses a plan of a session that is not to be trusted. */
+  /** Refuses a plan of a session that is not to be trusted; what sets settings passes, and what it answers. */
   def check(plan: LogicalPlan): Unit = plan match {
     case _: SetCommand | _: ResetCommand =>
+    case ReturnAnswer(answered)          => check(answered)
+    case result: CommandResult           => check(result.commandLogicalPlan)
     case _ =>
       val session = SQLConf.get.getAllConfs
       launched.values.foreach(_.requireUnchanged(session))

@@ -3,7 +3,7 @@ package org.apache.spark.sql.lakewarden.catalog
 import org.apache.spark.{SparkConf, SparkContext}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.{CatalogAddress, CatalogClient, Credentials, HttpCatalogClient}
+import org.apache.spark.sql.lakewarden.rest._
 
 /** A Lakewarden catalog as this application was launched with it.
   *
@@ -18,6 +18,9 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
 
   /** The way to the catalog for whichever session asks. */
   def client: CatalogClient = new HttpCatalogClient(address, () => credentials)
+
+  /** Whose token the session that asks now has. */
+  def user: TokenDigest = credentials.user
 
   /** Refuses a session under whose settings this catalog would be another one. */
   def requireUnchanged(session: Iterable[(String, String)]): Unit = {

@@ -56,14 +56,14 @@ final class Namespaces(client: CatalogClient, paths: CatalogPaths) {
           "cascade", "Drop its tables first.")
     }
 
-  /** The tables that the user has some right on. */
-  def tables(namespace: Array[String]): Array[Identifier] = {
-    requireLevels(namespace)
-    Refusals.ofNamespace(namespace) {
-      val found = client.get(paths.tables(namespace.toSeq)).required("identifiers").elements.asScala
-      found.map(each => Identifier.of(levels(each.required("namespace")), each.required("name").textValue)).toArray
-    }
-  }
+  /** The tables that the user has some right on; outside of namespaces there are none. */
+  def tables(namespace: Array[String]): Array[Identifier] =
+    if (namespace.isEmpty) Array.empty
+    else
+      Refusals.ofNamespace(namespace) {
+        val found = client.get(paths.tables(namespace.toSeq)).required("identifiers").elements.asScala
+        found.map(each => Identifier.of(levels(each.required("namespace")), each.required("name").textValue)).toArray
+      }
 
   /** There is nothing directly below the catalog's name but namespaces. */
   private def requireLevels(namespace: Array[String]): Unit =

@@ -11,28 +11,27 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchTableException
 import org.apache.spark.sql.connector.catalog.{Column, Identifier, StagedTable, Table, TableChange}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths, TokenDigest}
 import org.apache.spark.sql.lakewarden.schema.{IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.lakewarden.write.{BegunWrite, StagedTarget}
 
 /** The tables of a catalog, as its user may see and change them. Identifiers are names, letter by letter. */
-final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths) {
+final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths, user: () => TokenDigest) {
   private val json = JsonNodeFactory.instance
 
-  def load(ident: Identifier): GuardedTable = new GuardedTable(handle(ident, loaded(ident), None), None)
+  def load(ident: Identifier): GuardedTable = guarded(ident, loaded(ident), None)
 
   /** An earlier state, chosen by what the table's metadata says of its past. */
   def load(ident: Identifier, choose: JsonNode => AsOf): GuardedTable = {
     val answer = loaded(ident)
-    val asOf = choose(answer.required("metadata"))
-    new GuardedTable(handle(ident, answer, Some(asOf)), Some(asOf))
+    guarded(ident, answer, Some(choose(answer.required("metadata"))))
   }
 
   def create(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
       : Table = {
     val body = TableRequests.create(ident.name, columns, partitions, properties)
     val answer = Refusals.ofNewTable(ident)(client.post(paths.tables(levels(ident)), Some(body)))
-    new GuardedTable(handle(ident, answer, None), None)
+    guarded(ident, answer, None)
   }
 
   /** Begins a table together with its first write; nothing is visible before its commit. */
@@ -73,6 +72,13 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
 
   private def loaded(ident: Identifier): JsonNode =
     Refusals.ofTable(ident)(client.post(operation(ident, "load")))
+
+  private def guarded(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): GuardedTable = {
+    val loadedNow = handle(ident, answer, asOf)
+    def principalNow: String = Viewer.of(loaded(ident).required("config")).principal
+    val owner = new SessionUser(loadedNow.table.principal, user(), user, () => principalNow)
+    new GuardedTable(loadedNow, asOf, owner)
+  }
 
   private def handle(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): TableHandle = {
     val metadata = answer.required("metadata")

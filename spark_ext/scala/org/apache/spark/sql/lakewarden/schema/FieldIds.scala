@@ -58,7 +58,7 @@ object FieldIds {
     field.copy(dataType = restoreType(field.dataType, known.dataType), metadata = known.metadata)
   })
 
-  private def stripType(dataType: DataType): DataType = dataType match {
+  private[lakewarden] def stripType(dataType: DataType): DataType = dataType match {
     case struct: StructType          => strip(struct)
     case ArrayType(element, n)       => ArrayType(stripType(element), n)
     case MapType(key, value, n)      => MapType(stripType(key), stripType(value), n)

@@ -1,0 +1,40 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.rest.TokenDigest
+
+/** For whose session a table was loaded.
+  *
+  * Plans can travel between sessions: a global temporary view holds the tables of the session that made it,
+  * and with them what Spark has cached for it.
+  *
+  * @param token
+  *   with which the table was loaded
+  * @param now
+  *   that of the session that asks now
+  * @param principalNow
+  *   asks the catalog whose that is; a token may have been renewed
+  */
+final class SessionUser(principal: String, token: TokenDigest, now: () => TokenDigest, principalNow: () => String) {
+
+  /** Refuses a session of somebody else. */
+  def require(table: String): Unit =
+    if (now() != token && principalNow() != principal)
+      throw new LakewardenException(
+        "NotAuthorized", s"What this plan knows of $table was loaded for another user.", Some("other-user"),
+        Some("Name the table itself, so that it is loaded for this session."))
+}
+
+/** Refuses plans that hold tables of another user. */
+object SessionUserRule extends (LogicalPlan => Unit) {
+  override def apply(plan: LogicalPlan): Unit = plan.foreachWithSubqueries {
+    case relation: DataSourceV2Relation =>
+      relation.table match {
+        case guarded: GuardedTable => guarded.user.require(guarded.name)
+        case _                     =>
+      }
+    case _ =>
+  }
+}
