@@ -1,0 +1,52 @@
+"""Tables that Spark wrote, as stock clients and the planner see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from tests.support.spark import CATALOG, SparkLake
+
+
+def stock_table(spark_lake: SparkLake, table: str) -> Table:
+    """A table, by Spark's name for it, through a stock client of Alice's."""
+    return spark_lake.service.iceberg().load_table(table.removeprefix(f"{CATALOG}."))
+
+
+def data_files(spark_lake: SparkLake, table: str) -> list[dict[str, Any]]:
+    """What the manifests of the current snapshot say of each data file."""
+    rows: list[dict[str, Any]] = stock_table(spark_lake, table).inspect.files().to_pylist()
+    return rows
+
+
+def local_path(file: Mapping[str, Any]) -> Path:
+    """Where a data file lies."""
+    return Path(file["file_path"].removeprefix("file://"))
+
+
+def planned_files(spark_lake: SparkLake, table: str, **body: Any) -> int:
+    """How many files a plan for Alice through the engine has."""
+    _, namespace, name = table.split(".")
+    with spark_lake.service.client(engine="spark") as client:
+        answer = client.post(f"/engine/v1/tables/{namespace}/{name}/plan", json=body)
+        assert answer.status_code == 200, answer.text
+        return int(pa.ipc.open_stream(answer.content).read_all().num_rows)
+
+
+def create_table(
+    spark_lake: SparkLake,
+    table: str,
+    columns: str,
+    properties: Mapping[str, str] | None = None,
+    partitioned_by: str | None = None,
+) -> None:
+    """CREATE TABLE as Alice."""
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in (properties or {}).items())
+    clauses = [f"CREATE TABLE {table} ({columns}) USING iceberg"]
+    clauses += [f"PARTITIONED BY ({partitioned_by})"] if partitioned_by else []
+    clauses += [f"TBLPROPERTIES ({listed})"] if listed else []
+    spark_lake.rows(" ".join(clauses))
