@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -91,6 +93,20 @@ def flipped(content: bytes) -> bytes:
     """The same bytes but for one bit in their middle."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+def in_place_of(original: bytes, other: bytes) -> bytes:
+    """Another Parquet file, made as long as the original one: what stands before the footer, nobody misses."""
+    footer = int.from_bytes(other[-8:-4], "little") + 8
+    return other[:-footer] + bytes(len(original) - len(other)) + other[-footer:]
+
+
+def forged(plaintext: Path) -> bytes:
+    """A plaintext Parquet file of her own making, out of one that she found: every other row of it."""
+    rows = parquet.read_table(plaintext)
+    buffer = pa.BufferOutputStream()
+    parquet.write_table(rows.take(list(range(0, rows.num_rows, 2))), buffer)
+    return buffer.getvalue().to_pybytes()
 
 
 def local(location: str) -> Path:

@@ -29,7 +29,7 @@ class Answer:
     """How an attempt ended.
 
     Attributes:
-        text: in a few words.
+        text: in a few words; of a refusal its class and rule.
         error: the class of the error, or None if it was answered with rows.
         sentence: what the error says, without its class.
     """
@@ -50,7 +50,7 @@ class Attempt:
         what: what was tried.
         who: by whom.
         stock: what a stock stack answered.
-        expected: the class of the error that Lakewarden has to answer with, or None for no error.
+        expected: the refusal that Lakewarden has to answer with, class and rule; or None for no refusal.
         seen: what Lakewarden answered.
     """
 
@@ -74,8 +74,9 @@ class Ledger:
             Unexpected: it did not end as it has to.
         """
         self.attempts.append(attempt)
-        if attempt.seen.error != attempt.expected:
-            wanted = attempt.expected or "no error"
+        refusal = attempt.seen.text if attempt.seen.error else None
+        if refusal != attempt.expected:
+            wanted = attempt.expected or "no refusal"
             raise Unexpected(
                 f"{attempt.what}, by {attempt.who}: expected {wanted}, but the answer was: {attempt.seen}",
                 rule="demo",

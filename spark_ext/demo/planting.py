@@ -50,7 +50,7 @@ def commit_by_stock_client(stage: Stage, foreign: Sequence[ForeignFile]) -> None
         MALLORY,
         answer,
         commit,
-        refusal="LocationNotAllowed",
+        refusal="LocationNotAllowed (allowed-paths)",
     )
 
 
@@ -65,7 +65,7 @@ def commit_to_pointer_store(stage: Stage, foreign: Sequence[ForeignFile]) -> Non
         MALLORY,
         answer,
         lambda: _counted(stage),
-        refusal="LocationNotAllowed",
+        refusal="LocationNotAllowed (allowed-paths)",
     )
     stage.screen.say(
         "Ann, who looks after the catalog, puts the pointer back on the metadata that was sealed last."
@@ -87,7 +87,7 @@ def edit_in_place(stage: Stage, foreign: Sequence[ForeignFile]) -> None:
             MALLORY,
             answer,
             lambda: _counted(stage),
-            refusal="MetadataTampered",
+            refusal="MetadataTampered (seal)",
         )
     stage.screen.say("The manifest's bytes are put back.")
     expect(stage.count(MALLORY, PICKS) == OWN_ROWS, f"{PICKS} has its own rows again")
@@ -112,7 +112,7 @@ def widen(stage: Stage) -> None:
         f"Mallory owns {PICKS}, and adds operations' directory to the list of where it is read from."
     )
     what = f"ALTER TABLE … SET {_LIST}"
-    stage.attempt(what, MALLORY, answer, lambda: alter(MALLORY), refusal="NotAuthorized")
+    stage.attempt(what, MALLORY, answer, lambda: alter(MALLORY), refusal="NotAuthorized (policy-no-match)")
     stage.screen.say("Sam is a steward: a policy lets him share what lies in operations' directory.")
     stage.attempt(what, SAM, answer, lambda: alter(SAM), refusal=None)
     _commit_allowed(stage)

@@ -69,7 +69,7 @@ class Stage:
             who: by whom.
             stock: what the stock stack answered.
             action: the attempt; answers in a few words.
-            refusal: the class of the error that it has to end in, or None if it has to succeed.
+            refusal: class and rule of the refusal that it has to end in, or None if it has to succeed.
         """
         self.screen.answered("A stock stack", stock)
         seen = attempted(action)

@@ -29,21 +29,24 @@ def fill(stage: Stage) -> None:
     """Operations fills a plain and an encrypted table with the same flights; marketing has three rows."""
     screen = stage.screen
     screen.chapter("Two teams fill their tables through Spark SQL")
-    _show_input(stage)
+    screen.say(
+        "Olga's team, operations, keeps all flights. The input is the views flights_2013 and airlines. "
+        "Statements are shown with who runs them."
+    )
+    _open_input(stage)
     stage.run(OLGA, "CREATE NAMESPACE lake.operations")
     stage.run(
         OLGA,
         f"CREATE TABLE lake.{FLIGHTS} ({_FIRST}, {_REST}) USING iceberg TBLPROPERTIES ({_UNCOMPRESSED})",
     )
-    names = _names(f"{_FIRST}, {_REST}")
     with screen.working("Operations' flights, in clear:"):
-        stage.run(OLGA, f"INSERT INTO lake.{FLIGHTS} SELECT /*+ REPARTITION(2) */ {names} FROM flights_csv")
+        stage.run(OLGA, f"INSERT INTO lake.{FLIGHTS} SELECT /*+ REPARTITION(2) */ * FROM flights_2013")
     with screen.working("The same flights, encrypted under operations' master key, in one statement:"):
         stage.run(
             OLGA,
             f"CREATE TABLE lake.{ENCRYPTED} USING iceberg TBLPROPERTIES ("
             f"'encryption.mechanism' = 'envelope', 'encryption.master-key-id' = '{MASTER_KEY}', "
-            f"{_UNCOMPRESSED}) AS SELECT /*+ REPARTITION(2) */ {names} FROM flights_csv",
+            f"{_UNCOMPRESSED}) AS SELECT /*+ REPARTITION(2) */ * FROM flights_2013",
         )
     with screen.working("Mallory's team, marketing, has a small table of its own:"):
         _fill_picks(stage)
@@ -72,16 +75,18 @@ def on_disk(stage: Stage) -> None:
     expect([line[3:] for line in lines] == [("PAR1", "yes"), ("PARE", "no")], "only one table is ciphertext")
 
 
-def _show_input(stage: Stage) -> None:
+def _open_input(stage: Stage) -> None:
     for view, path, columns in (
         ("flights_csv", stage.flights.flights, FILE_COLUMNS),
-        ("airlines_csv", stage.flights.airlines, "carrier STRING, name STRING"),
+        ("airlines", stage.flights.airlines, "carrier STRING, name STRING"),
     ):
         stage.sql(
             OLGA,
             f"CREATE TEMPORARY VIEW {view} ({columns}) USING csv "
             f"OPTIONS (path {literal(str(path))}, header 'true', nullValue 'NA')",
         )
+    columns = ", ".join(column.split()[0] for column in f"{_FIRST}, {_REST}".split(", "))
+    stage.sql(OLGA, f"CREATE TEMPORARY VIEW flights_2013 AS SELECT {columns} FROM flights_csv")
 
 
 def _fill_picks(stage: Stage) -> None:
@@ -102,7 +107,7 @@ def _worst_delays(stage: Stage, table: str) -> Sequence[Sequence[Any]]:
         return stage.run(
             OLGA,
             f"SELECT name, count(*) AS flights, round(avg(arr_delay), 1) AS delay FROM lake.{table} "
-            "JOIN airlines_csv USING (carrier) GROUP BY name ORDER BY delay DESC, name LIMIT 5",
+            "JOIN airlines USING (carrier) GROUP BY name ORDER BY delay DESC, name LIMIT 5",
         )
 
 
@@ -112,10 +117,6 @@ def _on_disk(stage: Stage, table: str) -> tuple[str, int, str, str, str]:
     found = any(_TAIL_NUMBER.encode() in content for content in contents)
     size = f"{sum(map(len, contents)):,}"
     return table, len(contents), size, ", ".join(begin), "yes" if found else "no"
-
-
-def _names(columns: str) -> str:
-    return ", ".join(column.split()[0] for column in columns.split(", "))
 
 
 def literal(text: str) -> str:

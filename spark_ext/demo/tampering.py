@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Final
 
-from spark_ext.demo.attacker import flipped, overwritten
+from spark_ext.demo.attacker import flipped, forged, in_place_of, overwritten
 from spark_ext.demo.lake import PEK_TTL_S
-from spark_ext.demo.outcome import Answer, expect
+from spark_ext.demo.outcome import expect
 from spark_ext.demo.people import ANN, EVE, MASTER_KEY, OLGA
 from spark_ext.demo.stage import ENCRYPTED, FLIGHTS, Stage
 from spark_ext.demo.stock_encryption import StockEncryption
@@ -18,8 +17,8 @@ _CHECKSUM: Final = f"SELECT bit_xor(xxhash64(*)) FROM lake.{ENCRYPTED}"
 
 
 def tamper(stage: Stage) -> None:
-    """Three changes to files of the encrypted table, each of them refused."""
-    stage.screen.chapter("Eve changes encrypted files")
+    """Files are changed and a key is revoked; each is refused, and everything is put back."""
+    stage.screen.chapter("Eve changes encrypted files, and Ann revokes a key")
     stage.screen.say(
         "Eve runs the storage, and can write every directory in it. Each time, Olga computes a checksum over "
         f"all columns of {ENCRYPTED}. The stock stack is Parquet encryption as PyArrow has it, on the same "
@@ -27,16 +26,38 @@ def tamper(stage: Stage) -> None:
     )
     stock = StockEncryption(stage.directory / "stock-encryption", stage.flights.flights)
     before = _checksum(stage)
-    first, second = stage.data_files(ENCRYPTED)[:2]
-    _replace(stage, "A data file swapped for another one of the table", stock.swapped(), second.read_bytes())
-    _replace(stage, "A bit of a data file flipped", stock.flipped(), flipped(first.read_bytes()))
-    plaintext = stage.data_files(FLIGHTS)[0].read_bytes()
-    _replace(
-        stage, "A plaintext file in the place of an encrypted one", stock.replaced_by_plaintext(), plaintext
-    )
-    expect(_checksum(stage) == before, "the files are as they were")
+    change_files(stage, stock)
     revoke(stage, stock)
-    expect(_checksum(stage) == before, "the key can be used again")
+    expect(_checksum(stage) == before, "all is as it was")
+
+
+def change_files(stage: Stage, stock: StockEncryption) -> None:
+    """A data file of the encrypted table gets other bytes, three times, always as many as it had."""
+    other, target = sorted(stage.data_files(ENCRYPTED), key=lambda path: path.stat().st_size)
+    original, plaintext = target.read_bytes(), forged(stage.data_files(FLIGHTS)[0])
+    for what, by_stock, content, refusal in (
+        (
+            "A data file swapped for another one of the table",
+            stock.swapped(),
+            in_place_of(original, other.read_bytes()),
+            "DecryptionRefused (file-authentic)",
+        ),
+        (
+            "A bit of a data file flipped",
+            stock.flipped(),
+            flipped(original),
+            "DecryptionRefused (file-authentic)",
+        ),
+        (
+            "A plaintext file in the place of an encrypted one",
+            stock.replaced_by_plaintext(),
+            in_place_of(original, plaintext),
+            "DecryptionRefused (plaintext-file)",
+        ),
+    ):
+        stage.screen.say(f"{what}:")
+        with overwritten(target, content):
+            stage.attempt(what, EVE, by_stock, lambda: _shown_checksum(stage), refusal=refusal)
 
 
 def revoke(stage: Stage, stock: StockEncryption) -> None:
@@ -51,19 +72,16 @@ def revoke(stage: Stage, stock: StockEncryption) -> None:
         "A query after the key was revoked",
         OLGA,
         stock.revoked(),
-        lambda: f"checksum {_checksum(stage)}",
-        refusal="KeyNotUsable",
+        lambda: _shown_checksum(stage),
+        refusal="KeyNotUsable (master-key)",
     )
     stage.screen.say("Ann enables it again, and the query works.")
     stage.lake.administer(ANN, "master-keys/enable", {"id": MASTER_KEY})
 
 
-def _replace(stage: Stage, what: str, stock: Answer, content: bytes) -> None:
-    stage.screen.say(f"{what}:")
-    path: Path = stage.data_files(ENCRYPTED)[0]
-    with overwritten(path, content):
-        stage.attempt(what, EVE, stock, lambda: f"checksum {_checksum(stage)}", refusal="DecryptionRefused")
-
-
 def _checksum(stage: Stage) -> int:
     return stage.number(OLGA, _CHECKSUM)
+
+
+def _shown_checksum(stage: Stage) -> str:
+    return f"checksum {_checksum(stage):,}"
