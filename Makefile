@@ -7,15 +7,13 @@ INSTALLED := $(VENV)/.installed
 OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
 
-.PHONY: test test-all-spark test-oldest-spark demo lint format bench java clean
+.PHONY: test test-oldest-spark demo lint format bench java clean
 
-test: java lint test-all-spark test-oldest-spark
-
-test-all-spark: $(INSTALLED)
+test: java lint
 	$(BIN)/pytest -n 2 --dist loadfile
 
-# The same code on the oldest Spark that is supported, laid over the newest one.
-test-oldest-spark: $(INSTALLED) $(OLDEST_SPARK)/.installed
+# The core of the tests again on the oldest Spark that is supported, laid over the newest one.
+test-oldest-spark: java $(INSTALLED) $(OLDEST_SPARK)/.installed
 	PYTHONPATH=$(OLDEST_SPARK) $(BIN)/pytest -n 2 --dist loadfile -m core tests/spark
 
 demo: java $(VENV)/.demo
