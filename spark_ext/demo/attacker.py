@@ -96,7 +96,7 @@ def flipped(content: bytes) -> bytes:
 
 
 def in_place_of(original: bytes, other: bytes) -> bytes:
-    """Another Parquet file, made as long as the original one: what stands before the footer, nobody misses."""
+    """Another Parquet file, made as long as the original one; nobody reads what is put before the footer."""
     footer = int.from_bytes(other[-8:-4], "little") + 8
     return other[:-footer] + bytes(len(original) - len(other)) + other[-footer:]
 
@@ -106,7 +106,7 @@ def forged(plaintext: Path) -> bytes:
     rows = parquet.read_table(plaintext)
     buffer = pa.BufferOutputStream()
     parquet.write_table(rows.take(list(range(0, rows.num_rows, 2))), buffer)
-    return buffer.getvalue().to_pybytes()
+    return bytes(buffer.getvalue().to_pybytes())
 
 
 def local(location: str) -> Path:

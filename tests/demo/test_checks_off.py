@@ -32,25 +32,25 @@ def test_the_catalogs_part_of_the_story_passes(stage: Stage) -> None:
 
 def test_paths_of_a_commit_not_checked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "check_paths", _off)
-    with pytest.raises(Unexpected, match="expected LocationNotAllowed .*, but the answer was: committed"):
+    with pytest.raises(Unexpected, match=r"expected LocationNotAllowed .*, but the answer was: committed"):
         planting.commit_by_stock_client(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
 
 
 def test_paths_of_a_plan_not_checked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "refuse_outside", _off)
-    with pytest.raises(Unexpected, match="expected LocationNotAllowed .*, but the answer was: 1,003 rows"):
+    with pytest.raises(Unexpected, match=r"expected LocationNotAllowed .*, but the answer was: 1,003 rows"):
         planting.commit_to_pointer_store(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
 
 
 def test_digests_not_compared(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seals, "check_digest", lambda data, *_, **__: seals.Digest.of(data))
     with pytest.raises(
-        Unexpected, match="expected MetadataTampered .*, but the answer was: LocationNotAllowed"
+        Unexpected, match=r"expected MetadataTampered .*, but the answer was: LocationNotAllowed"
     ):
         planting.edit_in_place(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
 
 
 def test_rights_not_required(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Authorizer, "require", _off)
-    with pytest.raises(Unexpected, match="by mallory: expected NotAuthorized .*, but the answer was: done"):
+    with pytest.raises(Unexpected, match=r"by mallory: expected NotAuthorized .*, but the answer was: done"):
         planting.widen(stage)
