@@ -46,6 +46,11 @@ def answer(value):
     print({_ANSWER!r} + json.dumps(value), flush=True)
 
 
+def told():
+    line = sys.stdin.readline()
+    return json.loads(line) if line else None
+
+
 def jvm_pid():
     return spark._jvm.java.lang.ProcessHandle.current().pid()
 
@@ -72,6 +77,12 @@ class SparkProcess:
                 return json.loads(line.removeprefix(_ANSWER))
         raise AssertionError(f"The script ended without an answer:\n{self.log.read_text()[-8000:]}")
 
+    def tell(self, value: Any) -> None:
+        """Hand a JSON value to the script, which takes it with `told()`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(value) + "\n")
+        self._process.stdin.flush()
+
     def finish(self) -> list[Any]:
         """The answers that were not taken yet, when the script has ended well."""
         assert self._process.stdout is not None
@@ -96,11 +107,13 @@ def spark_process(
     users: tuple[str, ...] = (),
     engine: str | None = ENGINE,
     python: str = sys.executable,
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[SparkProcess]:
     """Run a Python script with a Spark of its own on a service; what still runs at the end is killed.
 
     The script finds `spark`, the session of `user`; `session(name)`, which makes one of another user;
-    `answer(value)`, which hands a JSON value to the test, as often as it likes; and `jvm_pid()`.
+    `answer(value)`, which hands a JSON value to the test, as often as it likes; `told()`, which takes the next
+    one that the test tells; and `jvm_pid()`.
 
     Args:
         service: the service that the catalog `lake` is at.
@@ -110,6 +123,7 @@ def spark_process(
         users: further users whom the script may make sessions of.
         engine: the engine whose credential the driver has, or None for a user's own process.
         python: the interpreter, whose PySpark runs.
+        environ: further environment variables.
     """
     given = {
         "settings": {**_settings(service, python), **(settings or {})},
@@ -118,9 +132,10 @@ def spark_process(
         "user": user,
     }
     log = service.lake.root / f"spark-{uuid4().hex}.log"
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARDEN_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARDEN_")}
+    variables = {**inherited, **(environ or {})}
     if engine is not None:
-        environ[ENGINE_CREDENTIAL] = service.token(engine, "engine")
+        variables[ENGINE_CREDENTIAL] = service.token(engine, "engine")
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [python, "-c", _PRELUDE + script],
@@ -128,7 +143,7 @@ def spark_process(
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            env=environ,
+            env=variables,
             start_new_session=True,
         )
     try:
