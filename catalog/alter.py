@@ -86,11 +86,11 @@ class Alterer:
         """
         self._may_alter(caller, name)
         for attempt in range(1, _ATTEMPTS + 1):
-            with self._authorizer.recorded(caller, "table.alter", str(name)):
+            with self._authorizer.recorded(caller, "table.commit", str(name)):
                 table = self._loader.load_sealed(name)
             requirements, updates = _commit_of(table, changes)
             if not updates:
-                self._authorizer.require(caller, "table.alter", str(name), [self._right(caller, name)])
+                self._authorizer.require(caller, "table.commit", str(name), [self._right(caller, name)])
                 return table
             try:
                 return self._committer.commit(caller, name, requirements, updates)
@@ -103,7 +103,7 @@ class Alterer:
         """Refuse those who may not alter the table before anything is told of its columns."""
         request = self._right(caller, name)
         if not self._authorizer.decide([request]).allowed:
-            self._authorizer.require(caller, "table.alter", str(name), [request])
+            self._authorizer.require(caller, "table.commit", str(name), [request])
 
     def _right(self, caller: Caller, name: TableName) -> AccessRequest:
         owner = self._loader.owner(name)

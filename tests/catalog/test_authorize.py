@@ -27,15 +27,18 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from catalog.access import TableAccess
+from catalog.alter import Alterer, Change, SetProperty
 from catalog.authorize import Caller
 from catalog.commits import Committer
-from catalog.creation import Creator, NewTable
+from catalog.creation import Creator
+from catalog.drafts import NewTable
 from catalog.errors import NamespaceNotEmpty, NoSuchTable
 from catalog.identifiers import TableName
 from catalog.lifecycle import Lifecycle
 from catalog.namespaces import Namespaces
 from catalog.new_files import FileCommit
 from catalog.planning.plan import Planner, ScanRequest
+from catalog.schema_changes import AddColumn, DropColumn
 from catalog.takeover import Takeover
 from catalog.writes import Writes
 from policy.errors import (
@@ -48,7 +51,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA, Engine, fresh, make, name_of
 
 DAVE = "dave"
 USERS = (ALICE, BOB, CAROL, DAVE)
-INTERFACE = (TableAccess, Committer, Creator, Lifecycle, Namespaces, Planner, Takeover, Writes)
+INTERFACE = (TableAccess, Committer, Creator, Lifecycle, Namespaces, Planner, Takeover, Writes, Alterer)
 #: What is asked by the service itself, not on behalf of somebody.
 OF_THE_SERVICE = {"Writes.sweep"}
 
@@ -169,6 +172,25 @@ def abort_write(lake: Lake, caller: Caller, database: str) -> Callable[[], objec
     return lambda: lake.warden.writes.abort(caller, engine.session.id)
 
 
+def begin_staged(**options: Any) -> Callable[..., Any]:
+    def act(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+        new = NewTable(fresh(database), SCHEMA, **options)
+        return lambda: lake.warden.writes.begin_staged(caller, new)
+
+    return act
+
+
+def commit_staged_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    with everything_granted(lake):
+        engine = Engine.stage(lake, fresh(database), caller.principal.name)
+    files = FileCommit("append", (engine.file(),))
+    return lambda: lake.warden.writes.commit(caller, engine.session.id, files)
+
+
+def alter(*changes: Change) -> Callable[..., Any]:
+    return on_table(lambda lake, who, name: lake.warden.alterer.alter(who, name, changes))
+
+
 _WIDER = Schema(*SCHEMA.fields, NestedField(3, "x", LongType()))
 _ELSEWHERE = "file:///somewhere/else"
 _EVERYONE = {"db": set(USERS), "bobs": set(USERS)}
@@ -259,6 +281,9 @@ TABLE = [
         "table.commit",
         variant="unset-paths",
     ),
+    Row("Alterer.alter", alter(AddColumn(("x",), LongType())), WRITES, "table.commit"),
+    Row("Alterer.alter", alter(DropColumn(("x",), True)), WRITES, "table.commit", variant="nothing"),
+    Row("Alterer.alter", alter(SetProperty(PATHS, _ELSEWHERE)), ADMINISTERS, "table.commit", variant="paths"),
     Row("Creator.create", create(), WRITES, "table.create"),
     Row(
         "Creator.create",
@@ -368,7 +393,24 @@ TABLE = [
     Row(
         "Writes.begin", on_table(lambda lake, who, n: lake.warden.writes.begin(who, n)), WRITES, "table.write"
     ),
+    Row("Writes.begin_staged", begin_staged(), WRITES, "table.stage"),
+    Row(
+        "Writes.begin_staged",
+        begin_staged(properties=ENCRYPTED),
+        ADMINISTERS,
+        "table.stage",
+        variant="key",
+    ),
+    Row(
+        "Writes.begin_staged",
+        begin_staged(properties={PATHS: _ELSEWHERE}),
+        ADMINISTERS,
+        "table.stage",
+        (LocationNotAllowed,),
+        "paths",
+    ),
     Row("Writes.commit", commit_write, WRITES, "table.write"),
+    Row("Writes.commit", commit_staged_write, WRITES, "table.create", variant="staged"),
     Row("Writes.abort", abort_write, _EVERYONE, "table.write"),
 ]
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))

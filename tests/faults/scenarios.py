@@ -143,6 +143,13 @@ def commit_write(lake: Lake, subject: Subject) -> None:
     lake.warden.writes.commit(lake.caller(ALICE), write_id, files)
 
 
+def _staged_write(lake: Lake) -> Subject:
+    """An engine's write that creates an encrypted table, ready to be committed."""
+    engine = Engine.stage(lake, fresh(), properties=ENCRYPTED)
+    name = engine.session.table.record.name
+    return Subject(name, more=(engine.session.id, FileCommit("append", (engine.file(),))))
+
+
 def _to_rename(lake: Lake) -> Subject:
     return Subject(_table(lake).name, target=fresh())
 
@@ -221,6 +228,7 @@ SCENARIOS = {
     "create": Scenario(CREATION, "pointer-moved", _nothing, create, (TableExists,)),
     "staged": Scenario(CREATION, "pointer-moved", _staged, commit_staged, (TableExists, CommitConflict)),
     "write": Scenario(WRITE, "pointer-moved", _begun, commit_write),
+    "staged-write": Scenario(WRITE, "pointer-moved", _staged_write, commit_write),
     "rename": Scenario(
         ("rename:intended", "rename:pointer-moved", "rename:bound"),
         "rename:pointer-moved",
@@ -255,5 +263,8 @@ SCENARIOS = {
     ),
 }
 
-#: Beginning, aborting and sweeping a write pass these (`test_sweeping.py`).
-OTHER_POINTS = frozenset({"write:begun", "clear:marked", "clear:deleted", "clear:noted"})
+#: Taking back a write that creates its table, step by step.
+CLEARING = ("clear:marked", "clear:forgotten", "clear:deleted", "clear:noted")
+
+#: Beginning, aborting and sweeping a write pass these (`test_sweeping.py`, `test_sweeping_staged.py`).
+OTHER_POINTS = frozenset({"write:begun", "stage:begun", *CLEARING})

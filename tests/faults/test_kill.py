@@ -205,7 +205,7 @@ def _expect_done(lake: Lake, scenario: Scenario, subject: Subject, before: objec
     """Repeated, the operation is done, and done once where it is one that can be told from another."""
     done = scenario.look(lake, subject)
     assert done != before
-    if scenario is SCENARIOS["write"]:
+    if scenario in (SCENARIOS["write"], SCENARIOS["staged-write"]):
         found = seen(lake, subject.name)
         assert found is not None and len(found.snapshots) == 1
 

@@ -15,6 +15,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from catalog.audit import AuditRecord
 from catalog.audit_reading import read as read_audit
 from catalog.authorize import Caller
+from catalog.drafts import NewTable
 from catalog.identifiers import TableName, table_name
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, new_file_name
@@ -77,6 +78,12 @@ class Engine:
     def begin(cls, lake: Lake, name: TableName, user: str = ALICE) -> Engine:
         """Begin a write."""
         return cls(lake, lake.warden.writes.begin(lake.caller(user), name))
+
+    @classmethod
+    def stage(cls, lake: Lake, name: TableName, user: str = ALICE, **options: Any) -> Engine:
+        """Begin a write that creates its table; `options` are of `NewTable`."""
+        new = NewTable(name, **({"schema": SCHEMA} | options))
+        return cls(lake, lake.warden.writes.begin_staged(lake.caller(user), new))
 
     def path(self) -> str:
         """A path for a new file."""

@@ -1,0 +1,231 @@
+"""What writes that create their table leave: nothing that is seen, and in the end nothing at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select, update
+
+from catalog import faults
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_pek, lw_table, lw_write
+from catalog.errors import CommitConflict, NoSuchTable
+from catalog.identifiers import TableName
+from catalog.new_files import FileCommit
+from policy.errors import RequestInvalid
+from tests.faults.conftest import Shared
+from tests.faults.scenarios import CLEARING, WRITE, Subject
+from tests.support.crash import assert_sound, die_at, seen
+from tests.support.lake import ALICE, Lake
+from tests.support.tables import ENCRYPTED, Engine, fresh, make
+
+LONG_AGO_MS = 1
+
+
+def _begin(lake: Lake, location: str | None = None) -> tuple[Engine, Path, FileCommit]:
+    """A write that has written a file, and what it would commit."""
+    engine = Engine.stage(lake, fresh(), properties=ENCRYPTED, location=location)
+    file = engine.file()
+    path = Path(file.path.removeprefix("file://"))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PAR1")
+    return engine, path, FileCommit("append", (file,))
+
+
+def _expire(lake: Lake, engine: Engine) -> None:
+    with write(lake.warden.engine) as connection:
+        mine = lw_write.c.id == engine.session.id
+        connection.execute(update(lw_write).where(mine).values(expires_ms=LONG_AGO_MS))
+
+
+def _name(engine: Engine) -> TableName:
+    return engine.session.table.record.name
+
+
+def _assert_gone(lake: Lake, engine: Engine, path: Path) -> None:
+    """No file, no key, no claim: name and location are free for anybody who may have them."""
+    table_id = engine.session.table.record.id
+    with read(lake.warden.engine) as connection:
+        assert connection.scalar(select(lw_table.c.state).where(lw_table.c.id == table_id)) == "purged"
+        assert connection.scalar(select(func.count()).where(lw_pek.c.table_id == table_id)) == 0
+    assert not path.exists()
+    assert seen(lake, _name(engine)) is None
+    make(lake, _name(engine), location=engine.session.table.metadata.location)
+    assert_sound(lake)
+
+
+def commit_write(lake: Lake, order: tuple[str, FileCommit]) -> None:
+    """The commit of a write."""
+    lake.warden.writes.commit(lake.caller(ALICE), *order)
+
+
+def abort_write(lake: Lake, write_id: str) -> None:
+    """Giving a write up."""
+    lake.warden.writes.abort(lake.caller(ALICE), write_id)
+
+
+def sweep(lake: Lake, _: None) -> None:
+    """What the service does now and then."""
+    lake.warden.writes.sweep()
+
+
+def begin_write(lake: Lake, subject: Subject) -> None:
+    """An engine that never comes back."""
+    Engine.stage(lake, subject.name, properties=ENCRYPTED)
+
+
+def test_an_expired_write_leaves_nothing(shared: Shared) -> None:
+    lake = shared.lake
+    engine, path, files = _begin(lake)
+    lake.warden.writes.sweep()
+    assert path.exists()
+    _expire(lake, engine)
+    assert lake.warden.writes.sweep() == 1
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    assert not Path(engine.session.table.metadata.location.removeprefix("file://")).exists()
+    _assert_gone(lake, engine, path)
+    assert lake.warden.writes.sweep() == 0
+
+
+def test_an_aborted_write_leaves_nothing(shared: Shared) -> None:
+    lake = shared.lake
+    engine, path, files = _begin(lake)
+    abort_write(lake, engine.session.id)
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    _assert_gone(lake, engine, path)
+
+
+def test_a_created_table_is_never_swept(shared: Shared) -> None:
+    lake = shared.lake
+    engine, path, files = _begin(lake)
+    engine.commit(files)
+    _expire(lake, engine)
+    assert lake.warden.writes.sweep() == 0
+    with pytest.raises(RequestInvalid):
+        abort_write(lake, engine.session.id)
+    assert path.exists()
+    assert seen(lake, _name(engine)) is not None
+
+
+@pytest.mark.parametrize("point", WRITE)
+def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str) -> None:
+    """Swept if the table was not created, kept if it was, whoever looks first."""
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
+    _expire(lake, engine)
+    landed = WRITE.index(point) >= WRITE.index("pointer-moved")
+    assert lake.warden.writes.sweep() == (0 if landed else 1)
+    assert path.exists() == landed
+    if landed:
+        assert seen(lake, _name(engine)) is not None
+        assert_sound(lake)
+    else:
+        _assert_gone(lake, engine, path)
+
+
+@pytest.mark.parametrize("point", ["pointer-moved", "promoted"])
+def test_a_table_that_was_dropped_since_is_no_unfinished_write(on_sqlite: Shared, point: str) -> None:
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+    die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
+    lake.catalog().drop_table(str(_name(engine)))
+    _expire(lake, engine)
+    assert lake.warden.writes.sweep() == 0
+    assert path.exists()
+    with pytest.raises(NoSuchTable):
+        engine.commit(files)
+
+
+@pytest.mark.parametrize("point", CLEARING)
+def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+    _expire(lake, engine)
+    die_at(lake, on_sqlite.overrides, sweep, None, point)
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    lake.warden.writes.sweep()
+    _assert_gone(lake, engine, path)
+
+
+@pytest.mark.parametrize("point", CLEARING)
+def test_an_abort_that_is_killed_is_finished_by_a_sweep(on_sqlite: Shared, point: str) -> None:
+    lake = on_sqlite.lake
+    engine, path, files = _begin(lake)
+    die_at(lake, on_sqlite.overrides, abort_write, engine.session.id, point)
+    with pytest.raises(RequestInvalid):
+        engine.commit(files)
+    _expire(lake, engine)
+    lake.warden.writes.sweep()
+    _assert_gone(lake, engine, path)
+
+
+def test_a_begin_that_is_killed_is_swept(on_sqlite: Shared) -> None:
+    lake, subject = on_sqlite.lake, Subject(fresh())
+    die_at(lake, on_sqlite.overrides, begin_write, subject, "stage:begun")
+    assert seen(lake, subject.name) is None
+    with write(lake.warden.engine) as connection:
+        connection.execute(update(lw_write).where(lw_write.c.state == "open").values(expires_ms=LONG_AGO_MS))
+    assert lake.warden.writes.sweep() >= 1
+    with read(lake.warden.engine) as connection:
+        left = select(lw_table.c.state).where(lw_table.c.name == subject.name.name)
+        assert connection.scalars(left).all() == ["purged"]
+
+
+def test_a_place_that_the_user_named_keeps_what_was_there(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    place = lake.root / "place"
+    place.mkdir(exist_ok=True)
+    (place / "notes.txt").write_text("mine")
+    engine, path, _ = _begin(lake, f"file://{place}")
+    abort_write(lake, engine.session.id)
+    assert not path.exists()
+    assert (place / "notes.txt").read_text() == "mine"
+
+
+def test_another_table_inside_of_the_default_location_keeps_its_files(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    engine, path, _ = _begin(lake)
+    inner = make(lake, location=f"{engine.session.table.metadata.location}/inner")
+    abort_write(lake, engine.session.id)
+    assert not path.exists()
+    assert seen(lake, _name_of(inner.name())) is not None
+
+
+@pytest.mark.parametrize("point", ["checked", "prepared", "pointer-moved"])
+def test_a_write_that_is_given_up_while_it_lands_is_one_of_both(shared: Shared, point: str) -> None:
+    """Another attempt failed and opened the write again; so it can be given up under the first one's feet."""
+    lake = shared.lake
+    engine, path, files = _begin(lake)
+    left = [lambda: _reopen_and_abort(lake, engine)]
+
+    def hook(reached: str) -> None:
+        if reached == point and left:
+            left.pop()()
+
+    if point == "pointer-moved":
+        with faults.hooked(hook), pytest.raises(RequestInvalid):
+            engine.commit(files)
+        assert path.exists()
+        assert seen(lake, _name(engine)) is not None
+        assert engine.commit(files).metadata.current_snapshot_id is not None
+    else:
+        with faults.hooked(hook), pytest.raises(CommitConflict):
+            engine.commit(files)
+        _assert_gone(lake, engine, path)
+
+
+def _reopen_and_abort(lake: Lake, engine: Engine) -> None:
+    with write(lake.warden.engine) as connection:
+        mine = lw_write.c.id == engine.session.id
+        connection.execute(update(lw_write).where(mine).values(state="open"))
+    abort_write(lake, engine.session.id)
+
+
+def _name_of(identifier: tuple[str, ...]) -> TableName:
+    *namespace, name = identifier
+    return TableName(tuple(namespace), name)
