@@ -23,6 +23,7 @@ from catalog.db import postgres as postgres_module
 from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import alembic_config, check, current_revision, upgrade
 from catalog.db.schema import metadata
+from catalog.write_sessions import WriteLog
 from policy.errors import StateUnavailable
 from tests.support.postgres import PostgresServer
 
@@ -99,6 +100,35 @@ def test_a_pyiceberg_database_is_adopted_with_its_rows(url: str, with_type: bool
     assert again.list_tables("db") == [("db", "t")]
     assert again.load_namespace_properties("db")["comment"] == "theirs"
     again.engine.dispose()
+    engine.dispose()
+
+
+def test_a_database_of_the_release_before_keeps_its_writes(url: str) -> None:
+    engine = open_database(url)
+    if engine.dialect.name == "sqlite":
+        Path(str(engine.url.database)).touch()
+    with migrate_module._ALEMBIC, write(engine) as connection:
+        command.upgrade(alembic_config(connection), "0001")
+        connection.execute(
+            text(
+                "INSERT INTO lw_table (id, catalog, table_uuid, namespace, name, owner, location,"
+                " default_location, state, created_ms)"
+                " VALUES ('t', 'lake', 'u', 'db', 't', 'ann', 'file:///t', true, 'active', 1)"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO lw_write (id, table_id, principal, prefix, governed_version, state, created_ms,"
+                " expires_ms) VALUES ('w', 't', 'ann', 'file:///t/data/w', 1, 'open', 1, 2)"
+            )
+        )
+    with pytest.raises(StateUnavailable, match="older release"):
+        check(engine)
+    upgrade(engine)
+    check(engine)
+    found = WriteLog(engine, lambda: 3, 1).find("ann", "w")
+    assert found is not None
+    assert (found.table_id, found.staged_metadata, found.transport) == ("t", None, None)
     engine.dispose()
 
 
