@@ -146,8 +146,9 @@ class Planner:
         """
         # Read before anything is decided: policies that come meanwhile must not pass for those that decided.
         policy_version = self._authorizer.policies().version
-        self._may_see(caller, name)
-        see_paths = self._sees_paths(caller, name)
+        owner = self._loader.owner(name)
+        self._may_see(caller, name, owner)
+        see_paths = self._sees_paths(caller, name, owner)
         with self._authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
             table = self._loader.load(name)
             report(self._authorizer, caller, table)
@@ -178,17 +179,15 @@ class Planner:
         )
         return Plan(header, with_keys(planned, keys))
 
-    def _may_see(self, caller: Caller, name: TableName) -> None:
+    def _may_see(self, caller: Caller, name: TableName, owner: str | None) -> None:
         """Refuse those without any right before anything is told of the table."""
-        owner = self._loader.owner(name)
         any_right = gates.table_request(caller.principal, name.database, name.name, "_any", owner)
         if not self._authorizer.decide([any_right]).allowed:
             select = gates.table_request(caller.principal, name.database, name.name, "select", owner)
             self._authorizer.require(caller, "table.plan", str(name), [select, any_right])
 
-    def _sees_paths(self, caller: Caller, name: TableName) -> bool:
+    def _sees_paths(self, caller: Caller, name: TableName, owner: str | None) -> bool:
         """Whether a refusal may name foreign paths: to those who look after the table."""
-        owner = self._loader.owner(name)
         alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
         return self._authorizer.decide([alter]).allowed
 
