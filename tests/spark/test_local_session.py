@@ -58,6 +58,9 @@ def _run(directory: Path, body: str, **environ: str) -> Any:
     return json.loads(ran.stdout.strip().splitlines()[-1])
 
 
+@pytest.mark.core
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_second_session_finds_the_tables_again_and_stopping_stops_the_catalog(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "lake"
     first = _run(
