@@ -54,6 +54,12 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
 
   override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_READ, BATCH_WRITE)
 
+  /** Other for another user and other policies: `CACHE TABLE` of one user answers for nobody else. */
+  override def id: String = handle.table.id
+
+  /** By this Spark sees that a DataFrame's table has moved on, and loads it anew. */
+  override def version: String = handle.table.metadataLocation
+
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     new GuardedScanBuilder(handle, asOf, options)
 

@@ -40,6 +40,9 @@ final case class LoadedTable(
   def engineSegments(operation: String): Seq[String] =
     Seq("engine", "v1", "tables", namespace.mkString("\u001f"), name, operation)
 
+  /** The table as one viewer sees it; by this Spark finds what it has cached for a name. */
+  def id: String = Seq(uuid, principal, policyVersion, viewer.governedVersion).mkString("/")
+
   /** What makes two loads the same: nothing that is kept for one user is used for another, or by other rules. */
   def identity: Product = (catalogName, namespace, name, uuid, metadataLocation, viewer)
 }
