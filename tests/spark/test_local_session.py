@@ -80,7 +80,7 @@ print(json.dumps([running, answers(uri)]))
 """,
     )
     assert first == [200, None]
-    # Settings of another catalog in the environment are none of this one's business.
+    # What the environment says of another catalog is none of this one's business.
     second = _run(
         directory,
         """
@@ -91,6 +91,7 @@ with session(user="ann", catalog="other") as spark:
 print(json.dumps(found))
 """,
         LAKEWARDEN_DATABASE__URL="sqlite:////nowhere/at/all.db",
+        LAKEWARDEN_ENGINE_TOKEN="lw_of_another_catalog",
     )
     assert second == [[[1, "a"], [2, "b"]], [[7]], [[7]]]
 
