@@ -33,7 +33,6 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
     extends DataWriter[InternalRow] with Logging {
   private val layout = template.layout
   private val mostOpen = if (template.settings.fanOut) GuardedDataWriter.FanOut else 1
-  private val refuseNulls = NullChecks.of(template.schema)
 
   /** Least recently used first. */
   private val open = mutable.LinkedHashMap.empty[Seq[Any], ParquetFile]
@@ -42,7 +41,6 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
   private var current: Option[(Seq[Any], ParquetFile)] = None
 
   override def write(row: InternalRow): Unit = {
-    refuseNulls(row)
     val key = layout.keyOf(row)
     val file = fileOf(key)
     file.write(row)

@@ -1,0 +1,193 @@
+"""Writes that fail: nothing of them is seen, and what is left of them lies where it is swept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import FixedType, NestedField
+from pyspark.errors import AnalysisException, PySparkException
+from sqlalchemy import func, select
+
+from catalog.db.engine import read
+from catalog.db.schema import lw_write
+from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
+from tests.support.lake import CAROL
+from tests.support.spark import SparkLake
+from tests.support.spark_tables import create_table, data_files, local_path, stock_table
+from tests.support.tables import ENCRYPTED
+
+Commit = Callable[..., Any]
+
+
+def _left(spark_lake: SparkLake, table: str) -> list[Path]:
+    """The files in a table's data directory."""
+    location = stock_table(spark_lake, table).location().removeprefix("file://")
+    return [path for path in Path(location).joinpath("data").rglob("*") if path.is_file()]
+
+
+def _writes(spark_lake: SparkLake) -> int:
+    with read(spark_lake.lake.warden.engine) as connection:
+        return connection.scalar(select(func.count()).select_from(lw_write)) or 0
+
+
+@pytest.mark.parametrize("properties", [{}, ENCRYPTED], ids=["plain", "encrypted"])
+def test_a_task_that_fails_leaves_no_rows_and_no_files(
+    spark_lake: SparkLake, namespace: str, properties: dict[str, str]
+) -> None:
+    """One task ends well, the other fails after rows and whole files were written."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT", {**properties, "write.target-file-size-bytes": "1"})
+    query = "SELECT if(id = 19000, raise_error('broken'), id) FROM range(0, 20000, 1, 2)"
+    with pytest.raises(PySparkException, match="broken"):
+        spark_lake.rows(f"INSERT INTO {table} {query}")
+    assert stock_table(spark_lake, table).current_snapshot() is None
+    assert _left(spark_lake, table) == []
+
+
+def test_full_files_are_followed_by_others_each_with_a_key_of_its_own(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT", {**ENCRYPTED, "write.target-file-size-bytes": "1"})
+    spark_lake.rows(f"INSERT INTO {table} SELECT id FROM range(0, 4500, 1, 1)")
+    files = data_files(spark_lake, table)
+    assert sorted(file["record_count"] for file in files) == [500, 1000, 1000, 1000, 1000]
+    assert len({file["key_metadata"] for file in files}) == 5
+    assert all(file["file_size_in_bytes"] == local_path(file).stat().st_size for file in files)
+
+
+def test_a_null_where_the_table_has_none_is_refused(spark_lake: SparkLake, namespace: str) -> None:
+    """On the top level and inside; Spark does it, since the table shows its columns as required."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT NOT NULL, who STRUCT<name: STRING NOT NULL>")
+    for row in (
+        "cast(null as int), named_struct('name', 'n')",
+        "1, named_struct('name', cast(null as string))",
+    ):
+        with pytest.raises(PySparkException, match="NOT_NULL_ASSERT_VIOLATION"):
+            spark_lake.rows(f"INSERT INTO {table} SELECT {row}")
+    spark_lake.rows(f"INSERT INTO {table} SELECT 1, cast(null as struct<name: string>)")
+    assert stock_table(spark_lake, table).scan().to_arrow().to_pylist() == [{"id": 1, "who": None}]
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("problem", [CommitStateUnknown, StateUnavailable])
+def test_a_commit_whose_answer_is_lost_is_asked_again(
+    spark_lake: SparkLake,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    landed: bool,
+    problem: type[LakewardenError],
+) -> None:
+    """Committing twice is one commit."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT")
+    writes, lost = spark_lake.lake.warden.writes, []
+    commit = writes.commit
+
+    def once(*given: Any) -> Any:
+        if lost:
+            return commit(*given)
+        lost.append(True)
+        if landed:
+            commit(*given)
+        raise problem("The answer is lost.")
+
+    monkeypatch.setattr(writes, "commit", once)
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1)")
+    loaded = stock_table(spark_lake, table)
+    assert len(loaded.snapshots()) == 1
+    assert loaded.scan().to_arrow()["id"].to_pylist() == [1]
+
+
+def test_a_commit_that_is_refused_leaves_nothing(
+    spark_lake: SparkLake, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user is told the catalog's reason; the write is given up."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT")
+
+    def never(*_: Any) -> Any:
+        raise StateUnavailable("The database does not answer.")
+
+    monkeypatch.setattr(spark_lake.lake.warden.writes, "commit", never)
+    with pytest.raises(AnalysisException, match="StateUnavailable"):
+        spark_lake.rows(f"INSERT INTO {table} VALUES (1)")
+    assert stock_table(spark_lake, table).current_snapshot() is None
+    assert _left(spark_lake, table) == []
+
+
+def test_a_write_begins_when_it_is_carried_out(spark_lake: SparkLake, namespace: str) -> None:
+    """Neither planning nor explaining one makes anything at the catalog."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT")
+    before = _writes(spark_lake)
+    plan = spark_lake.rows(f"EXPLAIN EXTENDED INSERT INTO {table} VALUES (1)")[0][0]
+    assert f"append to {table}" in plan
+    assert _writes(spark_lake) == before
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1)")
+    assert _writes(spark_lake) == before + 1
+
+
+def test_who_may_only_read_does_not_write(spark_lake: SparkLake) -> None:
+    database = spark_lake.namespace("db")
+    create_table(spark_lake, f"{database}.t", "id INT")
+    with pytest.raises(AnalysisException, match="NotAuthorized"):
+        spark_lake.rows(f"INSERT INTO {database}.t VALUES (1)", user=CAROL)
+    assert stock_table(spark_lake, f"{database}.t").current_snapshot() is None
+
+
+def test_no_rows_are_an_append_too(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT")
+    spark_lake.rows(f"INSERT INTO {table} SELECT id FROM range(0)")
+    loaded = stock_table(spark_lake, table)
+    assert (len(loaded.snapshots()), loaded.scan().to_arrow().num_rows) == (1, 0)
+    assert _left(spark_lake, table) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("branch", "b"), ("write-format", "orc"), ("overwrite-mode", "dynamic")]
+)
+def test_options_that_would_be_ignored_are_refused(
+    spark_lake: SparkLake, namespace: str, option: str, value: str
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT")
+    with pytest.raises(AnalysisException, match="NotSupportedYet"):
+        spark_lake.spark.range(3).writeTo(table).option(option, value).append()
+    assert stock_table(spark_lake, table).current_snapshot() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("write.format.default", "orc", "NotSupportedYet"),
+        ("write.parquet.compression-codec", "brotli", "PropertyInvalid"),
+        ("write.target-file-size-bytes", "big", "PropertyInvalid"),
+        ("write.distribution-mode", "scatter", "PropertyInvalid"),
+    ],
+)
+def test_settings_of_a_table_that_cannot_be_met_are_refused(
+    spark_lake: SparkLake, namespace: str, name: str, value: str, kind: str
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT", {name: value})
+    with pytest.raises(AnalysisException, match=kind):
+        spark_lake.rows(f"INSERT INTO {table} VALUES (1)")
+    assert stock_table(spark_lake, table).current_snapshot() is None
+
+
+def test_a_column_of_fixed_length_is_not_written_as_something_else(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """Spark has no such type; its file would have bytes of any length."""
+    spark_lake.service.iceberg().create_table(
+        f"{namespace.removeprefix('lake.')}.t", Schema(NestedField(1, "f", FixedType(3)))
+    )
+    with pytest.raises(AnalysisException, match="NotSupportedYet"):
+        spark_lake.rows(f"INSERT INTO {namespace}.t VALUES (X'0102')")
