@@ -187,7 +187,7 @@ def compile_sources(
 
 def _first_error(wrote: str) -> str:
     lines = wrote.splitlines() or ["the compiler wrote nothing."]
-    return next((line for line in lines if "error" in line), lines[-1])
+    return next((line for line in lines if ": error:" in line), lines[-1])
 
 
 def _contents(classes: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
