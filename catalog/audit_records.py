@@ -154,8 +154,15 @@ def clean(text: str, limit: int) -> str:
     """A text without secrets, on one line, and of at most `limit` characters."""
     masked = _USER_INFO.sub("://***@", _TOKEN.sub("lw_***", text))
     # Nothing behind the limit can come back by escaping, which only lengthens.
-    escaped = "".join(_escape(character) for character in masked[: limit + 1])
+    escaped = _escaped(masked[: limit + 1])
     return escaped if len(escaped) <= limit else escaped[: limit - len(_CUT)] + _CUT
+
+
+def _escaped(text: str) -> str:
+    # Printable is in none of the categories. Nearly every text is so, and a grant has dozens of them.
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(map(_escape, text))
 
 
 def _escape(character: str) -> str:
