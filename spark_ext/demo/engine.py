@@ -57,6 +57,8 @@ def open_engine(lake: Lake, directory: Path) -> Iterator[Engine]:
     directory.mkdir()
     builder = configure(SparkSession.builder.master("local[2]").appName("lakewarden demo"), uri=lake.url)
     settings: dict[str, bool | float | int | str | None] = {
+        # Most of the time goes into starting up and into short queries; this is what the JVM is best at then.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",

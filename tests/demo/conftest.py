@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,22 +18,29 @@ from rich.console import Console
 from catalog.authorize import Caller
 from catalog.guarded import GuardedCatalog
 from catalog.identifiers import TableName
+from catalog.keys.dek import new_dek
+from catalog.keys.file_identity import FileIdentity, new_file_name
+from catalog.keys.transport import KeyLabel, wrap_for_write
+from catalog.keys.write_keys import WrittenKey
+from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import ScanRequest
+from catalog.writes import WriteSession
 from policy.principal import Principal
 from spark_ext.demo.attacker import local
 from spark_ext.demo.flights import unpack
 from spark_ext.demo.lake import Lake, open_lake
-from spark_ext.demo.people import ENGINE, MALLORY, OLGA
+from spark_ext.demo.people import ENGINE, MALLORY, MASTER_KEY, OLGA
 from spark_ext.demo.screen import Screen
-from spark_ext.demo.stage import FLIGHTS, OWN_ROWS, PICKS, Stage
+from spark_ext.demo.stage import ENCRYPTED, FLIGHTS, OWN_ROWS, PICKS, Stage
 
 ROWS = 1_000
 
 
 class CatalogAlone:
-    """Answers the statements of the story that are about Mallory's table as an engine without checks would.
+    """Answers some statements of the story as an engine without checks of its own would.
 
-    It reads what the catalog plans, so a check that is missing in the catalog is missing.
+    It reads what the catalog plans, so a check that is missing in the catalog is missing. Of an encrypted
+    table it only asks for the plan.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -43,19 +49,23 @@ class CatalogAlone:
     def sql(self, who: str, statement: str) -> list[tuple[object, ...]]:
         """The answer to a count, or to a change of a property."""
         caller = Caller(Principal(who), Principal(ENGINE), uuid4().hex)
-        count = re.fullmatch(r"SELECT count\(\*\) FROM lake\.(\w+)\.(\w+)", statement)
-        if count is not None:
-            return [(self._count(caller, TableName((count[1],), count[2])),)]
+        query = re.fullmatch(r"SELECT (\w+)\(.*\) FROM lake\.(\w+)\.(\w+)", statement)
+        if query is not None:
+            paths = self._planned(caller, TableName((query[2],), query[3]))
+            return [(_rows(paths) if query[1] == "count" else len(paths),)]
         alter = re.fullmatch(r"ALTER TABLE lake\.(\S+) SET TBLPROPERTIES \('(\S+)' = '(.*)'\)", statement)
         assert alter is not None, statement
         table = GuardedCatalog(self._lake.warden, caller).load_table(alter[1])
         table.transaction().set_properties({alter[2]: alter[3]}).commit_transaction()
         return []
 
-    def _count(self, caller: Caller, name: TableName) -> int:
+    def _planned(self, caller: Caller, name: TableName) -> list[str]:
         planned = self._lake.warden.planner.plan(caller, name, ScanRequest()).files
-        paths = planned["file_path"].to_pylist()
-        return sum(parquet.read_metadata(local(path)).num_rows for path in paths)
+        return list(planned["file_path"].to_pylist())
+
+
+def _rows(paths: list[str]) -> int:
+    return sum(parquet.read_metadata(local(path)).num_rows for path in paths)
 
 
 @pytest.fixture
@@ -71,12 +81,28 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield Stage(tmp_path, lake, CatalogAlone(lake).sql, flights, screen)
 
 
+@pytest.fixture
+def encrypted(stage: Stage) -> Stage:
+    """The same with the encrypted table; the bytes of its one file are of no matter to the catalog."""
+    properties = {"encryption.mechanism": "envelope", "encryption.master-key-id": MASTER_KEY}
+    schema = pa.schema([("flight", pa.int32())])
+    stage.lake.stock_client(OLGA).create_table(ENCRYPTED, schema, properties=properties)
+    writes, caller = stage.lake.warden.writes, Caller(Principal(OLGA), Principal(ENGINE), uuid4().hex)
+    namespace, _, name = ENCRYPTED.partition(".")
+    session = writes.begin(caller, TableName((namespace,), name))
+    writes.commit(caller, session.id, FileCommit("append", (_encrypted_file(session),)))
+    return stage
+
+
+def _encrypted_file(session: WriteSession) -> NewFile:
+    assert session.transport is not None
+    path, label = session.prefix.child(new_file_name("part", "parquet")).canonical, KeyLabel(MASTER_KEY)
+    identity = FileIdentity.of(session.table.record.table_uuid, path)
+    wrapped = wrap_for_write(session.transport, new_dek(32), identity, label)
+    return NewFile(path, "parquet", 2, 1000, keys=(WrittenKey(label, wrapped),))
+
+
 def _fill(lake: Lake, who: str, table: str, rows: pa.Table) -> None:
     client = lake.stock_client(who)
     client.create_namespace(table.partition(".")[0])
     client.create_table(table, rows.schema).append(rows)
-
-
-def audited(stage: Stage) -> str:
-    """The audit trail as text."""
-    return json.dumps([repr(each) for each in stage.lake.audit()])

@@ -8,10 +8,17 @@ import pytest
 
 from catalog import inspection, seals
 from catalog.authorize import Authorizer
+from catalog.keys import local_kms
 from catalog.planning import plan
-from spark_ext.demo import planting
+from spark_ext.demo import planting, tampering
 from spark_ext.demo.outcome import Unexpected
 from spark_ext.demo.stage import FLIGHTS, Stage
+from spark_ext.demo.stock_encryption import StockEncryption
+
+
+@pytest.fixture
+def stock_encryption(stage: Stage) -> StockEncryption:
+    return StockEncryption(stage.directory / "stock", stage.flights.flights)
 
 
 def _off(*arguments: Any, **named: Any) -> None:
@@ -48,6 +55,19 @@ def test_digests_not_compared(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
         Unexpected, match=r"expected MetadataTampered .*, but the answer was: LocationNotAllowed"
     ):
         planting.edit_in_place(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
+
+
+def test_revoked_key_is_refused(encrypted: Stage, stock_encryption: StockEncryption) -> None:
+    tampering.revoke(encrypted, stock_encryption)
+    assert [each.seen.text for each in encrypted.ledger.attempts] == ["KeyNotUsable (master-key)"]
+
+
+def test_disabled_keys_not_refused(
+    encrypted: Stage, stock_encryption: StockEncryption, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_kms, "_usable", local_kms._known)
+    with pytest.raises(Unexpected, match=r"expected KeyNotUsable .*, but the answer was: checksum"):
+        tampering.revoke(encrypted, stock_encryption)
 
 
 def test_rights_not_required(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
