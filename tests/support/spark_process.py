@@ -112,8 +112,8 @@ def spark_process(
     """Run a Python script with a Spark of its own on a service; what still runs at the end is killed.
 
     The script finds `spark`, the session of `user`; `session(name)`, which makes one of another user;
-    `answer(value)`, which hands a JSON value to the test, as often as it likes; `told()`, which takes the next
-    one that the test tells; and `jvm_pid()`.
+    `answer(value)`, which hands a JSON value to the test, as often as it likes; `told()`, which takes the
+    next one that the test tells; and `jvm_pid()`.
 
     Args:
         service: the service that the catalog `lake` is at.
