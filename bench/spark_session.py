@@ -18,7 +18,7 @@ _SCALA = Path(__file__).parent / "scala"
 
 
 @contextmanager
-def session(catalog: Served, memory: str = "6g") -> Iterator[SparkSession]:
+def session(catalog: Served, memory: str = "4g") -> Iterator[SparkSession]:
     """A session that acts as an engine for the catalog's user; it must be the first of this process.
 
     Args:
