@@ -1,5 +1,9 @@
 package org.apache.spark.sql.lakewarden.read
 
+import java.util.{List => JList}
+
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.sql.lakewarden.LakewardenException
 
 /** Below which locations the files of a table may lie: the list in force, as the catalog sent it.
@@ -36,6 +40,12 @@ private[lakewarden] object AllowedPaths {
     Location.parse(each).getOrElse(throw new LakewardenException(
       "LocationInvalid", s"An allowed location is malformed or ambiguous: ${shown(each)}", Some("location-invalid")))
   })
+
+  /** One byte a path, 1 where it may be read: by this the answers are held to the catalog's own, in bulk. */
+  def decideAll(entries: JList[String], paths: JList[String]): Array[Byte] = {
+    val allowed = of(entries.asScala.toSeq)
+    paths.asScala.map(path => if (allowed.allows(path)) 1.toByte else 0.toByte).toArray
+  }
 
   /** A path as messages show it: cut short, on one line, without credentials or query. */
   def shown(path: String): String = {

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
 import java.io.IOException
+import java.nio.charset.StandardCharsets.US_ASCII
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
@@ -52,10 +53,13 @@ private[read] final class GuardedFiles(
       OpenedFile(input.getPath, input, stream, footer)
     } catch {
       case failure: Throwable =>
-        val reason = Option.when(decryption.nonEmpty && NonFatal(failure) && isPlaintext(stream, input))(
-          errors.refused("The file is in plaintext, and the table is encrypted.", "plaintext-file"))
+        val told = failure match {
+          case known: LakewardenException => known
+          case NonFatal(_)                => mistaken(stream, input, split.file, errors).getOrElse(failure)
+          case fatal                      => fatal
+        }
         stream.close()
-        throw reason.getOrElse(failure)
+        throw told
     }
   }
 
@@ -64,10 +68,13 @@ private[read] final class GuardedFiles(
     (file.algorithm, file.keys, transport) match {
       case (None, Seq(), _) => None
       case (Some(_), Seq(key), Some(transport)) if key.label.fieldIds.isEmpty =>
-        val identity = FileIdentity.of(uuid, file.path)
-        val dek = try DataKeys.open(transport, key, identity)
-        catch { case _: LakewardenException => throw errors.refused("The file's data key does not open.", "data-key") }
-        Some(FileDecryptionProperties.builder.withFooterKey(dek.reveal).withAADPrefix(identity.aadPrefix).build())
+        try {
+          val identity = FileIdentity.of(uuid, file.path)
+          val dek = DataKeys.open(transport, key, identity).reveal
+          Some(FileDecryptionProperties.builder.withFooterKey(dek).withAADPrefix(identity.aadPrefix).build())
+        } catch {
+          case _: LakewardenException => throw errors.refused("The file's data key is not of this file.", "data-key")
+        }
       case (Some(_), keys, Some(_)) if keys.nonEmpty =>
         throw errors.unsupported("Files with keys for single columns are not read yet.", "column-keys")
       case _ => throw errors.refused("The plan's keys do not agree with how the file is encrypted.", "data-key")
@@ -80,7 +87,7 @@ private[read] final class GuardedFiles(
     val input = HadoopInputFile.fromStatus(new FileStatus(file.size, false, 1, 0, 0, path), conf)
     if (!location.isLocal) (input, HadoopStreams.wrap(GuardedFiles.remote(path, conf).open(path)))
     else {
-      val channel = LocalFile.open(location)
+      val channel = new LocalFile(errors).open(location)
       if (channel.size != file.size) {
         channel.close()
         throw errors.refused("The file has another size than the table says.", "file-size")
@@ -92,8 +99,7 @@ private[read] final class GuardedFiles(
   private def judge(footer: ParquetMetadata, algorithm: Option[String], errors: ReadErrors): Unit = {
     val found = footer.getFileMetaData.getEncryptionType
     algorithm match {
-      case None => if (found != EncryptionType.UNENCRYPTED) throw errors.damaged(
-          "The file is encrypted, and the table says that it is not.", "encrypted-file")
+      case None => if (found != EncryptionType.UNENCRYPTED) throw encrypted(errors)
       case Some(name) =>
         if (found != EncryptionType.ENCRYPTED_FOOTER || !decryptors(footer).forall(GuardedFiles.is(name, _)))
           throw errors.refused(s"The file is not encrypted as a whole with $name.", "algorithm")
@@ -107,19 +113,28 @@ private[read] final class GuardedFiles(
     columns.toSeq.map(decryptor.getColumnSetup).map(each => if (each.isEncrypted) each.getDataDecryptor else null)
   }
 
-  /** Only to say why a file was refused. */
-  private def isPlaintext(stream: SeekableInputStream, input: HadoopInputFile): Boolean =
+  /** Says of a file that could not be opened whether it is in plaintext where it should not be, or encrypted. */
+  private def mistaken(
+      stream: SeekableInputStream, input: HadoopInputFile, file: PlannedFile, errors: ReadErrors)
+      : Option[LakewardenException] = {
+    val magic = new Array[Byte](4)
     try {
-      val magic = new Array[Byte](GuardedFiles.Plaintext.length)
       stream.seek(math.max(0, input.getLength - magic.length))
       stream.readFully(magic)
-      magic.sameElements(GuardedFiles.Plaintext)
-    } catch { case _: IOException => false }
+    } catch { case _: IOException => return None }
+    (new String(magic, US_ASCII), file.algorithm) match {
+      case ("PAR1", Some(_)) =>
+        Some(errors.refused("The file is in plaintext, and the table is encrypted.", "plaintext-file"))
+      case ("PARE", None) => Some(encrypted(errors))
+      case _              => None
+    }
+  }
+
+  private def encrypted(errors: ReadErrors): LakewardenException =
+    errors.damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
 }
 
 private[read] object GuardedFiles {
-  private val Plaintext = "PAR1".getBytes
-
   /** File systems of our own, by scheme and authority. Hadoop's cache holds what any session made first, with
     * whatever end point its settings named.
     */

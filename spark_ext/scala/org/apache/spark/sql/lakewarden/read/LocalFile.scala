@@ -23,7 +23,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *
   * Source: catalog/storage/local.py, whose rules these are.
   */
-private[read] object LocalFile {
+private[read] final class LocalFile(errors: ReadErrors) {
 
   /** The open file at a local location that has been checked.
     *
@@ -42,7 +42,7 @@ private[read] object LocalFile {
     case secure: SecureDirectoryStream[Path @unchecked] => secure
     case other =>
       other.close()
-      throw refused("This system has no relative opens, without which links cannot be told.")
+      throw errors.linked("This system has no relative opens, without which links cannot be told.")
   }
 
   private def step(directory: Directory, name: Path): Directory =
@@ -65,11 +65,7 @@ private[read] object LocalFile {
     }
 
   private def notRegular: LakewardenException =
-    refused("The path leads through a link, or to something that is no regular file.")
-
-  private def refused(problem: String): LakewardenException = new LakewardenException(
-    "LocationNotAllowed", problem, Some("no-links"),
-    Some("Store the file itself below the table's location, or name the path that the link stands for."))
+    errors.linked("The path leads through a link, or to something that is no regular file.")
 }
 
 /** An open file as Parquet reads it. */

@@ -94,7 +94,6 @@ private[read] object ParquetColumn {
       case (BooleanType, BOOLEAN) => Some(new EqualColumn[JBoolean](FilterApi.booleanColumn(path), same))
       case (IntegerType, INT32)   => Some(new OrderedColumn[JInt](FilterApi.intColumn(path), same))
       case (LongType, INT64)      => Some(new OrderedColumn[JLong](FilterApi.longColumn(path), same))
-      case (BinaryType, BINARY)   => Some(new OrderedColumn[Binary](FilterApi.binaryColumn(path), bytes))
       case (FloatType, FLOAT) => Some(
           new FloatingColumn[JFloat](FilterApi.floatColumn(path), same, each => each.isNaN || each == 0f))
       case (DoubleType, DOUBLE) => Some(
@@ -139,9 +138,6 @@ private[read] object ParquetColumn {
   }
 
   private def same[T](value: Any): Option[T] = Some(value.asInstanceOf[T])
-
-  private def bytes(value: Any): Option[Binary] =
-    Some(Binary.fromConstantByteArray(value.asInstanceOf[Array[Byte]]))
 
   private[read] def text(value: Any): Option[Binary] = Some(Binary.fromString(value.toString))
 

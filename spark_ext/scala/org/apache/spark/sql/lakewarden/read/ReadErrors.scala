@@ -51,6 +51,11 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
   def unsupported(problem: String, rule: String): LakewardenException =
     new LakewardenException("NotSupportedYet", said(problem), Some(rule))
 
+  /** The path may be allowed, but what lies there is another file or none. */
+  def linked(problem: String): LakewardenException = new LakewardenException(
+    "LocationNotAllowed", said(problem), Some("no-links"),
+    Some("Store the file itself below the table's location, or name the path that the link stands for."))
+
   private def error(failure: Throwable): LakewardenException = failure match {
     case _: FileNotFoundException | _: NoSuchFileException => new LakewardenException(
         "DataFileMissing", said("The file is not there."), Some("data-file"), Some(ReadErrors.Restore))

@@ -1,0 +1,99 @@
+"""Reading through Spark under attack: refusals, a table's files, and writers who write what they like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.parquet.encryption import create_encryption_properties
+from pyspark.errors import PySparkException
+
+from catalog.identifiers import TableName, table_name
+from catalog.keys.dek import new_dek
+from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
+from tests.support.lake import ALICE
+from tests.support.spark import SparkLake
+from tests.support.tables import Engine, NewFile
+
+Encryption = Callable[[bytes, bytes], Mapping[str, Any]]
+"""From data key and AAD prefix to the arguments of PyArrow's `create_encryption_properties`."""
+
+
+def as_agreed(dek: bytes, prefix: bytes) -> Mapping[str, Any]:
+    """How an honest writer encrypts."""
+    return {"footer_key": dek, "aad_prefix": prefix, "store_aad_prefix": False}
+
+
+def refused(spark_lake: SparkLake, statement: str, kind: str, rule: str, user: str = ALICE) -> str:
+    """Hold that a statement is refused with a condition and a rule; the message.
+
+    Args:
+        spark_lake: where.
+        statement: SQL.
+        kind: the class of the error, such as ``DECRYPTION_REFUSED``.
+        rule: the rule that the message names.
+        user: whose session.
+    """
+    with pytest.raises(PySparkException) as caught:
+        spark_lake.rows(statement, user)
+    assert caught.value.getCondition() == f"LAKEWARDEN.{kind}", str(caught.value)
+    message = str(caught.value)
+    assert f"rule={rule}" in message
+    return message
+
+
+def name_of(table: str) -> TableName:
+    """The catalog's name for a table of Spark's."""
+    _, *namespace, name = table.split(".")
+    return table_name(namespace, name)
+
+
+def data_files(spark_lake: SparkLake, table: str) -> list[Path]:
+    """A table's live data files, on this disk."""
+    loaded = spark_lake.lake.catalog().load_table(str(name_of(table)))
+    return [Path(each.file.file_path.removeprefix("file://")) for each in loaded.scan().plan_files()]
+
+
+def land(
+    spark_lake: SparkLake, table: str, rows: pa.Table, encryption: Encryption | None = None, **given: Any
+) -> Path:
+    """Commit a file that a writer made by himself, as an engine would commit it.
+
+    Args:
+        spark_lake: where.
+        table: Spark's name of a table.
+        rows: what to write, with field ids in the metadata of the fields.
+        encryption: how, for an encrypted table.
+        given: what the commit says of the file, where it is not the truth.
+    """
+    engine = Engine.begin(spark_lake.lake, name_of(table))
+    path, dek = engine.path(), new_dek(32)
+    local = Path(path.removeprefix("file://"))
+    local.parent.mkdir(parents=True, exist_ok=True)
+    if encryption is None:
+        pq.write_table(rows, local, store_schema=False)
+    else:
+        identity = FileIdentity.of(engine.session.table.record.table_uuid, path)
+        arguments = encryption(dek.reveal(), parquet_aad_prefix(identity))
+        properties = create_encryption_properties(**arguments)
+        pq.write_table(rows, local, store_schema=False, encryption_properties=properties)
+        given = {"keys": (engine.key(path, dek),), **given}
+    said = {"record_count": rows.num_rows, "file_size_in_bytes": local.stat().st_size} | given
+    engine.append(NewFile(path, "parquet", **said))
+    return local
+
+
+def with_ids(rows: pa.Table, ids: Mapping[str, int] | None = None) -> pa.Table:
+    """Rows whose top-level columns have field ids: those given, or 1, 2, 3…"""
+    numbers = ids or {name: number for number, name in enumerate(rows.column_names, 1)}
+    fields = [
+        field.with_metadata({"PARQUET:field_id": str(numbers[field.name])})
+        if field.name in numbers
+        else field
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
