@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
 import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog._
 import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
@@ -18,13 +19,32 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   *
   * It asks the catalog and obeys; nothing is decided here. Where the catalog is comes from the launch
   * configuration alone; what a session brings is its user's token (`LaunchedCatalog`).
+  *
+  * Each session has an instance of its own. Spark may call it while another session is the thread's active
+  * one, so it asks with the token of the session that it is bound to; what is in a plan asks with that of the
+  * session that runs the plan.
   */
-final class LakewardenCatalog extends StagingTableCatalog with SupportsNamespaces with FunctionCatalog {
+final class LakewardenCatalog
+    extends StagingTableCatalog
+    with SupportsNamespaces
+    with FunctionCatalog
+    with SessionBound {
   private var launched: LaunchedCatalog = _
-  private lazy val client: CatalogClient = launched.client
+  @volatile private var session: Option[SQLConf] = None
+  private lazy val client: CatalogClient = launched.client(() => settings)
   private lazy val paths = new CatalogPaths(client)
   private lazy val namespaces = new Namespaces(client, paths)
-  private lazy val tables = new Tables(name, client, paths, () => launched.user)
+  private lazy val tables = {
+    val running = () => SQLConf.get
+    val users = new PlanUsers(
+      launched.client(running), () => launched.user(settings), () => launched.user(running()))
+    new Tables(name, client, paths, users)
+  }
+
+  /** Those of the session that this catalog belongs to; before it is bound, of the one that calls. */
+  private def settings: SQLConf = session.getOrElse(SQLConf.get)
+
+  override def bind(settings: SQLConf): Unit = session = Some(settings)
 
   /** The options that Spark passes are the session's and are not used. */
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit =

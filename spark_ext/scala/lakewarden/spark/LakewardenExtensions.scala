@@ -1,6 +1,6 @@
 package lakewarden.spark
 
-import org.apache.spark.sql.{SparkSession, SparkSessionExtensions}
+import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog.{LaunchGuard, LaunchRule, LaunchStrategy, SessionUserRule}
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
@@ -17,5 +17,5 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))
   }
 
-  private def guard(session: SparkSession): LaunchGuard = new LaunchGuard(session.sparkContext.getConf)
+  private def guard(session: SparkSession): LaunchGuard = new LaunchGuard(session.asInstanceOf[classic.SparkSession])
 }

@@ -1,20 +1,27 @@
 package org.apache.spark.sql.lakewarden.catalog
 
-import org.apache.spark.SparkConf
 import org.apache.spark.sql.catalyst.plans.logical.{CommandResult, LogicalPlan, ReturnAnswer}
 import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
 import org.apache.spark.sql.execution.command.{ResetCommand, SetCommand}
 import org.apache.spark.sql.internal.SQLConf
 
-/** Holds a session's settings against the launch configuration.
+/** A catalog that has to know whose it is. */
+trait SessionBound {
+
+  /** Tells it the session that it was made for; Spark does not. */
+  def bind(session: SQLConf): Unit
+}
+
+/** Holds a session against the launch configuration.
   *
   * A session that puts another class or address under the name of a launched catalog, or defines a Lakewarden
   * catalog of its own, can do nothing but set its settings right again. It costs a walk over the session's
   * settings for each query.
   */
-final class LaunchGuard(launch: SparkConf) {
-  private val launched = LaunchedCatalog.all(launch)
+final class LaunchGuard(session: SparkSession) {
+  private val launched = LaunchedCatalog.all(session.sparkContext.getConf)
 
   /** Refuses a plan of a session that is not to be trusted; what sets settings passes, and what it answers. */
   def check(plan: LogicalPlan): Unit = plan match {
@@ -22,9 +29,19 @@ final class LaunchGuard(launch: SparkConf) {
     case ReturnAnswer(answered)          => check(answered)
     case result: CommandResult           => check(result.commandLogicalPlan)
     case _ =>
-      val session = SQLConf.get.getAllConfs
-      launched.values.foreach(_.requireUnchanged(session))
-      LaunchedCatalog.defined(session).filterNot(launched.contains).foreach(name => throw LaunchedCatalog.unknown(name))
+      checkSettings(SQLConf.get.getAllConfs)
+      launched.keys.foreach(checkCatalog)
+  }
+
+  private def checkSettings(settings: Map[String, String]): Unit = {
+    launched.values.foreach(_.requireUnchanged(settings))
+    LaunchedCatalog.defined(settings).filterNot(launched.contains).foreach(name => throw LaunchedCatalog.unknown(name))
+  }
+
+  /** A catalog stays loaded when settings change: what was put under the name for a moment would stay there. */
+  private def checkCatalog(name: String): Unit = session.sessionState.catalogManager.catalog(name) match {
+    case ours: SessionBound => ours.bind(session.sessionState.conf)
+    case _                  => throw LaunchedCatalog.replaced(name)
   }
 }
 

@@ -9,18 +9,18 @@ import org.apache.spark.sql.lakewarden.rest._
   *
   * The launch configuration alone (the SparkConf of the SparkContext) says which catalogs there are and where
   * they answer. A session brings nothing but its user's token, `spark.sql.catalog.<name>.token`, which is read
-  * at each request, so that it can be renewed and is always that of the session that asks.
+  * at each request, so that it can be renewed.
   *
   * @param settings
   *   all of its settings by their whole names, the token's aside
   */
 final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
 
-  /** The way to the catalog for whichever session asks. */
-  def client: CatalogClient = new HttpCatalogClient(address, () => credentials)
+  /** The way to the catalog with the token that a session has whenever it asks. */
+  def client(session: () => SQLConf): CatalogClient = new HttpCatalogClient(address, () => credentials(session()))
 
-  /** Whose token the session that asks now has. */
-  def user: TokenDigest = credentials.user
+  /** Whose token a session has now. */
+  def user(session: SQLConf): TokenDigest = credentials(session).user
 
   /** Refuses a session under whose settings this catalog would be another one. */
   def requireUnchanged(session: Iterable[(String, String)]): Unit = {
@@ -43,8 +43,8 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
     CatalogAddress.parse(uri)
   }
 
-  private def credentials: Credentials = {
-    val token = Option(SQLConf.get.getConfString(LaunchedCatalog.tokenKey(name), null))
+  private def credentials(session: SQLConf): Credentials = {
+    val token = Option(session.getConfString(LaunchedCatalog.tokenKey(name), null))
     val user = token.getOrElse(
       throw new LakewardenException(
         "NotAuthenticated", s"This session has no token for the catalog $name.", Some("token"),
@@ -58,6 +58,7 @@ object LaunchedCatalog {
 
   /** The class that `spark.sql.catalog.<name>` names. */
   val PluginClass = "lakewarden.spark.LakewardenCatalog"
+  private val ExtensionsClass = "lakewarden.spark.LakewardenExtensions"
 
   /** The Lakewarden catalogs of a launch configuration, by name. */
   def all(launch: SparkConf): Map[String, LaunchedCatalog] = {
@@ -70,6 +71,9 @@ object LaunchedCatalog {
     val launch = SparkContext.getActive.getOrElse(throw refused("No Spark is running.", "Start Spark.")).getConf
     if (name == "spark_catalog")
       throw refused("Lakewarden does not stand in for spark_catalog.", "Launch it under a name of its own.")
+    if (!launch.get("spark.sql.extensions", "").split(",").map(_.trim).contains(ExtensionsClass))
+      throw refused(
+        s"Spark was launched without $ExtensionsClass.", s"Launch it with spark.sql.extensions=$ExtensionsClass.")
     val launched = all(launch).getOrElse(name, throw unknown(name))
     launched.requireUnchanged(SQLConf.get.getAllConfs)
     launched
@@ -79,6 +83,10 @@ object LaunchedCatalog {
   def defined(settings: Iterable[(String, String)]): Seq[String] = settings.collect {
     case (key, PluginClass) if key.startsWith(Prefix) => key.substring(Prefix.length)
   }.toSeq
+
+  /** A name under which a session has put something else. */
+  def replaced(name: String): LakewardenException = refused(
+    s"In this session another class stands under the catalog's name $name.", "Open a new session.")
 
   /** A catalog that nobody launched. */
   def unknown(name: String): LakewardenException = refused(

@@ -3,7 +3,18 @@ package org.apache.spark.sql.lakewarden.catalog
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.TokenDigest
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, TokenDigest}
+
+/** Who asks about a table once it is in a plan.
+  *
+  * @param client
+  *   asks with the token of the session that runs the plan
+  * @param owner
+  *   whose the catalog is that loaded the table
+  * @param running
+  *   whose the session is that runs the plan
+  */
+final class PlanUsers(val client: CatalogClient, val owner: () => TokenDigest, val running: () => TokenDigest)
 
 /** For whose session a table was loaded.
   *
@@ -13,7 +24,7 @@ import org.apache.spark.sql.lakewarden.rest.TokenDigest
   * @param token
   *   with which the table was loaded
   * @param now
-  *   that of the session that asks now
+  *   that of the session that runs the plan
   * @param principalNow
   *   asks the catalog whose that is; a token may have been renewed
   */

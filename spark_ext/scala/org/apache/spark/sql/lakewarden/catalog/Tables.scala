@@ -11,12 +11,18 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchTableException
 import org.apache.spark.sql.connector.catalog.{Column, Identifier, StagedTable, Table, TableChange}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths, TokenDigest}
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
 import org.apache.spark.sql.lakewarden.schema.{IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.lakewarden.write.{BegunWrite, StagedTarget}
 
-/** The tables of a catalog, as its user may see and change them. Identifiers are names, letter by letter. */
-final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths, user: () => TokenDigest) {
+/** The tables of a catalog, as its user may see and change them. Identifiers are names, letter by letter.
+  *
+  * @param client
+  *   asks for the session that the catalog belongs to
+  * @param users
+  *   ask for the session that runs a plan with one of the tables in it
+  */
+final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths, users: PlanUsers) {
   private val json = JsonNodeFactory.instance
 
   def load(ident: Identifier): GuardedTable = guarded(ident, loaded(ident), None)
@@ -40,7 +46,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
     val body = TableRequests.create(ident.name, columns, partitions, properties)
     val path = Seq("engine", "v1", "namespaces", levels(ident).mkString(CatalogPaths.Separator), "staged-writes")
     val answer = Refusals.ofNewTable(ident)(client.post(path, Some(body)))
-    val target = new StagedTarget(client, BegunWrite.parse(answer.required("write")))
+    val target = new StagedTarget(users.client, BegunWrite.parse(answer.required("write")))
     new StagedGuardedTable(handle(ident, answer, None), ident, target)
   }
 
@@ -70,13 +76,13 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
     Refusals.ofTable(old)(Refusals.ofNewTable(renamed)(client.post(paths.rename, Some(body))))
   }
 
-  private def loaded(ident: Identifier): JsonNode =
+  private def loaded(ident: Identifier, client: CatalogClient = client): JsonNode =
     Refusals.ofTable(ident)(client.post(operation(ident, "load")))
 
   private def guarded(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): GuardedTable = {
     val loadedNow = handle(ident, answer, asOf)
-    def principalNow: String = Viewer.of(loaded(ident).required("config")).principal
-    val owner = new SessionUser(loadedNow.table.principal, user(), user, () => principalNow)
+    def principalNow: String = Viewer.of(loaded(ident, users.client).required("config")).principal
+    val owner = new SessionUser(loadedNow.table.principal, users.owner(), users.running, () => principalNow)
     new GuardedTable(loadedNow, asOf, owner)
   }
 
@@ -86,7 +92,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
       catalogName, ident.namespace.toSeq, ident.name, UUID.fromString(metadata.required("table-uuid").textValue),
       answer.path("metadata-location").asText, IcebergSchema.toSpark(schema(metadata, asOf)), metadata,
       Viewer.of(answer.required("config")))
-    TableHandle(table, client)
+    TableHandle(table, users.client)
   }
 
   /** Today's, or that of the snapshot asked for. */

@@ -1,0 +1,154 @@
+"""Each session asks the catalog as its own user, and nothing kept for one answers for another."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from spark_ext.configuration import token_setting
+from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies, tables
+from tests.support.spark import CATALOG, SparkLake
+from tests.support.spark_refusals import refusal, refused_as
+
+TOKEN = token_setting(CATALOG)
+
+
+def _carols_table(spark_lake: SparkLake, name: str) -> str:
+    """A table of Alice's that Carol may read and Bob may not."""
+    spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.db")
+    spark_lake.rows(f"CREATE TABLE {CATALOG}.db.{name} AS SELECT id FROM range(3)")
+    return f"{CATALOG}.db.{name}"
+
+
+def _is_cached(session: SparkSession, table: str) -> bool:
+    plan = session.sql(f"SELECT * FROM {table}")._jdf.queryExecution().withCachedData().toString()
+    return "InMemoryRelation" in plan
+
+
+def test_session_without_a_token(spark_lake: SparkLake, namespace: str) -> None:
+    nobody = spark_lake.new_session(None)
+    message = refused_as("NOT_AUTHENTICATED", nobody, f"SHOW TABLES IN {namespace}")
+    assert TOKEN in message
+
+
+def test_token_that_is_not_valid(spark_lake: SparkLake, namespace: str) -> None:
+    session = spark_lake.new_session(None)
+    session.conf.set(TOKEN, "lw_0123456789")
+    message = refused_as("NOT_AUTHENTICATED", session, f"SHOW TABLES IN {namespace}")
+    assert "lw_0123456789" not in message
+
+
+def test_token_that_smuggles_a_header(spark_lake: SparkLake, namespace: str) -> None:
+    session = spark_lake.new_session(None)
+    token = spark_lake.service.token(ALICE)
+    session.conf.set(TOKEN, f"{token}\r\nX-Other: 1")
+    error = refusal(lambda: session.sql(f"SHOW TABLES IN {namespace}").collect())
+    assert error.getCondition() == "LAKEWARDEN.NOT_AUTHENTICATED"
+    assert token not in str(error)
+
+
+def test_token_is_read_at_each_request(spark_lake: SparkLake, namespace: str) -> None:
+    session = spark_lake.new_session(BOB)
+    refused_as("NOT_AUTHORIZED", session, f"SHOW TABLES IN {namespace}")
+    session.conf.set(TOKEN, spark_lake.service.token(ALICE))
+    assert session.sql(f"SHOW TABLES IN {namespace}").collect() == []
+
+
+def test_spark_masks_the_token(spark_lake: SparkLake) -> None:
+    token = spark_lake.service.token(ALICE)
+    for statement in (f"SET {TOKEN}", "SET", "SET -v"):
+        assert token not in str(spark_lake.rows(statement)), statement
+
+
+def test_each_user_sees_what_is_theirs(spark_lake: SparkLake) -> None:
+    table = _carols_table(spark_lake, "theirs")
+    assert len(spark_lake.rows(f"SELECT * FROM {table}", CAROL)) == 3
+    refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), f"SELECT * FROM {table}")
+    refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"INSERT INTO {table} VALUES (4)")
+
+
+def test_whether_a_table_exists_is_told_to_those_with_a_right_on_it(spark_lake: SparkLake) -> None:
+    table = _carols_table(spark_lake, "told")
+    bob = spark_lake.session(BOB)
+    there = refused_as("NOT_AUTHORIZED", bob, f"SELECT * FROM {table}")
+    absent = refused_as("NOT_AUTHORIZED", bob, f"SELECT * FROM {CATALOG}.db.absent")
+    assert there.replace("told", "absent") == absent
+    refused_as("NOT_AUTHORIZED", bob, f"DROP TABLE IF EXISTS {CATALOG}.db.absent")
+    refused_as("NOT_AUTHORIZED", bob, f"CREATE TABLE IF NOT EXISTS {table} (id INT)")
+
+
+def test_cached_table_answers_for_nobody_else(spark_lake: SparkLake) -> None:
+    table = _carols_table(spark_lake, "cached")
+    spark_lake.rows(f"CACHE TABLE {table}")
+    try:
+        assert _is_cached(spark_lake.session(ALICE), table)
+        assert not _is_cached(spark_lake.session(CAROL), table)
+        assert len(spark_lake.rows(f"SELECT * FROM {table}", CAROL)) == 3
+        refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), f"SELECT * FROM {table}")
+    finally:
+        spark_lake.rows(f"UNCACHE TABLE {table}")
+
+
+def test_cached_table_does_not_outlive_the_policies_it_was_read_by(spark_lake: SparkLake) -> None:
+    table = _carols_table(spark_lake, "revoked")
+    spark_lake.rows(f"CACHE TABLE {table}", CAROL)
+    assert _is_cached(spark_lake.session(CAROL), table)
+    try:
+        spark_lake.lake.set_policies([*standard_policies(), policy("more", tables("more"), {CAROL: ["all"]})])
+        assert not _is_cached(spark_lake.session(CAROL), table)
+        spark_lake.lake.set_policies(standard_policies()[:-2])
+        refused_as("NOT_AUTHORIZED", spark_lake.session(CAROL), f"SELECT * FROM {table}")
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
+        spark_lake.spark.catalog.clearCache()
+
+
+def test_catalog_interface_asks_as_its_own_session(spark_lake: SparkLake) -> None:
+    """Alice's session is the active one of this thread all the while."""
+    table = _carols_table(spark_lake, "listed")
+    bob, carol = spark_lake.session(BOB), spark_lake.session(CAROL)
+    assert carol.catalog.tableExists(table)
+    for ask in (
+        lambda: bob.catalog.getDatabase(f"{CATALOG}.db"),
+        lambda: bob.catalog.listTables(f"{CATALOG}.db"),
+        lambda: bob.catalog.tableExists(table),
+        lambda: bob.catalog.listColumns(table),
+        lambda: bob.catalog.getTable(table),
+        lambda: bob.catalog.cacheTable(table),
+    ):
+        assert refusal(ask).getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
+
+
+def test_global_view_is_read_by_the_rights_of_its_reader(spark_lake: SparkLake) -> None:
+    table = _carols_table(spark_lake, "viewed")
+    frame = spark_lake.spark.table(table).cache()
+    assert frame.count() == 3
+    frame.createOrReplaceGlobalTempView("viewed")
+    try:
+        assert len(spark_lake.rows("SELECT * FROM global_temp.viewed", CAROL)) == 3
+        refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), "SELECT * FROM global_temp.viewed")
+    finally:
+        spark_lake.spark.catalog.dropGlobalTempView("viewed")
+        frame.unpersist()
+
+
+def test_data_frame_is_not_read_on_by_the_sessions_next_user(spark_lake: SparkLake) -> None:
+    table = _carols_table(spark_lake, "handed_on")
+    snapshot = spark_lake.lake.catalog().load_table(("db", "handed_on")).metadata.current_snapshot_id
+    session = spark_lake.new_session(ALICE)
+    frames = [session.table(table), session.read.option("versionAsOf", snapshot).table(table)]
+    for frame in frames:
+        assert frame.cache().count() == 3
+    session.conf.set(TOKEN, spark_lake.service.token(BOB))
+    for frame in frames:
+        error = refusal(frame.count)
+        assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
+    session.catalog.clearCache()
+
+
+def test_data_frame_survives_a_renewed_token(spark_lake: SparkLake) -> None:
+    table = _carols_table(spark_lake, "renewed")
+    session = spark_lake.new_session(CAROL)
+    frame = session.table(table)
+    renewed = spark_lake.lake.warden.tokens.issue(spark_lake.lake.caller(CAROL).principal, "user", None)
+    session.conf.set(TOKEN, renewed.text)
+    assert frame.count() == 3

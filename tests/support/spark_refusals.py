@@ -1,0 +1,34 @@
+"""Refusals as a Spark user meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+_PREFIX = "LAKEWARDEN."
+
+
+def refusal(action: Callable[[], Any]) -> AnalysisException:
+    """The refusal that an action ends with."""
+    with pytest.raises(AnalysisException) as refused:
+        action()
+    return refused.value
+
+
+def refused_as(condition: str, session: SparkSession, statement: str) -> str:
+    """Hold a statement's refusal against an error class; returns its message.
+
+    Args:
+        condition: Lakewarden's own without its prefix, such as ``NOT_AUTHORIZED``; or one of Spark's, which
+            Lakewarden has no name for, such as ``SCHEMA_NOT_FOUND``.
+        session: whose statement it is.
+        statement: SQL.
+    """
+    error = refusal(lambda: session.sql(statement).collect())
+    found = str(error.getCondition()).removeprefix(_PREFIX)
+    assert found == condition, f"{statement}: {error}"
+    return str(error).splitlines()[0]
