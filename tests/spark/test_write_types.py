@@ -14,6 +14,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from tests.support.spark import SparkLake
+from tests.support.spark_tables import create_table, local_path, stock_table
+from tests.support.tables import ENCRYPTED
+
+pytestmark = pytest.mark.core
 
 COLUMNS = """
     flag BOOLEAN, tiny TINYINT, small SMALLINT, whole INT NOT NULL, big BIGINT, single FLOAT, double DOUBLE,
@@ -92,13 +96,12 @@ def written(request: pytest.FixtureRequest, spark_lake: SparkLake) -> Table:
     table = f"{spark_lake.namespace()}.t"
     session.sql(f"CREATE TABLE {table} ({COLUMNS}) USING iceberg")
     session.sql(f"INSERT INTO {table} VALUES ({ROW}), ({NULLS})").collect()
-    return spark_lake.service.iceberg().load_table(table.removeprefix("lake."))
+    return stock_table(spark_lake, table)
 
 
 def files_of(table: Table) -> list[Path]:
-    """The data files of a local table."""
-    paths = table.inspect.files()["file_path"].to_pylist()
-    return [Path(path.removeprefix("file://")) for path in paths]
+    """Its data files."""
+    return [local_path(file) for file in table.inspect.files().to_pylist()]
 
 
 def test_pyiceberg_reads_every_type(written: Table) -> None:
@@ -132,6 +135,17 @@ def test_files_say_nothing_of_sparks_own_schema(written: Table) -> None:
     for file in files_of(written):
         notes = pq.ParquetFile(file).metadata.metadata
         assert not any(b"row.metadata" in name for name in notes or {})
+
+
+@pytest.mark.parametrize("properties", [{}, ENCRYPTED], ids=["plain", "encrypted"])
+def test_spark_reads_what_it_wrote(spark_lake: SparkLake, namespace: str, properties: dict[str, str]) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, COLUMNS, properties)
+    spark_lake.rows(f"INSERT INTO {table} VALUES ({ROW}), ({NULLS})")
+    expected = spark_lake.rows(f"SELECT {ROW}")[0]
+    full, nulls = spark_lake.rows(f"SELECT * FROM {table} ORDER BY whole")
+    assert tuple(full) == tuple(expected)
+    assert tuple(nulls) == tuple(5 if name == "whole" else None for name in EXPECTED)
 
 
 def _iceberg_ids(schema: Schema) -> dict[str, int]:
