@@ -13,6 +13,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, ListType, NestedField, StringType
 from sqlalchemy import select, update
 
+from catalog import faults
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_pek, lw_table, lw_write
 from catalog.drafts import NewTable
@@ -107,6 +108,21 @@ def test_committing_twice_is_one_commit(lake: Lake) -> None:
     moved = fresh()
     lake.catalog().rename_table(str(first.record.name), str(moved))
     assert engine.append(file).record.name == moved
+
+
+@pytest.mark.parametrize("point", ["write:committing", "checked", "prepared"])
+def test_two_that_commit_the_same_write_at_once_both_find_it(lake: Lake, point: str) -> None:
+    engine = Engine.stage(lake, fresh(), properties=ENCRYPTED)
+    file = engine.file()
+    left = [lambda: engine.append(file)]
+
+    def hook(reached: str) -> None:
+        if reached == point and left:
+            left.pop()()
+
+    with faults.hooked(hook):
+        landed = engine.append(file)
+    assert len(landed.metadata.snapshots) == len(planned(lake, engine)) == 1
 
 
 def test_a_table_that_came_first_keeps_the_name(lake: Lake) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,34 @@ def test_a_write_that_is_given_up_while_it_lands_is_one_of_both(shared: Shared, 
         with faults.hooked(hook), pytest.raises(CommitConflict):
             engine.commit(files)
         _assert_gone(lake, engine, path)
+
+
+def test_a_write_that_lands_while_it_is_given_up_stays(shared: Shared) -> None:
+    """The pointer moves after the abort has looked, and before the identity is taken back."""
+    lake = shared.lake
+    engine, path, files = _begin(lake)
+    prepared, move, moved, go_on = (threading.Event() for _ in range(4))
+    waits = {"prepared": (prepared, move), "pointer-moved": (moved, go_on)}
+
+    def hook(reached: str) -> None:
+        if reached in waits:
+            told, wait = waits[reached]
+            told.set()
+            assert wait.wait(30)
+        if reached == "clear:marked":
+            move.set()
+            assert moved.wait(30)
+
+    with faults.hooked(hook), ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(engine.commit, files)
+        assert prepared.wait(30)
+        with pytest.raises(RequestInvalid):
+            _reopen_and_abort(lake, engine)
+        go_on.set()
+        assert commit.result(30).record.name == _name(engine)
+    assert path.exists()
+    assert seen(lake, _name(engine)) is not None
+    assert_sound(lake)
 
 
 def _reopen_and_abort(lake: Lake, engine: Engine) -> None:
