@@ -136,6 +136,12 @@ def test_a_rename_keeps_the_id_and_the_rows(lake: Lake) -> None:
     assert lake.catalog().load_table(table.name()).scan().to_arrow()["label"].to_pylist() == ["n1", "n2"]
 
 
+def test_a_name_that_is_taken_is_said_to_be(lake: Lake) -> None:
+    table = make(lake)
+    for change in (RenameColumn(("id",), "name"), AddColumn(("id",), LongType())):
+        assert "already" in refused(lake, table, change).message
+
+
 def test_changes_are_made_in_order_in_one_commit(lake: Lake) -> None:
     table = make(lake)
     after = alter(
