@@ -154,6 +154,23 @@ def test_writes_fail_closed_and_can_be_committed_later(mortal: Mortal) -> None:
     assert_sound(mortal.lake)
 
 
+def test_tables_that_come_with_rows_fail_closed_and_can_be_committed_later(mortal: Mortal) -> None:
+    engine = Engine.stage(mortal.lake, fresh(), properties=ENCRYPTED)
+    files = FileCommit("append", (engine.file(),))
+    mortal.clock.now += TTL_S + 1
+    mortal.kms.alive = False
+    before = _counts(mortal.lake), _files(mortal.lake.warehouse)
+    with pytest.raises(KmsUnavailable):
+        Engine.stage(mortal.lake, fresh(), properties=ENCRYPTED)
+    with pytest.raises(KmsUnavailable):
+        engine.commit(files)
+    assert (_counts(mortal.lake), _files(mortal.lake.warehouse)) == before
+    mortal.kms.alive = True
+    engine.commit(files)
+    assert mortal.plan(engine.session.table.record.name) == 1
+    assert_sound(mortal.lake)
+
+
 def test_plaintext_tables_do_not_notice(mortal: Mortal) -> None:
     mortal.kms.alive = False
     table = make(mortal.lake)
@@ -220,6 +237,7 @@ def test_a_local_keystore_that_cannot_be_used(lake: Lake, damage: Callable[[Path
     for attempt in (
         lambda: make(lake, properties=ENCRYPTED),
         lambda: Engine.begin(lake, name),
+        lambda: Engine.stage(lake, fresh(), properties=ENCRYPTED),
         lambda: lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest()),
     ):
         with pytest.raises(KmsUnavailable) as refusal:
