@@ -14,7 +14,6 @@ from py4j.protocol import Py4JJavaError
 from pyiceberg.exceptions import RESTError
 from pyspark.errors import PySparkException
 
-import catalog.errors
 from policy.errors import LakewardenError
 
 _RULE = re.compile(r"\brule=([a-z0-9-]+)")
@@ -104,7 +103,7 @@ def attempted(action: Callable[[], str]) -> Answer:
 def _refused(refusal: Exception) -> Answer:
     kind, text = type(refusal).__name__, str(refusal)
     if not isinstance(refusal, LakewardenError):
-        named = _KINDS.search(text)
+        named = _kind().search(text)
         kind, text = (named.group(1), text[named.end() :]) if named else (kind, text)
     # What follows the first line is Spark's stack of tasks.
     sentence = text.strip().partition("\n")[0]
@@ -118,10 +117,6 @@ def _classes(root: type[LakewardenError]) -> Iterator[str]:
         yield from _classes(each)
 
 
-def _kinds() -> re.Pattern[str]:
+def _kind() -> re.Pattern[str]:
     """The name of one of our errors, as clients and engines put it before the sentence."""
-    assert catalog.errors.NoSuchTable in LakewardenError.__subclasses__()
     return re.compile(rf"\b({'|'.join(sorted(set(_classes(LakewardenError))))}): ")
-
-
-_KINDS = _kinds()
