@@ -1,0 +1,167 @@
+"""The engine judges each plan itself: what the catalog would never say in one is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catalog.http import engine_routes, plan_stream
+from tests.support.reads import as_agreed, data_files, land, refused, with_ids
+from tests.support.spark import SparkLake
+
+ROWS = with_ids(pa.table({"id": pa.array(range(10), pa.int64()), "name": [f"n{i}" for i in range(10)]}))
+SELECT = "SELECT id, name FROM {}"
+
+Change = Callable[[list[dict[str, Any]], dict[str, Any]], None]
+"""Changes a plan in place: its rows, and what its schema's metadata says."""
+
+
+@pytest.fixture(scope="module")
+def tables(spark_lake: SparkLake) -> dict[str, str]:
+    """An encrypted table of two files, a plaintext one, and a foreign one."""
+    namespace = spark_lake.namespace()
+    made = {name: f"{namespace}.{name}" for name in ("encrypted", "plain", "foreign")}
+    for name, table in made.items():
+        mechanism = "envelope" if name == "encrypted" else "plaintext"
+        spark_lake.rows(
+            f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg "
+            f"TBLPROPERTIES ('encryption.mechanism'='{mechanism}')"
+        )
+        for _ in range(2):
+            land(spark_lake, table, ROWS, as_agreed if name == "encrypted" else None)
+    return made
+
+
+@pytest.fixture
+def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
+    """Makes the service tell other plans than the catalog made."""
+
+    def patch(change: Change) -> None:
+        def told(plan: Any) -> Iterator[bytes]:
+            real = pa.ipc.open_stream(b"".join(plan_stream.stream(plan))).read_all()
+            said = {key.decode(): json.loads(value) for key, value in real.schema.metadata.items()}
+            rows = real.to_pylist()
+            change(rows, said)
+            schema = real.schema.with_metadata({key: json.dumps(value) for key, value in said.items()})
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, schema) as writer:
+                writer.write_table(pa.Table.from_pylist(rows, schema))
+            yield sink.getvalue().to_pybytes()
+
+        monkeypatch.setattr(engine_routes, "stream", told)
+
+    return patch
+
+
+def first(**values: Any) -> Change:
+    """The first row says something else."""
+    return lambda rows, said: rows[0].update(values)
+
+
+def header(**values: Any) -> Change:
+    """The header says something else; underscores stand for dashes."""
+    return lambda rows, said: said["lakewarden.plan"].update(
+        {name.replace("_", "-"): value for name, value in values.items()}
+    )
+
+
+def swap_keys(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
+    rows[0]["keys"], rows[1]["keys"] = rows[1]["keys"], rows[0]["keys"]
+
+
+def rename_key(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
+    rows[0]["keys"][0]["key_name"] = "another"
+
+
+def forget_transport_key(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
+    del said["lakewarden.transport-key"]
+
+
+def swap_names(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
+    fields = said["lakewarden.plan"]["schema"]["fields"]
+    fields[0]["name"], fields[1]["name"] = fields[1]["name"], fields[0]["name"]
+
+
+def drop_column(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
+    del said["lakewarden.plan"]["schema"]["fields"][1]
+
+
+def test_a_plan_told_as_it_is_gives_the_rows(spark_lake, tables, tell):
+    tell(lambda rows, said: None)
+    for table in (tables["encrypted"], tables["plain"]):
+        assert len(spark_lake.rows(SELECT.format(table))) == 20
+
+
+def test_a_file_of_another_table_is_not_opened(spark_lake, tables, tell):
+    foreign = f"file://{data_files(spark_lake, tables['foreign'])[0]}"
+    for path in (
+        foreign,
+        foreign.replace("/foreign-", "/plain-/../foreign-"),
+        "/etc/passwd",
+        "file:///etc/passwd",
+    ):
+        tell(first(file_path=path))
+        refused(spark_lake, SELECT.format(tables["plain"]), "LOCATION_NOT_ALLOWED", "allowed-paths")
+
+
+def test_paths_are_held_against_the_list_in_the_plan(spark_lake, tables, tell):
+    for allowed in ([], ["file:///elsewhere"], ["s3://bucket"]):
+        tell(header(allowed_paths=allowed))
+        refused(spark_lake, SELECT.format(tables["plain"]), "LOCATION_NOT_ALLOWED", "allowed-paths")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "rule"),
+    [
+        (first(algorithm="AES_GCM_CTR_V1"), "DECRYPTION_REFUSED", "algorithm"),
+        (first(algorithm=None, keys=None), "DATA_FILE_DAMAGED", "encrypted-file"),
+        (first(keys=None), "DECRYPTION_REFUSED", "data-key"),
+        (first(algorithm=None), "DATA_FILE_DAMAGED", "data-key"),
+        (swap_keys, "DECRYPTION_REFUSED", "data-key"),
+        (rename_key, "DECRYPTION_REFUSED", "data-key"),
+        (forget_transport_key, "DECRYPTION_REFUSED", "data-key"),
+        (first(file_size_in_bytes=100), "DECRYPTION_REFUSED", "file-size"),
+        (header(table_uuid="00000000-0000-0000-0000-000000000000"), "TABLE_CHANGED", "table-changed"),
+        (header(principal="bob"), "TABLE_CHANGED", "table-changed"),
+        (swap_names, "TABLE_CHANGED", "table-changed"),
+        (drop_column, "TABLE_CHANGED", "table-changed"),
+        (first(content=1), "NOT_SUPPORTED_YET", "deletes"),
+        (first(deletes=[1]), "NOT_SUPPORTED_YET", "deletes"),
+        (first(file_format="orc"), "NOT_SUPPORTED_YET", "file-format"),
+    ],
+)
+def test_a_plan_that_does_not_agree_is_refused(spark_lake, tables, tell, change, kind, rule):
+    tell(change)
+    refused(spark_lake, SELECT.format(tables["encrypted"]), kind, rule)
+
+
+def test_a_plan_without_files_has_no_rows(spark_lake, tables, tell):
+    tell(lambda rows, said: rows.clear())
+    assert spark_lake.rows(SELECT.format(tables["encrypted"])) == []
+    assert spark_lake.rows(f"SELECT count(*) FROM {tables['encrypted']}") == [(0,)]
+
+
+@pytest.mark.parametrize("keep", [0, 100, -100])
+def test_a_plan_that_breaks_off_is_refused(spark_lake, tables, monkeypatch, keep):
+    def told(plan: Any) -> Iterator[bytes]:
+        yield b"".join(plan_stream.stream(plan))[:keep]
+
+    monkeypatch.setattr(engine_routes, "stream", told)
+    refused(spark_lake, SELECT.format(tables["encrypted"]), "CATALOG_UNAVAILABLE", "")
+
+
+def test_rows_that_come_after_the_table_was_loaded_are_not_mixed_in(spark_lake, namespace):
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
+    empty = spark_lake.session().table(table)
+    land(spark_lake, table, ROWS)
+    loaded = spark_lake.session().table(table)
+    counts = {loaded.count(), empty.count()}
+    assert counts <= {0, 10}
+    both = loaded.alias("x").join(spark_lake.session().table(table).alias("y"), "id")
+    land(spark_lake, table, ROWS)
+    assert both.count() in (10, 40)
