@@ -1,0 +1,204 @@
+"""Tasks that fail, are killed or run again, and a service that comes and goes: all of a write or nothing.
+
+One Spark with two cores, where a task is tried three times, behind a proxy that loses answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.support.leftovers import KnownWrite, known_writes, strays, sweep_expired
+from tests.support.lossy_proxy import LossyProxy, lossy_proxy
+from tests.support.service import Service, open_service
+from tests.support.spark_remote import Place, Refused, RemoteSpark, remote_spark
+
+ENCRYPTED = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
+
+
+@dataclass
+class Setting:
+    """A Spark on a service that can be disturbed."""
+
+    service: Service
+    proxy: LossyProxy
+    spark: RemoteSpark
+    directory: Path
+    _seen: set[str] = field(default_factory=set)
+
+    def table(self) -> str:
+        """An encrypted table with the rows 1000 and 1001."""
+        name = self.new_name()
+        self.spark.rows(f"CREATE TABLE {name} {ENCRYPTED} AS SELECT id FROM range(1000, 1002)")
+        self.writes()
+        return name
+
+    @staticmethod
+    def new_name() -> str:
+        """A name that no table has."""
+        return f"lake.n.t{uuid4().hex[:10]}"
+
+    def ids(self, table: str) -> list[int]:
+        """The rows of a table, every one as often as it is there."""
+        return sorted(row[0] for row in self.spark.rows(f"SELECT id FROM {table}"))
+
+    def snapshots(self, table: str) -> int:
+        """How many commits a table has seen."""
+        return len(self.service.iceberg().load_table(table.removeprefix("lake.")).metadata.snapshots)
+
+    def writes(self) -> list[KnownWrite]:
+        """The writes that were begun since this was asked last."""
+        found = known_writes(self.service.lake)
+        new = [found[each] for each in found.keys() - self._seen]
+        self._seen |= found.keys()
+        return new
+
+    def place(self) -> Place:
+        """Where a task can wait."""
+        return Place.make(self.directory, uuid4().hex)
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    directory = tmp_path_factory.mktemp("faults")
+    (directory / "lake").mkdir()
+    with open_service(directory / "lake") as service, lossy_proxy(service.url) as proxy:
+        settings = {"spark.master": "local[2, 3]", "spark.sql.catalog.lake.uri": proxy.url}
+        with remote_spark(service, settings=settings) as spark:
+            spark.rows("CREATE NAMESPACE lake.n")
+            yield Setting(service, proxy, spark, directory)
+
+
+def _there(setting: Setting, table: str) -> bool:
+    found = setting.spark.rows(f"SHOW TABLES IN lake.n LIKE '{table.removeprefix('lake.n.')}'")
+    return found != []
+
+
+def _assert_nothing_left(setting: Setting, state: str) -> None:
+    """One write was begun; it came to this end, and its files are gone."""
+    [write] = setting.writes()
+    assert (write.state, write.files()) == (state, [])
+    assert strays(setting.service.lake) == []
+
+
+def test_an_insert_with_a_failing_task_adds_nothing(setting: Setting) -> None:
+    table = setting.table()
+    with pytest.raises(Refused, match="DIVIDE_BY_ZERO"):
+        setting.spark.rows(f"INSERT INTO {table} SELECT 1 div (id - 390) FROM range(0, 400, 1, 2)")
+    assert setting.ids(table) == [1000, 1001]
+    assert setting.snapshots(table) == 1
+    _assert_nothing_left(setting, "aborted")
+
+
+def test_a_table_is_not_made_by_a_select_with_a_failing_task(setting: Setting) -> None:
+    name = setting.new_name()
+    with pytest.raises(Refused, match="DIVIDE_BY_ZERO"):
+        setting.spark.rows(
+            f"CREATE TABLE {name} {ENCRYPTED} AS SELECT 1 div (id - 9) AS a FROM range(0, 10, 1, 2)"
+        )
+    assert not _there(setting, name)
+    _assert_nothing_left(setting, "aborted")
+    setting.spark.rows(f"CREATE TABLE {name} AS SELECT id FROM range(2)")
+    assert setting.ids(name) == [0, 1]
+    setting.writes()
+
+
+def test_a_killed_insert_adds_nothing(setting: Setting) -> None:
+    table, place = setting.table(), setting.place()
+    insert = setting.spark.begin(
+        f"INSERT INTO {table} SELECT wait_at(id, 390, -1, '{place.path}') FROM range(0, 400, 1, 2)"
+    )
+    place.wait()
+    setting.spark.cancel(insert)
+    with pytest.raises(Refused, match="cancelled"):
+        setting.spark.result(insert)
+    assert setting.ids(table) == [1000, 1001]
+    [write] = setting.writes()
+    assert write.state == "aborted"
+    assert strays(setting.service.lake) == []
+
+
+def test_a_table_is_not_made_by_a_killed_select(setting: Setting) -> None:
+    name, place = setting.new_name(), setting.place()
+    creation = setting.spark.begin(
+        f"CREATE TABLE {name} AS SELECT wait_at(id, 390, -1, '{place.path}') AS a FROM range(0, 400, 1, 2)"
+    )
+    place.wait()
+    setting.spark.cancel(creation)
+    with pytest.raises(Refused, match="cancelled"):
+        setting.spark.result(creation)
+    assert not _there(setting, name)
+    [write] = setting.writes()
+    assert write.state == "aborted"
+
+
+def test_the_rows_of_a_failed_attempt_do_not_count(setting: Setting) -> None:
+    """The first attempt has written rows when it fails; its file is deleted, and the second one's counts."""
+    table = setting.table()
+    setting.spark.rows(f"INSERT INTO {table} SELECT fail_at(id, 390, 0) FROM range(0, 400, 1, 2)")
+    assert setting.ids(table) == [*range(400), 1000, 1001]
+    [write] = setting.writes()
+    assert (write.state, len(write.files())) == ("committed", 2)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_insert_whose_answer_was_lost_is_one_commit(setting: Setting, times: int) -> None:
+    table = setting.table()
+    setting.proxy.lose_answers("/commit", times)
+    setting.spark.rows(f"INSERT INTO {table} SELECT id FROM range(5)")
+    assert setting.proxy.lost_all("/commit")
+    assert setting.ids(table) == [0, 1, 2, 3, 4, 1000, 1001]
+    assert setting.snapshots(table) == 2
+    setting.writes()
+
+
+def test_a_table_whose_creation_was_not_answered_is_made_once(setting: Setting) -> None:
+    name = setting.new_name()
+    setting.proxy.lose_answers("/commit", 2)
+    setting.spark.rows(f"CREATE TABLE {name} {ENCRYPTED} AS SELECT id FROM range(5)")
+    assert setting.ids(name) == [0, 1, 2, 3, 4]
+    assert setting.snapshots(name) == 1
+    setting.writes()
+
+
+def test_whoever_never_gets_an_answer_is_told_that_the_rows_may_be_there(setting: Setting) -> None:
+    """Running the statement again, as other failures suggest, would add them twice."""
+    table = setting.table()
+    setting.proxy.lose_answers("/commit", 1000)
+    try:
+        with pytest.raises(Refused, match="CommitStateUnknown"):
+            setting.spark.rows(f"INSERT INTO {table} SELECT id FROM range(5)")
+    finally:
+        setting.proxy.lose_answers("/commit", 0)
+    assert setting.ids(table) == [0, 1, 2, 3, 4, 1000, 1001]
+    [write] = setting.writes()
+    assert write.state == "committed"
+
+
+def test_a_session_goes_on_when_the_service_is_back(setting: Setting) -> None:
+    table = setting.table()
+    with setting.proxy.cut(), pytest.raises(Refused, match="CatalogUnavailable"):
+        setting.ids(table)
+    assert setting.ids(table) == [1000, 1001]
+
+
+def test_an_insert_that_cannot_be_committed_is_swept(setting: Setting) -> None:
+    table, place = setting.table(), setting.place()
+    insert = setting.spark.begin(
+        f"INSERT INTO {table} SELECT wait_at(id, 1, -1, '{place.path}') FROM range(2)"
+    )
+    place.wait()
+    with setting.proxy.cut():
+        place.let_go()
+        with pytest.raises(Refused, match="CatalogUnavailable"):
+            setting.spark.result(insert)
+    assert setting.ids(table) == [1000, 1001]
+    [write] = setting.writes()
+    assert (write.state, write.files() != []) == ("open", True)
+    assert sweep_expired(setting.service) == 1
+    assert write.files() == []
+    assert strays(setting.service.lake) == []

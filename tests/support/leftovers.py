@@ -1,0 +1,55 @@
+"""What writes leave in storage, and whether the catalog knows whose it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select, update
+
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_write
+from tests.support.lake import Lake
+from tests.support.service import Service
+
+
+@dataclass(frozen=True)
+class KnownWrite:
+    """A write that the catalog has begun.
+
+    Attributes:
+        state: how far it got.
+        directory: where all of its files go.
+    """
+
+    id: str
+    state: str
+    directory: Path
+
+    def files(self) -> list[Path]:
+        """The data files that lie there now; Hadoop puts a hidden file with checksums beside each."""
+        return [each for each in self.directory.rglob("[!.]*") if each.is_file()]
+
+
+def known_writes(lake: Lake) -> dict[str, KnownWrite]:
+    """Every write, by id."""
+    with read(lake.warden.engine) as connection:
+        rows = connection.execute(select(lw_write.c.id, lw_write.c.state, lw_write.c.prefix)).all()
+    return {row.id: KnownWrite(row.id, row.state, Path(row.prefix.removeprefix("file://"))) for row in rows}
+
+
+def strays(lake: Lake) -> list[Path]:
+    """Data files that lie under no write that the catalog knows."""
+    directories = [each.directory for each in known_writes(lake).values()]
+    found = [each for each in lake.warehouse.rglob("*") if each.is_file() and each.parent.name != "metadata"]
+    return [file for file in found if not any(directory in file.parents for directory in directories)]
+
+
+def sweep_expired(service: Service) -> int:
+    """Let the time of all open writes be over, and have the administrator sweep; how many were swept."""
+    with write(service.lake.warden.engine) as connection:
+        connection.execute(update(lw_write).where(lw_write.c.state != "committed").values(expires_ms=1))
+    with service.client() as client:
+        answer = client.post("/admin/v1/sweep")
+        assert answer.status_code == 200, answer.text
+        return int(answer.json()["swept"])

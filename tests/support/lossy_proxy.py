@@ -1,0 +1,105 @@
+"""A way to a service on which answers get lost, and which may be cut."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+#: Headers that belong to one connection.
+_OWN = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+
+
+class LossyProxy:
+    """Passes requests on to a service.
+
+    Attributes:
+        url: the address of the proxy; it stays the same when the way is cut and mended.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._service = urlsplit(service)
+        self._lost: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._server = self._listen(0)
+        self._port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def lose_answers(self, operation: str, times: int) -> None:
+        """Lose the next answers to requests whose path ends so: the service has carried them out by then."""
+        self._lost[operation] = times
+
+    def lost_all(self, operation: str) -> bool:
+        """Whether as many answers were lost as should be."""
+        return self._lost.get(operation, 0) == 0
+
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """Nothing answers at the address, as when the service is restarted."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._server = self._listen(self._port)
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _listen(self, port: int) -> ThreadingHTTPServer:
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_any(self) -> None:
+                proxy._pass_on(self)
+
+            do_GET = do_POST = do_DELETE = do_HEAD = do_any
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return server
+
+    def _pass_on(self, asked: BaseHTTPRequestHandler) -> None:
+        body = asked.rfile.read(int(asked.headers.get("Content-Length", 0)))
+        headers = {name: value for name, value in asked.headers.items() if name.lower() not in _OWN}
+        connection = http.client.HTTPConnection(self._service.netloc, timeout=120)
+        try:
+            connection.request(asked.command, asked.path, body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        if self._is_lost(asked.path):
+            return
+        asked.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in _OWN:
+                asked.send_header(name, value)
+        asked.send_header("Content-Length", str(len(content)))
+        asked.end_headers()
+        asked.wfile.write(content)
+
+    def _is_lost(self, path: str) -> bool:
+        with self._lock:
+            for operation, times in self._lost.items():
+                if times and path.endswith(operation):
+                    self._lost[operation] = times - 1
+                    return True
+        return False
+
+
+@contextmanager
+def lossy_proxy(service: str) -> Iterator[LossyProxy]:
+    """A proxy before a service, until the end of the block."""
+    proxy = LossyProxy(service)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,237 @@
+"""SQL for a Spark in a process of its own, which may be disturbed while it works.
+
+Python functions of `HELPERS` can be used in SQL: they let a task reach a place and wait there, so that a test
+disturbs it at that very moment, without measuring time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.lake import ALICE
+from tests.support.service import Service
+from tests.support.spark_process import SparkProcess, spark_process
+
+#: Carries out orders until there are none; each in a thread of its own, so that several can be under way.
+_ORDERS = """
+import threading, traceback
+from pyspark.sql.functions import udf
+
+{helpers}
+
+sessions = {{given["user"]: spark}}
+
+
+def user_session(user):
+    if user not in sessions:
+        sessions[user] = session(user)
+    for name, function in FUNCTIONS.items():
+        sessions[user].udf.register(name, function)
+    return sessions[user]
+
+
+def carry_out(order):
+    if "cancel" in order:
+        spark.sparkContext.cancelJobsWithTag(f"order-{{order['cancel']}}")
+        return {{"rows": []}}
+    try:
+        spark.sparkContext.setInterruptOnCancel(True)
+        spark.sparkContext.addJobTag(f"order-{{order['number']}}")
+        rows = user_session(order["user"]).sql(order["sql"]).collect()
+        return {{"rows": [list(row) for row in rows]}}
+    except Exception as error:
+        return {{"error": str(error), "trace": traceback.format_exc()}}
+
+
+def in_a_thread(order):
+    answer({{"number": order["number"], **carry_out(order)}})
+
+
+answer(jvm_pid())
+threads = []
+while (order := told()) is not None:
+    threads.append(threading.Thread(target=in_a_thread, args=(order,)))
+    threads[-1].start()
+for thread in threads:
+    thread.join()
+spark.stop()
+"""
+
+#: All of them answer the value they are given, after something happened at the row with a certain value, in a
+#: certain attempt of its task (-1: in each). `wait_at` says that the task has come to a place (a pair of
+#: named pipes), and waits until it is let go; `fail_at` makes the attempt fail; `die_at` kills the executor's
+#: JVM. Spark calls them for every row, whatever stands around them, and with a hundred rows at a time.
+HELPERS = """
+def _here(value, at, attempt):
+    from pyspark import TaskContext
+    return value == at and (attempt < 0 or TaskContext.get().attemptNumber() == attempt)
+
+
+def _wait_at(value, at, attempt, place):
+    if _here(value, at, attempt):
+        with open(place + ".reached", "w"):
+            pass
+        with open(place + ".go") as go:
+            go.read()
+    return value
+
+
+def _fail_at(value, at, attempt):
+    if _here(value, at, attempt):
+        raise ValueError("this attempt fails")
+    return value
+
+
+def _die_at(value, at, attempt):
+    if _here(value, at, attempt):
+        process = os.getppid()
+        while b"CoarseGrainedExecutorBackend" not in open(f"/proc/{process}/cmdline", "rb").read():
+            process = int(open(f"/proc/{process}/stat").read().rsplit(")", 1)[1].split()[1])
+        os.kill(process, signal.SIGKILL)
+    return value
+
+
+def _plain(function):
+    return udf(function, "long", useArrow=False).asNondeterministic()
+
+
+FUNCTIONS = {"wait_at": _plain(_wait_at), "fail_at": _plain(_fail_at), "die_at": _plain(_die_at)}
+"""
+
+
+class Refused(Exception):
+    """What a statement was refused with.
+
+    Attributes:
+        trace: the exception as Python shows it, with those of the JVM.
+    """
+
+    def __init__(self, problem: str, trace: str) -> None:
+        super().__init__(problem)
+        self.trace = trace
+
+
+@dataclass
+class Place:
+    """Where a task waits until it is let go."""
+
+    path: Path
+
+    @classmethod
+    def make(cls, directory: Path, name: str) -> Place:
+        """A place to wait at; only one task may come there."""
+        place = cls(directory / name)
+        for end in ("reached", "go"):
+            os.mkfifo(f"{place.path}.{end}")
+        return place
+
+    def wait(self) -> None:
+        """Wait until a task is there."""
+        Path(f"{self.path}.reached").read_bytes()
+
+    def let_go(self) -> None:
+        """Let the task go on."""
+        Path(f"{self.path}.go").write_bytes(b"")
+
+
+@dataclass
+class RemoteSpark:
+    """A Spark in a process of its own.
+
+    Attributes:
+        process: where it runs.
+        jvm: the process id of the driver's JVM.
+    """
+
+    process: SparkProcess
+    jvm: int
+    _numbers: int = 0
+    _answers: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def begin(self, statement: str, user: str = ALICE) -> int:
+        """Begin a statement; `result` waits for it."""
+        self._numbers += 1
+        self.process.tell({"number": self._numbers, "sql": statement, "user": user})
+        return self._numbers
+
+    def cancel(self, number: int) -> None:
+        """Kill the tasks of a statement that is under way, as its user or an administrator may."""
+        self._numbers += 1
+        self.process.tell({"number": self._numbers, "cancel": number})
+        self.result(self._numbers)
+
+    def result(self, number: int) -> list[list[Any]]:
+        """The rows that a statement answers.
+
+        Raises:
+            Refused: it failed.
+        """
+        while number not in self._answers:
+            answer = self.process.answer()
+            self._answers[answer["number"]] = answer
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise Refused(answer["error"], answer["trace"])
+        return answer["rows"]  # type: ignore[no-any-return]
+
+    def rows(self, statement: str, user: str = ALICE) -> list[list[Any]]:
+        """What a statement answers; `Refused` if it fails."""
+        return self.result(self.begin(statement, user))
+
+
+@contextmanager
+def remote_spark(
+    service: Service,
+    *,
+    settings: Mapping[str, str] | None = None,
+    users: tuple[str, ...] = (),
+    before: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[RemoteSpark]:
+    """Run a Spark that takes SQL from this process.
+
+    Args:
+        service: the service that the catalog `lake` is at.
+        settings: Spark settings beside the usual ones.
+        users: who may give orders beside Alice.
+        before: Python to run first; it may replace `spark`.
+        environ: further environment variables.
+    """
+    # Python functions must run in this Python, whatever else the machine calls python3.
+    variables = {"PYSPARK_PYTHON": sys.executable, **(environ or {})}
+    script = before + _ORDERS.format(helpers=HELPERS)
+    with spark_process(service, script, settings=settings, users=users, environ=variables) as process:
+        yield RemoteSpark(process, process.answer())
+
+
+#: What Spark's `local-cluster` starts, except that each worker has a host name of its own: a speculative
+#: attempt is never run on the host of the first. Driver, master and workers are in one JVM, each executor in
+#: its own. The environment variable TEST_WORK_DIRECTORY says where executors work.
+TWO_HOSTS = """
+from pyspark import SparkConf, SparkContext
+
+launched = spark.sparkContext.getConf()
+spark.stop()
+deploy = SparkContext._jvm.org.apache.spark.deploy
+conf = launched._jconf.clone().set("spark.master.rest.enabled", "false")
+master = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)._1()
+url = f"spark://127.0.0.1:{master.address().port()}"
+masters = SparkContext._gateway.new_array(SparkContext._jvm.java.lang.String, 1)
+masters[0] = url
+none = SparkContext._jvm.scala.Option.empty()
+workers = [
+    deploy.worker.Worker.startRpcEnvAndEndpoint(
+        host, 0, 0, 1, 1024, masters, os.environ["TEST_WORK_DIRECTORY"],
+        SparkContext._jvm.scala.Option.apply(number), conf, none)
+    for number, host in enumerate(["127.0.0.2", "127.0.0.3"])
+]
+spark = SparkSession.builder.config(conf=launched).config("spark.master", url).getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+spark.conf.set(given["token_setting"], given["tokens"][given["user"]])
+"""
