@@ -59,9 +59,9 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
       catch {
         case error: HttpTimeoutException => throw unavailable("The catalog does not answer in time", error)
         case error: ConnectException     => throw unavailable("The catalog cannot be reached", error)
-        case _: IOException if repeatable =>
+        case error: IOException if repeatable =>
           try Http.send(request, BodyHandlers.ofInputStream)
-          catch { case again: IOException => throw unavailable("The connection to the catalog broke", again) }
+          catch { case _: IOException => throw unavailable("The connection to the catalog broke", error) }
         case error: IOException => throw unavailable("The connection to the catalog broke", error)
       }
     if (answer.statusCode / 100 == 2) answer else throw refusal(answer)

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.write
 
+import java.net.ConnectException
+
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
@@ -68,8 +70,8 @@ final class StagedTarget(client: CatalogClient, write: BegunWrite) extends Commi
 /** The requests that end a write (docs/rest-api.md, "Engines"). */
 private object WriteRequests {
 
-  /** After these answers nobody knows whether the commit took effect. Asking again is safe: twice is once. */
-  private val Unknown = Set("CatalogUnavailable", "CommitStateUnknown", "StateUnavailable", "StorageUnavailable")
+  /** After these answers a commit is worth asking for again: twice is once. */
+  private val Passing = Set("CatalogUnavailable", "CommitStateUnknown", "StateUnavailable", "StorageUnavailable")
   private val Attempts = 4
   private val FirstPauseMs = 250L
 
@@ -77,16 +79,29 @@ private object WriteRequests {
     val body = JsonNodeFactory.instance.objectNode().put("operation", "append")
     val added = body.putArray("added")
     files.foreach(added.add)
-    send(client, write, body, 1)
+    send(client, write, body, 1, mayHaveLanded = false)
   }
 
   def abort(client: CatalogClient, write: BegunWrite): Unit = client.delete(Seq("engine", "v1", "writes", write.id))
 
-  private def send(client: CatalogClient, write: BegunWrite, body: ObjectNode, attempt: Int): Unit =
+  private def send(
+      client: CatalogClient, write: BegunWrite, body: ObjectNode, attempt: Int, mayHaveLanded: Boolean): Unit =
     try client.post(Seq("engine", "v1", "writes", write.id, "commit"), Some(body))
     catch {
-      case problem: LakewardenException if Unknown(problem.kind) && attempt < Attempts =>
+      case problem: LakewardenException if Passing(problem.kind) =>
+        val unknown = mayHaveLanded || isUnknown(problem)
+        if (attempt == Attempts) throw (if (unknown) stateUnknown(problem) else problem)
         Thread.sleep(FirstPauseMs << attempt - 1)
-        send(client, write, body, attempt + 1)
+        send(client, write, body, attempt + 1, unknown)
     }
+
+  /** Whether the commit may have taken effect although this is the answer. */
+  private def isUnknown(problem: LakewardenException): Boolean = problem.kind match {
+    case "CatalogUnavailable" => !problem.getCause.isInstanceOf[ConnectException]
+    case kind                 => kind == "CommitStateUnknown"
+  }
+
+  private def stateUnknown(problem: LakewardenException): LakewardenException = new LakewardenException(
+    "CommitStateUnknown", "The catalog did not answer whether the rows were committed.", Some("commit-state"),
+    Some("Look whether they are there before you run the statement again: it could add them twice."), problem)
 }
