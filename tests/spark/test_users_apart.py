@@ -10,7 +10,6 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from spark_ext.configuration import token_setting
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 
@@ -52,32 +51,6 @@ def _assert_refused(session: SparkSession, table: str) -> None:
     assert refused.value.getCondition() == NOT_AUTHORIZED, refused.value
 
 
-def test_a_table_cached_by_one_user_is_refused_to_another(spark_lake: SparkLake, shared_table: str) -> None:
-    alice = spark_lake.session(ALICE)
-    alice.sql(f"CACHE TABLE {shared_table}")
-    assert _ids(alice, shared_table) == [0, 1, 2, 3]
-    _assert_refused(spark_lake.session(BOB), shared_table)
-
-
-def test_a_cached_frame_is_not_used_for_another_user(spark_lake: SparkLake, shared_table: str) -> None:
-    alice, carol = spark_lake.session(ALICE), spark_lake.session(CAROL)
-    statement = f"SELECT sum(value) AS total FROM {shared_table}"
-    alice.sql(statement).cache().collect()
-    assert "InMemory" in alice.sql(statement)._jdf.queryExecution().executedPlan().toString()
-    assert "InMemory" not in carol.sql(statement)._jdf.queryExecution().executedPlan().toString()
-    assert carol.sql(statement).first() == (60,)
-
-
-def test_a_cached_table_is_refused_once_the_right_is_withdrawn(
-    spark_lake: SparkLake, shared_table: str
-) -> None:
-    carol = spark_lake.session(CAROL)
-    carol.sql(f"CACHE TABLE {shared_table}")
-    assert _ids(carol, shared_table) == [0, 1, 2, 3]
-    spark_lake.lake.set_policies(standard_policies())
-    _assert_refused(carol, shared_table)
-
-
 @pytest.mark.parametrize("cached", [False, True], ids=["plain", "cached"])
 @pytest.mark.parametrize("inner", ["(SELECT * FROM {view})", "range(4) WHERE id IN (SELECT id FROM {view})"])
 def test_a_global_view_of_a_frame_gives_nothing_to_whoever_has_no_right(
@@ -102,16 +75,6 @@ def test_a_view_in_sql_is_read_with_the_rights_of_whoever_reads(
     spark_lake.session(ALICE).sql(f"CREATE {kind} {made} AS SELECT * FROM {shared_table}")
     assert _ids(spark_lake.session(CAROL), name) == [0, 1, 2, 3]
     _assert_refused(spark_lake.session(BOB), name)
-
-
-def test_a_frame_does_not_follow_its_session_to_another_user(
-    spark_lake: SparkLake, shared_table: str
-) -> None:
-    session = spark_lake.new_session(ALICE)
-    frame = session.table(shared_table)
-    session.conf.set(token_setting(CATALOG), spark_lake.service.token(BOB))
-    with pytest.raises(AnalysisException, match=r"NotAuthorized|TableChanged"):
-        frame.collect()
 
 
 def test_an_insert_leaves_the_cache_of_another_user_in_order(

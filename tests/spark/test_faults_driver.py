@@ -1,0 +1,116 @@
+"""A driver that is killed with its writes: nothing of them is seen, unless the catalog had a commit whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from catalog import faults
+from tests.support.leftovers import KnownWrite, known_writes, strays, sweep_expired
+from tests.support.service import Service, open_service
+from tests.support.spark_remote import Place, remote_spark
+
+ENCRYPTED = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
+PATIENCE_S = 120
+
+
+class HeldCommit:
+    """Holds one commit where it has not landed yet, until it is let go."""
+
+    def __init__(self) -> None:
+        self._here = threading.Event()
+        self._go = threading.Event()
+        self._done = threading.Event()
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """The first commit to come is held."""
+        with faults.hooked(self._at):
+            yield
+
+    def wait(self) -> None:
+        """Wait until it is there."""
+        assert self._here.wait(PATIENCE_S)
+
+    def finish(self) -> None:
+        """Let it go, and wait until it is done."""
+        self._go.set()
+        assert self._done.wait(PATIENCE_S)
+
+    def _at(self, point: str) -> None:
+        if point == "prepared":
+            self._here.set()
+            assert self._go.wait(PATIENCE_S)
+        if point == "write:committed":
+            self._done.set()
+
+
+@pytest.fixture(scope="module")
+def bereft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose only Spark was killed while it worked on three statements.
+
+    - an INSERT whose rows are being written: one task is done, another one under way;
+    - a CREATE TABLE AS SELECT in the same state;
+    - an INSERT whose commit the catalog was carrying out.
+
+    The Spark has two cores: a task of the second statement runs only after one of the first is done.
+    """
+    root = tmp_path_factory.mktemp("bereft")
+    (root / "lake").mkdir()
+    held, places = HeldCommit(), [Place.make(root, name) for name in ("insert", "creation")]
+    with open_service(root / "lake") as service:
+        with remote_spark(service) as spark:
+            spark.rows("CREATE NAMESPACE lake.n")
+            for name in ("inserted", "committed"):
+                spark.rows(f"CREATE TABLE lake.n.{name} {ENCRYPTED} AS SELECT id FROM range(1000, 1002)")
+            with held.holding():
+                spark.begin("INSERT INTO lake.n.committed SELECT id FROM range(4)")
+                held.wait()
+                spark.begin(f"INSERT INTO lake.n.inserted {_rows(places[0])}")
+                places[0].wait()
+                spark.begin(f"CREATE TABLE lake.n.created {ENCRYPTED} AS {_rows(places[1])}")
+                places[1].wait()
+                spark.process.kill()
+                held.finish()
+        yield service
+
+
+def _rows(place: Place) -> str:
+    return f"SELECT wait_at(id, 390, 0, '{place.path}') AS id FROM range(0, 400, 1, 2)"
+
+
+def _open_writes(service: Service) -> list[KnownWrite]:
+    return [each for each in known_writes(service.lake).values() if each.state == "open"]
+
+
+def test_an_insert_that_was_being_written_has_added_nothing(bereft: Service) -> None:
+    table = bereft.iceberg().load_table("n.inserted")
+    assert len(table.metadata.snapshots) == 1
+    assert sum(table.inspect.files()["record_count"].to_pylist()) == 2
+
+
+def test_a_table_that_was_being_made_is_not_there(bereft: Service) -> None:
+    names = {name for _, name in bereft.iceberg().list_tables("n")}
+    assert names == {"inserted", "committed"}
+
+
+def test_a_commit_that_the_catalog_had_is_carried_out_whole_and_once(bereft: Service) -> None:
+    table = bereft.iceberg().load_table("n.committed")
+    assert len(table.metadata.snapshots) == 2
+    assert sum(table.inspect.files()["record_count"].to_pylist()) == 6
+
+
+def test_what_is_left_lies_under_recorded_writes_and_is_swept(bereft: Service) -> None:
+    assert strays(bereft.lake) == []
+    left = _open_writes(bereft)
+    assert [each.files() != [] for each in left] == [True, True]
+    committed = {each: each.files() for each in known_writes(bereft.lake).values() if each not in left}
+    assert sweep_expired(bereft) == 2
+    assert [each.files() for each in left] == [[], []]
+    assert all(each.files() == files for each, files in committed.items())
+    with bereft.client() as client:
+        body = {"name": "created", "schema": {"type": "struct", "fields": []}}
+        assert client.post(f"{bereft.prefix}/namespaces/n/tables", json=body).status_code == 200
