@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import FixedType, NestedField
 from pyspark.errors import AnalysisException, PySparkException
 from sqlalchemy import func, select
 
@@ -136,46 +134,3 @@ def test_no_rows_are_an_append_too(spark_lake: SparkLake, namespace: str) -> Non
     loaded = stock_table(spark_lake, table)
     assert (len(loaded.snapshots()), loaded.scan().to_arrow().num_rows) == (1, 0)
     assert _left(spark_lake, table) == []
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("branch", "b"), ("write-format", "orc"), ("overwrite-mode", "dynamic")]
-)
-def test_options_that_would_be_ignored_are_refused(
-    spark_lake: SparkLake, namespace: str, option: str, value: str
-) -> None:
-    table = f"{namespace}.t"
-    create_table(spark_lake, table, "id BIGINT")
-    with pytest.raises(AnalysisException, match="NotSupportedYet"):
-        spark_lake.spark.range(3).writeTo(table).option(option, value).append()
-    assert stock_table(spark_lake, table).current_snapshot() is None
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "kind"),
-    [
-        ("write.format.default", "orc", "NotSupportedYet"),
-        ("write.parquet.compression-codec", "brotli", "PropertyInvalid"),
-        ("write.target-file-size-bytes", "big", "PropertyInvalid"),
-        ("write.distribution-mode", "scatter", "PropertyInvalid"),
-    ],
-)
-def test_settings_of_a_table_that_cannot_be_met_are_refused(
-    spark_lake: SparkLake, namespace: str, name: str, value: str, kind: str
-) -> None:
-    table = f"{namespace}.t"
-    create_table(spark_lake, table, "id BIGINT", {name: value})
-    with pytest.raises(AnalysisException, match=kind):
-        spark_lake.rows(f"INSERT INTO {table} VALUES (1)")
-    assert stock_table(spark_lake, table).current_snapshot() is None
-
-
-def test_a_column_of_fixed_length_is_not_written_as_something_else(
-    spark_lake: SparkLake, namespace: str
-) -> None:
-    """Spark has no such type; its file would have bytes of any length."""
-    spark_lake.service.iceberg().create_table(
-        f"{namespace.removeprefix('lake.')}.t", Schema(NestedField(1, "f", FixedType(3)))
-    )
-    with pytest.raises(AnalysisException, match="NotSupportedYet"):
-        spark_lake.rows(f"INSERT INTO {namespace}.t VALUES (X'0102')")

@@ -9,7 +9,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.crypto.{KeyLabel, Secret, TransportKey}
 
-/** How the files of a write are encrypted: one data key a file, made by its writer and wrapped for the commit. */
+/** How the files of a write are encrypted: one data key a file, made by its writer, wrapped for the commit. */
 final class WriteEncryption(val keyLabel: KeyLabel, val dataKeyLength: Int, val transport: TransportKey)
     extends Serializable
 
@@ -40,7 +40,8 @@ object BegunWrite {
 
   private def encryption(node: JsonNode, answer: JsonNode): WriteEncryption = {
     val names = present(node, "key-names").map(_.asScala.map(_.asText).toSeq).getOrElse(Nil)
-    if (text(node, "algorithm") != "AES_GCM_V1") throw unsupported(s"the algorithm ${text(node, "algorithm")}")
+    val algorithm = text(node, "algorithm")
+    if (algorithm != "AES_GCM_V1") throw unsupported(s"the algorithm $algorithm")
     if (text(node, "footer") != "encrypted") throw unsupported("plaintext footers")
     if (names.length != 1) throw unsupported("keys of single columns")
     val length = node.required("data-key-length").asInt

@@ -35,7 +35,8 @@ object FileStatistics {
 
   def of(footer: ParquetMetadata): FileStatistics = {
     val chunks = footer.getBlocks.asScala.flatMap(_.getColumns.asScala).groupBy(_.getPath)
-    val columns = footer.getFileMetaData.getSchema.getColumns.asScala.take(MaxColumns).toSeq.flatMap { column =>
+    val leaves = footer.getFileMetaData.getSchema.getColumns.asScala.toSeq
+    val columns = leaves.take(MaxColumns).flatMap { column =>
       val here = chunks.keys.find(_.toArray.sameElements(column.getPath)).toSeq.flatMap(chunks)
       Option(column.getPrimitiveType.getId).map(id => Column(id.intValue, column, here))
     }
@@ -80,18 +81,22 @@ object FileStatistics {
 
 /** A bound in single-value form; texts and bytes are cut, an upper bound then rounded up. */
 private object Bound {
+  private type Bytes = Array[Byte]
   private val Length = 16
 
-  def lower(value: Any, kind: PrimitiveType): Option[Array[Byte]] = (value, kind.getLogicalTypeAnnotation) match {
+  def lower(value: Any, kind: PrimitiveType): Option[Bytes] = (value, kind.getLogicalTypeAnnotation) match {
     case (each: Binary, null) => Some(each.getBytes.take(Length))
     case (each: Binary, Text()) => text(each).map(points => utf8(points.take(Length)))
     case _ => exact(value, kind)
   }
 
-  def upper(value: Any, kind: PrimitiveType): Option[Array[Byte]] = (value, kind.getLogicalTypeAnnotation) match {
-    case (each: Binary, null) => if (each.length <= Length) Some(each.getBytes) else above(each.getBytes.take(Length))
+  def upper(value: Any, kind: PrimitiveType): Option[Bytes] = (value, kind.getLogicalTypeAnnotation) match {
+    case (each: Binary, null) if each.length <= Length => Some(each.getBytes)
+    case (each: Binary, null) => above(each.getBytes.take(Length))
     case (each: Binary, Text()) =>
-      text(each).flatMap(points => if (points.length <= Length) Some(utf8(points)) else above(points.take(Length)))
+      text(each).flatMap { points =>
+        if (points.length <= Length) Some(utf8(points)) else above(points.take(Length))
+      }
     case _ => exact(value, kind)
   }
 
@@ -100,7 +105,7 @@ private object Bound {
       kind.isInstanceOf[LogicalTypeAnnotation.StringLogicalTypeAnnotation]
   }
 
-  private def exact(value: Any, kind: PrimitiveType): Option[Array[Byte]] = (value, kind.getLogicalTypeAnnotation) match {
+  private def exact(value: Any, kind: PrimitiveType): Option[Bytes] = (value, kind.getLogicalTypeAnnotation) match {
     case (each: Number, _: LogicalTypeAnnotation.DecimalLogicalTypeAnnotation) =>
       Some(BigInteger.valueOf(each.longValue).toByteArray)
     case (each: Binary, _: LogicalTypeAnnotation.DecimalLogicalTypeAnnotation) =>
@@ -113,28 +118,27 @@ private object Bound {
     case _ => None
   }
 
-  private def little(size: Int)(put: ByteBuffer => ByteBuffer): Array[Byte] =
+  private def little(size: Int)(put: ByteBuffer => ByteBuffer): Bytes =
     put(ByteBuffer.allocate(size).order(ByteOrder.LITTLE_ENDIAN)).array
 
-  /** The code points of a text; none if its bytes are no UTF-8, which sort otherwise than what they decode to. */
+  /** The code points of a text; none if its bytes are no UTF-8, and sort otherwise than what they decode to. */
   private def text(value: Binary): Option[Array[Int]] = {
     val decoded = new String(value.getBytes, UTF_8)
     if (decoded.getBytes(UTF_8).sameElements(value.getBytes)) Some(decoded.codePoints.toArray) else None
   }
 
-  private def utf8(points: Array[Int]): Array[Byte] = new String(points, 0, points.length).getBytes(UTF_8)
+  private def utf8(points: Array[Int]): Bytes = new String(points, 0, points.length).getBytes(UTF_8)
 
   /** The least text that is greater than all that begin with this one. */
-  private def above(points: Array[Int]): Option[Array[Byte]] = {
+  private def above(points: Array[Int]): Option[Bytes] = {
     val last = points.lastIndexWhere(_ < Character.MAX_CODE_POINT)
     if (last < 0) None else Some(utf8(points.take(last) :+ next(points(last))))
   }
 
   private def next(point: Int): Int =
-    if (point + 1 >= Character.MIN_SURROGATE && point + 1 <= Character.MAX_SURROGATE) Character.MAX_SURROGATE + 1
-    else point + 1
+    if (point + 1 == Character.MIN_SURROGATE) Character.MAX_SURROGATE + 1 else point + 1
 
-  private def above(bytes: Array[Byte]): Option[Array[Byte]] = {
+  private def above(bytes: Array[Byte]): Option[Bytes] = {
     val last = bytes.lastIndexWhere(_ != -1)
     if (last < 0) None else Some(bytes.take(last) :+ (bytes(last) + 1).toByte)
   }

@@ -34,7 +34,8 @@ final class GuardedBatchWrite(
 
   override def commit(messages: Array[WriterCommitMessage]): Unit = {
     val json = new ObjectMapper
-    target.commit(messages.toSeq.collect { case written: FilesWritten => written.files.map(json.readTree) }.flatten)
+    val files = messages.toSeq.collect { case written: FilesWritten => written.files }.flatten
+    target.commit(files.map(json.readTree))
   }
 
   /** Gives the write up. If the catalog does not take that, it sweeps the write when its time is over. */

@@ -33,7 +33,8 @@ final class GuardedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, tar
   /** Options that Iceberg's own writer obeys and this one does not. */
   private def refuseOptions(): Unit =
     info.options.keySet.asScala.find(GuardedWriteBuilder.Refused).foreach { name =>
-      throw LakewardenException.notSupportedYet(s"The write option $name is not known.", "write-option", "Leave it out.")
+      throw LakewardenException.notSupportedYet(
+        s"The write option $name has no effect yet.", "write-option", "Leave it out.")
     }
 
   private def refuseForeignRows(): Unit =
@@ -51,7 +52,8 @@ final class GuardedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, tar
 }
 
 private object GuardedWriteBuilder {
-  private val Refused = Set("branch", "tag", "write-format", "overwrite-mode", "replacewhere", "partitionoverwritemode")
+  private val Refused =
+    Set("branch", "tag", "write-format", "overwrite-mode", "replacewhere", "partitionoverwritemode")
 }
 
 /** An append: how the rows are to come, and who takes them.

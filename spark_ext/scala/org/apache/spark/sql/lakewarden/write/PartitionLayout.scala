@@ -62,7 +62,7 @@ final class PartitionLayout(val specId: Int, val fields: Seq[PartitionField]) ex
 
   /** The directories below the write's own, one a field; they are for people, and nothing is read from them. */
   def directories(key: Key): Seq[String] = fields.zip(key).map { case (field, value) =>
-    DirectoryName.of(s"${field.name}=", json(field, value).asText)
+    DirectoryName.of(field.name, json(field, value).asText)
   }
 
   /** What Spark clusters and sorts rows by. */
@@ -98,7 +98,8 @@ object PartitionLayout {
     path(schema, id) match {
       case Some(way) => new PartitionField(name, way.map(_._1), way.map(_._2), way.map(_._3), transform)
       case None if transform == Void => throw LakewardenException.notSupportedYet(
-          s"The column of the removed partition field $name is gone.", "partition-spec", "Write with another engine.")
+          s"The column of the removed partition field $name is gone.", "partition-spec",
+          "Write with another engine.")
       case None => throw invalid(s"The partition field $name has no column.")
     }
   }
@@ -129,11 +130,13 @@ private object DirectoryName {
   private val Plain = "-_.".toSet
   private val Hard = "/\\%;{},?#".toSet
 
-  def of(start: String, value: String): String = {
-    val parts = (start.dropRight(1).codePoints.toArray.map(encode) :+ "=") ++ value.codePoints.toArray.map(encode)
+  def of(field: String, value: String): String = {
+    val parts = encodeAll(field) ++ ("=" +: encodeAll(value))
     val ends = parts.scanLeft(0)(_ + _.length).tail
     parts.zip(ends).takeWhile(_._2 <= MaxBytes).map(_._1).mkString
   }
+
+  private def encodeAll(text: String): Seq[String] = text.codePoints.toArray.toSeq.map(encode)
 
   private def encode(point: Int): String = {
     val text = new String(Character.toChars(point))
@@ -146,5 +149,6 @@ private object DirectoryName {
   private def isPlainLetter(point: Int, text: String): Boolean =
     point > 127 && Character.isLetterOrDigit(point) && Normalizer.isNormalized(text, Normalizer.Form.NFKC)
 
-  private def escaped(text: String): String = URLEncoder.encode(text, UTF_8).replace("+", "%20").replace("*", "%2A")
+  private def escaped(text: String): String =
+    URLEncoder.encode(text, UTF_8).replace("+", "%20").replace("*", "%2A")
 }

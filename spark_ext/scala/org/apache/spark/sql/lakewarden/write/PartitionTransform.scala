@@ -93,7 +93,7 @@ object Bucket {
     Murmur3_x86_32.hashUnsafeBytes2(bytes, Platform.BYTE_ARRAY_OFFSET.toLong, bytes.length, 0)
 }
 
-/** The value cut to a width: numbers down to a multiple of it, texts to so many code points, bytes to so many. */
+/** The value cut to a width: numbers to a multiple of it, texts to so many code points, bytes to so many. */
 final case class Truncate(width: Int) extends PartitionTransform {
   override def resultType(source: DataType): DataType = source
 

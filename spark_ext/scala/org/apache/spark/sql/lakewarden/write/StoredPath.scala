@@ -1,8 +1,10 @@
 package org.apache.spark.sql.lakewarden.write
 
+import java.util.concurrent.ConcurrentHashMap
+
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.Path
-import org.apache.parquet.hadoop.util.HadoopOutputFile
+import org.apache.hadoop.fs.{FileSystem, Path}
+import org.apache.parquet.hadoop.util.HadoopStreams
 import org.apache.parquet.io.{OutputFile, PositionOutputStream}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -13,6 +15,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   * is refused.
   */
 private[lakewarden] object StoredPath {
+  private val fileSystems = new ConcurrentHashMap[String, FileSystem]
 
   /** Throws `LocationInvalid` if Hadoop understands another location. */
   def of(location: String, conf: Configuration): Path = {
@@ -23,10 +26,20 @@ private[lakewarden] object StoredPath {
     path
   }
 
+  /** The file system of a path under the launch configuration.
+    *
+    * It is not out of Hadoop's own cache, which holds what any session made first, with whatever end point its
+    * settings named.
+    */
+  def fileSystem(path: Path, conf: Configuration): FileSystem = {
+    val uri = path.toUri
+    fileSystems.computeIfAbsent(s"${uri.getScheme}://${uri.getAuthority}", _ => FileSystem.newInstance(uri, conf))
+  }
+
   /** Deletes one file; one that is not there is no error. */
   def delete(location: String, conf: Configuration): Unit = {
     val path = of(location, conf)
-    path.getFileSystem(conf).delete(path, false)
+    fileSystem(path, conf).delete(path, false)
   }
 
   /** Where no file system is configured for `s3`, Hadoop's own is `s3a`. */
@@ -41,26 +54,26 @@ private[lakewarden] object StoredPath {
 
 /** A new file that knows how many bytes were written to it; a file that is there is not written over. */
 private final class CountedOutput(path: Path, conf: Configuration) extends OutputFile {
-  private val file = HadoopOutputFile.fromPath(path, conf)
-  private var stream: Option[PositionOutputStream] = None
-  private var closedAt = 0L
+  private var written = 0L
 
   /** Bytes, once the file is closed. */
-  def length: Long = closedAt
+  def length: Long = written
 
-  override def create(blockSizeHint: Long): PositionOutputStream = counted(file.create(blockSizeHint))
+  override def create(blockSizeHint: Long): PositionOutputStream =
+    new Counted(HadoopStreams.wrap(StoredPath.fileSystem(path, conf).create(path, false)))
+
   override def createOrOverwrite(blockSizeHint: Long): PositionOutputStream = create(blockSizeHint)
-  override def supportsBlockSize(): Boolean = file.supportsBlockSize()
-  override def defaultBlockSize(): Long = file.defaultBlockSize()
-  override def getPath(): String = file.getPath
+  override def supportsBlockSize(): Boolean = false
+  override def defaultBlockSize(): Long = 0
+  override def getPath(): String = path.toString
 
-  private def counted(stream: PositionOutputStream): PositionOutputStream = new PositionOutputStream {
+  private final class Counted(stream: PositionOutputStream) extends PositionOutputStream {
     override def getPos: Long = stream.getPos
     override def write(byte: Int): Unit = stream.write(byte)
     override def write(bytes: Array[Byte], offset: Int, count: Int): Unit = stream.write(bytes, offset, count)
     override def flush(): Unit = stream.flush()
     override def close(): Unit = {
-      if (closedAt == 0) closedAt = stream.getPos
+      if (written == 0) written = stream.getPos
       stream.close()
     }
   }

@@ -25,6 +25,11 @@ final case class WriteSettings(
 
 object WriteSettings {
   private val Megabyte = 1024L * 1024
+  private val Codec = "write.parquet.compression-codec"
+  private val Level = "write.parquet.compression-level"
+
+  /** Those whose libraries come with PySpark. */
+  private val Codecs = Set("zstd", "snappy", "gzip", "lz4_raw", "uncompressed")
   private val Distributions = Set("none", "hash", "range")
 
   /** Throws `PropertyInvalid` for a value without a meaning, `NotSupportedYet` for other formats than Parquet. */
@@ -37,13 +42,13 @@ object WriteSettings {
       table.number("write.parquet.page-size-bytes", Megabyte, Int.MaxValue).toInt,
       table.number("write.parquet.page-row-limit", 20000, Int.MaxValue).toInt,
       table.number("write.parquet.dict-size-bytes", 2 * Megabyte, Int.MaxValue).toInt,
-      table.codec("write.parquet.compression-codec"),
-      properties.get("write.parquet.compression-level").map(_ => table.number("write.parquet.compression-level", 0, 22).toInt),
+      CompressionCodecName.valueOf(table.one(Codec, Codecs, "zstd").toUpperCase(Locale.ROOT)),
+      properties.get(Level).map(_ => table.number(Level, 0, 22).toInt),
       table.one("write.distribution-mode", Distributions, "hash"),
       table.one("write.spark.fanout.enabled", Set("true", "false"), "false").toBoolean)
   }
 
-  private class Properties(properties: Map[String, String]) {
+  private final class Properties(properties: Map[String, String]) {
     def number(name: String, default: Long, most: Long): Long = properties.get(name).fold(default) { text =>
       Try(text.trim.toLong).toOption.filter(each => each > 0 && each <= most)
         .getOrElse(throw invalid(name, s"a number from 1 to $most"))
@@ -56,15 +61,9 @@ object WriteSettings {
 
     def only(name: String, supported: Set[String]): Unit =
       properties.get(name).filterNot(each => supported(each.toLowerCase(Locale.ROOT))).foreach { _ =>
-        throw new LakewardenException(
-          "NotSupportedYet", s"Spark writes Parquet alone; the table asks for something else in $name.",
-          Some("file-format"), None)
-      }
-
-    /** Of those codecs whose libraries come with PySpark. */
-    def codec(name: String): CompressionCodecName =
-      one(name, Set("zstd", "snappy", "gzip", "lz4_raw", "uncompressed"), "zstd") match {
-        case text => CompressionCodecName.valueOf(text.toUpperCase(Locale.ROOT))
+        throw LakewardenException.notSupportedYet(
+          s"Spark writes Parquet alone; the table asks for something else in $name.", "file-format",
+          s"ALTER TABLE … UNSET TBLPROPERTIES ('$name').")
       }
 
     private def invalid(name: String, expected: String): LakewardenException = new LakewardenException(

@@ -1,0 +1,68 @@
+"""Properties and options of writes: obeyed, or refused where they cannot be."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import FixedType, NestedField
+from pyspark.errors import AnalysisException
+
+from tests.support.spark import SparkLake
+from tests.support.spark_tables import create_table, data_files, local_path, stock_table
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4_raw", "uncompressed"])
+def test_files_have_the_codec_that_the_table_asks_for(
+    spark_lake: SparkLake, namespace: str, codec: str
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT", {"write.parquet.compression-codec": codec})
+    spark_lake.rows(f"INSERT INTO {table} SELECT id FROM range(0, 100, 1, 1)")
+    (file,) = data_files(spark_lake, table)
+    chunk = pq.ParquetFile(local_path(file)).metadata.row_group(0).column(0)
+    assert chunk.compression.lower() == codec.removesuffix("_raw")
+    assert pq.read_table(local_path(file)).num_rows == 100
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("branch", "b"), ("write-format", "orc"), ("overwrite-mode", "dynamic")]
+)
+def test_options_that_would_be_ignored_are_refused(
+    spark_lake: SparkLake, namespace: str, option: str, value: str
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT")
+    with pytest.raises(AnalysisException, match="NotSupportedYet"):
+        spark_lake.spark.range(3).writeTo(table).option(option, value).append()
+    assert stock_table(spark_lake, table).current_snapshot() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("write.format.default", "orc", "NotSupportedYet"),
+        ("write.parquet.compression-codec", "brotli", "PropertyInvalid"),
+        ("write.target-file-size-bytes", "big", "PropertyInvalid"),
+        ("write.distribution-mode", "scatter", "PropertyInvalid"),
+    ],
+)
+def test_settings_of_a_table_that_cannot_be_met_are_refused(
+    spark_lake: SparkLake, namespace: str, name: str, value: str, kind: str
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT", {name: value})
+    with pytest.raises(AnalysisException, match=kind):
+        spark_lake.rows(f"INSERT INTO {table} VALUES (1)")
+    assert stock_table(spark_lake, table).current_snapshot() is None
+
+
+def test_a_column_of_fixed_length_is_not_written_as_something_else(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """Spark has no such type; its file would have bytes of any length."""
+    spark_lake.service.iceberg().create_table(
+        f"{namespace.removeprefix('lake.')}.t", Schema(NestedField(1, "f", FixedType(3)))
+    )
+    with pytest.raises(AnalysisException, match="NotSupportedYet"):
+        spark_lake.rows(f"INSERT INTO {namespace}.t VALUES (X'0102')")
