@@ -66,3 +66,18 @@ def test_a_column_of_fixed_length_is_not_written_as_something_else(
     )
     with pytest.raises(AnalysisException, match="NotSupportedYet"):
         spark_lake.rows(f"INSERT INTO {namespace}.t VALUES (X'0102')")
+
+
+def test_encryption_that_a_launch_asks_of_stock_writers_has_no_effect(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """A plaintext table's files are in plaintext, for every reader of the table."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT")
+    launch = spark_lake.spark.sparkContext._jsc.hadoopConfiguration()
+    launch.set("parquet.crypto.factory.class", "no.such.Factory")
+    try:
+        spark_lake.rows(f"INSERT INTO {table} VALUES (1)")
+    finally:
+        launch.unset("parquet.crypto.factory.class")
+    assert stock_table(spark_lake, table).scan().to_arrow()["id"].to_pylist() == [1]
