@@ -3,13 +3,12 @@ package org.apache.spark.sql.lakewarden.read
 import java.io.IOException
 import java.nio.charset.StandardCharsets.US_ASCII
 import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
+import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.parquet.HadoopReadOptions
 import org.apache.parquet.crypto.{AesCtrDecryptor, AesGcmDecryptor, FileDecryptionProperties}
 import org.apache.parquet.format.BlockCipher
@@ -85,7 +84,7 @@ private[read] final class GuardedFiles(
       : (HadoopInputFile, SeekableInputStream) = {
     val path = StoredPath.of(file.path, conf)
     val input = HadoopInputFile.fromStatus(new FileStatus(file.size, false, 1, 0, 0, path), conf)
-    if (!location.isLocal) (input, HadoopStreams.wrap(GuardedFiles.remote(path, conf).open(path)))
+    if (!location.isLocal) (input, HadoopStreams.wrap(StoredPath.fileSystem(path, conf).open(path)))
     else {
       val channel = new LocalFile(errors).open(location)
       if (channel.size != file.size) {
@@ -135,16 +134,6 @@ private[read] final class GuardedFiles(
 }
 
 private[read] object GuardedFiles {
-  /** File systems of our own, by scheme and authority. Hadoop's cache holds what any session made first, with
-    * whatever end point its settings named.
-    */
-  private val fileSystems = new ConcurrentHashMap[String, FileSystem]
-
-  private def remote(path: Path, conf: Configuration): FileSystem = {
-    val uri = path.toUri
-    fileSystems.computeIfAbsent(s"${uri.getScheme}://${uri.getAuthority}", _ => FileSystem.newInstance(uri, conf))
-  }
-
   private def is(algorithm: String, decryptor: BlockCipher.Decryptor): Boolean = (algorithm, decryptor) match {
     case ("AES_GCM_V1", _: AesGcmDecryptor)     => true
     case ("AES_GCM_CTR_V1", _: AesCtrDecryptor) => true

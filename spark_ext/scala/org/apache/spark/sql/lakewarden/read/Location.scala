@@ -1,6 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
 import java.nio.charset.StandardCharsets.UTF_8
+import java.util.regex.Pattern
 
 /** A file or directory by its one canonical spelling, such as `s3://bucket/a/b` or `file:///a/b`.
   *
@@ -30,12 +31,12 @@ private[lakewarden] object Location {
 
   /** What sets one scheme apart: bounds in bytes of UTF-8, and whether a location may have no path. */
   private final case class Rules(
-      name: String, authority: String, maxPath: Int, maxName: Int, rootAllowed: Boolean, driveLetters: Boolean)
+      name: String, authority: Pattern, maxPath: Int, maxName: Int, rootAllowed: Boolean, driveLetters: Boolean)
 
-  private val Bucket =
-    "(?![^/]*\\.\\.)(?![0-9]+\\.[0-9]+\\.[0-9]+\\.[0-9]+\\z)[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
+  private val Bucket = Pattern.compile(
+    "(?![^/]*\\.\\.)(?![0-9]+\\.[0-9]+\\.[0-9]+\\.[0-9]+\\z)[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
   private val S3 = Rules("s3", Bucket, 1024, 1024, rootAllowed = true, driveLetters = false)
-  private val Local = Rules("file", "", 4094, 255, rootAllowed = false, driveLetters = true)
+  private val Local = Rules("file", Pattern.compile(""), 4094, 255, rootAllowed = false, driveLetters = true)
   private val Schemes = Map("s3" -> S3, "s3a" -> S3, "s3n" -> S3, "file" -> Local)
 
   /** The location that a text names; none if it is malformed or ambiguous, or its scheme is not known. */
@@ -44,7 +45,7 @@ private[lakewarden] object Location {
       rules <- Option(text).filter(isClean).flatMap(each => Schemes.get(each.takeWhile(_ != ':')))
       rest = text.substring(text.indexOf(':') + 1)
       (authority, path) <- split(rest)
-      if authority.matches(rules.authority) && (path.isEmpty || path.startsWith("/"))
+      if rules.authority.matcher(authority).matches() && (path.isEmpty || path.startsWith("/"))
       bare = path.stripSuffix("/")
       if isFitPath(rules, bare)
     } yield Location(rules.name, s"${rules.name}://$authority$bare")

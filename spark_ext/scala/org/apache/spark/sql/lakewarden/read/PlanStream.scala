@@ -39,13 +39,17 @@ private[read] final class PlanStream(table: String) {
     val header = json.readTree(said.get("lakewarden.plan"))
     val files = new ArrayBuffer[PlannedFile]
     val withoutLike = absences(header)
-    while (reader.loadNextBatch()) files ++= (0 until batch.getRowCount).map(file(batch, _, withoutLike))
+    while (reader.loadNextBatch()) files ++= rows(batch, withoutLike)
     val allowed = AllowedPaths.of(header.required("allowed-paths").elements.asScala.map(_.asText).toSeq)
     new Plan(header, files.toSeq, allowed, Option(said.get("lakewarden.transport-key")).map(transportKey))
   }
 
-  private def file(batch: VectorSchemaRoot, row: Int, withoutLike: Int => Set[Int]): PlannedFile = {
-    def value(column: String): AnyRef = batch.getVector(column).getObject(row)
+  private def rows(batch: VectorSchemaRoot, withoutLike: Int => Set[Int]): Seq[PlannedFile] = {
+    val columns = batch.getFieldVectors.asScala.map(each => each.getName -> each).toMap
+    (0 until batch.getRowCount).map(row => file(columns(_).getObject(row), withoutLike))
+  }
+
+  private def file(value: String => AnyRef, withoutLike: Int => Set[Int]): PlannedFile = {
     val deletes = Option(value("deletes")).exists(!_.asInstanceOf[JList[_]].isEmpty)
     if (value("content") != Byte.box(0) || deletes) throw notYet("files with deleted rows", "deletes")
     val format = value("file_format").toString
