@@ -18,6 +18,8 @@ from pyarrow.parquet.encryption import create_encryption_properties
 from tests.support.reads import as_agreed, data_files, land, refused, with_ids
 from tests.support.spark import SparkLake
 
+pytestmark = pytest.mark.core
+
 ENVELOPE = "TBLPROPERTIES ('encryption.mechanism'='envelope')"
 ROWS = with_ids(pa.table({"id": pa.array(range(100), pa.int64()), "name": [f"n{i}" for i in range(100)]}))
 SUM = "SELECT sum(id), max(name) FROM {}"

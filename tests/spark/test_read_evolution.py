@@ -11,6 +11,8 @@ from pyspark.sql import Row
 from tests.support.reads import land, refused, with_ids
 from tests.support.spark import SparkLake
 
+pytestmark = pytest.mark.core
+
 COLUMNS = (
     "a INT, b STRING, s STRUCT<x: INT, y: STRING>, l ARRAY<STRUCT<p: INT, q: INT>>, "
     "m MAP<STRING, STRUCT<u: INT, v: INT>>, f FLOAT, d DECIMAL(9,2)"

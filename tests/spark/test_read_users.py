@@ -15,6 +15,8 @@ from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies
 from tests.support.reads import as_agreed, data_files, land, refused, with_ids
 from tests.support.spark import SparkLake
 
+pytestmark = pytest.mark.core
+
 ROWS = with_ids(pa.table({"id": pa.array(range(100), pa.int64()), "name": [f"n{i}" for i in range(100)]}))
 
 
