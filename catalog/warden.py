@@ -33,6 +33,7 @@ from catalog.lifecycle import Lifecycle
 from catalog.loading import TableLoader
 from catalog.manifests import DecodeLimits, ManifestCache
 from catalog.namespaces import Namespaces
+from catalog.orphans import Orphans
 from catalog.planning.plan import Planner
 from catalog.pointers import SqlPointerStore
 from catalog.policies import PolicyStore
@@ -206,7 +207,9 @@ class Warden:
             lifecycle=lifecycle,
             takeover=takeover,
             planner=Planner(loader, reader, keyring, authorizer),
-            writes=Writes(log, tables, staged, storage, authorizer),
+            writes=Writes(
+                log, tables, staged, Orphans(engine, loader, reader, inspector, storage), storage, authorizer
+            ),
         )
 
     def close(self) -> None:

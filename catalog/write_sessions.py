@@ -3,7 +3,7 @@
 The life of a write: *open*; *committing* from the first attempt on; *committed*, or *open* again if that
 attempt was refused. An attempt that was cut short leaves it committing: whether it landed is seen from the
 table, and the write may be committed again. *clearing* while its files are being deleted, then *aborted* or
-*swept*.
+*swept*. A committed write is *closed* once what its killed attempts left has been deleted as well.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class WriteState(StrEnum):
     OPEN = "open"
     COMMITTING = "committing"
     COMMITTED = "committed"
+    CLOSED = "closed"
     CLEARING = "clearing"
     ABORTED = "aborted"
     SWEPT = "swept"
@@ -40,6 +41,10 @@ class WriteState(StrEnum):
 
 #: A write that may still be committed.
 ALIVE: Final = (WriteState.OPEN, WriteState.COMMITTING)
+#: A write whose commit is known to have landed.
+DONE: Final = (WriteState.COMMITTED, WriteState.CLOSED)
+#: States in which something of a write may be left, once it has expired.
+_UNFINISHED: Final = (WriteState.OPEN, WriteState.CLEARING, WriteState.COMMITTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,7 @@ class WriteLog:
     def expired(self) -> list[WriteRow]:
         """Expired writes; those that are being committed get as long again to come to an end."""
         now, columns = self.now_ms(), lw_write.c
-        left = and_(columns.state.in_([WriteState.OPEN, WriteState.CLEARING]), columns.expires_ms < now)
+        left = and_(columns.state.in_(_UNFINISHED), columns.expires_ms < now)
         stuck = and_(columns.state == WriteState.COMMITTING, columns.expires_ms < now - self._ttl_ms)
         with read(self._engine) as connection:
             return [_row(row) for row in connection.execute(select(lw_write).where(or_(left, stuck)))]

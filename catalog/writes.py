@@ -21,10 +21,11 @@ from catalog.drafts import NewTable
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable
 from catalog.new_files import FileCommit
+from catalog.orphans import Orphans
 from catalog.staged_writes import StagedWrites
 from catalog.storage.base import Storage
 from catalog.table_writes import Granted, TableWrites
-from catalog.write_sessions import WriteLog, WriteRow, WriteSession, WriteState, not_open
+from catalog.write_sessions import DONE, WriteLog, WriteRow, WriteSession, WriteState, not_open
 from policy.decision import Decision, Reason
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location import Location
@@ -67,6 +68,7 @@ class Writes:
         log: keeps the writes.
         tables: writes to tables that exist.
         staged: writes that create their table.
+        orphans: finds what committed writes left.
         storage: where leftovers are deleted.
         authorizer: decides and records.
     """
@@ -76,12 +78,14 @@ class Writes:
         log: WriteLog,
         tables: TableWrites,
         staged: StagedWrites,
+        orphans: Orphans,
         storage: Storage,
         authorizer: Authorizer,
     ) -> None:
         self._log = log
         self._tables = tables
         self._staged = staged
+        self._orphans = orphans
         self._storage = storage
         self._authorizer = authorizer
 
@@ -118,7 +122,7 @@ class Writes:
         row = self._find(caller, write_id)
         kind = self._kind(row)
         granted = kind.authorize(caller, row)
-        if row.state == WriteState.COMMITTED:
+        if row.state in DONE:
             return kind.found(row, granted)
         with self._authorizer.recorded(caller, "table.commit", str(granted.name)):
             refuse_reserved_names(files.summary, str(granted.name))
@@ -156,15 +160,18 @@ class Writes:
             raise not_open()
 
     def sweep(self) -> int:
-        """Delete what expired writes left; a write that landed keeps its files.
+        """Delete what expired writes left: all files of one that never landed, of one that did those that it
+        did not commit.
 
         Returns:
-            how many writes were swept.
+            how many writes something was left of.
         """
         return sum(self._sweep(row) for row in self._log.expired())
 
     def _sweep(self, row: WriteRow) -> bool:
         try:
+            if row.state == WriteState.COMMITTED:
+                return self._tidy(row)
             if row.state != WriteState.CLEARING and self._kind(row).has_landed(row):
                 self._log.note(row, row.state, WriteState.COMMITTED)
                 return False
@@ -174,6 +181,16 @@ class Writes:
         except LakewardenError as problem:
             logger.warning("an expired write is left to the next sweep: %s", type(problem).__name__)
             return False
+
+    def _tidy(self, row: WriteRow) -> bool:
+        """Delete what killed attempts left of a write that was committed; False if they left nothing."""
+        orphans = self._orphans.of(row)
+        for location in orphans:
+            self._storage.delete(location)
+        faults.point("tidy:deleted")
+        self._log.note(row, WriteState.COMMITTED, WriteState.CLOSED)
+        faults.point("tidy:noted")
+        return bool(orphans)
 
     def _clear(self, row: WriteRow, after: WriteState) -> bool:
         """Take a write back; False if it landed at the last moment."""

@@ -163,9 +163,9 @@ lw_staged = Table(
     Column("expires_ms", BigInteger, nullable=False),
 )
 
-#: A write that an engine began. `state`: open, committing, committed, clearing, aborted, swept. `snapshot_id`
-#: is of the last attempt to commit it. `staged_metadata` is that of the table which the commit creates; null
-#: where the table was there.
+#: A write that an engine began. `state`: open, committing, committed, closed, clearing, aborted, swept.
+#: `snapshot_id` is of the last attempt to commit it. `staged_metadata` is that of the table which the commit
+#: creates; null where the table was there.
 lw_write = Table(
     "lw_write",
     metadata,

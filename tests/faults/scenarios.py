@@ -266,5 +266,8 @@ SCENARIOS = {
 #: Taking back a write that creates its table, step by step.
 CLEARING = ("clear:marked", "clear:forgotten", "clear:deleted", "clear:noted")
 
+#: Deleting what killed attempts left of a write that was committed.
+TIDYING = ("tidy:deleted", "tidy:noted")
+
 #: Beginning, aborting and sweeping a write pass these (`test_sweeping.py`, `test_sweeping_staged.py`).
-OTHER_POINTS = frozenset({"write:begun", "stage:begun", *CLEARING})
+OTHER_POINTS = frozenset({"write:begun", "stage:begun", *CLEARING, *TIDYING})
