@@ -131,6 +131,21 @@ def test_global_view_is_read_by_the_rights_of_its_reader(spark_lake: SparkLake) 
         frame.unpersist()
 
 
+def test_views_in_spark_hold_neither_token_nor_rights(spark_lake: SparkLake) -> None:
+    table = _carols_table(spark_lake, "behind_a_view")
+    view = "spark_catalog.default.behind"
+    spark_lake.rows(f"CREATE VIEW {view} AS SELECT * FROM {table}")
+    try:
+        described = str(
+            spark_lake.rows(f"DESCRIBE EXTENDED {view}") + spark_lake.rows(f"SHOW CREATE TABLE {view}")
+        )
+        assert spark_lake.service.token(ALICE) not in described
+        assert len(spark_lake.rows(f"SELECT * FROM {view}", CAROL)) == 3
+        refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), f"SELECT * FROM {view}")
+    finally:
+        spark_lake.rows(f"DROP VIEW {view}")
+
+
 def test_data_frame_is_not_read_on_by_the_sessions_next_user(spark_lake: SparkLake) -> None:
     table = _carols_table(spark_lake, "handed_on")
     snapshot = spark_lake.lake.catalog().load_table(("db", "handed_on")).metadata.current_snapshot_id

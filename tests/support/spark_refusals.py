@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 _PREFIX = "LAKEWARDEN."
 
 
-def refusal(action: Callable[[], Any]) -> AnalysisException:
+def refusal(action: Callable[[], Any]) -> PySparkException:
     """The refusal that an action ends with."""
-    with pytest.raises(AnalysisException) as refused:
+    with pytest.raises(PySparkException) as refused:
         action()
     return refused.value
 

@@ -128,5 +128,6 @@ final class LakewardenCatalog
       throw LakewardenException.notSupportedYet("Constraints are not kept.", "constraint", "Leave them out.")
 
   private def replacing(ident: Identifier): LakewardenException = LakewardenException.notSupportedYet(
-    s"$ident: REPLACE TABLE is not carried out yet.", "replace", "Create a table of another name, or drop this one first.")
+    s"$ident: REPLACE TABLE is not carried out yet.", "replace",
+    "Create a table of another name, or drop this one first.")
 }

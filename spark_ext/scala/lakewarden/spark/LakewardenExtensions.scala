@@ -1,19 +1,21 @@
 package lakewarden.spark
 
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
-import org.apache.spark.sql.lakewarden.catalog.{LaunchGuard, LaunchRule, LaunchStrategy, SessionUserRule}
+import org.apache.spark.sql.lakewarden.catalog.{LaunchGuard, LaunchRule, LaunchStrategy, OptionsRule, SessionUserRule}
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
   *
   *  - before relations are looked up: the session's settings are held against the launch configuration
   *    (`LaunchRule`; rules for hints are the ones that run first);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
+  *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`);
   *  - before a plan is made physical: once more (`LaunchStrategy`).
   */
 final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
     extensions.injectCheckRule(_ => SessionUserRule)
+    extensions.injectCheckRule(_ => OptionsRule)
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))
   }
 

@@ -63,7 +63,8 @@ object LaunchedCatalog {
   /** The Lakewarden catalogs of a launch configuration, by name. */
   def all(launch: SparkConf): Map[String, LaunchedCatalog] = {
     val settings = launch.getAll.toSeq.filter(_._1.startsWith(Prefix))
-    defined(settings).map(name => name -> LaunchedCatalog(name, settings.filter(each => belongs(name, each._1)).toMap)).toMap
+    val named = (name: String) => LaunchedCatalog(name, settings.filter(each => belongs(name, each._1)).toMap)
+    defined(settings).map(name => name -> named(name)).toMap
   }
 
   /** The catalog that a session asks for by name, held against the session's settings. */

@@ -4,7 +4,7 @@ import java.util.UUID
 
 import com.fasterxml.jackson.databind.JsonNode
 
-import org.apache.spark.sql.lakewarden.rest.CatalogClient
+import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient}
 import org.apache.spark.sql.types.StructType
 
 /** A table as the catalog answered it, for one user.
@@ -62,12 +62,10 @@ object Viewer {
 
   /** Out of the `config` of a load. */
   def of(config: JsonNode): Viewer = Viewer(
-    text(config, "lakewarden.principal"),
-    text(config, "lakewarden.policy-version"),
-    text(config, "lakewarden.governed-version"),
-    text(config, "lakewarden.sealed") == "true")
-
-  private def text(config: JsonNode, name: String): String = config.required(name).textValue
+    Answers.text(config, "lakewarden.principal"),
+    Answers.text(config, "lakewarden.policy-version"),
+    Answers.text(config, "lakewarden.governed-version"),
+    Answers.text(config, "lakewarden.sealed") == "true")
 }
 
 /** A table and the way to the catalog as its user. */

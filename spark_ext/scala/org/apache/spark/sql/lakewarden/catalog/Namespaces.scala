@@ -8,7 +8,7 @@ import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NonEmptyNamespaceException}
 import org.apache.spark.sql.connector.catalog.{Identifier, NamespaceChange, SupportsNamespaces}
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
 
 /** The namespaces of a catalog, as its user may see and change them. */
 final class Namespaces(client: CatalogClient, paths: CatalogPaths) {
@@ -16,14 +16,15 @@ final class Namespaces(client: CatalogClient, paths: CatalogPaths) {
 
   /** Those directly below a namespace; below none, the outermost. */
   def list(parent: Array[String]): Array[Array[String]] = Refusals.ofNamespace(parent) {
-    val below = if (parent.isEmpty) Map.empty[String, String] else Map("parent" -> parent.mkString(CatalogPaths.Separator))
-    client.get(paths.namespaces, below).required("namespaces").elements.asScala.map(levels).toArray
+    val joined = parent.mkString(CatalogPaths.Separator)
+    val below = if (parent.isEmpty) Map.empty[String, String] else Map("parent" -> joined)
+    Answers.field(client.get(paths.namespaces, below), "namespaces").elements.asScala.map(levels).toArray
   }
 
   def load(namespace: Array[String]): Map[String, String] = {
     requireLevels(namespace)
     Refusals.ofNamespace(namespace) {
-      val properties = client.get(paths.namespace(namespace.toSeq)).required("properties")
+      val properties = Answers.field(client.get(paths.namespace(namespace.toSeq)), "properties")
       properties.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
     }
   }
@@ -61,7 +62,7 @@ final class Namespaces(client: CatalogClient, paths: CatalogPaths) {
     if (namespace.isEmpty) Array.empty
     else
       Refusals.ofNamespace(namespace) {
-        val found = client.get(paths.tables(namespace.toSeq)).required("identifiers").elements.asScala
+        val found = Answers.field(client.get(paths.tables(namespace.toSeq)), "identifiers").elements.asScala
         found.map(each => Identifier.of(levels(each.required("namespace")), each.required("name").textValue)).toArray
       }
 

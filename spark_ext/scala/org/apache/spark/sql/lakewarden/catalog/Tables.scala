@@ -7,11 +7,11 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
-import org.apache.spark.sql.catalyst.analysis.NoSuchTableException
+import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchTableException}
 import org.apache.spark.sql.connector.catalog.{Column, Identifier, StagedTable, Table, TableChange}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
 import org.apache.spark.sql.lakewarden.schema.{IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.lakewarden.write.{BegunWrite, StagedTarget}
 
@@ -30,12 +30,13 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   /** An earlier state, chosen by what the table's metadata says of its past. */
   def load(ident: Identifier, choose: JsonNode => AsOf): GuardedTable = {
     val answer = loaded(ident)
-    guarded(ident, answer, Some(choose(answer.required("metadata"))))
+    guarded(ident, answer, Some(choose(Answers.field(answer, "metadata"))))
   }
 
   def create(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
       : Table = {
     val body = TableRequests.create(ident.name, columns, partitions, properties)
+    requireNamespace(ident)
     val answer = Refusals.ofNewTable(ident)(client.post(paths.tables(levels(ident)), Some(body)))
     guarded(ident, answer, None)
   }
@@ -44,15 +45,17 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   def stage(ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String])
       : StagedTable = {
     val body = TableRequests.create(ident.name, columns, partitions, properties)
+    requireNamespace(ident)
     val path = Seq("engine", "v1", "namespaces", levels(ident).mkString(CatalogPaths.Separator), "staged-writes")
     val answer = Refusals.ofNewTable(ident)(client.post(path, Some(body)))
-    val target = new StagedTarget(users.client, BegunWrite.parse(answer.required("write")))
+    val target = new StagedTarget(users.client, BegunWrite.parse(Answers.field(answer, "write")))
     new StagedGuardedTable(handle(ident, answer, None), ident, target)
   }
 
+  /** Spark may come with no change at all, after `DROP COLUMN IF EXISTS`. */
   def alter(ident: Identifier, changes: Seq[TableChange]): Table = {
-    val body = TableChanges.toRequest(changes)
-    Refusals.ofTable(ident)(client.post(operation(ident, "alter"), Some(body)))
+    if (changes.nonEmpty)
+      Refusals.ofTable(ident)(client.post(operation(ident, "alter"), Some(TableChanges.toRequest(changes))))
     load(ident)
   }
 
@@ -81,17 +84,17 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
 
   private def guarded(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): GuardedTable = {
     val loadedNow = handle(ident, answer, asOf)
-    def principalNow: String = Viewer.of(loaded(ident, users.client).required("config")).principal
+    def principalNow: String = Viewer.of(Answers.field(loaded(ident, users.client), "config")).principal
     val owner = new SessionUser(loadedNow.table.principal, users.owner(), users.running, () => principalNow)
     new GuardedTable(loadedNow, asOf, owner)
   }
 
   private def handle(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): TableHandle = {
-    val metadata = answer.required("metadata")
+    val metadata = Answers.field(answer, "metadata")
     val table = LoadedTable(
       catalogName, ident.namespace.toSeq, ident.name, UUID.fromString(metadata.required("table-uuid").textValue),
       answer.path("metadata-location").asText, IcebergSchema.toSpark(schema(metadata, asOf)), metadata,
-      Viewer.of(answer.required("config")))
+      Viewer.of(Answers.field(answer, "config")))
     TableHandle(table, users.client)
   }
 
@@ -110,6 +113,9 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   /** The levels of the namespace; a table has one. */
   private def levels(ident: Identifier): Seq[String] =
     if (ident.namespace.isEmpty) throw new NoSuchTableException(ident) else ident.namespace.toSeq
+
+  private def requireNamespace(ident: Identifier): Unit =
+    if (ident.namespace.isEmpty) throw new NoSuchNamespaceException(ident.namespace)
 
   private def identifier(ident: Identifier): JsonNode = {
     val namespace = json.arrayNode

@@ -11,7 +11,7 @@ final class CatalogAddress private (private val base: String) {
   /** The address of an operation; each segment is encoded as a whole. */
   def resolve(path: Seq[String], query: Map[String, String]): URI = {
     val segments = path.map(each => "/" + CatalogAddress.segment(each)).mkString
-    val parameters = query.map { case (name, value) => s"${CatalogAddress.encode(name)}=${CatalogAddress.encode(value)}" }
+    val parameters = query.map { case (name, value) => CatalogAddress.encode(name) + "=" + CatalogAddress.encode(value) }
     URI.create(base + segments + (if (parameters.isEmpty) "" else parameters.mkString("?", "&", "")))
   }
 

@@ -3,7 +3,7 @@ package org.apache.spark.sql.lakewarden.rest
 /** The addresses of a catalog's Iceberg REST operations, below the prefix that the catalog itself names. */
 final class CatalogPaths(client: CatalogClient) {
   private lazy val prefix: String =
-    client.get(Seq("v1", "config")).path("overrides").required("prefix").textValue
+    Answers.text(client.get(Seq("v1", "config")).path("overrides"), "prefix")
 
   def namespaces: Seq[String] = Seq("v1", prefix, "namespaces")
   def namespace(levels: Seq[String]): Seq[String] = namespaces :+ levels.mkString(CatalogPaths.Separator)

@@ -38,7 +38,10 @@ object FieldIds {
   /** The ids of elements, keys and values below a field, by path. */
   def nested(field: StructField): Map[String, Int] =
     if (!field.metadata.contains(NestedKey)) Map.empty
-    else json.readTree(field.metadata.getString(NestedKey)).properties.asScala.map(each => each.getKey -> each.getValue.intValue).toMap
+    else {
+      val paths = json.readTree(field.metadata.getString(NestedKey)).properties.asScala
+      paths.map(each => each.getKey -> each.getValue.intValue).toMap
+    }
 
   /** The schema without ids, as users see it. */
   def strip(schema: StructType): StructType = StructType(schema.map { field =>

@@ -39,7 +39,8 @@ object IcebergSchema {
 
   private def field(node: JsonNode, parent: Seq[String]): StructField = {
     val name = node.required("name").textValue
-    val spark = StructField(name, dataType(node.required("type"), parent :+ name), !node.required("required").booleanValue)
+    val nullable = !node.required("required").booleanValue
+    val spark = StructField(name, dataType(node.required("type"), parent :+ name), nullable)
     val documented = Option(node.get("doc")).filter(_.isTextual).fold(spark)(doc => spark.withComment(doc.textValue))
     FieldIds.put(documented, node.required("id").intValue, nestedIds(node.get("type"), ""))
   }
@@ -61,7 +62,8 @@ object IcebergSchema {
       node.required("type").textValue match {
         case "struct" => struct(node, path)
         case "list" =>
-          ArrayType(dataType(node.required("element"), path :+ "element"), !node.required("element-required").booleanValue)
+          ArrayType(
+            dataType(node.required("element"), path :+ "element"), !node.required("element-required").booleanValue)
         case "map" =>
           MapType(
             dataType(node.required("key"), path :+ "key"),

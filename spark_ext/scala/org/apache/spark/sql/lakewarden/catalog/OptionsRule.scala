@@ -1,0 +1,29 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier
+import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, TableSpec}
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** Refuses a new table whose OPTIONS contradict its TBLPROPERTIES.
+  *
+  * Spark hands both to the catalog as one map, in which the options have overwritten the properties; a person
+  * who asked for encryption in one and not in the other would not learn which of them held.
+  */
+object OptionsRule extends (LogicalPlan => Unit) {
+  override def apply(plan: LogicalPlan): Unit = plan.foreach { node =>
+    val ours = node.children.exists {
+      case ResolvedIdentifier(_: SessionBound, _) => true
+      case _                                      => false
+    }
+    if (ours) node.productIterator.foreach {
+      case spec: TableSpec => spec.options.foreach { case (name, value) => check(spec, name, value) }
+      case _               =>
+    }
+  }
+
+  private def check(spec: TableSpec, name: String, value: String): Unit =
+    if (spec.properties.get(name).exists(_ != value))
+      throw new LakewardenException(
+        "PropertyInvalid", s"OPTIONS and TBLPROPERTIES give $name different values.", Some("option"),
+        Some("Give it once."))
+}

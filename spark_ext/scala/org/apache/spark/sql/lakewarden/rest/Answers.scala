@@ -1,0 +1,17 @@
+package org.apache.spark.sql.lakewarden.rest
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** Reads what the catalog answered. */
+object Answers {
+
+  /** A field that every answer of the catalog has. Throws `CatalogUnavailable` if it is not there. */
+  def field(answer: JsonNode, name: String): JsonNode = Option(answer.get(name)).getOrElse(
+    throw new LakewardenException(
+      "CatalogUnavailable", s"What answers is not the catalog: it gave no $name.", Some("catalog"),
+      Some("Launch Spark with the address of a Lakewarden service of this version.")))
+
+  def text(answer: JsonNode, name: String): String = field(answer, name).asText
+}

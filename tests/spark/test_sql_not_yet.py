@@ -1,0 +1,79 @@
+"""What is not supported yet says so, and has no half effect."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.spark import SparkLake
+from tests.support.spark_refusals import refusal, refused_as
+from tests.support.spark_tables import stock_table
+
+
+@pytest.fixture(scope="module")
+def table(spark_lake: SparkLake) -> str:
+    """A table with two rows."""
+    name = f"{spark_lake.namespace()}.t"
+    spark_lake.rows(f"CREATE TABLE {name} AS SELECT CAST(id AS INT) AS id FROM range(2)")
+    return name
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT OVERWRITE {} VALUES (1)",
+        "INSERT INTO {} REPLACE WHERE id = 1 SELECT 1",
+        "TRUNCATE TABLE {}",
+        "DELETE FROM {}",
+        "DELETE FROM {} WHERE id = 1",
+        "UPDATE {} SET id = 3",
+        "MERGE INTO {} t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+        "REPLACE TABLE {} (id INT)",
+        "CREATE OR REPLACE TABLE {} (id INT)",
+        "REPLACE TABLE {} AS SELECT 1 AS id",
+        "CREATE OR REPLACE TABLE {} AS SELECT 1 AS id",
+        "CREATE TABLE {}_2 (id INT) USING parquet",
+        "CREATE TABLE {}_2 USING orc AS SELECT 1 AS id",
+        "CREATE TABLE {}_2 (id INT) CLUSTER BY (id)",
+    ],
+)
+def test_statement_is_refused_with_the_typed_error(spark_lake: SparkLake, table: str, statement: str) -> None:
+    before = stock_table(spark_lake, table).metadata_location
+    message = refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement.format(table))
+    assert "[rule=" in message
+    assert stock_table(spark_lake, table).metadata_location == before
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(0,), (1,)]
+    assert len(spark_lake.rows(f"SHOW TABLES IN {table.rpartition('.')[0]}")) == 1
+
+
+def test_data_frame_writers_that_replace(spark_lake: SparkLake, table: str) -> None:
+    frame = spark_lake.spark.createDataFrame([(7,)], "id INT")
+    refusals = [
+        refusal(lambda: frame.writeTo(table).overwritePartitions()),
+        refusal(lambda: frame.writeTo(table).overwrite(frame.id == 1)),
+        refusal(lambda: frame.writeTo(table).createOrReplace()),
+        refusal(lambda: frame.writeTo(table).replace()),
+        refusal(lambda: frame.write.mode("overwrite").saveAsTable(table)),
+        refusal(lambda: frame.write.insertInto(table, overwrite=True)),
+    ]
+    assert {each.getCondition() for each in refusals} == {"LAKEWARDEN.NOT_SUPPORTED_YET"}
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(0,), (1,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "MERGE INTO {} t USING (SELECT 9 AS id) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *",
+        "CALL lake.system.rewrite_data_files('{}')",
+        "CREATE VIEW {}_view AS SELECT 1 AS id",
+        "CREATE TABLE {}_2 (id INT DEFAULT 3)",
+        "CREATE TABLE {}_2 (id INT, twice INT GENERATED ALWAYS AS (id * 2))",
+        "CREATE TABLE {}_2 (id INT CHECK (id > 0))",
+        "ALTER TABLE {} ADD CONSTRAINT positive CHECK (id > 0)",
+        "ALTER TABLE {} ADD PARTITION (id = 1)",
+        "ANALYZE TABLE {} COMPUTE STATISTICS",
+    ],
+)
+def test_what_spark_itself_refuses(spark_lake: SparkLake, table: str, statement: str) -> None:
+    refusal(lambda: spark_lake.rows(statement.format(table)))
+    assert len(spark_lake.rows(f"SHOW TABLES IN {table.rpartition('.')[0]}")) == 1
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(0,), (1,)]

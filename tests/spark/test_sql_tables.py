@@ -1,0 +1,219 @@
+"""CREATE TABLE, and what SQL shows of a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.lake import BOB
+from tests.support.spark import CATALOG, SparkLake
+from tests.support.spark_refusals import refused_as
+from tests.support.spark_tables import stock_table
+
+EVERY_TYPE = (
+    "b BOOLEAN, i8 TINYINT, i16 SMALLINT, i INT NOT NULL COMMENT 'the int', l BIGINT, f FLOAT, d DOUBLE, "
+    "dec DECIMAL(12,3), s STRING, c CHAR(3), v VARCHAR(9), bin BINARY, day DATE, ts TIMESTAMP, "
+    "ntz TIMESTAMP_NTZ, st STRUCT<x: INT NOT NULL COMMENT 'an x', y: ARRAY<STRING>>, "
+    "li ARRAY<STRUCT<z: DATE>>, m MAP<STRING, ARRAY<MAP<INT, DOUBLE>>>"
+)
+
+
+def _properties(spark_lake: SparkLake, table: str) -> dict[str, str]:
+    return {row[0]: row[1] for row in spark_lake.rows(f"SHOW TBLPROPERTIES {table}")}
+
+
+def _shown(spark_lake: SparkLake, table: str) -> str:
+    return str(spark_lake.rows(f"SHOW CREATE TABLE {table}")[0][0])
+
+
+def test_every_type_as_iceberg_has_it(spark_lake: SparkLake, namespace: str) -> None:
+    spark_lake.rows(f"CREATE TABLE {namespace}.t ({EVERY_TYPE}) USING iceberg")
+    schema = stock_table(spark_lake, f"{namespace}.t").schema()
+    types = {field.name: str(field.field_type) for field in schema.fields[:15]}
+    assert types == {
+        **dict.fromkeys(("i8", "i16", "i"), "int"),
+        **dict.fromkeys(("s", "c", "v"), "string"),
+        "b": "boolean", "l": "long", "f": "float", "d": "double", "dec": "decimal(12, 3)", "bin": "binary",
+        "day": "date", "ts": "timestamptz", "ntz": "timestamp",
+    }  # fmt: skip
+    assert schema.find_field("i").required
+    assert schema.find_field("i").doc == "the int"
+    assert schema.find_field("st.x").required
+    assert schema.find_field("st.x").doc == "an x"
+    assert str(schema.find_type("li.element.z")) == "date"
+    assert str(schema.find_type("m.value.element.value")) == "double"
+    ids = schema._lazy_id_to_name
+    assert sorted(ids) == list(range(1, len(ids) + 1))
+
+
+def test_every_type_comes_back_as_it_was_made(spark_lake: SparkLake, namespace: str) -> None:
+    spark_lake.rows(f"CREATE TABLE {namespace}.t ({EVERY_TYPE})")
+    columns = {row[0]: row[1] for row in spark_lake.rows(f"DESCRIBE {namespace}.t")}
+    assert columns["i8"] == "int"
+    assert columns["c"] == "string"
+    assert columns["m"] == "map<string,array<map<int,double>>>"
+    schema = spark_lake.spark.table(f"{namespace}.t").schema
+    assert not schema["i"].nullable
+    assert not schema["st"].dataType["x"].nullable  # type: ignore[index]
+    assert "id" not in str(schema.jsonValue()["fields"][0]["metadata"])
+
+
+@pytest.mark.parametrize(
+    ("column", "spark_type"),
+    [("v VARIANT", "VARIANT"), ("v INTERVAL DAY", "INTERVAL DAY"), ("v STRING COLLATE UNICODE", "COLLATE")],
+)
+def test_type_without_a_like_is_refused_by_name(
+    spark_lake: SparkLake, namespace: str, column: str, spark_type: str
+) -> None:
+    statement = (
+        f"CREATE TABLE {namespace}.t (id INT, s STRUCT<a: ARRAY<STRUCT<{column.replace('v ', 'v: ')}>>>)"
+    )
+    message = refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement)
+    assert "s.a.element.v" in message
+    assert spark_type in message
+    assert spark_lake.rows(f"SHOW TABLES IN {namespace}") == []
+
+
+def test_partition_transforms_as_iceberg_names_them(spark_lake: SparkLake, namespace: str) -> None:
+    transforms = (
+        "i, bucket(4, l), truncate(2, s), truncate(v, 3), years(day), months(ts), days(ntz), hours(ts), st.x"
+    )
+    spark_lake.rows(f"CREATE TABLE {namespace}.t ({EVERY_TYPE}) PARTITIONED BY ({transforms})")
+    spec = stock_table(spark_lake, f"{namespace}.t").spec()
+    schema = stock_table(spark_lake, f"{namespace}.t").schema()
+    made = [(each.name, str(each.transform), schema.find_column_name(each.source_id)) for each in spec.fields]
+    assert made == [
+        ("i", "identity", "i"), ("l_bucket", "bucket[4]", "l"), ("s_trunc", "truncate[2]", "s"),
+        ("v_trunc", "truncate[3]", "v"), ("day_year", "year", "day"), ("ts_month", "month", "ts"),
+        ("ntz_day", "day", "ntz"), ("ts_hour", "hour", "ts"), ("st.x", "identity", "st.x"),
+    ]  # fmt: skip
+    assert "PARTITIONED BY (i, bucket(4, l), truncate(2, s), truncate(3, v), years(day)" in _shown(
+        spark_lake, f"{namespace}.t"
+    )
+
+
+@pytest.mark.parametrize(
+    "transform", ["bucket(4, l, i)", "truncate(0, s)", "zorder(l)", "sorted_bucket(4, l)"]
+)
+def test_partition_transform_that_is_not_known(spark_lake: SparkLake, namespace: str, transform: str) -> None:
+    statement = f"CREATE TABLE {namespace}.t ({EVERY_TYPE}) PARTITIONED BY ({transform})"
+    refused_as("NOT_SUPPORTED_YET", spark_lake.spark, statement)
+
+
+def test_what_is_shown_makes_the_same_table_again(spark_lake: SparkLake, namespace: str) -> None:
+    """Without the governed properties: what is in force for the old one is not the new one's to inherit."""
+    spark_lake.rows(
+        f"CREATE TABLE {namespace}.t (id BIGINT NOT NULL COMMENT 'it''s', day DATE) "
+        "PARTITIONED BY (days(day)) COMMENT 'a table' "
+        "TBLPROPERTIES ('write.parquet.compression-codec' = 'gzip')"
+    )
+    shown = _shown(spark_lake, f"{namespace}.t")
+    assert "LOCATION" not in shown
+    head, _, _ = shown.partition("TBLPROPERTIES")
+    spark_lake.rows(head.replace(f"{namespace}.t", f"{namespace}.again"))
+    again = _shown(spark_lake, f"{namespace}.again")
+    assert again.partition("TBLPROPERTIES")[0].replace(".again", ".t") == head
+
+
+def test_governed_properties_in_force_are_shown(spark_lake: SparkLake, namespace: str) -> None:
+    statement = (
+        f"CREATE TABLE {namespace}.t (id INT) TBLPROPERTIES ('encryption.mechanism' = 'envelope', 'a' = 'b')"
+    )
+    spark_lake.rows(statement)
+    shown = _properties(spark_lake, f"{namespace}.t")
+    location = stock_table(spark_lake, f"{namespace}.t").location()
+    assert shown["encryption.mechanism"] == "envelope"
+    assert shown["encryption.algorithm"] == "AES_GCM_V1"
+    assert shown["read.allowed.data.paths"] == location
+    assert shown["a"] == "b"
+    assert f"'read.allowed.data.paths' = '{location}'" in _shown(spark_lake, f"{namespace}.t")
+    described = {row[0]: row[1] for row in spark_lake.rows(f"DESCRIBE EXTENDED {namespace}.t")}
+    assert described["Provider"] == "iceberg"
+    assert described["Location"] == location
+    assert "encryption.mechanism=envelope" in described["Table Properties"]
+
+
+def test_governed_property_needs_authorization(spark_lake: SparkLake) -> None:
+    spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.bobs")
+    statement = "CREATE TABLE {}.bobs.wide (id INT) TBLPROPERTIES ('read.allowed.data.paths' = '{}')"
+    foreign = f"file://{spark_lake.lake.warehouse}/others"
+    refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), statement.format(CATALOG, foreign))
+    assert spark_lake.rows(f"SHOW TABLES IN {CATALOG}.bobs", BOB) == []
+
+
+def test_near_miss_of_a_governed_name_is_refused(spark_lake: SparkLake, namespace: str) -> None:
+    statement = f"CREATE TABLE {namespace}.t (id INT) TBLPROPERTIES ('encryption.mechanisms' = 'envelope')"
+    refused_as("PROPERTY_INVALID", spark_lake.spark, statement)
+
+
+@pytest.mark.parametrize("directory", ["a b", "a%20b", "a%2Fb", "day=1", "ü"])
+def test_location_is_taken_letter_by_letter(spark_lake: SparkLake, namespace: str, directory: str) -> None:
+    name = namespace.removeprefix(f"{CATALOG}.")
+    location = f"file://{spark_lake.lake.warehouse}/custom-{name}/{directory}"
+    spark_lake.rows(f"CREATE TABLE {namespace}.t (id INT) LOCATION '{location}'")
+    assert stock_table(spark_lake, f"{namespace}.t").location() == location
+    spark_lake.rows(f"INSERT INTO {namespace}.t VALUES (7)")
+    assert spark_lake.rows(f"SELECT * FROM {namespace}.t") == [(7,)]
+    assert (spark_lake.lake.warehouse / f"custom-{name}" / directory / "data").is_dir()
+    assert f"LOCATION '{location}'" in _shown(spark_lake, f"{namespace}.t")
+
+
+def test_options_that_contradict_properties(spark_lake: SparkLake, namespace: str) -> None:
+    template = "CREATE TABLE {}.{} (id INT) USING iceberg OPTIONS ('a' = '{}') TBLPROPERTIES ('a' = '1')"
+    refused_as("PROPERTY_INVALID", spark_lake.spark, template.format(namespace, "t", "2"))
+    spark_lake.rows(template.format(namespace, "same", "1"))
+    shown = _properties(spark_lake, f"{namespace}.same")
+    assert shown["a"] == "1"
+    assert not [name for name in shown if name.startswith("option.")]
+
+
+@pytest.mark.parametrize("name", ['it\'s "quoted"', "a*b?[c]", "a%20b", "ü 表", "a=b,c;d", "$1", "CON"])
+def test_names_are_literal(spark_lake: SparkLake, namespace: str, name: str) -> None:
+    spark_lake.rows(f"CREATE TABLE {namespace}.`{name}` (`x{name}` INT)")
+    assert [row[1] for row in spark_lake.rows(f"SHOW TABLES IN {namespace}")] == [name]
+    spark_lake.rows(f"INSERT INTO {namespace}.`{name}` VALUES (1)")
+    assert spark_lake.rows(f"SELECT `x{name}` FROM {namespace}.`{name}`") == [(1,)]
+    spark_lake.rows(f"DROP TABLE {namespace}.`{name}`")
+
+
+@pytest.mark.parametrize("name", ["a.b", "a/b", "a\\\\b", "..", " a"])
+def test_names_that_could_be_read_in_two_ways(spark_lake: SparkLake, namespace: str, name: str) -> None:
+    refused_as("REQUEST_INVALID", spark_lake.spark, f"CREATE TABLE {namespace}.`{name}` (id INT)")
+    refused_as("REQUEST_INVALID", spark_lake.spark, f"SELECT * FROM {namespace}.`{name}`")
+
+
+def test_table_that_is_there_or_is_not(spark_lake: SparkLake, namespace: str) -> None:
+    alice = spark_lake.spark
+    spark_lake.rows(f"CREATE TABLE {namespace}.t (id INT)")
+    refused_as("TABLE_OR_VIEW_ALREADY_EXISTS", alice, f"CREATE TABLE {namespace}.t (other INT)")
+    spark_lake.rows(f"CREATE TABLE IF NOT EXISTS {namespace}.t (other INT)")
+    assert alice.table(f"{namespace}.t").columns == ["id"]
+    refused_as("TABLE_OR_VIEW_NOT_FOUND", alice, f"SELECT * FROM {namespace}.u")
+    refused_as("TABLE_OR_VIEW_NOT_FOUND", alice, f"SELECT * FROM {namespace}.t.snapshots")
+    refused_as("TABLE_OR_VIEW_NOT_FOUND", alice, f"DROP TABLE {namespace}.u")
+    spark_lake.rows(f"DROP TABLE IF EXISTS {namespace}.u")
+    spark_lake.rows(f"DROP TABLE {namespace}.t")
+    assert spark_lake.rows(f"SHOW TABLES IN {namespace}") == []
+
+
+def test_purge_deletes_the_files(spark_lake: SparkLake, namespace: str) -> None:
+    directories = {}
+    for name, clause in (("kept", ""), ("purged", "PURGE")):
+        spark_lake.rows(f"CREATE TABLE {namespace}.{name} AS SELECT 1 AS id")
+        location = stock_table(spark_lake, f"{namespace}.{name}").location()
+        directories[name] = spark_lake.lake.warehouse / location.removeprefix(
+            f"file://{spark_lake.lake.warehouse}/"
+        )
+        spark_lake.rows(f"DROP TABLE {namespace}.{name} {clause}")
+    left = {name: list(where.rglob("*.parquet")) for name, where in directories.items()}
+    assert len(left["kept"]) == 1
+    assert left["purged"] == []
+
+
+def test_data_frame_writers_make_and_fill_tables(spark_lake: SparkLake, namespace: str) -> None:
+    frame = spark_lake.spark.range(3)
+    frame.writeTo(f"{namespace}.t").using("iceberg").tableProperty("a", "b").create()
+    frame.writeTo(f"{namespace}.t").append()
+    frame.write.insertInto(f"{namespace}.t")
+    frame.write.mode("append").saveAsTable(f"{namespace}.t")
+    assert spark_lake.spark.table(f"{namespace}.t").count() == 12
+    assert _properties(spark_lake, f"{namespace}.t")["a"] == "b"
