@@ -7,7 +7,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import scala.jdk.CollectionConverters._
 
 import org.apache.parquet.column.ColumnDescriptor
-import org.apache.parquet.hadoop.metadata.{ColumnChunkMetaData, ParquetMetadata}
+import org.apache.parquet.hadoop.metadata.{ColumnChunkMetaData, ColumnPath, ParquetMetadata}
 import org.apache.parquet.io.api.Binary
 import org.apache.parquet.schema.{LogicalTypeAnnotation, PrimitiveType}
 
@@ -28,8 +28,6 @@ final case class FileStatistics(
   */
 object FileStatistics {
 
-  val none: FileStatistics = FileStatistics(Map.empty, Map.empty, Map.empty, Map.empty, Map.empty)
-
   /** As many columns as Iceberg's writers measure by default; wide tables would swell the manifests. */
   private val MaxColumns = 100
 
@@ -37,8 +35,8 @@ object FileStatistics {
     val chunks = footer.getBlocks.asScala.flatMap(_.getColumns.asScala).groupBy(_.getPath)
     val leaves = footer.getFileMetaData.getSchema.getColumns.asScala.toSeq
     val columns = leaves.take(MaxColumns).flatMap { column =>
-      val here = chunks.keys.find(_.toArray.sameElements(column.getPath)).toSeq.flatMap(chunks)
-      Option(column.getPrimitiveType.getId).map(id => Column(id.intValue, column, here))
+      val here = chunks.getOrElse(ColumnPath.get(column.getPath: _*), Nil)
+      Option(column.getPrimitiveType.getId).map(id => Column(id.intValue, column, here.toSeq))
     }
     val flat = columns.filter(_.isFlat)
     FileStatistics(

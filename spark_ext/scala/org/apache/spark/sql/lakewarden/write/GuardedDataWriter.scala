@@ -54,7 +54,7 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
 
   /** Deletes what this attempt wrote. What cannot be deleted lies under the write's id and is swept. */
   override def abort(): Unit = {
-    open.values.foreach(file => quietly(file.discard()))
+    open.values.foreach(file => quietly(file.abandon()))
     open.clear()
     locations.foreach(each => quietly(StoredPath.delete(each, template.conf.value)))
   }

@@ -36,7 +36,7 @@ final class FileTemplate(
   * @param location
   *   as it is committed
   */
-final class ParquetFile(template: FileTemplate, val location: String) {
+final class ParquetFile(template: FileTemplate, location: String) {
   private val hadoopConf = template.conf.value
   private val output = new CountedOutput(StoredPath.of(location, hadoopConf), hadoopConf)
   private val dataKey = template.write.encryption.map(each => DataKeys.create(each.dataKeyLength))
@@ -70,10 +70,8 @@ final class ParquetFile(template: FileTemplate, val location: String) {
     entry
   }
 
-  /** Ends the file, in whatever state it is, and deletes it. */
-  def discard(): Unit =
-    try writer.close()
-    finally StoredPath.delete(location, hadoopConf)
+  /** Ends the file in whatever state it is; nobody will read it. */
+  def abandon(): Unit = writer.close()
 
   private def wrappedKey: Option[WrappedKey] = for (how <- template.write.encryption; dek <- dataKey)
     yield DataKeys.wrap(how.transport, dek, identity, how.keyLabel)
