@@ -11,7 +11,7 @@ import pytest
 from catalog import faults
 from tests.support.leftovers import KnownWrite, known_writes, strays, sweep_expired
 from tests.support.service import Service, open_service
-from tests.support.spark_remote import Place, remote_spark
+from tests.support.spark_remote import Place, Step, disturbed, remote_spark
 
 ENCRYPTED = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
 PATIENCE_S = 120
@@ -79,7 +79,7 @@ def bereft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def _rows(place: Place) -> str:
-    return f"SELECT wait_at(id, 390, 0, '{place.path}') AS id FROM range(0, 400, 1, 2)"
+    return f"SELECT {disturbed(Step('wait', 390, place=place))} FROM range(0, 400, 1, 2)"
 
 
 def _open_writes(service: Service) -> list[KnownWrite]:

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.leftovers import KnownWrite, known_writes, strays, sweep_expired
+from tests.support.leftovers import KnownWrite, await_files, known_writes, strays, sweep_expired
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.service import Service, open_service
-from tests.support.spark_remote import Place, Refused, RemoteSpark, remote_spark
+from tests.support.spark_remote import Place, Refused, RemoteSpark, Step, disturbed, remote_spark
 
 ENCRYPTED = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
 
@@ -28,7 +28,7 @@ class Setting:
     proxy: LossyProxy
     spark: RemoteSpark
     directory: Path
-    _seen: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
 
     def table(self) -> str:
         """An encrypted table with the rows 1000 and 1001."""
@@ -53,8 +53,8 @@ class Setting:
     def writes(self) -> list[KnownWrite]:
         """The writes that were begun since this was asked last."""
         found = known_writes(self.service.lake)
-        new = [found[each] for each in found.keys() - self._seen]
-        self._seen |= found.keys()
+        new = [found[each] for each in found.keys() - self.seen]
+        self.seen |= found.keys()
         return new
 
     def place(self) -> Place:
@@ -107,42 +107,40 @@ def test_a_table_is_not_made_by_a_select_with_a_failing_task(setting: Setting) -
     setting.writes()
 
 
-def test_a_killed_insert_adds_nothing(setting: Setting) -> None:
-    table, place = setting.table(), setting.place()
-    insert = setting.spark.begin(
-        f"INSERT INTO {table} SELECT wait_at(id, 390, -1, '{place.path}') FROM range(0, 400, 1, 2)"
+@pytest.mark.parametrize("statement", ["INSERT INTO {table}", f"CREATE TABLE {{new}} {ENCRYPTED} AS"])
+def test_a_killed_write_is_given_up(setting: Setting, statement: str) -> None:
+    """Two files are being written when it is killed."""
+    table, new, place = setting.table(), setting.new_name(), setting.place()
+    writing = setting.spark.begin(
+        f"{statement.format(table=table, new=new)} "
+        f"SELECT {disturbed(Step('wait', 390, place=place))} FROM range(0, 400, 1, 2)"
     )
     place.wait()
-    setting.spark.cancel(insert)
+    write = await_files(setting.service.lake, setting.seen, 2)
+    setting.spark.cancel(writing)
     with pytest.raises(Refused, match="cancelled"):
-        setting.spark.result(insert)
+        setting.spark.result(writing)
     assert setting.ids(table) == [1000, 1001]
-    [write] = setting.writes()
-    assert write.state == "aborted"
+    assert not _there(setting, new)
+    assert [each.state for each in setting.writes()] == ["aborted"]
     assert strays(setting.service.lake) == []
-
-
-def test_a_table_is_not_made_by_a_killed_select(setting: Setting) -> None:
-    name, place = setting.new_name(), setting.place()
-    creation = setting.spark.begin(
-        f"CREATE TABLE {name} AS SELECT wait_at(id, 390, -1, '{place.path}') AS a FROM range(0, 400, 1, 2)"
-    )
-    place.wait()
-    setting.spark.cancel(creation)
-    with pytest.raises(Refused, match="cancelled"):
-        setting.spark.result(creation)
-    assert not _there(setting, name)
-    [write] = setting.writes()
-    assert write.state == "aborted"
+    assert write.id in setting.seen
 
 
 def test_the_rows_of_a_failed_attempt_do_not_count(setting: Setting) -> None:
     """The first attempt has written rows when it fails; its file is deleted, and the second one's counts."""
-    table = setting.table()
-    setting.spark.rows(f"INSERT INTO {table} SELECT fail_at(id, 390, 0) FROM range(0, 400, 1, 2)")
+    table, place = setting.table(), setting.place()
+    insert = setting.spark.begin(
+        f"INSERT INTO {table} SELECT {disturbed(Step('wait', 390, place=place), Step('fail', 390))} "
+        "FROM range(0, 400, 1, 2)"
+    )
+    place.wait()
+    write = await_files(setting.service.lake, setting.seen, 2)
+    place.let_go()
+    setting.spark.result(insert)
     assert setting.ids(table) == [*range(400), 1000, 1001]
-    [write] = setting.writes()
-    assert (write.state, len(write.files())) == ("committed", 2)
+    assert [each.state for each in setting.writes()] == ["committed"]
+    assert len(write.files()) == 2
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -189,7 +187,7 @@ def test_a_session_goes_on_when_the_service_is_back(setting: Setting) -> None:
 def test_an_insert_that_cannot_be_committed_is_swept(setting: Setting) -> None:
     table, place = setting.table(), setting.place()
     insert = setting.spark.begin(
-        f"INSERT INTO {table} SELECT wait_at(id, 1, -1, '{place.path}') FROM range(2)"
+        f"INSERT INTO {table} SELECT {disturbed(Step('wait', 1, place=place))} FROM range(2)"
     )
     place.wait()
     with setting.proxy.cut():

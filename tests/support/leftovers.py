@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from catalog.db.engine import read, write
 from catalog.db.schema import lw_write
 from tests.support.lake import Lake
 from tests.support.service import Service
+
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,17 @@ def known_writes(lake: Lake) -> dict[str, KnownWrite]:
     with read(lake.warden.engine) as connection:
         rows = connection.execute(select(lw_write.c.id, lw_write.c.state, lw_write.c.prefix)).all()
     return {row.id: KnownWrite(row.id, row.state, Path(row.prefix.removeprefix("file://"))) for row in rows}
+
+
+def await_files(lake: Lake, known: Collection[str], count: int) -> KnownWrite:
+    """The one write that was not known, as soon as it has written that many files."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        new = [each for each in known_writes(lake).values() if each.id not in known]
+        if len(new) == 1 and len(new[0].files()) == count:
+            return new[0]
+        assert time.monotonic() < deadline, [each.files() for each in new]
+        time.sleep(0.02)
 
 
 def strays(lake: Lake) -> list[Path]:

@@ -1,11 +1,12 @@
 """SQL for a Spark in a process of its own, which may be disturbed while it works.
 
-Python functions of `HELPERS` can be used in SQL: they let a task reach a place and wait there, so that a test
-disturbs it at that very moment, without measuring time.
+A Python function in SQL lets a task reach a place and wait there, so that a test disturbs it at that very
+moment, without measuring time.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -63,46 +64,44 @@ for thread in threads:
 spark.stop()
 """
 
-#: All of them answer the value they are given, after something happened at the row with a certain value, in a
-#: certain attempt of its task (-1: in each). `wait_at` says that the task has come to a place (a pair of
-#: named pipes), and waits until it is let go; `fail_at` makes the attempt fail; `die_at` kills the executor's
-#: JVM. Spark calls them for every row, whatever stands around them, and with a hundred rows at a time.
+#: The function in SQL answers the value that it is given. On the way it takes those of its steps that are
+#: for this value and this attempt of the task. Spark calls it for every row, whatever stands around it, and with
+#: a hundred rows at a time; of two such functions in one another, the outer one keeps back what the inner gave.
 HELPERS = """
-def _here(value, at, attempt):
+def _wait(place):
+    with open(place + ".reached", "w"):
+        pass
+    with open(place + ".go") as go:
+        go.read()
+
+
+def _fail(_):
+    raise ValueError("this attempt fails")
+
+
+def _die(_):
+    process = os.getppid()
+    while b"CoarseGrainedExecutorBackend" not in open(f"/proc/{process}/cmdline", "rb").read():
+        process = int(open(f"/proc/{process}/stat").read().rsplit(")", 1)[1].split()[1])
+    os.kill(process, signal.SIGKILL)
+
+
+ACTIONS = {"wait": _wait, "fail": _fail, "die": _die}
+
+
+def _disturbed(value, steps):
     from pyspark import TaskContext
-    return value == at and (attempt < 0 or TaskContext.get().attemptNumber() == attempt)
-
-
-def _wait_at(value, at, attempt, place):
-    if _here(value, at, attempt):
-        with open(place + ".reached", "w"):
-            pass
-        with open(place + ".go") as go:
-            go.read()
+    for at, attempt, action, place in json.loads(steps):
+        if value == at and attempt == TaskContext.get().attemptNumber():
+            ACTIONS[action](place)
     return value
 
 
-def _fail_at(value, at, attempt):
-    if _here(value, at, attempt):
-        raise ValueError("this attempt fails")
-    return value
-
-
-def _die_at(value, at, attempt):
-    if _here(value, at, attempt):
-        process = os.getppid()
-        while b"CoarseGrainedExecutorBackend" not in open(f"/proc/{process}/cmdline", "rb").read():
-            process = int(open(f"/proc/{process}/stat").read().rsplit(")", 1)[1].split()[1])
-        os.kill(process, signal.SIGKILL)
-    return value
-
-
-def _plain(function):
-    return udf(function, "long", useArrow=False).asNondeterministic()
-
-
-FUNCTIONS = {"wait_at": _plain(_wait_at), "fail_at": _plain(_fail_at), "die_at": _plain(_die_at)}
+FUNCTIONS = {"disturbed": udf(_disturbed, "long", useArrow=False).asNondeterministic()}
 """
+
+#: Every hundred rows that come from Python are written at once, rather than when there are many.
+_EAGER = {"spark.buffer.size": "256"}
 
 
 class Refused(Exception):
@@ -138,6 +137,31 @@ class Place:
     def let_go(self) -> None:
         """Let the task go on."""
         Path(f"{self.path}.go").write_bytes(b"")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens to a task on its way.
+
+    Attributes:
+        action: `wait` at a place; `fail`, the attempt; `die`, the JVM of the executor.
+        at: at the row with this value.
+        attempt: in this attempt of the task, counted from 0.
+        place: where to wait.
+    """
+
+    action: str
+    at: int
+    attempt: int = 0
+    place: Place | None = None
+
+
+def disturbed(*steps: Step) -> str:
+    """The column `id` in SQL, made by tasks to which something happens."""
+    told = [
+        (each.at, each.attempt, each.action, str(each.place.path) if each.place else None) for each in steps
+    ]
+    return f"disturbed(id, '{json.dumps(told)}') AS id"
 
 
 @dataclass
@@ -206,6 +230,7 @@ def remote_spark(
     # Python functions must run in this Python, whatever else the machine calls python3.
     variables = {"PYSPARK_PYTHON": sys.executable, **(environ or {})}
     script = before + _ORDERS.format(helpers=HELPERS)
+    settings = {**_EAGER, **(settings or {})}
     with spark_process(service, script, settings=settings, users=users, environ=variables) as process:
         yield RemoteSpark(process, process.answer())
 

@@ -1,0 +1,169 @@
+"""The core where driver and executors are processes of their own, on two hosts: what is sent between them is
+all that they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.support.attacker import Attacker, data_file, entry, local
+from tests.support.lake import BOB
+from tests.support.leftovers import await_files, known_writes, strays
+from tests.support.service import Service, open_service
+from tests.support.spark_remote import (
+    TWO_HOSTS,
+    Place,
+    Refused,
+    RemoteSpark,
+    Step,
+    disturbed,
+    remote_spark,
+)
+
+ENCRYPTED = "'encryption.mechanism' = 'envelope'"
+#: A task is started a second time as soon as one other is done.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "20ms",
+    "spark.speculation.minTaskRuntime": "0ms",
+    "spark.speculation.multiplier": "1.0",
+    "spark.speculation.quantile": "0.5",
+}
+
+
+@dataclass
+class Cluster:
+    """A Spark on a cluster, and the service that it works through."""
+
+    service: Service
+    spark: RemoteSpark
+    directory: Path
+
+    def new_name(self) -> str:
+        """A name that no table has."""
+        return f"lake.n.t{uuid4().hex[:10]}"
+
+    def files(self, table: str) -> list[Path]:
+        """The data files of a table's current snapshot."""
+        loaded = self.service.iceberg().load_table(table.removeprefix("lake."))
+        return [local(path) for path in loaded.inspect.files()["file_path"].to_pylist()]
+
+    def ids(self, table: str) -> list[int]:
+        """The rows of a table, every one as often as it is there."""
+        return sorted(row[0] for row in self.spark.rows(f"SELECT id FROM {table}"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("cluster")
+    work, lake = directory / "work", directory / "lake"
+    work.mkdir()
+    lake.mkdir()
+    with (
+        open_service(lake) as service,
+        remote_spark(
+            service,
+            settings=SPECULATION,
+            users=(BOB,),
+            before=TWO_HOSTS,
+            environ={"TEST_WORK_DIRECTORY": str(work)},
+        ) as spark,
+    ):
+        spark.rows("CREATE NAMESPACE lake.n")
+        spark.rows("CREATE NAMESPACE lake.bobs")
+        yield Cluster(service, spark, directory)
+    assert len([each for each in work.glob("*/*") if each.is_dir()]) >= 2, "no executor of its own has run"
+
+
+def test_an_encrypted_table_is_written_and_read_by_executors(cluster: Cluster) -> None:
+    table = cluster.new_name()
+    cluster.spark.rows(
+        f"CREATE TABLE {table} TBLPROPERTIES ({ENCRYPTED}) AS "
+        "SELECT id, concat('name-', id) AS name FROM range(0, 10, 1, 2)"
+    )
+    cluster.spark.rows(f"INSERT INTO {table} VALUES (10, 'name-10')")
+    assert cluster.spark.rows(f"SELECT id FROM {table} WHERE name = 'name-10' OR id = 3 ORDER BY id") == [
+        [3],
+        [10],
+    ]
+    assert cluster.spark.rows(f"SELECT count(*), sum(id) FROM {table}") == [[11, 55]]
+    written = [each.read_bytes() for each in cluster.files(table)]
+    assert len(written) == 3
+    assert all(content[-4:] == b"PARE" and b"name-" not in content for content in written)
+
+
+def test_columns_that_swapped_their_names_are_read_by_id(cluster: Cluster) -> None:
+    table = cluster.new_name()
+    cluster.spark.rows(f"CREATE TABLE {table} AS SELECT id, id + 100 AS other FROM range(0, 4, 1, 2)")
+    for old, new in (("id", "kept"), ("other", "id"), ("kept", "other")):
+        cluster.spark.rows(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
+    assert cluster.spark.rows(f"SELECT other FROM {table} WHERE id = 102") == [[2]]
+
+
+def test_a_path_of_another_table_is_refused(cluster: Cluster) -> None:
+    victim, name = cluster.new_name(), f"t{uuid4().hex[:10]}"
+    cluster.spark.rows(f"CREATE TABLE {victim} AS SELECT id FROM range(3)")
+    cluster.spark.rows(f"CREATE TABLE lake.bobs.{name} AS SELECT id FROM range(1)", BOB)
+    attacker = Attacker(cluster.service.lake, f"bobs.{name}")
+    foreign = f"file://{cluster.files(victim)[0]}"
+    attacker.commit_behind(*attacker.appending(entry(data_file(foreign))))
+    with pytest.raises(Refused, match="LocationNotAllowed"):
+        cluster.spark.rows(f"SELECT id FROM lake.bobs.{name}", BOB)
+
+
+def test_files_that_changed_places_are_refused_by_the_executor(cluster: Cluster) -> None:
+    table = cluster.new_name()
+    properties = f"{ENCRYPTED}, 'write.parquet.compression-codec' = 'uncompressed'"
+    cluster.spark.rows(
+        f"CREATE TABLE {table} TBLPROPERTIES ({properties}) AS SELECT id FROM range(0, 10, 1, 2)"
+    )
+    one, other = cluster.files(table)
+    content = one.read_bytes(), other.read_bytes()
+    assert len(content[0]) == len(content[1])
+    one.write_bytes(content[1])
+    other.write_bytes(content[0])
+    with pytest.raises(Refused, match="DecryptionRefused"):
+        cluster.ids(table)
+
+
+def test_attempts_of_one_task_that_commit_at_once_count_once(cluster: Cluster) -> None:
+    """A speculative attempt runs beside the first one; both have written their rows when they are let go."""
+    table = cluster.new_name()
+    first, second = (Place.make(cluster.directory, uuid4().hex) for _ in range(2))
+    cluster.spark.rows(
+        f"CREATE TABLE {table} TBLPROPERTIES ({ENCRYPTED}) AS SELECT id FROM range(1000, 1002)"
+    )
+    both = disturbed(Step("wait", 399, 0, first), Step("wait", 399, 1, second))
+    insert = cluster.spark.begin(f"INSERT INTO {table} SELECT {both} FROM range(0, 400, 1, 2)")
+    first.wait()
+    second.wait()
+    first.let_go()
+    second.let_go()
+    cluster.spark.result(insert)
+    assert cluster.ids(table) == [*range(400), 1000, 1001]
+    assert strays(cluster.service.lake) == []
+
+
+def test_an_executor_that_dies_while_it_writes(cluster: Cluster) -> None:
+    """What it wrote does not count, and lies under the write's id; its task is run once more."""
+    table, before = cluster.new_name(), set(known_writes(cluster.service.lake))
+    first, second = (Place.make(cluster.directory, uuid4().hex) for _ in range(2))
+    dying = (Step("wait", 390, 0, first), Step("die", 390, 0), Step("wait", 200, 1, second))
+    creation = cluster.spark.begin(
+        f"CREATE TABLE {table} TBLPROPERTIES ({ENCRYPTED}) AS "
+        f"SELECT {disturbed(*dying)} FROM range(0, 400, 1, 2)"
+    )
+    first.wait()
+    write = await_files(cluster.service.lake, before, 2)
+    first.let_go()
+    second.wait()
+    second.let_go()
+    cluster.spark.result(creation)
+    assert cluster.ids(table) == list(range(400))
+    assert (len(cluster.files(table)), len(write.files())) == (2, 3)
+    assert strays(cluster.service.lake) == []
