@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench.service import Served
-from spark_ext.configuration import ENGINE_CREDENTIAL, configure
+from spark_ext.configuration import configure, engine_credential
 from spark_ext.jar import spark_jar
 
 CATALOG = "lake"
@@ -38,8 +38,8 @@ def session(catalog: Served, memory: str = "4g") -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", str(cores))
         .config("spark.sql.parquet.compression.codec", "zstd")
     )
-    os.environ[ENGINE_CREDENTIAL] = catalog.engine_token
-    spark = configure(builder, catalog=CATALOG, uri=catalog.url, token=catalog.token).getOrCreate()
+    with engine_credential(catalog.engine_token):
+        spark = configure(builder, catalog=CATALOG, uri=catalog.url, token=catalog.token).getOrCreate()
     try:
         yield spark
     finally:

@@ -69,7 +69,7 @@ DEFAULT_FILE: Final = Path("lakewarden.toml")
 
 #: Variables with the prefix that are not settings of the service: the settings file, the command line's token
 #: and an engine's.
-NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN"})
+NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN_FILE"})
 
 _DEFAULT_DATA_DIR: Final = Path("lakewarden-data")
 _MIB: Final = 1024 * 1024

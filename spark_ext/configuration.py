@@ -5,15 +5,17 @@
 - The token is not launch configuration: what a builder holds becomes part of the JVM's command line, which
   every user of the machine can read. It is set in the session as soon as there is one. A session that
   `SparkSession.newSession` makes has no token until it is given one.
-- The engine's own credential is read by the driver from the environment variable `LAKEWARDEN_ENGINE_TOKEN`:
-  in Spark's configuration every session could read it.
+- The engine's own token is in a file that the environment variable `LAKEWARDEN_ENGINE_TOKEN_FILE` names; the
+  driver reads it once and deletes it. Settings, variables and files are within reach of every session.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +25,8 @@ from policy.errors import RequestInvalid
 from spark_ext.jar import spark_jar
 from spark_ext.runtime import find_java
 
-#: The environment variable of the driver that holds the engine's own credential.
-ENGINE_CREDENTIAL: Final = "LAKEWARDEN_ENGINE_TOKEN"
+#: The environment variable of the driver that names the file with the engine's own token.
+ENGINE_CREDENTIAL: Final = "LAKEWARDEN_ENGINE_TOKEN_FILE"
 CATALOG_CLASS: Final = "lakewarden.spark.LakewardenCatalog"
 EXTENSIONS_CLASS: Final = "lakewarden.spark.LakewardenExtensions"
 
@@ -69,8 +71,12 @@ def launch_settings(catalog: str, uri: str, jar: Path) -> dict[str, str]:
 
 
 def token_setting(catalog: str) -> str:
-    """The name of the session setting that holds the user's token; Spark masks values of such names."""
-    return f"spark.sql.catalog.{catalog}.token"
+    """The name of the session setting that holds the user's token.
+
+    Spark masks values of such names. It would send a setting whose name begins with `spark` to the executors
+    with every task, and write it into the event log in clear.
+    """
+    return f"lakewarden.catalog.{catalog}.token"
 
 
 def configure(
@@ -102,6 +108,39 @@ def configure(
     for name, value in launch_settings(catalog, uri, spark_jar() if jar is None else jar).items():
         options[name] = _appended(options.get(name), value) if name in (_JARS, _EXTENSIONS) else value
     return _Builder(options, {} if token is None else {token_setting(catalog): token})
+
+
+def engine_token_file(token: str) -> Path:
+    """A file that this user alone can read, for one launch of an engine: Spark's driver deletes it.
+
+    Args:
+        token: the engine's own.
+    """
+    handle, name = tempfile.mkstemp(prefix="lakewarden-engine-")
+    with os.fdopen(handle, "w") as file:
+        file.write(token)
+    return Path(name)
+
+
+@contextmanager
+def engine_credential(token: str | None) -> Iterator[None]:
+    """Launch Spark within: its driver acts with the engine's token, or as the user's own process without one.
+
+    Args:
+        token: the engine's own, or None.
+    """
+    before = os.environ.pop(ENGINE_CREDENTIAL, None)
+    file = None if token is None else engine_token_file(token)
+    if file is not None:
+        os.environ[ENGINE_CREDENTIAL] = str(file)
+    try:
+        yield
+    finally:
+        os.environ.pop(ENGINE_CREDENTIAL, None)
+        if before is not None:
+            os.environ[ENGINE_CREDENTIAL] = before
+        if file is not None:
+            file.unlink(missing_ok=True)
 
 
 def _appended(present: object, value: str) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from policy.errors import RequestInvalid
-from spark_ext.configuration import ENGINE_CREDENTIAL, configure
+from spark_ext.configuration import configure, engine_credential
 from spark_ext.embedded import EmbeddedCatalog
 
 _SPARK: Final = "spark"
@@ -57,7 +55,7 @@ def local_session(
     embedded = EmbeddedCatalog(root, user)
     try:
         configured = configure(builder, catalog=catalog, uri=embedded.uri, token=embedded.token)
-        with _as_users_own_process():
+        with engine_credential(None):  # one in the environment is another catalog's
             session = configured.getOrCreate()
     except BaseException:
         embedded.close()
@@ -76,17 +74,6 @@ def _defaults(root: Path, catalog: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(root / _SPARK),
         "spark.ui.enabled": "false",
     }
-
-
-@contextmanager
-def _as_users_own_process() -> Iterator[None]:
-    """An engine's credential in the environment is another catalog's; the JVM takes its environment here."""
-    credential = os.environ.pop(ENGINE_CREDENTIAL, None)
-    try:
-        yield
-    finally:
-        if credential is not None:
-            os.environ[ENGINE_CREDENTIAL] = credential
 
 
 def _close_together(session: SparkSession, embedded: EmbeddedCatalog) -> None:

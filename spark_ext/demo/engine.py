@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import Row, SparkSession
 
-from spark_ext.configuration import ENGINE_CREDENTIAL, configure, token_setting
+from spark_ext.configuration import configure, engine_credential, token_setting
 from spark_ext.demo.lake import Lake
 from spark_ext.demo.people import ENGINE
 
@@ -68,12 +68,8 @@ def open_engine(lake: Lake, directory: Path) -> Iterator[Engine]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    os.environ[ENGINE_CREDENTIAL] = lake.token(ENGINE, "engine")
-    try:
-        with _messages_to(directory / "spark.log"):
-            session = builder.config(map=settings).getOrCreate()
-    finally:
-        del os.environ[ENGINE_CREDENTIAL]
+    with engine_credential(lake.token(ENGINE, "engine")), _messages_to(directory / "spark.log"):
+        session = builder.config(map=settings).getOrCreate()
     try:
         yield Engine(session, lake)
     finally:

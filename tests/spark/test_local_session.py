@@ -14,6 +14,7 @@ import pytest
 
 import spark_ext
 from policy.errors import RequestInvalid
+from spark_ext.configuration import engine_token_file
 from spark_ext.embedded import EmbeddedCatalog
 from tests.support.spark import FRUGAL, SparkLake
 
@@ -91,7 +92,7 @@ with session(user="ann", catalog="other") as spark:
 print(json.dumps(found))
 """,
         LAKEWARDEN_DATABASE__URL="sqlite:////nowhere/at/all.db",
-        LAKEWARDEN_ENGINE_TOKEN="lw_of_another_catalog",
+        LAKEWARDEN_ENGINE_TOKEN_FILE=str(engine_token_file("lw_of_another_catalog")),
     )
     assert second == [[[1, "a"], [2, "b"]], [[7]], [[7]]]
 

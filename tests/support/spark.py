@@ -7,7 +7,6 @@ its own, see `tests.support.spark_process`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from uuid import uuid4
 
 from pyspark.sql import Row, SparkSession
 
-from spark_ext.configuration import ENGINE_CREDENTIAL, configure, token_setting
+from spark_ext.configuration import configure, engine_credential, token_setting
 from tests.support.lake import ALICE, Lake
 from tests.support.service import ENGINE, Service, open_service
 
@@ -91,7 +90,7 @@ def open_spark_lake(root: Path, *, engine: str | None = ENGINE, **settings: str)
         for name, value in {**FRUGAL, **warehouse, **_dotted(settings)}.items():
             builder = builder.config(name, value)
         builder = configure(builder, catalog=CATALOG, uri=service.url, token=service.token(ALICE))
-        with _engine_token(None if engine is None else service.token(engine, "engine")):
+        with engine_credential(None if engine is None else service.token(engine, "engine")):
             spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         try:
@@ -102,16 +101,3 @@ def open_spark_lake(root: Path, *, engine: str | None = ENGINE, **settings: str)
 
 def _dotted(settings: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("_", "."): value for name, value in settings.items()}
-
-
-@contextmanager
-def _engine_token(token: str | None) -> Iterator[None]:
-    """The JVM takes its environment when it is started, and keeps it."""
-    if token is None:
-        yield
-        return
-    os.environ[ENGINE_CREDENTIAL] = token
-    try:
-        yield
-    finally:
-        del os.environ[ENGINE_CREDENTIAL]

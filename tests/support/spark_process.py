@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from spark_ext.configuration import ENGINE_CREDENTIAL, launch_settings, token_setting
+from spark_ext.configuration import ENGINE_CREDENTIAL, engine_token_file, launch_settings, token_setting
 from spark_ext.jar import spark_jar
 from tests.support.lake import ALICE
 from tests.support.service import ENGINE, Service
@@ -69,6 +69,11 @@ class SparkProcess:
         self._process = process
         self.log = log
 
+    @property
+    def group(self) -> int:
+        """The process group of the script, the JVM, and whatever they start."""
+        return self._process.pid
+
     def answer(self) -> Any:
         """The next value that the script answers; waits for it."""
         assert self._process.stdout is not None
@@ -84,8 +89,11 @@ class SparkProcess:
         self._process.stdin.flush()
 
     def finish(self) -> list[Any]:
-        """The answers that were not taken yet, when the script has ended well."""
+        """The answers that were not taken yet, when the script has ended well; it is told no more."""
         assert self._process.stdout is not None
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.stdin = None
         lines = [line for line in self._process.stdout if line.startswith(_ANSWER)]
         code = self._process.wait()
         assert code == 0, self.log.read_text()[-8000:]
@@ -135,7 +143,7 @@ def spark_process(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARDEN_")}
     variables = {**inherited, **(environ or {})}
     if engine is not None:
-        variables[ENGINE_CREDENTIAL] = service.token(engine, "engine")
+        variables[ENGINE_CREDENTIAL] = str(engine_token_file(service.token(engine, "engine")))
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [python, "-c", _PRELUDE + script],

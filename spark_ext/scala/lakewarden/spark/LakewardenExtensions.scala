@@ -2,6 +2,7 @@ package lakewarden.spark
 
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog.{LaunchGuard, LaunchRule, LaunchStrategy, OptionsRule, SessionUserRule}
+import org.apache.spark.sql.lakewarden.rest.EngineCredential
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
   *
@@ -13,6 +14,7 @@ import org.apache.spark.sql.lakewarden.catalog.{LaunchGuard, LaunchRule, LaunchS
   */
 final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
+    EngineCredential.token // taken before any user has a session
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
     extensions.injectCheckRule(_ => SessionUserRule)
     extensions.injectCheckRule(_ => OptionsRule)

@@ -8,11 +8,12 @@ import org.apache.spark.sql.lakewarden.rest._
 /** A Lakewarden catalog as this application was launched with it.
   *
   * The launch configuration alone (the SparkConf of the SparkContext) says which catalogs there are and where
-  * they answer. A session brings nothing but its user's token, `spark.sql.catalog.<name>.token`, which is read
-  * at each request, so that it can be renewed.
+  * they answer. A session brings nothing but its user's token, `lakewarden.catalog.<name>.token`, which is read
+  * at each request, so that it can be renewed. Settings whose names begin with `spark` Spark would send to the
+  * executors with every task, and write into its event log in clear.
   *
   * @param settings
-  *   all of its settings by their whole names, the token's aside
+  *   all of its settings by their whole names
   */
 final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
 
@@ -29,7 +30,7 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
     if (changed.nonEmpty)
       throw LaunchedCatalog.refused(
         s"This session sets ${changed.toSeq.sorted.mkString(", ")} otherwise than Spark was launched with.",
-        "Unset it in the session: only the token is a session's own.")
+        s"Unset it in the session: only the token is a session's own, as ${LaunchedCatalog.tokenKey(name)}.")
   }
 
   private def address: CatalogAddress = {
@@ -49,8 +50,10 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
       throw new LakewardenException(
         "NotAuthenticated", s"This session has no token for the catalog $name.", Some("token"),
         Some(s"Set ${LaunchedCatalog.tokenKey(name)} in the session.")))
-    new Credentials(user, sys.env.get(Credentials.EngineVariable).filter(_.nonEmpty))
+    new Credentials(user, EngineCredential.token)
   }
+
+  override def toString: String = s"LaunchedCatalog($name)"
 }
 
 object LaunchedCatalog {
@@ -85,6 +88,13 @@ object LaunchedCatalog {
     case (key, PluginClass) if key.startsWith(Prefix) => key.substring(Prefix.length)
   }.toSeq
 
+  /** Refuses a token in the text of a statement, which Spark shows in its UI and keeps in its event log. */
+  def requireNoToken(setting: String): Unit =
+    if (setting.startsWith("lakewarden.catalog.") && setting.endsWith(".token"))
+      throw new LakewardenException(
+        "RequestInvalid", "A token is not set in SQL, since Spark keeps and shows the text of statements.",
+        Some("token"), Some("Set it with spark.conf.set, and have this one revoked."))
+
   /** A name under which a session has put something else. */
   def replaced(name: String): LakewardenException = refused(
     s"In this session another class stands under the catalog's name $name.", "Open a new session.")
@@ -95,10 +105,10 @@ object LaunchedCatalog {
     "Define catalogs in the launch configuration; a session cannot.")
 
   private def key(name: String): String = Prefix + name
-  private def tokenKey(name: String): String = s"$Prefix$name.token"
+  private def tokenKey(name: String): String = s"lakewarden.catalog.$name.token"
 
   private def belongs(name: String, setting: String): Boolean =
-    (setting == key(name) || setting.startsWith(key(name) + ".")) && setting != tokenKey(name)
+    setting == key(name) || setting.startsWith(key(name) + ".")
 
   private def refused(problem: String, hint: String): LakewardenException =
     new LakewardenException("CatalogNotTrusted", problem, Some("launch-configuration"), Some(hint))

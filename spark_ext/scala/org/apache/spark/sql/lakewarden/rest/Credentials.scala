@@ -31,9 +31,6 @@ final class TokenDigest(private val sha256: Seq[Byte]) {
 
 object Credentials {
 
-  /** The environment variable of the driver that holds the engine's token: no session can read or change it. */
-  val EngineVariable = "LAKEWARDEN_ENGINE_TOKEN"
-
   /** The HTTP client would quote a token with other characters in its complaint. */
   private def checked(token: String): String =
     if (token.nonEmpty && token.forall(each => each > ' ' && each <= '~')) token
