@@ -146,16 +146,53 @@ def test_links_are_not_followed_neither_to_the_file_nor_on_the_way(spark_lake, t
             shutil.move(kept, place)
 
 
-def test_a_directory_or_a_pipe_in_place_of_a_file_is_refused(spark_lake, tables, tmp_path):
+def test_a_directory_or_a_pipe_in_place_of_a_file_or_directory_is_refused_at_once(
+    spark_lake, tables, tmp_path
+):
     path = file_of(spark_lake, tables["plain"])
-    shutil.move(path, tmp_path / "kept")
-    try:
-        for make, remove in ((os.mkdir, os.rmdir), (os.mkfifo, os.unlink)):
-            make(path)
+    for place, make, remove in (
+        (path, os.mkdir, os.rmdir),
+        (path, os.mkfifo, os.unlink),
+        (path.parent, os.mkfifo, os.unlink),
+    ):
+        shutil.move(place, tmp_path / "kept")
+        make(place)
+        try:
             refused(spark_lake, SUM.format(tables["plain"]), "LOCATION_NOT_ALLOWED", "no-links")
-            remove(path)
-    finally:
-        shutil.move(tmp_path / "kept", path)
+        finally:
+            remove(place)
+            shutil.move(tmp_path / "kept", place)
+
+
+def varint(number: int) -> bytes:
+    """An unsigned number in Thrift's compact protocol."""
+    data = b""
+    while number >= 0x80:
+        data, number = data + bytes([number & 0x7F | 0x80]), number >> 7
+    return data + bytes([number])
+
+
+def nested_file(depth: int) -> bytes:
+    """A Parquet file without rows whose one column is nested so deep, written by hand (parquet.thrift)."""
+    root, inner, leaf = (
+        b"\x48\x01r\x15\x02\x00",
+        b"\x35\x02\x18\x01x\x15\x02\x00",
+        b"\x15\x02\x25\x02\x18\x01x\x00",
+    )
+    schema = b"\xfc" + varint(depth + 2) + root + inner * depth + leaf
+    footer = b"\x15\x02\x19" + schema + b"\x16\x00\x19\x0c\x00"
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def test_types_nested_beyond_measure_do_not_end_the_engine(spark_lake, namespace, tmp_path):
+    (tmp_path / "flat.parquet").write_bytes(nested_file(1))
+    assert pq.read_schema(tmp_path / "flat.parquet").names == ["x"]
+    data = nested_file(100_000)
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+    land(spark_lake, table, ROWS, file_size_in_bytes=len(data)).write_bytes(data)
+    refused(spark_lake, f"SELECT * FROM {table}", "DATA_FILE_DAMAGED", "nesting")
+    assert spark_lake.rows("SELECT 1") == [(1,)]
 
 
 WRONG_WAYS = {

@@ -139,6 +139,16 @@ def test_a_plan_that_does_not_agree_is_refused(spark_lake, tables, tell, change,
     refused(spark_lake, SELECT.format(tables["encrypted"]), kind, rule)
 
 
+@pytest.mark.parametrize("size", [-1, 0, 2**47, 2**63 - 1])
+def test_a_size_that_is_claimed_costs_the_driver_nothing(spark_lake, tables, tell, size):
+    def claim(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
+        for row in rows:
+            row.update(file_size_in_bytes=size, record_count=2**63 - 1)
+
+    tell(claim)
+    refused(spark_lake, SELECT.format(tables["plain"]), "DATA_FILE_DAMAGED", "file-size")
+
+
 def test_a_plan_without_files_has_no_rows(spark_lake, tables, tell):
     tell(lambda rows, said: rows.clear())
     assert spark_lake.rows(SELECT.format(tables["encrypted"])) == []

@@ -15,6 +15,9 @@ private[read] final case class GuardedPartition(splits: Seq[FileSplit]) extends 
 
 private[read] object GuardedPartition {
 
+  /** No more parts than this, of one file and of all, whatever sizes the table's metadata claims. */
+  private val (maxSplitsOfFile, maxSplits) = (10000, 200000)
+
   /** Packs files into tasks as Spark's own file sources do, by its settings: large files are split, small ones
     * put together.
     *
@@ -23,17 +26,20 @@ private[read] object GuardedPartition {
     */
   def pack(files: Seq[PlannedFile], conf: SQLConf, parallelism: Int): Array[InputPartition] = {
     val openCost = conf.filesOpenCostInBytes
-    val wanted = conf.filesMinPartitionNum.getOrElse(parallelism)
-    val perTask = files.map(_.size + openCost).sum / math.max(wanted, 1)
-    val most = math.max(1L, math.min(conf.filesMaxPartitionBytes, math.max(openCost, perTask)))
+    val wanted = math.max(conf.filesMinPartitionNum.getOrElse(parallelism), 1)
+    val total = files.map(file => file.size.toDouble + openCost).sum
+    val bySettings = math.min(conf.filesMaxPartitionBytes.toDouble, math.max(openCost.toDouble, total / wanted))
+    val most = math.max(math.max(bySettings, total / maxSplits), 1).toLong
     val splits = files.flatMap(split(_, most)).sortBy(-_.length)
     packed(splits, most, openCost).map(each => GuardedPartition(each): InputPartition).toArray
   }
 
   /** Every byte of the file in exactly one split; a file without bytes is read too, and refused as damaged. */
-  private def split(file: PlannedFile, most: Long): Seq[FileSplit] =
-    if (file.size <= most) Seq(FileSplit(file, 0, file.size))
-    else (0L until file.size by most).map(start => FileSplit(file, start, math.min(most, file.size - start)))
+  private def split(file: PlannedFile, most: Long): Seq[FileSplit] = {
+    val part = math.max(most, file.size / maxSplitsOfFile)
+    if (file.size <= part) Seq(FileSplit(file, 0, file.size))
+    else (0L until file.size by part).map(start => FileSplit(file, start, math.min(part, file.size - start)))
+  }
 
   private def packed(splits: Seq[FileSplit], most: Long, openCost: Long): Seq[Seq[FileSplit]] = {
     val (done, last, _) = splits.foldLeft((new ArrayBuffer[Seq[FileSplit]], Vector.empty[FileSplit], 0L)) {

@@ -6,7 +6,7 @@ import java.nio.channels.{Channels, SeekableByteChannel}
 import java.nio.file._
 import java.nio.file.LinkOption.NOFOLLOW_LINKS
 import java.nio.file.StandardOpenOption.READ
-import java.nio.file.attribute.BasicFileAttributeView
+import java.nio.file.attribute.{BasicFileAttributes, BasicFileAttributeView}
 
 import scala.jdk.CollectionConverters._
 
@@ -19,7 +19,8 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *
   * Every segment from `/` on is opened relative to the directory before it; only regular files are read, and what
   * was opened is what is read. A table whose own path leads through a link is refused as well. Needs a system
-  * with relative opens (Linux); elsewhere nothing is read.
+  * with relative opens (Linux); elsewhere nothing is read. Java cannot open a file without waiting: a pipe that is
+  * put in the file's place between look and open makes the task wait for a writer.
   *
   * Source: catalog/storage/local.py, whose rules these are.
   */
@@ -45,15 +46,26 @@ private[read] final class LocalFile(errors: ReadErrors) {
       throw errors.linked("This system has no relative opens, without which links cannot be told.")
   }
 
+  /** `name/.` is no pipe that could be waited for; were `name` a link, another directory would be open. */
   private def step(directory: Directory, name: Path): Directory =
-    try unlinked(directory.newDirectoryStream(name, NOFOLLOW_LINKS))
-    finally directory.close()
+    try {
+      val seen = attributes(directory, name)
+      val next = unlinked(directory.newDirectoryStream(name.resolve(".")))
+      val opened = next.getFileAttributeView(classOf[BasicFileAttributeView]).readAttributes()
+      if (seen.isDirectory && opened.fileKey == seen.fileKey) next
+      else {
+        next.close()
+        throw notRegular
+      }
+    } finally directory.close()
 
   private def regularFile(directory: Directory, name: Path): SeekableByteChannel = {
-    val view = directory.getFileAttributeView(name, classOf[BasicFileAttributeView], NOFOLLOW_LINKS)
-    if (!view.readAttributes().isRegularFile) throw notRegular
+    if (!attributes(directory, name).isRegularFile) throw notRegular
     unlinked(directory.newByteChannel(name, Set[OpenOption](READ, NOFOLLOW_LINKS).asJava))
   }
+
+  private def attributes(directory: Directory, name: Path): BasicFileAttributes =
+    directory.getFileAttributeView(name, classOf[BasicFileAttributeView], NOFOLLOW_LINKS).readAttributes()
 
   /** A link met without following it is a failure that has no class of its own. */
   private def unlinked[T](open: => T): T =

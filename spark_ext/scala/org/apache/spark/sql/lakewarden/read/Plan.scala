@@ -30,11 +30,18 @@ private[read] final case class PlannedFile(
   */
 private[read] final class Plan(
     val header: JsonNode, val files: Seq[PlannedFile], val allowed: AllowedPaths, val transport: Option[TransportKey]) {
-  def bytes: Long = files.map(_.size).sum
-  def records: Long = files.map(_.records).sum
+
+  /** In all files together. */
+  def bytes: Long = total(_.size)
+
+  /** In all files together. */
+  def records: Long = total(_.records)
 
   /** The snapshot that was planned; none for a table without rows. */
   def snapshotId: Option[Long] = Plan.snapshotId(header.path("snapshot-id"))
+
+  /** What the metadata claims may be more than a number holds. */
+  private def total(of: PlannedFile => Long): Long = files.map(of(_).toDouble).sum.toLong
 }
 
 private[read] object Plan {

@@ -33,6 +33,8 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
       case known: LakewardenException => throw known
       case stopped @ (_: ClosedByInterruptException | _: TaskKilledException) => throw stopped
       case NonFatal(stopped) if Option(TaskContext.get()).exists(_.isInterrupted()) => throw stopped
+      // Types nested thousands deep: left alone, this error would end the executor, of a local Spark the driver.
+      case _: StackOverflowError => throw refused("The file's types are nested too deep.", "nesting")
       case NonFatal(failure) =>
         logInfo(s"A data file of $table failed", failure)
         throw error(failure)

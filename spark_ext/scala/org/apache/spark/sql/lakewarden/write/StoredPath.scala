@@ -1,5 +1,6 @@
 package org.apache.spark.sql.lakewarden.write
 
+import java.nio.file.InvalidPathException
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.conf.Configuration
@@ -23,6 +24,9 @@ private[lakewarden] object StoredPath {
     if (bare(path.toString) != bare(location)) throw new LakewardenException(
       "LocationInvalid", "Hadoop would open another location than the one that was named.",
       Some("location-invalid"), Some("Give the table a location without odd characters."))
+    if (location.startsWith("file:") && !isNameable(path)) throw new LakewardenException(
+      "LocationInvalid", "The location has characters that Java has no bytes for in the locale of this process.",
+      Some("location-locale"), Some("Start Spark, executors too, with a locale of UTF-8, such as LC_ALL=C.UTF-8."))
     path
   }
 
@@ -41,6 +45,13 @@ private[lakewarden] object StoredPath {
     val path = of(location, conf)
     fileSystem(path, conf).delete(path, false)
   }
+
+  /** In a locale without UTF-8 Java writes `?` for such characters: different locations would be one. */
+  private def isNameable(path: Path): Boolean =
+    try {
+      java.nio.file.Path.of(path.toUri.getPath)
+      true
+    } catch { case _: InvalidPathException => false }
 
   /** Where no file system is configured for `s3`, Hadoop's own is `s3a`. */
   private def spelled(location: String, conf: Configuration): String =
