@@ -9,6 +9,7 @@ import pytest
 
 from spark_ext.configuration import ENGINE_CREDENTIAL, engine_token_file
 from tests.support.spark import SparkLake
+from tests.support.spark_process import spark_process
 
 
 def _take(spark_lake: SparkLake, file: Path) -> str:
@@ -43,8 +44,19 @@ def test_a_file_that_others_may_read_is_not_taken(spark_lake: SparkLake) -> None
     file.unlink()
 
 
-def test_a_file_that_is_not_there_is_an_error(
-    spark_lake: SparkLake, tmp_path: Path
-) -> None:
+def test_a_file_that_is_not_there_is_an_error(spark_lake: SparkLake, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"CatalogNotTrusted.*cannot be read and deleted"):
         _take(spark_lake, tmp_path / "gone")
+
+
+def test_extension_that_is_not_in_force(spark_lake: SparkLake) -> None:
+    script = """
+try:
+    spark.sql("SHOW NAMESPACES IN lake").collect()
+    answer("answered")
+except Exception as error:
+    answer(str(error))
+"""
+    with spark_process(spark_lake.service, script, settings={"spark.sql.extensions": ""}) as process:
+        assert "CatalogNotTrusted: Spark runs without" in process.answer()
+        process.finish()

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.lakewarden.catalog
 
 import org.apache.spark.{SparkConf, SparkContext}
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.rest._
@@ -75,13 +76,18 @@ object LaunchedCatalog {
     val launch = SparkContext.getActive.getOrElse(throw refused("No Spark is running.", "Start Spark.")).getConf
     if (name == "spark_catalog")
       throw refused("Lakewarden does not stand in for spark_catalog.", "Launch it under a name of its own.")
-    if (!launch.get("spark.sql.extensions", "").split(",").map(_.trim).contains(ExtensionsClass))
+    if (!isGuarded(SparkSession.active))
       throw refused(
-        s"Spark was launched without $ExtensionsClass.", s"Launch it with spark.sql.extensions=$ExtensionsClass.")
+        s"Spark runs without $ExtensionsClass.",
+        s"Launch it with spark.sql.extensions=$ExtensionsClass, and the jar among spark.jars.")
     val launched = all(launch).getOrElse(name, throw unknown(name))
     launched.requireUnchanged(SQLConf.get.getAllConfs)
     launched
   }
+
+  /** Whether the extension is in force; where Spark cannot load the class that it is told, it merely warns. */
+  private def isGuarded(session: SparkSession): Boolean =
+    session.extensions.buildCheckRules(session).contains(SessionUserRule)
 
   /** The names under which settings define a Lakewarden catalog. */
   def defined(settings: Iterable[(String, String)]): Seq[String] = settings.collect {
