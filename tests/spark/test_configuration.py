@@ -78,7 +78,7 @@ def test_the_token_is_in_no_command_line_of_a_running_spark(spark_lake: SparkLak
     lines = [_command_line(each) for each in Path("/proc").iterdir() if each.name.isdigit()]
     assert any("spark.sql.catalog.lake.uri" in line for line in lines)
     assert not [line for line in lines if token in line or credential in line]
-    assert spark_lake.spark.conf.get("spark.sql.catalog.lake.token") == token
+    assert spark_lake.spark.conf.get("lakewarden.catalog.lake.token") == token
 
 
 def _command_line(process: Path) -> str:

@@ -28,7 +28,7 @@ def outcome(statement):
 
 asked = told()
 for name in asked["catalogs"]:
-    spark.conf.set(f"spark.sql.catalog.{name}.token", given["tokens"]["alice"])
+    spark.conf.set(f"lakewarden.catalog.{name}.token", given["tokens"]["alice"])
 found = {name: outcome(f"SHOW NAMESPACES IN {name}") for name in asked["catalogs"]}
 answer(found | {statement: outcome(statement) for statement in asked["statements"]})
 """

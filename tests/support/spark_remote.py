@@ -64,9 +64,9 @@ for thread in threads:
 spark.stop()
 """
 
-#: The function in SQL answers the value that it is given. On the way it takes those of its steps that are
-#: for this value and this attempt of the task. Spark calls it for every row, whatever stands around it, and with
-#: a hundred rows at a time; of two such functions in one another, the outer one keeps back what the inner gave.
+#: The function in SQL answers the value that it is given, and takes those of its steps on the way that are
+#: for this value and this attempt of the task. Spark calls it for every row, whatever stands around it, and
+#: with a hundred rows at a time. Of two of them in one another, the outer one keeps back what the inner gave.
 HELPERS = """
 def _wait(place):
     with open(place + ".reached", "w"):
