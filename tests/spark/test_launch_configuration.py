@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_ext.configuration import CATALOG_CLASS, token_setting
 from tests.support.lake import CAROL
 from tests.support.spark import CATALOG, SparkLake
-from tests.support.spark_refusals import refusal, refused_as
+from tests.support.spark_refusals import active, refusal, refused_as
 
 LAKE = f"spark.sql.catalog.{CATALOG}"
 OTHER_CLASS = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
@@ -23,18 +20,6 @@ NOT_TRUSTED = "CATALOG_NOT_TRUSTED"
 def session(spark_lake: SparkLake) -> SparkSession:
     """A session of its own, which may be spoilt."""
     return spark_lake.new_session()
-
-
-@contextmanager
-def _active(session: SparkSession) -> Iterator[None]:
-    """Make a session the one whose settings Spark goes by where it is not told another."""
-    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(session._jsparkSession)
-    try:
-        yield
-    finally:
-        sessions.setActiveSession(before.get()) if before.isDefined() else sessions.clearActiveSession()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +73,7 @@ def test_override_under_the_analyzer_that_runs_no_rules(session: SparkSession) -
 
 
 def test_class_loaded_under_the_name_before_the_settings_were_put_back(session: SparkSession) -> None:
-    with _active(session):
+    with active(session):
         session.conf.set(LAKE, OTHER_CLASS)
         session.conf.set(f"{LAKE}.url", "jdbc:derby:memory:other")
         session.conf.set(f"{LAKE}.driver", "org.apache.derby.iapi.jdbc.AutoloadedDriver")
@@ -99,7 +84,7 @@ def test_class_loaded_under_the_name_before_the_settings_were_put_back(session: 
 
 
 def test_later_definition_named_by_the_catalog_interface(session: SparkSession) -> None:
-    with _active(session):
+    with active(session):
         session.conf.set("spark.sql.catalog.evil", CATALOG_CLASS)
         session.conf.set("spark.sql.catalog.evil.uri", "http://127.0.0.1:1")
         error = refusal(lambda: session.catalog.setCurrentCatalog("evil"))

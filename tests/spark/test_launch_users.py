@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from spark_ext.configuration import token_setting
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
-from tests.support.spark_refusals import refusal, refused_as
+from tests.support.spark_refusals import active, refusal, refused_as
 
 TOKEN = token_setting(CATALOG)
 
@@ -102,20 +102,24 @@ def test_cached_table_does_not_outlive_the_policies_it_was_read_by(spark_lake: S
         spark_lake.spark.catalog.clearCache()
 
 
-def test_catalog_interface_asks_as_its_own_session(spark_lake: SparkLake) -> None:
-    """Alice's session is the active one of this thread all the while."""
-    table = _carols_table(spark_lake, "listed")
-    bob, carol = spark_lake.session(BOB), spark_lake.session(CAROL)
-    assert carol.catalog.tableExists(table)
-    for ask in (
-        lambda: bob.catalog.getDatabase(f"{CATALOG}.db"),
-        lambda: bob.catalog.listTables(f"{CATALOG}.db"),
-        lambda: bob.catalog.tableExists(table),
-        lambda: bob.catalog.listColumns(table),
-        lambda: bob.catalog.getTable(table),
-        lambda: bob.catalog.cacheTable(table),
-    ):
-        assert refusal(ask).getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
+def test_session_asks_as_itself_while_another_is_active(spark_lake: SparkLake) -> None:
+    """Spark asks the catalog of Bob's session for these while Alice's is the thread's active one."""
+    table = _carols_table(spark_lake, "asked_for")
+    bob = spark_lake.new_session(BOB)
+    bob.catalog.setCurrentCatalog(CATALOG)
+    frame = bob.range(1)
+    with active(spark_lake.spark):
+        for ask, action in (
+            (lambda: bob.catalog.setCurrentDatabase("db"), "namespace.load"),
+            (lambda: bob.catalog.listTables(f"{CATALOG}.db"), "table.list"),
+            (lambda: bob.catalog.getTable(table), "table.load"),
+            (lambda: bob.table(table), "table.load"),
+            (lambda: frame.write.insertInto(table), "table.load"),
+            (lambda: frame.write.mode("append").saveAsTable(table), "table.load"),
+        ):
+            error = refusal(ask)
+            assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
+            assert f"bob may not do this ({action})" in str(error)
 
 
 def test_global_view_is_read_by_the_rights_of_its_reader(spark_lake: SparkLake) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -32,3 +33,18 @@ def refused_as(condition: str, session: SparkSession, statement: str) -> str:
     found = str(error.getCondition()).removeprefix(_PREFIX)
     assert found == condition, f"{statement}: {error}"
     return str(error).splitlines()[0]
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """Make a session the thread's active one, whose settings Spark goes by where it is not told another."""
+    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()

@@ -3,12 +3,13 @@ package org.apache.spark.sql.lakewarden.catalog
 import org.apache.spark.sql.catalyst.plans.logical.{CommandResult, LogicalPlan, ReturnAnswer}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connector.catalog.CatalogPlugin
 import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
 import org.apache.spark.sql.execution.command.{ResetCommand, SetCommand}
 import org.apache.spark.sql.internal.SQLConf
 
 /** A catalog that has to know whose it is. */
-trait SessionBound {
+trait SessionBound extends CatalogPlugin {
 
   /** Tells it the session that it was made for; Spark does not. */
   def bind(session: SQLConf): Unit
@@ -25,9 +26,10 @@ final class LaunchGuard(session: SparkSession) {
 
   /** Refuses a plan of a session that is not to be trusted; what sets settings passes, and what it answers. */
   def check(plan: LogicalPlan): Unit = plan match {
-    case _: SetCommand | _: ResetCommand =>
-    case ReturnAnswer(answered)          => check(answered)
-    case result: CommandResult           => check(result.commandLogicalPlan)
+    case SetCommand(Some((setting, Some(_)))) => LaunchedCatalog.requireNoToken(setting)
+    case _: SetCommand | _: ResetCommand      =>
+    case ReturnAnswer(answered)               => check(answered)
+    case result: CommandResult                => check(result.commandLogicalPlan)
     case _ =>
       checkSettings(SQLConf.get.getAllConfs)
       launched.keys.foreach(checkCatalog)
@@ -38,10 +40,15 @@ final class LaunchGuard(session: SparkSession) {
     LaunchedCatalog.defined(settings).filterNot(launched.contains).foreach(name => throw LaunchedCatalog.unknown(name))
   }
 
-  /** A catalog stays loaded when settings change: what was put under the name for a moment would stay there. */
-  private def checkCatalog(name: String): Unit = session.sessionState.catalogManager.catalog(name) match {
-    case ours: SessionBound => ours.bind(session.sessionState.conf)
-    case _                  => throw LaunchedCatalog.replaced(name)
+  /** A catalog stays loaded when settings change: what was put under the name for a moment would stay there.
+    * (Asked for by a name in it: Spark's manager of catalogs is a class in 4.1 and an interface in 4.3.)
+    */
+  private def checkCatalog(name: String): Unit = {
+    val lookup = session.sessionState.analyzer.CatalogAndIdentifier
+    lookup.unapply(Seq(name, "any")) match {
+      case Some((ours: SessionBound, _)) if ours.name == name => ours.bind(session.sessionState.conf)
+      case _                                                 => throw LaunchedCatalog.replaced(name)
+    }
   }
 }
 
