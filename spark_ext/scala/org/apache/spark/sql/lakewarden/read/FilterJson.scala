@@ -1,7 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
 import java.math.BigDecimal
-import java.time.{Instant, LocalDate, LocalDateTime}
+import java.time.{Instant, LocalDate, LocalDateTime, ZoneOffset}
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
@@ -32,7 +32,7 @@ private[read] final class FilterJson(schema: StructType) {
 
   private def one(filter: Filter): Option[JsonNode] = filter match {
     case And(left, right)                => Seq(left, right).flatMap(one).reduceOption(joined("and"))
-    case Or(left, right)                 => for (first <- one(left); second <- one(right)) yield joined("or")(first, second)
+    case Or(left, right) => for (first <- one(left); second <- one(right)) yield joined("or")(first, second)
     case IsNull(name)                    => column(name).map(unary("is-null"))
     case IsNotNull(name)                 => column(name).map(unary("not-null"))
     case EqualNullSafe(name, null)       => column(name).map(unary("is-null"))
@@ -104,7 +104,7 @@ private[read] final class FilterJson(schema: StructType) {
     Some(json.textNode(date.toString)).filter(_ => isCommon(date))
 
   private def zoned(time: Instant): Option[JsonNode] =
-    local(LocalDateTime.ofInstant(time, java.time.ZoneOffset.UTC)).map(each => json.textNode(each.textValue + "+00:00"))
+    local(LocalDateTime.ofInstant(time, ZoneOffset.UTC)).map(each => json.textNode(each.textValue + "+00:00"))
 
   private def local(time: LocalDateTime): Option[JsonNode] =
     Some(json.textNode(FilterJson.Format.format(time))).filter(_ => isCommon(time.toLocalDate))

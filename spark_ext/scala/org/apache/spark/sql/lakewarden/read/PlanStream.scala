@@ -97,7 +97,8 @@ private object PlanStream {
   }
 
   private def withDefaults(node: JsonNode): Set[Int] = {
-    val own = if (node.hasNonNull("initial-default") && node.hasNonNull("id")) Set(node.get("id").intValue) else Set.empty[Int]
+    val hasDefault = node.hasNonNull("initial-default") && node.hasNonNull("id")
+    val own = if (hasDefault) Set(node.get("id").intValue) else Set.empty[Int]
     node.elements.asScala.foldLeft(own)((known, inner) => known ++ withDefaults(inner))
   }
 }
