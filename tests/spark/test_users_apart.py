@@ -77,14 +77,26 @@ def test_a_view_in_sql_is_read_with_the_rights_of_whoever_reads(
     _assert_refused(spark_lake.session(BOB), name)
 
 
-def test_an_insert_leaves_the_cache_of_another_user_in_order(
-    spark_lake: SparkLake, shared_table: str
+@pytest.mark.parametrize(
+    ("change", "ids"),
+    [
+        ("INSERT INTO {table} VALUES (9, 90)", [0, 1, 2, 3, 9]),
+        ("ALTER TABLE {table} ADD COLUMN more STRING", [0, 1, 2, 3]),
+        ("REFRESH TABLE {table}", [0, 1, 2, 3]),
+    ],
+)
+def test_what_one_user_cached_is_in_nobodys_way(
+    spark_lake: SparkLake, shared_table: str, change: str, ids: list[int]
 ) -> None:
+    """Spark would build it anew as whoever made the change, and fail when the change is there already."""
     alice, carol = spark_lake.session(ALICE), spark_lake.session(CAROL)
     carol.sql(f"CACHE TABLE {shared_table}")
+    carol.sql(
+        f"SELECT sum(value) FROM {shared_table} JOIN {shared_table} USING (id, value)"
+    ).cache().collect()
     alice.sql(f"CACHE TABLE {shared_table}")
-    alice.sql(f"INSERT INTO {shared_table} VALUES (9, 90)")
-    assert _ids(carol, shared_table) == _ids(alice, shared_table) == [0, 1, 2, 3, 9]
+    alice.sql(change.format(table=shared_table))
+    assert _ids(carol, shared_table) == _ids(alice, shared_table) == ids
 
 
 def test_an_insert_reads_and_writes_for_its_own_user(spark_lake: SparkLake, shared_table: str) -> None:

@@ -34,7 +34,9 @@ final case class LoadedTable(
   def policyVersion: String = viewer.policyVersion
 
   /** As users write it. */
-  def fullName: String = (catalogName +: namespace :+ name).mkString(".")
+  def fullName: String = nameParts.mkString(".")
+
+  def nameParts: Seq[String] = catalogName +: namespace :+ name
 
   /** The address of this table's operations for engines. */
   def engineSegments(operation: String): Seq[String] =

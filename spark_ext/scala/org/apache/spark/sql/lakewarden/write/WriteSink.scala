@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.catalog.TableHandle
+import org.apache.spark.sql.lakewarden.catalog.{CachedRows, TableHandle}
 import org.apache.spark.sql.lakewarden.rest.CatalogClient
 
 /** Where a write comes from and where its files go: the catalog at once, or a table that is still staged.
@@ -34,7 +34,10 @@ final class DirectTarget(handle: TableHandle) extends CommitTarget {
   }
 
   override def commit(files: Seq[JsonNode]): Unit =
-    begun.foreach(write => WriteRequests.commit(handle.client, write, files))
+    begun.foreach { write =>
+      WriteRequests.commit(handle.client, write, files)
+      CachedRows.drop(handle.table.nameParts)
+    }
 
   override def abort(): Unit = {
     begun.foreach(write => WriteRequests.abort(handle.client, write))
