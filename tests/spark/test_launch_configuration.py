@@ -36,9 +36,16 @@ def session(spark_lake: SparkLake) -> SparkSession:
 )
 def test_override_by_a_session(session: SparkSession, setting: str, value: str) -> None:
     assert session.sql("SELECT 1").collect()
-    session.sql(f"SET {setting}={value}")
+    session.conf.set(setting, value)
     refused_as(NOT_TRUSTED, session, f"SHOW NAMESPACES IN {CATALOG}")
     refused_as(NOT_TRUSTED, session, "SELECT 1")
+
+
+@pytest.mark.parametrize("setting", [LAKE, f"{LAKE}.uri", f"{LAKE}.token"])
+def test_override_in_sql_does_not_take_effect(session: SparkSession, setting: str) -> None:
+    message = refused_as(NOT_TRUSTED, session, f"SET {setting}=hunter2")
+    assert "hunter2" not in message
+    assert session.sql(f"SHOW NAMESPACES IN {CATALOG}") is not None
 
 
 @pytest.mark.parametrize("setting", [LAKE, f"{LAKE}.uri"])
@@ -93,7 +100,7 @@ def test_later_definition_named_by_the_catalog_interface(session: SparkSession) 
 
 @pytest.mark.parametrize("repair", [f"RESET {LAKE}.uri", "RESET"])
 def test_session_that_is_set_right_again(session: SparkSession, repair: str, spark_lake: SparkLake) -> None:
-    session.sql(f"SET {LAKE}.uri=http://127.0.0.1:1")
+    session.conf.set(f"{LAKE}.uri", "http://127.0.0.1:1")
     session.sql(repair)
     session.conf.set(token_setting(CATALOG), spark_lake.service.token(CAROL))
     assert session.sql(f"SHOW NAMESPACES IN {CATALOG}") is not None

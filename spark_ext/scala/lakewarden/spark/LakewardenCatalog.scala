@@ -5,6 +5,7 @@ import java.util
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
 import org.apache.spark.sql.connector.expressions.Transform
@@ -35,14 +36,18 @@ final class LakewardenCatalog
   private lazy val paths = new CatalogPaths(client)
   private lazy val namespaces = new Namespaces(client, paths)
   private lazy val tables = {
-    val running = () => SQLConf.get
     val users = new PlanUsers(
-      launched.client(running), () => launched.user(settings), () => launched.user(running()))
+      launched.client(() => active), () => launched.user(settings), () => launched.user(active))
     new Tables(name, client, paths, users)
   }
 
   /** Those of the session that this catalog belongs to; before it is bound, of the one that calls. */
-  private def settings: SQLConf = session.getOrElse(SQLConf.get)
+  private def settings: SQLConf = session.getOrElse(active)
+
+  /** Those of the session that runs a plan; inside of views, `SQLConf.get` is a copy without the token. Where no
+    * session is active, nobody asks: the session that Spark takes by default may be anybody's.
+    */
+  private def active: SQLConf = SparkSession.getActiveSession.fold(SQLConf.get)(_.sessionState.conf)
 
   override def bind(settings: SQLConf): Unit = session = Some(settings)
 
@@ -69,9 +74,12 @@ final class LakewardenCatalog
   // Tables
 
   override def listTables(namespace: Array[String]): Array[Identifier] = namespaces.tables(namespace)
-  override def loadTable(ident: Identifier): Table = tables.load(ident)
-  override def loadTable(ident: Identifier, version: String): Table = tables.load(ident, AsOf.version(_, version))
-  override def loadTable(ident: Identifier, timestamp: Long): Table = tables.load(ident, AsOf.timestamp(_, timestamp))
+  override def tableExists(ident: Identifier): Boolean = tables.exists(ident)
+  override def loadTable(ident: Identifier): Table = running(tables.load(ident))
+  override def loadTable(ident: Identifier, version: String): Table =
+    running(tables.load(ident, AsOf.version(_, version)))
+  override def loadTable(ident: Identifier, timestamp: Long): Table =
+    running(tables.load(ident, AsOf.timestamp(_, timestamp)))
 
   /** Rows that are there are not changed or removed yet; INSERT OVERWRITE asks to remove some. */
   override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table = {
@@ -80,7 +88,15 @@ final class LakewardenCatalog
       throw GuardedTable.notYet(
         s"$ident: statements that ${changing.mkString(" and ")} rows (DELETE, UPDATE, MERGE, INSERT OVERWRITE) " +
           "are not carried out yet.")
-    tables.load(ident)
+    loadTable(ident)
+  }
+
+  /** What is loaded for a plan of another user's session is of no use to it. Spark loads so what it has cached
+    * for one user when another has written the table, and forgets the cached rows if it may not.
+    */
+  private def running(table: GuardedTable): Table = {
+    table.user.require(table.name)
+    table
   }
 
   override def createTable(ident: Identifier, info: TableInfo): Table = {
@@ -91,7 +107,14 @@ final class LakewardenCatalog
       ident: Identifier, columns: Array[Column], partitions: Array[Transform], properties: util.Map[String, String])
       : Table = tables.create(ident, columns, partitions, properties.asScala.toMap)
 
-  override def alterTable(ident: Identifier, changes: TableChange*): Table = tables.alter(ident, changes)
+  override def alterTable(ident: Identifier, changes: TableChange*): Table = {
+    val altered = tables.alter(ident, changes)
+    invalidateTable(ident)
+    altered
+  }
+
+  /** REFRESH TABLE. */
+  override def invalidateTable(ident: Identifier): Unit = CachedRows.drop(name +: ident.namespace.toSeq :+ ident.name)
   override def dropTable(ident: Identifier): Boolean = tables.drop(ident, purge = false)
   override def purgeTable(ident: Identifier): Boolean = tables.drop(ident, purge = true)
   override def renameTable(ident: Identifier, renamed: Identifier): Unit = tables.rename(ident, renamed)

@@ -26,13 +26,19 @@ final class LaunchGuard(session: SparkSession) {
 
   /** Refuses a plan of a session that is not to be trusted; what sets settings passes, and what it answers. */
   def check(plan: LogicalPlan): Unit = plan match {
-    case SetCommand(Some((setting, Some(_)))) => LaunchedCatalog.requireNoToken(setting)
+    case SetCommand(Some((setting, Some(_)))) => checkSetting(setting)
     case _: SetCommand | _: ResetCommand      =>
     case ReturnAnswer(answered)               => check(answered)
     case result: CommandResult                => check(result.commandLogicalPlan)
     case _ =>
       checkSettings(SQLConf.get.getAllConfs)
       launched.keys.foreach(checkCatalog)
+  }
+
+  /** Before it takes effect: the text of a statement stays in Spark's records, whatever becomes of it. */
+  private def checkSetting(setting: String): Unit = {
+    LaunchedCatalog.requireNoToken(setting)
+    launched.values.foreach(_.requireNotOwn(setting))
   }
 
   private def checkSettings(settings: Map[String, String]): Unit = {

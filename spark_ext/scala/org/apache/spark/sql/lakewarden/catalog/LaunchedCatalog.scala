@@ -34,6 +34,13 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
         s"Unset it in the session: only the token is a session's own, as ${LaunchedCatalog.tokenKey(name)}.")
   }
 
+  /** Refuses a setting of this catalog's as a session's. */
+  def requireNotOwn(setting: String): Unit =
+    if (LaunchedCatalog.belongs(name, setting))
+      throw LaunchedCatalog.refused(
+        s"A session does not set $setting.",
+        s"Only the token is a session's own, as ${LaunchedCatalog.tokenKey(name)}, and not in SQL.")
+
   private def address: CatalogAddress = {
     val prefix = LaunchedCatalog.key(name) + "."
     val unknown = settings.keySet.filter(_.startsWith(prefix)) - (prefix + "uri")

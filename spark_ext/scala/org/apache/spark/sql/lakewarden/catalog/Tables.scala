@@ -27,6 +27,12 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
 
   def load(ident: Identifier): GuardedTable = guarded(ident, loaded(ident), None)
 
+  def exists(ident: Identifier): Boolean =
+    try {
+      loaded(ident)
+      true
+    } catch { case _: NoSuchTableException => false }
+
   /** An earlier state, chosen by what the table's metadata says of its past. */
   def load(ident: Identifier, choose: JsonNode => AsOf): GuardedTable = {
     val answer = loaded(ident)
