@@ -134,6 +134,14 @@ def test_a_file_without_a_required_column_is_refused(spark_lake, namespace):
     refused(spark_lake, f"SELECT id FROM {table}", "DATA_FILE_DAMAGED", "required-column")
 
 
+def test_a_null_in_a_required_column_is_not_read_as_a_value(spark_lake, namespace):
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id BIGINT NOT NULL) USING iceberg")
+    rows = pa.table({"id": pa.array([1, None, 3], pa.int64())})
+    land(spark_lake, table, with_ids(rows, {"id": 1}))
+    refused(spark_lake, f"SELECT sum(id) FROM {table}", "DATA_FILE_DAMAGED", "required-column")
+
+
 def test_a_partition_value_that_the_file_lacks_is_not_taken_for_null(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg PARTITIONED BY (name)")

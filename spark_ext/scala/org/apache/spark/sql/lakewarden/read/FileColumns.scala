@@ -4,7 +4,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.parquet.hadoop.metadata.ColumnPath
 import org.apache.parquet.schema.{GroupType, LogicalTypeAnnotation, MessageType, PrimitiveType, Type}
-import org.apache.parquet.schema.Type.Repetition.REPEATED
+import org.apache.parquet.schema.Type.Repetition.{REPEATED, REQUIRED}
 
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.types._
@@ -13,7 +13,7 @@ import org.apache.spark.sql.types._
   *
   * A file with a field without an id, or with an id or a name twice, is refused: its columns could be mistaken
   * for one another. A field that the file does not have reads as NULL where it may be null, and refuses the file
-  * where it may not.
+  * where it may not; so does one that may hold NULL where the table has none.
   *
   * Source: Iceberg table specification, "Column Projection"; "Appendix A: Format-specific Requirements", Parquet.
   *
@@ -47,8 +47,9 @@ private[read] final class FileColumns(file: MessageType, withoutLike: Set[Int], 
     val known = byId(group)
     StructType(wanted.map { field =>
       known.get(FieldIds.of(field)) match {
-        case Some(found) => StructField(found.getName, renamedType(field.dataType, found), field.nullable)
-        case None        => absent(field, group)
+        case Some(found) =>
+          StructField(found.getName, renamedType(field.dataType, found, field.nullable), field.nullable)
+        case None => absent(field, group)
       }
     })
   }
@@ -72,14 +73,20 @@ private[read] final class FileColumns(file: MessageType, withoutLike: Set[Int], 
     StructField(name, FieldIds.stripType(field.dataType))
   }
 
+  private def renamedType(wanted: DataType, found: Type, nullable: Boolean): DataType = {
+    if (!nullable && !found.isRepetition(REQUIRED)) throw errors.damaged(
+      s"The file may hold NULL in ${found.getName}, which is required in the table.", "required-column")
+    renamedType(wanted, found)
+  }
+
   private def renamedType(wanted: DataType, found: Type): DataType = (wanted, found) match {
     case (struct: StructType, group: GroupType) if group.getLogicalTypeAnnotation == null => renamed(struct, group)
     case (ArrayType(element, nullable), group: GroupType) =>
       val Seq(inner) = repeated(group, LogicalTypeAnnotation.listType, 1)
-      ArrayType(renamedType(element, inner), nullable)
+      ArrayType(renamedType(element, inner, nullable), nullable)
     case (MapType(key, value, nullable), group: GroupType) =>
       val Seq(keys, values) = repeated(group, LogicalTypeAnnotation.mapType, 2)
-      MapType(renamedType(key, keys), renamedType(value, values), nullable)
+      MapType(renamedType(key, keys, nullable = false), renamedType(value, values, nullable), nullable)
     case (_: StructType | _: ArrayType | _: MapType, _) | (_, _: GroupType) =>
       throw errors.damaged(s"The column ${found.getName} of the file has another type than the table says.",
         "column-type")

@@ -80,6 +80,6 @@ private[lakewarden] final class GuardedScan(
   private def mode: ReadMode = {
     val conf = SQLConf.get
     val compiled = conf.wholeStageEnabled && wanted.length <= conf.wholeStageMaxNumFields
-    ReadMode(compiled, conf.offHeapColumnVectorEnabled, conf.parquetVectorizedReaderBatchSize)
+    ReadMode(compiled, conf.offHeapColumnVectorEnabled, math.max(conf.parquetVectorizedReaderBatchSize, 1))
   }
 }

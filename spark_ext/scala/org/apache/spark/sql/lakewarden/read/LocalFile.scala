@@ -50,9 +50,10 @@ private[read] final class LocalFile(errors: ReadErrors) {
   private def step(directory: Directory, name: Path): Directory =
     try {
       val seen = attributes(directory, name)
+      if (!seen.isDirectory) throw notRegular
       val next = unlinked(directory.newDirectoryStream(name.resolve(".")))
       val opened = next.getFileAttributeView(classOf[BasicFileAttributeView]).readAttributes()
-      if (seen.isDirectory && opened.fileKey == seen.fileKey) next
+      if (opened.fileKey == seen.fileKey) next
       else {
         next.close()
         throw notRegular

@@ -35,6 +35,8 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
       case NonFatal(stopped) if Option(TaskContext.get()).exists(_.isInterrupted()) => throw stopped
       // Types nested thousands deep: left alone, this error would end the executor, of a local Spark the driver.
       case _: StackOverflowError => throw refused("The file's types are nested too deep.", "nesting")
+      // One page may claim any size; what could not be made leaves the memory as it was.
+      case _: OutOfMemoryError => throw damaged("The file asks for more memory than this executor has.", "file-memory")
       case NonFatal(failure) =>
         logInfo(s"A data file of $table failed", failure)
         throw error(failure)
