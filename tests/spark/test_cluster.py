@@ -15,6 +15,7 @@ from tests.support.attacker import Attacker, data_file, entry, local
 from tests.support.lake import BOB
 from tests.support.leftovers import await_files, known_writes, strays
 from tests.support.service import Service, open_service
+from tests.support.spark import FRUGAL
 from tests.support.spark_remote import (
     TWO_HOSTS,
     Place,
@@ -26,8 +27,9 @@ from tests.support.spark_remote import (
 )
 
 ENCRYPTED = "'encryption.mechanism' = 'envelope'"
-#: A task is started a second time as soon as one other is done.
-SPECULATION = {
+#: A task is started a second time as soon as one other is done. Executors start quickly.
+SETTINGS = {
+    "spark.executor.extraJavaOptions": FRUGAL["spark.driver.extraJavaOptions"],
     "spark.speculation": "true",
     "spark.speculation.interval": "20ms",
     "spark.speculation.minTaskRuntime": "0ms",
@@ -68,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         open_service(lake) as service,
         remote_spark(
             service,
-            settings=SPECULATION,
+            settings=SETTINGS,
             users=(BOB,),
             before=TWO_HOSTS,
             environ={"TEST_WORK_DIRECTORY": str(work)},
