@@ -195,6 +195,36 @@ def test_types_nested_beyond_measure_do_not_end_the_engine(spark_lake, namespace
     assert spark_lake.rows("SELECT 1") == [(1,)]
 
 
+def with_claimed_page_size(data: bytes, size: int) -> bytes:
+    """The file with another uncompressed size in its first page header (parquet.thrift)."""
+    assert data[4:7] == b"\x15\x00\x15"  # a data page; then the uncompressed size
+    until = next(at for at in range(7, 20) if data[at] < 0x80) + 1
+    compressed, end = 0, until + 1
+    while data[end - 1] >= 0x80 or end == until + 1:
+        compressed |= (data[end] & 0x7F) << 7 * (end - until - 1)
+        end += 1
+    grown = len(varint(2 * size)) - (until - 7)
+    shorter = varint(
+        compressed - 2 * grown
+    )  # the header grows, so that the page ends with its chunk all the same
+    assert len(shorter) == end - until - 1
+    return data[:7] + varint(2 * size) + b"\x15" + shorter + data[end:]
+
+
+def test_a_page_that_claims_any_size_does_not_end_the_engine(spark_lake, namespace):
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+    rows = with_ids(pa.table({"id": pa.array([number * 7919 % 10007 for number in range(2000)], pa.int64())}))
+    sink = BytesIO()
+    pq.write_table(
+        rows, sink, compression="gzip", use_dictionary=False, write_statistics=False, store_schema=False
+    )
+    data = with_claimed_page_size(sink.getvalue(), 2**31 - 9)
+    land(spark_lake, table, rows, file_size_in_bytes=len(data)).write_bytes(data)
+    refused(spark_lake, f"SELECT sum(id) FROM {table}", "DATA_FILE_DAMAGED", "file-memory")
+    assert spark_lake.rows("SELECT 1") == [(1,)]
+
+
 WRONG_WAYS = {
     "without the AAD prefix": (lambda dek, prefix: {"footer_key": dek}, "file-authentic"),
     "with another AAD prefix": (

@@ -79,9 +79,9 @@ def test_what_one_user_cached_is_not_served_to_another(spark_lake, table):
 
 
 def test_what_a_user_cached_is_not_served_under_other_policies(spark_lake, table):
-    cached = spark_lake.session(CAROL).table(table).cache()
+    spark_lake.rows(f"CACHE TABLE {table}", CAROL)
     try:
-        assert cached.count() == 100
+        assert spark_lake.rows(f"SELECT count(*) FROM {table}", CAROL) == [(100,)]
         with (
             policies(spark_lake, without="carol-reads"),
             pytest.raises(PySparkException, match="NotAuthorized"),
@@ -93,7 +93,7 @@ def test_what_a_user_cached_is_not_served_under_other_policies(spark_lake, table
         ):
             spark_lake.rows(f"SELECT max(name) FROM {table}", CAROL)
     finally:
-        cached.unpersist(blocking=True)
+        spark_lake.rows(f"UNCACHE TABLE {table}", CAROL)
 
 
 def test_a_view_of_one_user_reads_with_the_rights_of_the_one_who_asks(spark_lake, table):
@@ -166,6 +166,13 @@ def test_rows_too_wide_for_batches_are_the_same(spark_lake, table):
     session = spark_lake.new_session()
     session.conf.set("spark.sql.codegen.maxFields", "1")
     assert session.sql(f"SELECT sum(id), max(name) FROM {table} WHERE id > 5").collect() == [(4935, "n99")]
+
+
+@pytest.mark.parametrize("rows", ["-5", "0", "1", "2147483647"])
+def test_no_size_of_batches_loses_rows_or_looks_like_damage(spark_lake, table, rows):
+    session = spark_lake.new_session()
+    session.conf.set("spark.sql.parquet.columnarReaderBatchSize", rows)
+    assert session.sql(f"SELECT sum(id), max(name) FROM {table}").collect() == [(4950, "n99")]
 
 
 def test_an_option_without_effect_is_refused(spark_lake, table):

@@ -76,10 +76,13 @@ private[lakewarden] final class GuardedScan(
 
   private def identity: Product = (table.identity, asOf, wanted, filters.toSet)
 
+  /** A setting of the session, within what neither loops nor takes all memory. */
+  private def batchRows(conf: SQLConf): Int = math.min(math.max(conf.parquetVectorizedReaderBatchSize, 1), 65536)
+
   /** Wide rows are not read in batches, since Spark does not compile code for them. */
   private def mode: ReadMode = {
     val conf = SQLConf.get
     val compiled = conf.wholeStageEnabled && wanted.length <= conf.wholeStageMaxNumFields
-    ReadMode(compiled, conf.offHeapColumnVectorEnabled, math.max(conf.parquetVectorizedReaderBatchSize, 1))
+    ReadMode(compiled, conf.offHeapColumnVectorEnabled, batchRows(conf))
   }
 }

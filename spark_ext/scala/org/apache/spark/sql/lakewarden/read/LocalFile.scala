@@ -46,19 +46,25 @@ private[read] final class LocalFile(errors: ReadErrors) {
       throw errors.linked("This system has no relative opens, without which links cannot be told.")
   }
 
-  /** `name/.` is no pipe that could be waited for; were `name` a link, another directory would be open. */
   private def step(directory: Directory, name: Path): Directory =
     try {
       val seen = attributes(directory, name)
       if (!seen.isDirectory) throw notRegular
-      val next = unlinked(directory.newDirectoryStream(name.resolve(".")))
-      val opened = next.getFileAttributeView(classOf[BasicFileAttributeView]).readAttributes()
-      if (opened.fileKey == seen.fileKey) next
-      else {
-        next.close()
-        throw notRegular
-      }
+      // `name/.` is no pipe that could be waited for; were `name` a link by now, another directory would be open.
+      same(unlinked(directory.newDirectoryStream(name.resolve("."))), seen)
     } finally directory.close()
+
+  /** The directory that was opened, if it is the one that was seen. */
+  private def same(opened: Directory, seen: BasicFileAttributes): Directory =
+    try {
+      val key = opened.getFileAttributeView(classOf[BasicFileAttributeView]).readAttributes().fileKey
+      if (key == null || key != seen.fileKey) throw notRegular
+      opened
+    } catch {
+      case failure: Throwable =>
+        opened.close()
+        throw failure
+    }
 
   private def regularFile(directory: Directory, name: Path): SeekableByteChannel = {
     if (!attributes(directory, name).isRegularFile) throw notRegular

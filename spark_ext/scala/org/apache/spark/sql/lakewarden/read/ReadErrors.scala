@@ -11,6 +11,7 @@ import org.apache.hadoop.security.AccessControlException
 
 import org.apache.spark.{TaskContext, TaskKilledException}
 import org.apache.spark.internal.Logging
+import org.apache.spark.memory.SparkOutOfMemoryError
 import org.apache.spark.sql.execution.datasources.SchemaColumnConvertNotSupportedException
 import org.apache.spark.sql.lakewarden.LakewardenException
 
@@ -33,10 +34,11 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
       case known: LakewardenException => throw known
       case stopped @ (_: ClosedByInterruptException | _: TaskKilledException) => throw stopped
       case NonFatal(stopped) if Option(TaskContext.get()).exists(_.isInterrupted()) => throw stopped
-      // Types nested thousands deep: left alone, this error would end the executor, of a local Spark the driver.
-      case _: StackOverflowError => throw refused("The file's types are nested too deep.", "nesting")
-      // One page may claim any size; what could not be made leaves the memory as it was.
+      case full: SparkOutOfMemoryError => throw full
+      // Left alone, these two would end the executor, of a local Spark the driver. A page may claim any size; what
+      // could not be made leaves the memory as it was.
       case _: OutOfMemoryError => throw damaged("The file asks for more memory than this executor has.", "file-memory")
+      case _: StackOverflowError => throw refused("The file's types are nested too deep.", "nesting")
       case NonFatal(failure) =>
         logInfo(s"A data file of $table failed", failure)
         throw error(failure)
