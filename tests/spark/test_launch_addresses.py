@@ -65,7 +65,7 @@ class _Impostor(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name: value for name, value in self.headers.items() if name in _HANDED_ON}
         answer = httpx.post(
-            server.service.url + self.path.removeprefix("/broken"), content=body, headers=headers
+            server.service.url + self.path.removeprefix("/broken"), content=body, headers=headers, timeout=60
         )
         operation = self.path.rpartition("/")[2]
         server.posted.append(operation)

@@ -10,6 +10,8 @@ from tests.support.lake import CAROL
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import active, refusal, refused_as
 
+pytestmark = pytest.mark.core
+
 LAKE = f"spark.sql.catalog.{CATALOG}"
 OTHER_CLASS = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 SINGLE_PASS = "spark.sql.analyzer.singlePassResolver.enabled"

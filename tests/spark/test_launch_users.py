@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import SparkSession
 
 from spark_ext.configuration import token_setting
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import active, refusal, refused_as
+
+pytestmark = pytest.mark.core
 
 TOKEN = token_setting(CATALOG)
 
@@ -120,19 +123,6 @@ def test_session_asks_as_itself_while_another_is_active(spark_lake: SparkLake) -
             error = refusal(ask)
             assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
             assert f"bob may not do this ({action})" in str(error)
-
-
-def test_global_view_is_read_by_the_rights_of_its_reader(spark_lake: SparkLake) -> None:
-    table = _carols_table(spark_lake, "viewed")
-    frame = spark_lake.spark.table(table).cache()
-    assert frame.count() == 3
-    frame.createOrReplaceGlobalTempView("viewed")
-    try:
-        assert len(spark_lake.rows("SELECT * FROM global_temp.viewed", CAROL)) == 3
-        refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), "SELECT * FROM global_temp.viewed")
-    finally:
-        spark_lake.spark.catalog.dropGlobalTempView("viewed")
-        frame.unpersist()
 
 
 def test_views_in_spark_hold_neither_token_nor_rights(spark_lake: SparkLake) -> None:

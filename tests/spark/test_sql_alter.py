@@ -9,6 +9,8 @@ from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refused_as
 from tests.support.spark_tables import stock_table
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def table(spark_lake: SparkLake, namespace: str) -> str:

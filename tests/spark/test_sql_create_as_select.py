@@ -15,6 +15,8 @@ from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refused_as
 from tests.support.spark_tables import stock_table
 
+pytestmark = pytest.mark.core
+
 
 def _files(spark_lake: SparkLake, namespace: str) -> list[Path]:
     """Whatever lies in the directories of a namespace."""

@@ -8,6 +8,8 @@ from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import stock_table
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture(scope="module")
 def table(spark_lake: SparkLake) -> str:
