@@ -87,7 +87,7 @@ def test_nothing_is_seen_while_the_rows_are_written(
     headers = {"Authorization": f"Bearer {service.token(ALICE)}"}
 
     @udf("string")
-    def look(_):  # type: ignore[no-untyped-def] # Spark takes hints of types for a choice of its own
+    def look(_):  # without hints of types, which Spark takes for a choice of its own
         from urllib.request import Request, urlopen
 
         with urlopen(Request(address, headers=headers)) as answer:

@@ -55,7 +55,7 @@ def test_every_type_comes_back_as_it_was_made(spark_lake: SparkLake, namespace: 
     assert columns["m"] == "map<string,array<map<int,double>>>"
     schema = spark_lake.spark.table(f"{namespace}.t").schema
     assert not schema["i"].nullable
-    assert not schema["st"].dataType["x"].nullable  # type: ignore[index]
+    assert not schema["st"].dataType["x"].nullable
     assert "id" not in str(schema.jsonValue()["fields"][0]["metadata"])
 
 

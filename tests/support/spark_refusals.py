@@ -38,7 +38,7 @@ def refused_as(condition: str, session: SparkSession, statement: str) -> str:
 @contextmanager
 def active(session: SparkSession) -> Iterator[None]:
     """Make a session the thread's active one, whose settings Spark goes by where it is not told another."""
-    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     sessions.setActiveSession(session._jsparkSession)
     try:
