@@ -10,8 +10,8 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from spark_ext.cli.main import app
 from catalog.config import LocalKmsOptions, Settings
+from spark_ext.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
