@@ -167,7 +167,7 @@ def test_address_with_more_than_an_address(found: dict[str, Any], name: str) -> 
 
 def test_request_that_changes_something_is_sent_once(found: dict[str, Any]) -> None:
     for statement, operation in ((CREATE_NAMESPACE, "namespaces"), (CREATE_TABLE, "tables")):
-        assert found["answers"][statement][0] == "LAKEWARDEN.CATALOG_UNAVAILABLE"
+        assert found["answers"][statement][0] == "LAKEWARDEN.COMMIT_STATE_UNKNOWN"
         assert found["posted"].count(operation) == 1
 
 

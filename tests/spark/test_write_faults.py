@@ -14,7 +14,7 @@ from catalog.db.engine import read
 from catalog.db.schema import lw_write
 from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
 from tests.support.lake import CAROL
-from tests.support.spark import SparkLake
+from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import create_table, stock_table
 from tests.support.tables import ENCRYPTED
 
@@ -120,11 +120,11 @@ def test_a_write_begins_when_it_is_carried_out(spark_lake: SparkLake, namespace:
 
 
 def test_who_may_only_read_does_not_write(spark_lake: SparkLake) -> None:
-    database = spark_lake.namespace("db")
-    create_table(spark_lake, f"{database}.t", "id INT")
+    spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.db")
+    create_table(spark_lake, f"{CATALOG}.db.written_by_alice", "id INT")
     with pytest.raises(AnalysisException, match="NotAuthorized"):
-        spark_lake.rows(f"INSERT INTO {database}.t VALUES (1)", user=CAROL)
-    assert stock_table(spark_lake, f"{database}.t").current_snapshot() is None
+        spark_lake.rows(f"INSERT INTO {CATALOG}.db.written_by_alice VALUES (1)", user=CAROL)
+    assert stock_table(spark_lake, f"{CATALOG}.db.written_by_alice").current_snapshot() is None
 
 
 def test_no_rows_are_an_append_too(spark_lake: SparkLake, namespace: str) -> None:

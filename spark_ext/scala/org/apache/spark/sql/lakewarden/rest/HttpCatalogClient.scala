@@ -2,7 +2,7 @@ package org.apache.spark.sql.lakewarden.rest
 
 import java.io.{IOException, InputStream}
 import java.net.ConnectException
-import java.net.http.{HttpClient, HttpRequest, HttpResponse, HttpTimeoutException}
+import java.net.http.{HttpClient, HttpConnectTimeoutException, HttpRequest, HttpResponse, HttpTimeoutException}
 import java.net.http.HttpRequest.BodyPublishers
 import java.net.http.HttpResponse.BodyHandlers
 import java.time.Duration
@@ -57,12 +57,13 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
     val answer =
       try Http.send(request, BodyHandlers.ofInputStream)
       catch {
-        case error: HttpTimeoutException => throw unavailable("The catalog does not answer in time", error)
-        case error: ConnectException     => throw unavailable("The catalog cannot be reached", error)
-        case error: IOException if repeatable =>
+        case error @ (_: ConnectException | _: HttpConnectTimeoutException) =>
+          throw unavailable("The catalog cannot be reached", error)
+        case error: IOException if !repeatable => throw unanswered(error)
+        case error: HttpTimeoutException       => throw unavailable("The catalog does not answer in time", error)
+        case error: IOException =>
           try Http.send(request, BodyHandlers.ofInputStream)
           catch { case _: IOException => throw unavailable("The connection to the catalog broke", error) }
-        case error: IOException => throw unavailable("The connection to the catalog broke", error)
       }
     if (answer.statusCode / 100 == 2) answer else throw refusal(answer)
   }
@@ -91,6 +92,10 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
         error.get("lakewarden").textValue, error.path("message").asText,
         Option(error.get("rule")).map(_.asText), Option(error.get("hint")).map(_.asText))
   }
+
+  private def unanswered(cause: IOException): LakewardenException = new LakewardenException(
+    "CommitStateUnknown", s"The connection to the catalog broke before it answered, at $address.", Some("catalog"),
+    Some("The change may have been made: look before you run the statement again."), cause)
 
   private def unavailable(problem: String, cause: Throwable): LakewardenException = new LakewardenException(
     "CatalogUnavailable", s"$problem, at $address.", Some("catalog"),
