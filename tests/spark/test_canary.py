@@ -50,6 +50,8 @@ ENCRYPTED = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
 UNCOMPRESSED = (
     "TBLPROPERTIES ('encryption.mechanism' = 'envelope', 'write.parquet.compression-codec' = 'uncompressed')"
 )
+#: What the executors of local-cluster say lies with their workers, below Spark's home.
+EXECUTOR_ERRORS = str(Path("home", "work", "*", "*", "stderr"))
 
 STATEMENTS = (
     "CREATE NAMESPACE lake.n",
@@ -295,7 +297,7 @@ def test_a_token_in_the_text_of_a_statement_gets_into_no_event_and_no_page(hayst
 
 def test_what_was_searched_is_all_there(haystack: Haystack) -> None:
     events, driver = haystack.text("events/**/*"), haystack.text("lake/spark-*.log")
-    executor, service = haystack.text("home/work/*/*/stderr"), haystack.text("service.log")
+    executor, service = haystack.text(EXECUTOR_ERRORS), haystack.text("service.log")
     said, pages = haystack.text("said.txt"), haystack.text("pages/*")
     assert "SparkListenerJobStart" in events and "BatchScan lake.n.t" in events
     assert " DEBUG " in driver and "BatchScan lake.n.t" in driver
