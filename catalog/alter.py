@@ -84,7 +84,8 @@ class Alterer:
             RequestInvalid: a change cannot be made; nothing was changed.
             as `Committer.commit` otherwise.
         """
-        self._may_alter(caller, name)
+        # Nothing is told of the columns to those who may not alter them.
+        self._authorizer.screen(caller, "table.commit", str(name), self._right(caller, name))
         for attempt in range(1, _ATTEMPTS + 1):
             with self._authorizer.recorded(caller, "table.commit", str(name)):
                 table = self._loader.load_sealed(name)
@@ -98,12 +99,6 @@ class Alterer:
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError("the loop ends with an answer or an error")
-
-    def _may_alter(self, caller: Caller, name: TableName) -> None:
-        """Refuse those who may not alter the table before anything is told of its columns."""
-        request = self._right(caller, name)
-        if not self._authorizer.decide([request]).allowed:
-            self._authorizer.require(caller, "table.commit", str(name), [request])
 
     def _right(self, caller: Caller, name: TableName) -> AccessRequest:
         owner = self._loader.owner(name)

@@ -66,6 +66,24 @@ class Authorizer:
         """The time by which policies are judged."""
         return self._now()
 
+    def screen(self, caller: Caller, action: str, resource: str, *ways: AccessRequest) -> None:
+        """Refuse those who have none of some rights before anything is told or looked at.
+
+        A grant is not recorded here: everything that is needed is asked for, and recorded, later.
+
+        Args:
+            caller: who asks.
+            action: what for.
+            resource: on what.
+            ways: any of these lets the caller on; the first one is what is named as missing.
+
+        Raises:
+            NotAuthorized: none of them is granted.
+            StateUnavailable: the refusal could not be recorded.
+        """
+        if not any(self.decide([each]).allowed for each in ways):
+            self.require(caller, action, resource, ways[:1])
+
     def require(
         self,
         caller: Caller,

@@ -156,8 +156,7 @@ class Committer:
             gates.table_request(caller.principal, name.database, name.name, access, owner)
             for access in ("update", "alter")
         )
-        if not self._authorizer.decide([alter]).allowed and not self._authorizer.decide([write]).allowed:
-            self._authorizer.require(caller, "table.commit", str(name), [write])
+        self._authorizer.screen(caller, "table.commit", str(name), write, alter)
 
     def _requests(
         self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Wanted

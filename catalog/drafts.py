@@ -111,8 +111,7 @@ class Drafter:
     def may_create(self, caller: Caller, action: str, name: TableName) -> None:
         """Refuse those who may not create the table before anything they sent is looked at."""
         request = gates.table_request(caller.principal, name.database, name.name, "create")
-        if not self._authorizer.decide([request]).allowed:
-            self._authorizer.require(caller, action, str(name), [request])
+        self._authorizer.screen(caller, action, str(name), request)
 
     def draft(self, caller: Caller, new: NewTable) -> Draft:
         """What the table would be; nothing is decided yet.

@@ -11,7 +11,6 @@ was written under the keys can never be read again.
 from __future__ import annotations
 
 from typing import Final
-from uuid import uuid4
 
 from sqlalchemy import Engine
 
@@ -34,18 +33,18 @@ from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage
 from catalog.table_writes import (
     Granted,
-    data_directory,
     name_of,
+    new_session,
     of_write,
+    release_requests,
     require_allowed,
     summary_of,
 )
 from catalog.write_sessions import WriteLog, WriteRow, WriteSession
-from catalog.write_transport import make_transport, rewrapper_of
+from catalog.write_transport import rewrapper_of
 from catalog.written_files import Built, SnapshotBuilder
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 from policy.location import Location
-from policy.requests import AccessRequest
 
 _MAIN: Final = "main"
 _NOWHERE: Final = ""
@@ -100,7 +99,8 @@ class StagedWrites:
         with self._authorizer.recorded(caller, "table.stage", str(new.name)):
             self._drafter.may_create(caller, "table.stage", new.name)
             draft = self._drafter.draft(caller, new)
-            overlaps = self._drafter.authorize(caller, "table.stage", draft, _release(caller, draft))
+            releases = release_requests(caller, draft.wanted.spec)
+            overlaps = self._drafter.authorize(caller, "table.stage", draft, releases)
             self._drafter.require_free(new.name)
             governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
             refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
@@ -114,15 +114,9 @@ class StagedWrites:
         self, caller: Caller, table: LoadedTable, made: tuple[PekRecord, ...], overlaps: frozenset[str]
     ) -> WriteSession:
         """Record the write and the table that it is to create, both or neither."""
-        write_id, record, spec = uuid4(), table.record, table.governed.spec
-        prefix = data_directory(table).child(str(write_id))
-        for directory in (prefix, metadata_directory(table.metadata)):
-            require_allowed(table, directory)
-        transport = sealed = None
-        if spec.encrypts:
-            peks = self._keyring.writing_peks(record, table.governed, made)
-            transport, sealed = make_transport(write_id, spec, peks)
-        session = WriteSession(str(write_id), table, prefix, transport, self._log.expires_ms())
+        record = table.record
+        session, sealed = new_session(self._log, self._keyring, table, made)
+        require_allowed(table, metadata_directory(table.metadata))
         author, now_ms = caller.principal.name, self._log.now_ms()
         staged = dump_metadata(table.metadata).decode("utf-8")
         with write(self._engine) as connection:
@@ -227,13 +221,6 @@ class StagedWrites:
         data = row.staged_metadata.encode("utf-8")
         metadata = parse_metadata(data, path=_NOWHERE, table=str(name))
         return LoadedTable(record, governed, metadata, _NOWHERE, None)
-
-
-def _release(caller: Caller, draft: Draft) -> list[AccessRequest]:
-    """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
-    if caller.engine is not None:
-        return []
-    return gates.key_requests(caller.principal, draft.wanted.new_keys, "release")
 
 
 def _require_first(files: FileCommit, table: str) -> None:

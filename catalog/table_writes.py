@@ -6,6 +6,7 @@ manifests and takes the way of every other commit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -20,17 +21,20 @@ from catalog.db.engine import read, write
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
 from catalog.keyring import Keyring
+from catalog.keys.peks import PekRecord
 from catalog.loading import LoadedTable, TableLoader
 from catalog.new_files import FileCommit
 from catalog.snapshots import SnapshotReader
 from catalog.state import TableState
 from catalog.storage.base import Storage
-from catalog.write_sessions import WriteLog, WriteRow, WriteSession
+from catalog.write_sessions import SealedTransport, WriteLog, WriteRow, WriteSession
 from catalog.write_transport import make_transport, rewrapper_of
 from catalog.written_files import SnapshotBuilder
+from policy.encryption import EncryptionSpec
 from policy.errors import LocationNotAllowed, RequestInvalid
 from policy.location import Location
 from policy.regimes import PekRef
+from policy.requests import AccessRequest
 
 #: Snapshot summary entry that says which write a snapshot comes from.
 WRITE_ID: Final = "lakewarden.write-id"
@@ -92,15 +96,10 @@ class TableWrites:
         self._require_update(caller, "table.write", name)
         with self._authorizer.recorded(caller, "table.write", str(name)):
             table = self._loader.load_sealed(name)
-            self._require_release(caller, table)
-            write_id = uuid4()
-            prefix = data_directory(table).child(str(write_id))
-            require_allowed(table, prefix)
-            transport = sealed = None
-            if table.governed.spec.encrypts:
-                peks = self._keyring.writing_peks(table.record, table.governed)
-                transport, sealed = make_transport(write_id, table.governed.spec, peks)
-            session = WriteSession(str(write_id), table, prefix, transport, self._log.expires_ms())
+            releases = release_requests(caller, table.governed.spec)
+            if releases:
+                self._authorizer.require(caller, "table.write", table.name, releases)
+            session, sealed = new_session(self._log, self._keyring, table)
             with write(self._engine) as connection:
                 self._log.add(connection, caller.principal.name, session, sealed)
             faults.point("write:begun")
@@ -178,12 +177,6 @@ class TableWrites:
         with read(self._engine) as connection:
             return seals.holds_snapshot(connection, row.table_id, row.snapshot_id)
 
-    def _require_release(self, caller: Caller, table: LoadedTable) -> None:
-        """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
-        if caller.engine is None and table.governed.spec.encrypts:
-            requests = gates.key_requests(caller.principal, table.governed.spec.key_ids(), "release")
-            self._authorizer.require(caller, "table.write", table.name, requests)
-
     def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
         access_rules.require(self._authorizer, self._loader, caller, action, name, "update")
 
@@ -203,6 +196,38 @@ def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
     if record is None:
         raise RequestInvalid("The write's table is gone.", rule="write-id")
     return record.name
+
+
+def release_requests(caller: Caller, spec: EncryptionSpec) -> list[AccessRequest]:
+    """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
+    if caller.engine is not None:
+        return []
+    return gates.key_requests(caller.principal, spec.key_ids(), "release")
+
+
+def new_session(
+    log: WriteLog, keyring: Keyring, table: LoadedTable, made: Sequence[PekRecord] = ()
+) -> tuple[WriteSession, SealedTransport | None]:
+    """A write that begins now, and its transport key as it is kept; nothing is recorded yet.
+
+    Args:
+        log: says when the write expires.
+        keyring: opens the table's PEKs.
+        table: as it is, or as the write will create it.
+        made: PEKs of the table that are not recorded yet.
+
+    Raises:
+        LocationNotAllowed: the table's data directory is not in its allowed list.
+        KeyNotUsable, KmsUnavailable: the table's key cannot be had.
+    """
+    write_id, spec = uuid4(), table.governed.spec
+    prefix = data_directory(table).child(str(write_id))
+    require_allowed(table, prefix)
+    transport = sealed = None
+    if spec.encrypts:
+        peks = keyring.writing_peks(table.record, table.governed, made)
+        transport, sealed = make_transport(write_id, spec, peks)
+    return WriteSession(str(write_id), table, prefix, transport, log.expires_ms()), sealed
 
 
 def data_directory(table: LoadedTable) -> Location:

@@ -9,19 +9,15 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import uvicorn
-
 from catalog.cli.first_use import make_catalog
 from catalog.cli.session import calling, open_kms, os_user, record_operation
 from catalog.cli.token import issue_recorded
-from catalog.config import HttpSettings
-from catalog.http.server import listen, make_server, url_of
+from catalog.http.server import served
 from catalog.tokens import IssuedToken
 from catalog.warden import Warden
 from policy.errors import StateUnavailable
@@ -29,8 +25,6 @@ from policy.principal import Principal
 
 _SETTINGS: Final = "lakewarden.toml"
 _DATA: Final = "data"
-_LOOPBACK: Final = "127.0.0.1"
-_PATIENCE_S: Final = 30
 
 
 class EmbeddedCatalog:
@@ -58,16 +52,9 @@ class EmbeddedCatalog:
         settings = make_catalog(directory / _SETTINGS, {}, principal, directory / _DATA, _quiet)
         with ExitStack() as parts:
             warden = parts.enter_context(Warden.open(settings, open_kms(settings.kms)))
-            listener = parts.enter_context(closing(listen(HttpSettings(host=_LOOPBACK, port=0))))
-            server = make_server(warden)
-            thread = threading.Thread(
-                target=server.run, kwargs={"sockets": [listener]}, name="lakewarden", daemon=True
-            )
-            thread.start()
-            parts.callback(_stop, server, thread)
+            self.uri = parts.enter_context(served(warden))
             issued = issue_recorded(warden.engine, calling(None), principal, "user", None)
             parts.callback(_revoke, warden, issued)
-            self.uri = url_of(listener)
             self.token = issued.text
             self._parts = parts.pop_all()
 
@@ -93,11 +80,6 @@ def _make(directory: Path) -> None:
             rule="embedded",
             hint="Choose another directory, or mend its rights.",
         ) from failure
-
-
-def _stop(server: uvicorn.Server, thread: threading.Thread) -> None:
-    server.should_exit = True
-    thread.join(_PATIENCE_S)
 
 
 def _revoke(warden: Warden, issued: IssuedToken) -> None:

@@ -27,6 +27,7 @@ from policy.errors import RequestInvalid
 _STOP_WAIT_S: Final = 30
 _KEEP_ALIVE_S: Final = 30
 _BACKLOG: Final = 2048
+_LOOPBACK: Final = "127.0.0.1"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -44,6 +45,32 @@ def serve(settings: Settings, warden: Warden) -> None:
         print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
         with _signals_end_quietly():
             make_server(warden).run(sockets=[listener])
+
+
+@contextmanager
+def served(warden: Warden) -> Iterator[str]:
+    """Serve on a free port of the loopback interface, in a thread, for as long as the block lasts.
+
+    Args:
+        warden: the open catalog; the caller closes it afterwards.
+
+    Yields:
+        the address.
+
+    Raises:
+        RequestInvalid: there is nothing to listen on.
+    """
+    with closing(listen(HttpSettings(host=_LOOPBACK, port=0))) as listener:
+        server = make_server(warden)
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listener]}, name="lakewarden", daemon=True
+        )
+        thread.start()
+        try:
+            yield url_of(listener)
+        finally:
+            server.should_exit = True
+            thread.join(_STOP_WAIT_S)
 
 
 def listen(http: HttpSettings) -> socket.socket:

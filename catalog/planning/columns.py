@@ -25,6 +25,7 @@ from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
+from catalog import gates
 from catalog.authorize import Authorizer, Caller
 from catalog.loading import LoadedTable
 from policy.decision import Decision, Reason
@@ -170,7 +171,7 @@ def _select(caller: Caller, table: LoadedTable, column: str) -> AccessRequest:
 
 def _releases(caller: Caller, table: LoadedTable) -> list[AccessRequest]:
     key_ids = {key_id for regime in table.governed.regimes.entries for key_id in regime.spec.key_ids()}
-    return [AccessRequest(caller.principal, Resource.key(key_id), "release") for key_id in sorted(key_ids)]
+    return gates.key_requests(caller.principal, key_ids, "release")
 
 
 def _speaks_against(decision: Decision) -> bool:

@@ -6,9 +6,8 @@ The settings are written to `lakewarden.toml` there, so that the command line ca
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,10 +18,10 @@ from pyiceberg.table import Table
 
 from catalog.audit_reading import read as read_audit
 from catalog.audit_records import AuditRecord
-from catalog.config import HttpSettings, Settings
+from catalog.config import Settings
 from catalog.db import migrate
 from catalog.db.engine import open_database
-from catalog.http.server import listen, make_server, url_of
+from catalog.http.server import served
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.root_key import KeyFile
 from catalog.tokens import TokenKind
@@ -120,7 +119,7 @@ def open_lake(directory: Path) -> Iterator[Lake]:
     _write_policies(settings)
     kms = _new_kms(settings)
     _new_database(settings)
-    with Warden.open(settings, kms) as warden, _served(warden) as url:
+    with Warden.open(settings, kms) as warden, served(warden) as url:
         issue = warden.tokens.issue
         tokens = {who: issue(Principal(who), "user", None).text for who in PEOPLE}
         yield Lake(directory, settings, warden, url, tokens)
@@ -159,16 +158,3 @@ def _new_database(settings: Settings) -> None:
         migrate.upgrade(engine)
     finally:
         engine.dispose()
-
-
-@contextmanager
-def _served(warden: Warden) -> Iterator[str]:
-    with closing(listen(HttpSettings(host="127.0.0.1", port=0))) as listener:
-        server = make_server(warden)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        try:
-            yield url_of(listener)
-        finally:
-            server.should_exit = True
-            thread.join(_PATIENCE_S)

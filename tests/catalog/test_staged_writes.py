@@ -286,9 +286,7 @@ def test_an_expired_write_claims_no_place(lake: Lake) -> None:
         _age(lake, engine)
         with pytest.raises(NotAuthorized, match="overlaps"):
             lake.catalog().create_table(str(fresh()), SCHEMA, location=place)
-        with write(lake.warden.engine) as connection:
-            mine = lw_write.c.id == engine.session.id
-            connection.execute(update(lw_write).where(mine).values(expires_ms=1))
+        engine.expire()
         lake.catalog().create_table(str(fresh()), SCHEMA, location=place)
         with pytest.raises(NotAuthorized, match="overlaps"):
             engine.commit(FileCommit("append", (engine.file(),)), user=BOB)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from catalog import faults
-from catalog.db.engine import read, write
+from catalog.db.engine import read
 from catalog.db.schema import lw_write
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
@@ -16,24 +16,17 @@ from catalog.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import WRITE
+from tests.faults.writing import abort_write, commit_write, sweep
 from tests.support.crash import assert_sound, die_at
-from tests.support.lake import ALICE, Lake
+from tests.support.lake import Lake
 from tests.support.outages import read_only
-from tests.support.tables import Engine, append_files, make, name_of
-
-#: By now a write has expired, and one that is being committed has had its time, too.
-LONG_AGO_MS = 1
+from tests.support.tables import Engine, append_files, expire_open_writes, make, name_of
 
 
 def _state(lake: Lake, write_id: str) -> str | None:
     with read(lake.warden.engine) as connection:
         state: str | None = connection.scalar(select(lw_write.c.state).where(lw_write.c.id == write_id))
     return state
-
-
-def _expire(lake: Lake, write_id: str, at_ms: int = LONG_AGO_MS) -> None:
-    with write(lake.warden.engine) as connection:
-        connection.execute(update(lw_write).where(lw_write.c.id == write_id).values(expires_ms=at_ms))
 
 
 def _begin(lake: Lake) -> tuple[Engine, Path, FileCommit]:
@@ -50,21 +43,6 @@ def _snapshots(lake: Lake, name: TableName) -> int:
     return len(lake.warden.loader.load_sealed(name).metadata.snapshots)
 
 
-def commit_write(lake: Lake, order: tuple[str, FileCommit]) -> None:
-    """The commit of a write."""
-    lake.warden.writes.commit(lake.caller(ALICE), *order)
-
-
-def abort_write(lake: Lake, write_id: str) -> None:
-    """Giving a write up."""
-    lake.warden.writes.abort(lake.caller(ALICE), write_id)
-
-
-def sweep(lake: Lake, _: None) -> None:
-    """What the service does now and then."""
-    lake.warden.writes.sweep()
-
-
 def begin_write(lake: Lake, name: TableName) -> None:
     """An engine that never comes back."""
     Engine.begin(lake, name)
@@ -75,7 +53,7 @@ def test_an_expired_write_is_swept_and_not_committed_any_more(shared: Shared) ->
     engine, path, files = _begin(lake)
     lake.warden.writes.sweep()
     assert path.exists()
-    _expire(lake, engine.session.id)
+    engine.expire()
     assert lake.warden.writes.sweep() == 1
     assert not path.exists()
     with pytest.raises(RequestInvalid):
@@ -87,7 +65,7 @@ def test_a_committed_write_is_never_swept(shared: Shared) -> None:
     lake = shared.lake
     engine, path, files = _begin(lake)
     engine.commit(files)
-    _expire(lake, engine.session.id)
+    engine.expire()
     assert lake.warden.writes.sweep() == 0
     assert path.exists()
     assert engine.commit(files).metadata.current_snapshot_id is not None
@@ -115,7 +93,7 @@ def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str)
     if landed:
         append_files(lake, name)
         _forget_first_snapshot(lake, name)
-    _expire(lake, engine.session.id)
+    engine.expire()
     assert lake.warden.writes.sweep() == (0 if landed else 1)
     assert path.exists() == landed
     assert _state(lake, engine.session.id) in (("committed", "closed") if landed else ("swept",))
@@ -152,7 +130,7 @@ def test_a_commit_under_way_is_not_swept_as_soon_as_it_expires(on_sqlite: Shared
 
     def hook(name: str) -> None:
         if name == "prepared":
-            _expire(lake, engine.session.id, engine.session.expires_ms - lake.settings.write_ttl_s * 1000 - 1)
+            engine.expire(engine.session.expires_ms - lake.settings.write_ttl_s * 1000 - 1)
             assert lake.warden.writes.sweep() == 0
 
     with faults.hooked(hook):
@@ -166,7 +144,7 @@ def test_a_sweep_that_overtakes_a_stuck_commit_wins_against_it(on_sqlite: Shared
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), "write:built")
-    _expire(lake, engine.session.id)
+    engine.expire()
     assert lake.warden.writes.sweep() == 1
     with pytest.raises(RequestInvalid):
         engine.commit(files)
@@ -178,7 +156,7 @@ def test_a_sweep_that_overtakes_a_stuck_commit_wins_against_it(on_sqlite: Shared
 def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
-    _expire(lake, engine.session.id)
+    engine.expire()
     die_at(lake, on_sqlite.overrides, sweep, None, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
@@ -194,7 +172,7 @@ def test_an_abort_that_is_killed_is_finished_by_a_sweep(on_sqlite: Shared, point
     die_at(lake, on_sqlite.overrides, abort_write, engine.session.id, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    _expire(lake, engine.session.id)
+    engine.expire()
     lake.warden.writes.sweep()
     assert not path.exists()
     assert _state(lake, engine.session.id) in ("aborted", "swept")
@@ -204,8 +182,7 @@ def test_a_begin_that_is_killed_is_swept(on_sqlite: Shared) -> None:
     lake = on_sqlite.lake
     name = name_of(make(lake))
     die_at(lake, on_sqlite.overrides, begin_write, name, "write:begun")
-    with write(lake.warden.engine) as connection:
-        connection.execute(update(lw_write).where(lw_write.c.state == "open").values(expires_ms=LONG_AGO_MS))
+    expire_open_writes(lake)
     assert lake.warden.writes.sweep() >= 1
     append_files(lake, name)
 
@@ -214,7 +191,7 @@ def test_what_cannot_be_deleted_is_left_to_the_next_sweep(on_sqlite: Shared) -> 
     lake = on_sqlite.lake
     (engine, path, _), (other, _, _) = _begin(lake), _begin(lake)
     for each in (engine, other):
-        _expire(lake, each.session.id)
+        each.expire()
     with read_only(path.parent):
         assert lake.warden.writes.sweep() == 1
     assert path.exists()

@@ -18,8 +18,6 @@ from tests.support.crash import die_at
 from tests.support.lake import Lake
 from tests.support.tables import ENCRYPTED, Engine, fresh, make, name_of
 
-LONG_AGO_MS = 1
-
 
 def _write(path: str) -> Path:
     where = Path(path.removeprefix("file://"))
@@ -33,12 +31,6 @@ def _committed(engine: Engine, count: int = 2) -> list[Path]:
     files = [engine.file() for _ in range(count)]
     engine.append(*files)
     return [_write(file.path) for file in files]
-
-
-def _expire(lake: Lake, engine: Engine) -> None:
-    with write(lake.warden.engine) as connection:
-        mine = lw_write.c.id == engine.session.id
-        connection.execute(update(lw_write).where(mine).values(expires_ms=LONG_AGO_MS))
 
 
 def _state(lake: Lake, engine: Engine) -> str | None:
@@ -64,7 +56,7 @@ def test_what_a_killed_task_left_is_swept_once_the_write_has_expired(shared: Sha
     orphans = [_write(engine.path()), _write(f"{engine.session.prefix.canonical}/p=1/.half.parquet.tmp")]
     assert lake.warden.writes.sweep() == 0
     assert all(path.exists() for path in orphans)
-    _expire(lake, engine)
+    engine.expire()
     assert lake.warden.writes.sweep() == 1
     assert not any(path.exists() for path in orphans)
     assert all(path.exists() for path in kept)
@@ -77,7 +69,7 @@ def test_a_closed_write_answers_as_before(on_sqlite: Shared) -> None:
     engine = Engine.begin(lake, name_of(make(lake)))
     file = engine.file()
     first = engine.append(file)
-    _expire(lake, engine)
+    engine.expire()
     assert lake.warden.writes.sweep() == 0
     assert engine.append(file).metadata_location == first.metadata_location
 
@@ -95,7 +87,7 @@ def test_a_file_that_another_commit_took_up_is_no_orphan(on_sqlite: Shared) -> N
         mine = lw_write.c.id == other.session.id
         connection.execute(update(lw_write).where(mine).values(prefix=engine.session.prefix.canonical))
     other.commit(FileCommit("append", (other.file(adopted),)))
-    _expire(lake, engine)
+    engine.expire()
     lake.warden.writes.sweep()
     assert Path(adopted.removeprefix("file://")).exists()
 
@@ -111,7 +103,7 @@ def test_files_of_a_snapshot_that_was_replaced_stay(on_sqlite: Shared) -> None:
     later.commit(FileCommit("overwrite", (later.file(),), (f"file://{kept}",), base))
     if base is not None:
         lake.catalog().load_table(table.name()).maintenance.expire_snapshots().by_id(base).commit()
-    _expire(lake, engine)
+    engine.expire()
     assert lake.warden.writes.sweep() == 0
     assert kept.exists()
 
@@ -121,7 +113,7 @@ def test_a_dropped_table_keeps_what_is_there(on_sqlite: Shared) -> None:
     engine = Engine.begin(lake, name_of(make(lake)))
     kept = _committed(engine)
     lake.catalog().drop_table(str(_name(engine)))
-    _expire(lake, engine)
+    engine.expire()
     assert lake.warden.writes.sweep() == 0
     assert all(path.exists() for path in kept)
 
@@ -131,7 +123,7 @@ def test_a_table_that_cannot_be_read_is_left_to_the_next_sweep(on_sqlite: Shared
     engine = Engine.begin(lake, name_of(make(lake)))
     _committed(engine)
     orphan = _write(engine.path())
-    _expire(lake, engine)
+    engine.expire()
     table = lake.catalog().load_table(str(_name(engine)))
     metadata = Path(table.metadata_location.removeprefix("file://"))
     data = metadata.read_bytes()
@@ -148,7 +140,7 @@ def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point
     lake = on_sqlite.lake
     engine = Engine.begin(lake, name_of(make(lake)))
     kept, orphan = _committed(engine), _write(engine.path())
-    _expire(lake, engine)
+    engine.expire()
     die_at(lake, on_sqlite.overrides, sweep, None, point)
     lake.warden.writes.sweep()
     assert not orphan.exists()

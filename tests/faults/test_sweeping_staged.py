@@ -18,11 +18,10 @@ from catalog.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import CLEARING, WRITE, Subject
+from tests.faults.writing import abort_write, commit_write, sweep
 from tests.support.crash import assert_sound, die_at, seen
-from tests.support.lake import ALICE, Lake
-from tests.support.tables import ENCRYPTED, Engine, fresh, make
-
-LONG_AGO_MS = 1
+from tests.support.lake import Lake
+from tests.support.tables import ENCRYPTED, Engine, expire_open_writes, fresh, make
 
 
 def _begin(lake: Lake, location: str | None = None) -> tuple[Engine, Path, FileCommit]:
@@ -33,12 +32,6 @@ def _begin(lake: Lake, location: str | None = None) -> tuple[Engine, Path, FileC
     path.parent.mkdir(parents=True)
     path.write_bytes(b"PAR1")
     return engine, path, FileCommit("append", (file,))
-
-
-def _expire(lake: Lake, engine: Engine) -> None:
-    with write(lake.warden.engine) as connection:
-        mine = lw_write.c.id == engine.session.id
-        connection.execute(update(lw_write).where(mine).values(expires_ms=LONG_AGO_MS))
 
 
 def _name(engine: Engine) -> TableName:
@@ -57,21 +50,6 @@ def _assert_gone(lake: Lake, engine: Engine, path: Path) -> None:
     assert_sound(lake)
 
 
-def commit_write(lake: Lake, order: tuple[str, FileCommit]) -> None:
-    """The commit of a write."""
-    lake.warden.writes.commit(lake.caller(ALICE), *order)
-
-
-def abort_write(lake: Lake, write_id: str) -> None:
-    """Giving a write up."""
-    lake.warden.writes.abort(lake.caller(ALICE), write_id)
-
-
-def sweep(lake: Lake, _: None) -> None:
-    """What the service does now and then."""
-    lake.warden.writes.sweep()
-
-
 def begin_write(lake: Lake, subject: Subject) -> None:
     """An engine that never comes back."""
     Engine.stage(lake, subject.name, properties=ENCRYPTED)
@@ -82,7 +60,7 @@ def test_an_expired_write_leaves_nothing(shared: Shared) -> None:
     engine, path, files = _begin(lake)
     lake.warden.writes.sweep()
     assert path.exists()
-    _expire(lake, engine)
+    engine.expire()
     assert lake.warden.writes.sweep() == 1
     with pytest.raises(RequestInvalid):
         engine.commit(files)
@@ -104,7 +82,7 @@ def test_a_created_table_is_never_swept(shared: Shared) -> None:
     lake = shared.lake
     engine, path, files = _begin(lake)
     engine.commit(files)
-    _expire(lake, engine)
+    engine.expire()
     assert lake.warden.writes.sweep() == 0
     with pytest.raises(RequestInvalid):
         abort_write(lake, engine.session.id)
@@ -118,7 +96,7 @@ def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str)
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
-    _expire(lake, engine)
+    engine.expire()
     landed = WRITE.index(point) >= WRITE.index("pointer-moved")
     assert lake.warden.writes.sweep() == (0 if landed else 1)
     assert path.exists() == landed
@@ -135,7 +113,7 @@ def test_a_table_that_was_dropped_since_is_no_unfinished_write(on_sqlite: Shared
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     lake.catalog().drop_table(str(_name(engine)))
-    _expire(lake, engine)
+    engine.expire()
     assert lake.warden.writes.sweep() == 0
     assert path.exists()
     with pytest.raises(NoSuchTable):
@@ -146,7 +124,7 @@ def test_a_table_that_was_dropped_since_is_no_unfinished_write(on_sqlite: Shared
 def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
-    _expire(lake, engine)
+    engine.expire()
     die_at(lake, on_sqlite.overrides, sweep, None, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
@@ -161,7 +139,7 @@ def test_an_abort_that_is_killed_is_finished_by_a_sweep(on_sqlite: Shared, point
     die_at(lake, on_sqlite.overrides, abort_write, engine.session.id, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    _expire(lake, engine)
+    engine.expire()
     lake.warden.writes.sweep()
     _assert_gone(lake, engine, path)
 
@@ -170,8 +148,7 @@ def test_a_begin_that_is_killed_is_swept(on_sqlite: Shared) -> None:
     lake, subject = on_sqlite.lake, Subject(fresh())
     die_at(lake, on_sqlite.overrides, begin_write, subject, "stage:begun")
     assert seen(lake, subject.name) is None
-    with write(lake.warden.engine) as connection:
-        connection.execute(update(lw_write).where(lw_write.c.state == "open").values(expires_ms=LONG_AGO_MS))
+    expire_open_writes(lake)
     assert lake.warden.writes.sweep() >= 1
     with read(lake.warden.engine) as connection:
         left = select(lw_table.c.state).where(lw_table.c.name == subject.name.name)

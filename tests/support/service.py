@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from pyiceberg.catalog.rest import RestCatalog
 
-from catalog.config import HttpSettings
-from catalog.http.server import listen, make_server, url_of
+from catalog.http.server import served
 from policy.principal import Principal
 from tests.support.lake import ALICE, Lake, open_lake
 
@@ -67,15 +65,8 @@ class Service:
 @contextmanager
 def running(lake: Lake, client_properties: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Serve an open catalog."""
-    with closing(listen(HttpSettings(host="127.0.0.1", port=0))) as listener:
-        server = make_server(lake.warden)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        try:
-            yield Service(url_of(listener), lake, client_properties or {})
-        finally:
-            server.should_exit = True
-            thread.join(_PATIENCE_S)
+    with served(lake.warden) as url:
+        yield Service(url, lake, client_properties or {})
 
 
 @contextmanager

@@ -11,10 +11,13 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
+from sqlalchemy import update
 
 from catalog.audit import AuditRecord
 from catalog.audit_reading import read as read_audit
 from catalog.authorize import Caller
+from catalog.db.engine import write
+from catalog.db.schema import lw_write
 from catalog.drafts import NewTable
 from catalog.identifiers import TableName, table_name
 from catalog.keys.dek import new_dek
@@ -25,6 +28,9 @@ from catalog.keys.write_keys import WrittenKey
 from catalog.new_files import FileCommit, NewFile
 from catalog.write_sessions import WriteSession
 from tests.support.lake import ALICE, MASTER_KEY, Lake
+
+#: By now a write has expired, and one that is being committed has had its time, too.
+LONG_AGO_MS = 1
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 ENCRYPTED = {"encryption.mechanism": "envelope"}
@@ -102,6 +108,12 @@ class Engine:
         known = {"record_count": 10, "file_size_in_bytes": 1000, "keys": keys}
         return NewFile(where, "parquet", **(known | given))
 
+    def expire(self, at_ms: int = LONG_AGO_MS) -> None:
+        """Let the write's time be over."""
+        with write(self.lake.warden.engine) as connection:
+            mine = lw_write.c.id == self.session.id
+            connection.execute(update(lw_write).where(mine).values(expires_ms=at_ms))
+
     def commit(self, files: FileCommit, user: str = ALICE) -> Any:
         """Commit the write."""
         return self.lake.warden.writes.commit(self.lake.caller(user), self.session.id, files)
@@ -109,6 +121,12 @@ class Engine:
     def append(self, *files: NewFile) -> Any:
         """Commit the write as an append."""
         return self.commit(FileCommit("append", files))
+
+
+def expire_open_writes(lake: Lake) -> None:
+    """Let the time of every open write be over, whoever began it."""
+    with write(lake.warden.engine) as connection:
+        connection.execute(update(lw_write).where(lw_write.c.state == "open").values(expires_ms=LONG_AGO_MS))
 
 
 def append_files(lake: Lake, name: TableName, count: int = 1, **given: Any) -> list[str]:

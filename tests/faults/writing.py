@@ -1,0 +1,21 @@
+"""What can happen to a write, as a process that is to die does it."""
+
+from __future__ import annotations
+
+from catalog.new_files import FileCommit
+from tests.support.lake import ALICE, Lake
+
+
+def commit_write(lake: Lake, order: tuple[str, FileCommit]) -> None:
+    """The commit of a write."""
+    lake.warden.writes.commit(lake.caller(ALICE), *order)
+
+
+def abort_write(lake: Lake, write_id: str) -> None:
+    """Giving a write up."""
+    lake.warden.writes.abort(lake.caller(ALICE), write_id)
+
+
+def sweep(lake: Lake, _: None) -> None:
+    """What the service does now and then."""
+    lake.warden.writes.sweep()
