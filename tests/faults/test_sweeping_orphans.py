@@ -13,7 +13,7 @@ from catalog.identifiers import TableName
 from catalog.new_files import FileCommit
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import TIDYING
-from tests.faults.test_sweeping import sweep
+from tests.faults.writing import sweep
 from tests.support.crash import die_at
 from tests.support.lake import Lake
 from tests.support.tables import ENCRYPTED, Engine, fresh, make, name_of

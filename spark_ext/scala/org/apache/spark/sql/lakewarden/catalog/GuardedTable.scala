@@ -26,9 +26,8 @@ abstract class ShownTable(handle: TableHandle) extends Table {
 
   /** The table's properties, governed ones in force among them, and Spark's own names for what it shows apart. */
   override def properties: util.Map[String, String] = {
-    val own = table.metadata.path("properties").properties.asScala.map(each => each.getKey -> each.getValue.asText)
     val location = table.metadata.path("location").asText
-    val shown = own.toMap + (TableCatalog.PROP_PROVIDER -> "iceberg") + (TableCatalog.PROP_LOCATION -> location) +
+    val shown = table.properties + (TableCatalog.PROP_PROVIDER -> "iceberg") + (TableCatalog.PROP_LOCATION -> location) +
       (TableCatalog.PROP_IS_MANAGED_LOCATION -> location.endsWith(s"-${table.uuid}").toString)
     shown.asJava
   }

@@ -4,7 +4,7 @@ import java.util.UUID
 
 import com.fasterxml.jackson.databind.JsonNode
 
-import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient}
+import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
 import org.apache.spark.sql.types.StructType
 
 /** A table as the catalog answered it, for one user.
@@ -40,7 +40,10 @@ final case class LoadedTable(
 
   /** The address of this table's operations for engines. */
   def engineSegments(operation: String): Seq[String] =
-    Seq("engine", "v1", "tables", namespace.mkString("\u001f"), name, operation)
+    CatalogPaths.engineTable(namespace, name, operation)
+
+  /** The table's properties, governed ones in force among them. */
+  def properties: Map[String, String] = Answers.texts(metadata.path("properties"))
 
   /** The table as one viewer sees it; by this Spark finds what it has cached for a name. */
   def id: String = Seq(uuid, principal, policyVersion, viewer.governedVersion).mkString("/")

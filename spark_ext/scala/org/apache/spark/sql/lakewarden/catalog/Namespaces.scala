@@ -24,8 +24,7 @@ final class Namespaces(client: CatalogClient, paths: CatalogPaths) {
   def load(namespace: Array[String]): Map[String, String] = {
     requireLevels(namespace)
     Refusals.ofNamespace(namespace) {
-      val properties = Answers.field(client.get(paths.namespace(namespace.toSeq)), "properties")
-      properties.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
+      Answers.texts(Answers.field(client.get(paths.namespace(namespace.toSeq)), "properties"))
     }
   }
 

@@ -52,8 +52,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
       : StagedTable = {
     val body = TableRequests.create(ident.name, columns, partitions, properties)
     requireNamespace(ident)
-    val path = Seq("engine", "v1", "namespaces", levels(ident).mkString(CatalogPaths.Separator), "staged-writes")
-    val answer = Refusals.ofNewTable(ident)(client.post(path, Some(body)))
+    val answer = Refusals.ofNewTable(ident)(client.post(CatalogPaths.stagedWrites(levels(ident)), Some(body)))
     val target = new StagedTarget(users.client, BegunWrite.parse(Answers.field(answer, "write")))
     new StagedGuardedTable(handle(ident, answer, None), ident, target)
   }
@@ -114,7 +113,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   }
 
   private def operation(ident: Identifier, name: String): Seq[String] =
-    Seq("engine", "v1", "tables", levels(ident).mkString(CatalogPaths.Separator), ident.name, name)
+    CatalogPaths.engineTable(levels(ident), ident.name, name)
 
   /** The levels of the namespace; a table has one. */
   private def levels(ident: Identifier): Seq[String] =

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.rest
 
+import scala.jdk.CollectionConverters._
+
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -14,4 +16,8 @@ object Answers {
       Some("Launch Spark with the address of a Lakewarden service of this version.")))
 
   def text(answer: JsonNode, name: String): String = field(answer, name).asText
+
+  /** The names and texts of an object, such as properties. */
+  def texts(node: JsonNode): Map[String, String] =
+    node.properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
 }

@@ -17,4 +17,12 @@ object CatalogPaths {
 
   /** Joins the levels of a namespace in an address (Iceberg REST specification, parameter "namespace"). */
   val Separator = "\u001f"
+
+  /** An engine's operation on a table. */
+  def engineTable(levels: Seq[String], name: String, operation: String): Seq[String] =
+    Seq("engine", "v1", "tables", levels.mkString(Separator), name, operation)
+
+  /** Where an engine begins tables together with their first rows. */
+  def stagedWrites(levels: Seq[String]): Seq[String] =
+    Seq("engine", "v1", "namespaces", levels.mkString(Separator), "staged-writes")
 }

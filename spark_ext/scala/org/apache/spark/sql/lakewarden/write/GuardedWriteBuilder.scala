@@ -14,8 +14,6 @@ import org.apache.spark.sql.types.DataType
 final class GuardedWriteBuilder(handle: TableHandle, info: LogicalWriteInfo, target: CommitTarget)
     extends WriteBuilder with SupportsOverwriteV2 with SupportsDynamicOverwrite {
 
-  def this(handle: TableHandle, info: LogicalWriteInfo) = this(handle, info, new DirectTarget(handle))
-
   override def build(): Write = {
     refuseOptions()
     refuseForeignRows()
@@ -63,7 +61,7 @@ private object GuardedWriteBuilder {
   */
 final class GuardedWrite(table: LoadedTable, target: CommitTarget) extends RequiresDistributionAndOrdering {
   private val layout = PartitionLayout.of(table.metadata, table.schema)
-  private val settings = WriteSettings.of(GuardedWrite.properties(table))
+  private val settings = WriteSettings.of(table.properties)
 
   override def description: String = s"append to ${table.fullName}"
   override def toString: String = description
@@ -84,9 +82,4 @@ final class GuardedWrite(table: LoadedTable, target: CommitTarget) extends Requi
   private def byPartition: Array[SortOrder] = layout.expressions.map { each =>
     Expressions.sort(each, SortDirection.ASCENDING, NullOrdering.NULLS_FIRST)
   }.toArray
-}
-
-private object GuardedWrite {
-  def properties(table: LoadedTable): Map[String, String] =
-    table.metadata.path("properties").properties.asScala.map(each => each.getKey -> each.getValue.asText).toMap
 }

@@ -13,7 +13,7 @@ import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.expressions.Expression
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.lakewarden.schema.{FieldIds, PartitionTransforms}
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.unsafe.types.UTF8String
 
@@ -85,10 +85,8 @@ object PartitionLayout {
     *   the table's, field ids in the metadata
     */
   def of(metadata: JsonNode, schema: StructType): PartitionLayout = {
-    val current = metadata.required("default-spec-id").asInt
-    val spec = metadata.required("partition-specs").asScala.find(_.required("spec-id").asInt == current)
-      .getOrElse(throw invalid(s"The table has no partition spec $current."))
-    new PartitionLayout(current, spec.required("fields").asScala.map(field(_, schema)).toSeq)
+    val spec = PartitionTransforms.current(metadata, "partition-specs", "spec-id", "default-spec-id")
+    new PartitionLayout(spec.required("spec-id").asInt, spec.required("fields").asScala.map(field(_, schema)).toSeq)
   }
 
   private def field(node: JsonNode, schema: StructType): PartitionField = {
