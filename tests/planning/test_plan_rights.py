@@ -260,14 +260,14 @@ def test_partition_values_of_a_denied_column_are_not_shown(lake: Lake, policies:
         PartitionField(1, 1003, IdentityTransform(), "id"),
     )
     table = make(lake, schema=SECRET, partition_spec=PartitionSpec(*parts))
-    values = {"ssn": "123-45", "start": "12", "bucket": 3, "id": 7}
+    values = {"ssn": "123-45-6795", "start": "12", "bucket": 3, "id": 7}
     append_files(lake, name_of(table), partition=values)
     policies(deny("ssn"))
     assert shown(plan(lake, table, "id")) == [{"id": 7}]
-    assert "123-45" not in str(plan(lake, table, "id").files.to_pylist())
+    assert "123-45-6795" not in str(plan(lake, table, "id").files.to_pylist())
     policies()
     assert shown(plan(lake, table)) == [values]
-    assert shown(plan(lake, table, "id", filter=EqualTo("ssn", "123-45"))) == [values]
+    assert shown(plan(lake, table, "id", filter=EqualTo("ssn", "123-45-6795"))) == [values]
     assert shown(plan(lake, table, "id")) == [{"id": 7}]
 
 
