@@ -50,9 +50,10 @@ def authenticated(warden: Warden, headers: Headers, request_id: str, *, engines:
     user = warden.tokens.verify(_bearer(headers), "user")
     engine = _engine(warden, headers) if engines else None
     if engine is not None:
+        # What is granted to it is on record with what it asks for: each record names the engine.
         acting = Caller(engine, engine, request_id)
         request = AccessRequest(engine, Resource.engine(engine.name), "act")
-        warden.authorizer.require(acting, "engine.act", engine.name, [request])
+        warden.authorizer.screen(acting, "engine.act", engine.name, request)
     return Caller(user, engine, request_id)
 
 

@@ -120,7 +120,17 @@ def test_engine_and_user_stand_in_the_audit_trail(
         spark.post(f"/engine/v1/tables/{namespace}/t/load", headers={"X-Request-Id": "by-engine"})
     records = alice.get("/admin/v1/audit").json()["records"]
     seen = {(r["action"], r["principal"], r["engine"]) for r in records if r["request-id"] == "by-engine"}
-    assert seen == {("engine.act", ENGINE, ENGINE), ("table.load", "alice", ENGINE)}
+    assert seen == {("table.load", "alice", ENGINE)}
+
+
+def test_refusal_of_an_engine_stands_in_the_audit_trail(
+    served: Service, alice: httpx.Client, namespace: str
+) -> None:
+    with served.client("alice", engine="stranger") as stranger:
+        stranger.post(f"/engine/v1/tables/{namespace}/t/load", headers={"X-Request-Id": "by-stranger"})
+    records = alice.get("/admin/v1/audit").json()["records"]
+    seen = {(r["action"], r["principal"], r["allowed"]) for r in records if r["request-id"] == "by-stranger"}
+    assert seen == {("engine.act", "stranger", False)}
 
 
 def test_engine_gives_a_user_no_more_rights(served: Service, alice: httpx.Client, namespace: str) -> None:
