@@ -201,6 +201,31 @@ lw_token = Table(
     Column("revoked_ms", BigInteger, nullable=True),
 )
 
+#: The number of the last change of the policies that a catalog keeps itself; no row before the first one.
+lw_policy_set = Table(
+    "lw_policy_set",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+)
+
+#: What a change made of one policy document; without content, it was removed. `kind`: ranger, encryption.
+#: Rows are never changed. The last one of a document is what it says now.
+lw_policy_document = Table(
+    "lw_policy_document",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("revision", BigInteger, primary_key=True),
+    Column("content", LargeBinary, nullable=True),
+    Column("sha256", String(64), nullable=True),
+    Column("author", String(255), nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Index("ix_lw_policy_document_revision", "catalog", "revision"),
+)
+
 #: The audit trail: one hash chain a writer (a process), in the order in which that writer decided.
 lw_audit = Table(
     "lw_audit",
