@@ -201,12 +201,14 @@ lw_token = Table(
     Column("revoked_ms", BigInteger, nullable=True),
 )
 
-#: The number of the last change of the policies that a catalog keeps itself; no row before the first one.
+#: The number of the last change of the policies that a catalog keeps itself, and the digest of what they say
+#: since; no row before the first change.
 lw_policy_set = Table(
     "lw_policy_set",
     metadata,
     Column("catalog", String(255), primary_key=True),
     Column("revision", BigInteger, nullable=False),
+    Column("digest", String(64), nullable=False),
 )
 
 #: What a change made of one policy document; without content, it was removed. `kind`: ranger, encryption.

@@ -17,6 +17,7 @@ def upgrade() -> None:
         "lw_policy_set",
         sa.Column("catalog", sa.String(255), primary_key=True),
         sa.Column("revision", sa.BigInteger(), nullable=False),
+        sa.Column("digest", sa.String(64), nullable=False),
     )
     op.create_table(
         "lw_policy_document",
