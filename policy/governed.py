@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +26,7 @@ from types import MappingProxyType
 
 from policy import governed_values as values
 from policy.errors import PropertyInvalid
+from policy.look_alikes import as_seen, same_but_foreign
 
 ALLOWED_PATHS = "read.allowed.data.paths"
 MECHANISM = "encryption.mechanism"
@@ -135,16 +135,6 @@ _RESERVED = (
     "orc.key",
     "hadoop.security",
 )
-
-# Letters and marks that look like ASCII ones and that Unicode's compatibility mapping leaves as they are.
-_LOOK_ALIKE = str.maketrans(
-    "авекмнорстухіјѕһԁԍԛԝгп" + "αβγεηικνορτυχω" + "ıɡɑ" + "‐‒–—−" + "·‧∙⋅。",
-    "abekmhopctyxijshdgqwrn" + "abyenikvoptuxw" + "iga" + "-----" + ".....",
-)
-
-
-#: What `_skeleton` leaves out of ASCII: space and control characters.
-_ASCII_UNSEEN = dict.fromkeys((*range(33), 127))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +249,7 @@ def _verdict(name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _judged(name: str) -> str | None:
-    skeleton = _without_option(_skeleton(name))
+    skeleton = _without_option(as_seen(name))
     known = _RUN_TOGETHER.get(_SEPARATORS.sub("", skeleton))
     known = known or next((known for known in _KNOWN if _resembles(skeleton, known)), None)
     if known is None and any(_under(skeleton, prefix) for prefix in _RESERVED):
@@ -269,24 +259,16 @@ def _judged(name: str) -> str | None:
 
 def _right_name(name: str, known: str) -> str:
     """The hint for a refused name; made for the one name that is refused, since this search is slow."""
-    skeleton = _without_option(_skeleton(name[:_MAX_CACHED_CHARACTERS]))
+    skeleton = _without_option(as_seen(name[:_MAX_CACHED_CHARACTERS]))
     known = known or next(iter(difflib.get_close_matches(skeleton, _KNOWN, n=1, cutoff=0.6)), "")
     return f"Did you mean {known}?" if known else f"The governed properties are {', '.join(_CANONICAL)}."
-
-
-def _skeleton(name: str) -> str:
-    """What a person sees: no case, no accents, no spaces or invisible characters, look-alikes resolved."""
-    if name.isascii():
-        return name.lower().translate(_ASCII_UNSEEN)
-    text = unicodedata.normalize("NFKD", name).casefold().translate(_LOOK_ALIKE)
-    return "".join(c for c in text if unicodedata.category(c)[0] not in "MCZ")
 
 
 def _resembles(skeleton: str, known: str) -> bool:
     both = len(skeleton) + len(known)
     if 2 * min(len(skeleton), len(known)) < _NEAR * both:
         return False
-    return _same_but_foreign(skeleton, known) or 2 * _in_common(skeleton, known) >= _NEAR * both
+    return same_but_foreign(skeleton, known) or 2 * _in_common(skeleton, known) >= _NEAR * both
 
 
 def _in_common(skeleton: str, known: str) -> int:
@@ -305,13 +287,4 @@ def _in_common(skeleton: str, known: str) -> int:
 
 def _under(skeleton: str, prefix: str) -> bool:
     head, following = skeleton[: len(prefix)], skeleton[len(prefix) : len(prefix) + 1]
-    return following in ("", ".") and _same_but_foreign(head, prefix)
-
-
-def _same_but_foreign(text: str, known: str) -> bool:
-    """Equal, where a letter outside ASCII may stand for any letter, as long as most letters are equal."""
-    if len(text) != len(known) or text.isascii():
-        return text == known
-    equal = sum(a == b for a, b in zip(text, known, strict=True))
-    foreign = sum(not a.isascii() for a in text)
-    return equal + foreign == len(known) and 2 * equal >= len(known)
+    return following in ("", ".") and same_but_foreign(head, prefix)
