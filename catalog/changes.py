@@ -32,7 +32,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from catalog.gates import WRITE_PATHS, check_ordinary_properties
+from catalog.gates import WRITE_PATHS, check_ordinary_properties, refuse_location_property
 from policy import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
 
@@ -91,18 +91,20 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
 
     Raises:
         PropertyInvalid: a governed property that is unknown, malformed or contradictory.
-        RequestInvalid: a governed property that is both set and removed.
+        RequestInvalid: a governed property that is both set and removed, or set to two values.
     """
     check_numbers(updates, table)
     ordinary: list[TableUpdate] = []
-    governed_set: dict[str, str] = {}
+    given: dict[str, str] = {}
     governed_unset: set[str] = set()
     locations: list[str] = []
     for update in updates:
         if isinstance(update, SetPropertiesUpdate):
             governed, rest = _split(update.updates, in_force)
-            governed_set |= governed
+            _refuse_two_values(given, governed, table)
+            given |= governed
             check_ordinary_properties(rest, table)
+            refuse_location_property(rest, table)
             locations += [rest[name] for name in WRITE_PATHS if name in rest]
             if rest:
                 ordinary.append(SetPropertiesUpdate(updates=rest))
@@ -115,15 +117,29 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             if isinstance(update, SetLocationUpdate):
                 locations.append(update.location)
             ordinary.append(update)
-    _refuse_both(governed_set, governed_unset, table)
+    _refuse_both(given, governed_unset, table)
+    # Clients echo what `loadTable` showed them; an echo is no change.
+    governed_set = {name: value for name, value in given.items() if in_force.get(name) != value}
     governs = bool(governed_set or governed_unset)
     return Changes(
         tuple(ordinary), governed_set, frozenset(governed_unset), _rights(ordinary, governs), tuple(locations)
     )
 
 
-def _refuse_both(governed_set: Iterable[str], governed_unset: set[str], table: str) -> None:
-    both = governed_unset.intersection(governed_set)
+def _refuse_two_values(given: dict[str, str], more: dict[str, str], table: str) -> None:
+    """Which of two updates would have the last word is no way to say what protects a table."""
+    twice = sorted(name for name, value in more.items() if given.get(name, value) != value)
+    if twice:
+        raise RequestInvalid(
+            f"The commit sets {twice[0]} to two values.",
+            table=table,
+            rule="set-twice",
+            hint="Set it once.",
+        )
+
+
+def _refuse_both(given: Iterable[str], governed_unset: set[str], table: str) -> None:
+    both = governed_unset.intersection(given)
     if both:
         raise RequestInvalid(
             f"The commit both sets and removes {min(both)}.",
@@ -134,17 +150,12 @@ def _refuse_both(governed_set: Iterable[str], governed_unset: set[str], table: s
 
 
 def _split(properties: dict[str, str], in_force: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Governed properties that are to change, and the rest.
-
-    Clients echo what `loadTable` showed them. An echo is no change, but it still contradicts another spelling
-    with another value.
-    """
+    """Governed properties, echoes of those in force among them, and the rest."""
     read_only = governed_names.PEK_ID
     given = {
         name: value for name, value in properties.items() if name != read_only or in_force.get(name) != value
     }
-    governed, rest = governed_names.split(given)
-    return {name: value for name, value in governed.items() if in_force.get(name) != value}, rest
+    return governed_names.split(given)
 
 
 def refuse_reserved_summaries(updates: Iterable[TableUpdate], table: str) -> None:

@@ -6,6 +6,7 @@ held against what was allowed in the transaction that claims the location.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from sqlalchemy import Connection, Select, func, or_, select
@@ -21,6 +22,22 @@ from policy.location import Location
 _CREATION_MS: Final = 15 * 60 * 1000
 #: The advisory lock for claiming locations on PostgreSQL; any number that nobody else uses.
 _LOCATIONS_LOCK: Final = 0x6C61_6B65_6C6F_6373
+
+
+def overlapping_any(
+    connection: Connection,
+    catalog: str,
+    locations: Iterable[Location],
+    except_id: str | None,
+    now_ms: int,
+) -> list[TableRecord]:
+    """Other tables whose location overlaps one of several, each table once; see `overlapping`."""
+    found = {
+        record.id: record
+        for location in dict.fromkeys(locations)
+        for record in overlapping(connection, catalog, location, except_id, now_ms)
+    }
+    return list(found.values())
 
 
 def overlapping(

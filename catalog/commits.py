@@ -178,13 +178,7 @@ class Committer:
         """Other tables that a location which the commit sets overlaps."""
         moved = [Location.parse(text) for text in changes.locations]
         with read(self._engine) as connection:
-            return [
-                other
-                for location in moved
-                for other in claims.overlapping(
-                    connection, self._catalog, location, record.id, self._now_ms()
-                )
-            ]
+            return claims.overlapping_any(connection, self._catalog, moved, record.id, self._now_ms())
 
     def _next_governed(
         self, table: LoadedTable, changes: Changes, wanted: Wanted, metadata: TableMetadata

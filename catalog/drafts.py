@@ -123,6 +123,7 @@ class Drafter:
         governed, ordinary = governed_names.split(new.properties or {})
         _check_format_version(ordinary, str(new.name))
         gates.check_ordinary_properties(ordinary, str(new.name))
+        gates.refuse_location_property(ordinary, str(new.name))
         location = self._default_location(new.name, table_uuid)
         record = new_record(caller, new.name, table_uuid, location, default=True)
         if new.location is not None:
@@ -146,8 +147,9 @@ class Drafter:
         principal, record = caller.principal, draft.record
         own = record.location if record.default_location else None
         paths = {record.location, *draft.wanted.added, *draft.write_paths}
+        claimed = (record.location, *draft.write_paths)
         with read(self._engine) as connection:
-            others = claims.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
+            others = claims.overlapping_any(connection, self._catalog, claimed, record.id, self._now_ms())
         requests: list[AccessRequest] = [
             gates.table_request(principal, record.name.database, record.name.name, "create"),
             *gates.storage_requests(principal, paths, own),

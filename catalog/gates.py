@@ -40,8 +40,13 @@ _READER_PREFIXES: Final = (
     "gcs.",
     "hdfs.",
     "oss.",
+    "ecs.",
+    "hf.",
     "client.",
+    "http-client.",
     "rest.",
+    "auth.",
+    "ssl.",
     "header.",
     "fs.",
 )
@@ -54,8 +59,16 @@ _READER_NAMES: Final = frozenset(
         "uri",
         "token",
         "credential",
+        "oauth2-server-uri",
+        "auth",
+        "ssl",
+        "botocore_session",
+        "warehouse",
+        "default_scheme",
+        "default_netloc",
     }
 )
+_LOCATION: Final = "location"
 
 
 def storage_requests(
@@ -119,6 +132,22 @@ def configures_readers(name: str) -> bool:
     """Whether a table property would configure how readers reach storage."""
     folded = name.strip().lower()
     return folded in _READER_NAMES or folded.startswith(_READER_PREFIXES)
+
+
+def refuse_location_property(names: Iterable[str], table: str) -> None:
+    """Refuse a table property that says where the table lies: it would be kept, and mean nothing.
+
+    Raises:
+        PropertyInvalid: such a property.
+    """
+    for name in names:
+        if name.strip().lower() == _LOCATION:
+            raise PropertyInvalid(
+                f"The table property {name[:120]!r} would not move the table.",
+                table=table,
+                rule="location-property",
+                hint="Say where a table is to lie when it is created, or by an update of its location.",
+            )
 
 
 def check_ordinary_properties(names: Iterable[str], table: str) -> None:

@@ -18,6 +18,7 @@ from catalog.errors import NamespaceNotEmpty, NoSuchNamespace
 from catalog.identifiers import Namespace, TableName
 from catalog.loading import UNSEALED_PROPERTY
 from catalog.pointers import PointerStore
+from policy import governed as governed_names
 from policy.decision import Decision, Reason
 from policy.errors import PropertyInvalid, RequestInvalid
 from policy.location import Location
@@ -25,6 +26,8 @@ from policy.requests import AccessRequest, Resource
 
 _MAX_PROPERTY: Final = 1000
 _MAX_NAME: Final = 255
+_ALLOW: Final = "allow"
+_FORBID: Final = "forbid"
 _LISTED: Final = Decision.allow(Reason("filtered-list", "The list holds what the caller has a right on."))
 
 
@@ -48,12 +51,14 @@ class Namespaces:
         """Create a namespace.
 
         Raises:
-            NotAuthorized: CREATE on the database, and RWStorage on its location if one is given, are needed.
+            NotAuthorized: CREATE on the database is needed, RWStorage on its location if one is given, and
+                UNPROTECT where it allows unsealed metadata.
             NamespaceExists: there is one.
             PropertyInvalid: a property cannot be stored.
         """
         _check_properties(properties)
-        self._require(caller, "namespace.create", namespace, "create", properties)
+        softens = properties.get(UNSEALED_PROPERTY) == _ALLOW
+        self._require(caller, "namespace.create", namespace, "create", properties, softens=softens)
         self._pointers.create_namespace(namespace, properties)
 
     def load(self, caller: Caller, namespace: Namespace) -> dict[str, str]:
@@ -96,13 +101,13 @@ class Namespaces:
         self._require(caller, "table.list", namespace, "_any", {})
         self._existing(namespace)
         with read(self._engine) as connection:
-            governed = {record.name for record in state.bound_tables(connection, self._catalog)}
+            owners = {record.name: record.owner for record in state.bound_tables(connection, self._catalog)}
         principal = caller.principal
         return [
             name
             for name in self._pointers.tables(namespace)
-            if name in governed
-            and self._visible(gates.table_request(principal, name.database, name.name, "_any"))
+            if name in owners
+            and self._visible(gates.table_request(principal, name.database, name.name, "_any", owners[name]))
         ]
 
     def update(
@@ -114,7 +119,8 @@ class Namespaces:
             the names updated, removed, and asked to be removed but missing.
 
         Raises:
-            NotAuthorized: ALTER on the database, and RWStorage on a new location, are needed.
+            NotAuthorized: ALTER on the database is needed, and RWStorage on a new location, and UNPROTECT
+                where unsealed metadata is not forbidden any more.
             NoSuchNamespace, PropertyInvalid, RequestInvalid: as it says.
         """
         wanted = list(dict.fromkeys(removals))
@@ -122,7 +128,8 @@ class Namespaces:
         if both:
             raise RequestInvalid(f"The property {min(both)!r} is both set and removed.", rule="namespace")
         _check_properties(updates)
-        self._require(caller, "namespace.update", namespace, "alter", updates)
+        softens = UNSEALED_PROPERTY in wanted or updates.get(UNSEALED_PROPERTY) == _ALLOW
+        self._require(caller, "namespace.update", namespace, "alter", updates, softens=softens)
         removed = self._pointers.change_namespace_properties(namespace, wanted, updates)
         return (
             sorted(updates),
@@ -147,9 +154,18 @@ class Namespaces:
         self._pointers.drop_namespace(namespace)
 
     def _require(
-        self, caller: Caller, action: str, namespace: Namespace, access: str, properties: dict[str, str]
+        self,
+        caller: Caller,
+        action: str,
+        namespace: Namespace,
+        access: str,
+        properties: dict[str, str],
+        *,
+        softens: bool = False,
     ) -> None:
         requests = [_request(caller, namespace, access)]
+        if softens:
+            requests.append(_request(caller, namespace, "unprotect"))
         if "location" in properties:
             location = Location.parse(properties["location"])
             requests += gates.storage_requests(caller.principal, [location], None)
@@ -170,13 +186,22 @@ def _request(caller: Caller, namespace: Namespace, access: str) -> AccessRequest
 
 
 def _check_properties(properties: dict[str, str]) -> None:
+    governed_names.check_count(len(properties))
     for name, value in properties.items():
         if not 1 <= len(name) <= _MAX_NAME or len(value) > _MAX_PROPERTY:
             raise PropertyInvalid(
                 f"The namespace property {name[:80]!r} is too long to be stored.", rule="namespace-property"
             )
-        folded = name.strip().lower()
-        if folded == UNSEALED_PROPERTY and (name != UNSEALED_PROPERTY or value not in ("allow", "forbid")):
+        if name == UNSEALED_PROPERTY:
+            if value not in (_ALLOW, _FORBID):
+                raise PropertyInvalid(
+                    f"{UNSEALED_PROPERTY} is `allow` or `forbid`.",
+                    rule="namespace-property",
+                    hint="Correct it.",
+                )
+        elif governed_names.is_taken_for(name, UNSEALED_PROPERTY) or governed_names.is_governed(name):
             raise PropertyInvalid(
-                f"{UNSEALED_PROPERTY} is `allow` or `forbid`.", rule="namespace-property", hint="Correct it."
+                f"The namespace property {name[:80]!a} would protect nothing.",
+                rule="namespace-property",
+                hint=f"A namespace has {UNSEALED_PROPERTY}; what governs a table is set on the table.",
             )

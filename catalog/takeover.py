@@ -119,8 +119,8 @@ class Takeover:
         """Check metadata that a writer put behind the catalog's back as a whole, and seal it.
 
         Raises:
-            NotAuthorized: ALTER on the table is needed, and what a commit would need to set the location and
-                the write paths that the metadata names.
+            NotAuthorized: ALTER and UPDATE on the table are needed, since schema and snapshots may be others,
+                and what a commit would need to set the location and the write paths that the metadata names.
             RequestInvalid: the metadata is sealed already.
             MetadataUnsealed: the table is or was encrypted; only metadata that came through the catalog
             counts. LocationNotAllowed, MetadataTampered, …: the metadata breaks a rule.
@@ -137,11 +137,12 @@ class Takeover:
                     rule="unsealed-encrypted",
                     hint="Use `lakewarden table restore` to go back to the sealed metadata.",
                 )
-            alter = gates.table_request(
-                caller.principal, name.database, name.name, "alter", table.record.owner
-            )
+            rights = [
+                gates.table_request(caller.principal, name.database, name.name, access, table.record.owner)
+                for access in ("alter", "update")
+            ]
             self._authorize_taking(
-                caller, "table.reseal", table.record, table.metadata, [alter], _own_location(table.record)
+                caller, "table.reseal", table.record, table.metadata, rights, _own_location(table.record)
             )
             files = self._inspector.whole(table)
             return replace(table, seal=self._seal_in_place(caller, table, files))
@@ -216,9 +217,9 @@ class Takeover:
         location = Location.parse(metadata.location)
         gates.check_ordinary_properties(metadata.properties, table)
         gates.check_table_location(location, table)
-        with read(self._engine) as connection:
-            others = claims.overlapping(connection, self._catalog, location, record.id, self._now_ms())
         paths = [location, *gates.write_paths(metadata.properties)]
+        with read(self._engine) as connection:
+            others = claims.overlapping_any(connection, self._catalog, paths, record.id, self._now_ms())
         requests = [*first, *gates.storage_requests(principal, paths, exempt)]
         hidden = gates.overlap_requests(principal, others)
         self._authorizer.require(caller, action, table, requests, hidden=hidden)

@@ -120,14 +120,8 @@ _SPELLINGS: Mapping[str, tuple[str, Normalise]] = MappingProxyType(
 _KNOWN = (*_SPELLINGS, PEK_ID)
 _SEPARATORS = re.compile("[._-]")
 _RUN_TOGETHER = MappingProxyType({_SEPARATORS.sub("", name): name for name in _KNOWN})
-#: By known name and character: in which places it stands, as bits.
-_PLACES = MappingProxyType(
-    {
-        known: {character: sum(1 << i for i, c in enumerate(known) if c == character) for character in known}
-        for known in _KNOWN
-    }
-)
 _RESERVED = (
+    "lakewarden",
     "encryption",
     "read.allowed",
     "parquet.encryption",
@@ -151,6 +145,18 @@ def is_governed(name: str) -> bool:
     Exactly the names that `split` never leaves among the ordinary properties.
     """
     return _without_option(name) in _KNOWN or _verdict(name) is not None
+
+
+def is_taken_for(name: str, known: str) -> bool:
+    """Whether a person could take a name for another one: itself, other letter case, look-alike letters,
+    invisible characters, other separators, a slip of the pen.
+
+    Args:
+        name: as it was given.
+        known: in ASCII and small letters.
+    """
+    skeleton = as_seen(name[:_MAX_CACHED_CHARACTERS])
+    return _SEPARATORS.sub("", skeleton) == _SEPARATORS.sub("", known) or _resembles(skeleton, known)
 
 
 def canonical_name(name: str) -> str:
@@ -277,12 +283,18 @@ def _in_common(skeleton: str, known: str) -> int:
     Bit i of `open_places` says that character i of `known` is not matched yet (H. Hyyrö, "Bit-parallel
     LCS-length computation revisited", 2004).
     """
-    places = _PLACES[known]
+    places = _places(known)
     open_places = (1 << len(known)) - 1
     for character in skeleton:
         matched = open_places & places.get(character, 0)
         open_places = (open_places + matched) | (open_places - matched)
     return len(known) - (open_places & ((1 << len(known)) - 1)).bit_count()
+
+
+@lru_cache(maxsize=256)
+def _places(known: str) -> Mapping[str, int]:
+    """By character of a known name: in which places it stands, as bits."""
+    return {each: sum(1 << i for i, character in enumerate(known) if character == each) for each in known}
 
 
 def _under(skeleton: str, prefix: str) -> bool:
