@@ -228,7 +228,8 @@ lw_policy_document = Table(
     Index("ix_lw_policy_document_revision", "catalog", "revision"),
 )
 
-#: The audit trail: one hash chain a writer (a process), in the order in which that writer decided.
+#: The audit trail: one hash chain a writer (a process), in the order in which that writer decided. `decisions`
+#: is how many of them the record stands for.
 lw_audit = Table(
     "lw_audit",
     metadata,
@@ -244,5 +245,34 @@ lw_audit = Table(
     Column("request_id", String(64), nullable=False),
     Column("previous_hash", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
+    Column("decisions", BigInteger, nullable=False, server_default="1"),
     Index("ix_lw_audit_at", "at_ms"),
+)
+
+#: Where a writer's chain ends, up to which record a checkpoint names it, what its records need of space, and
+#: whether its writer has ended.
+lw_audit_chain = Table(
+    "lw_audit_chain",
+    metadata,
+    Column("writer", String(36), primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("checkpointed", BigInteger, nullable=False),
+    Column("refusal_bytes", BigInteger, nullable=False),
+    Column("other_bytes", BigInteger, nullable=False),
+    Column("closed", Boolean, nullable=False),
+)
+
+#: Heads of chains, written down from time to time in a chain of its own; see `catalog.audit_checkpoints`.
+lw_audit_checkpoint = Table(
+    "lw_audit_checkpoint",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("writer", String(36), nullable=False),
+    Column("content", Text, nullable=False),
+    Column("previous_hash", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("public_key", String(64), nullable=True),
+    Column("signature", String(128), nullable=True),
 )
