@@ -13,7 +13,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, delete, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -83,6 +94,22 @@ class PointerStore(Protocol):
         """Remove a namespace; the caller has made sure that it is empty."""
 
 
+def _is_table() -> ColumnElement[bool]:
+    """Other tools keep views in the same table of pointers."""
+    kind = iceberg_tables.c.iceberg_type
+    return or_(kind.is_(None), kind == _TABLE)
+
+
+#: Each load asks this, so it is put together once.
+_LOCATION: Final = select(iceberg_tables.c.metadata_location).where(
+    *(
+        iceberg_tables.c[name] == bindparam(name)
+        for name in ("catalog_name", "table_namespace", "table_name")
+    ),
+    _is_table(),
+)
+
+
 class SqlPointerStore:
     """Pointers in SQL tables of pyiceberg's layout.
 
@@ -96,9 +123,8 @@ class SqlPointerStore:
         self._catalog = catalog
 
     def load(self, name: TableName) -> str | None:
-        statement = select(iceberg_tables.c.metadata_location).where(*self._is(name))
         with read(self._engine) as connection:
-            location: str | None = connection.scalar(statement)
+            location: str | None = connection.scalar(_LOCATION, self._key(name))
         return location
 
     def settled(self, name: TableName) -> str | None:
@@ -275,12 +301,6 @@ def _no_namespace(namespace: Namespace) -> NoSuchNamespace:
     return NoSuchNamespace(
         f"The namespace {'.'.join(namespace)} does not exist.", hint="Create the namespace first."
     )
-
-
-def _is_table() -> ColumnElement[bool]:
-    """Other tools keep views in the same table of pointers."""
-    kind = iceberg_tables.c.iceberg_type
-    return or_(kind.is_(None), kind == _TABLE)
 
 
 def _bounded(location: str) -> str:

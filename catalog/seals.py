@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from catalog.db.schema import lw_governed, lw_seal, lw_sealed_file, lw_table
 from policy.errors import MetadataTampered
@@ -126,9 +126,22 @@ def check_digest(data: bytes, digest: Digest, *, what: str, path: str, table: st
     return digest
 
 
+# Every load and plan asks these, so they are put together once.
+_FIND: Final = select(lw_seal).where(lw_seal.c.metadata_location == bindparam("metadata_location"))
+_SEALED_FILES: Final = (
+    select(lw_sealed_file)
+    .join(lw_seal, lw_seal.c.id == lw_sealed_file.c.seal_id)
+    .where(
+        lw_sealed_file.c.table_id == bindparam("table_id"),
+        lw_sealed_file.c.path.in_(bindparam("paths", expanding=True)),
+        lw_seal.c.state.in_([SealState.CURRENT, SealState.SUPERSEDED]),
+    )
+)
+
+
 def find(connection: Connection, metadata_location: str) -> Seal | None:
     """The seal of a metadata.json, in whatever state."""
-    row = connection.execute(select(lw_seal).where(lw_seal.c.metadata_location == metadata_location)).first()
+    row = connection.execute(_FIND, {"metadata_location": metadata_location}).first()
     return None if row is None else _seal(row)
 
 
@@ -230,16 +243,8 @@ def sealed_files(connection: Connection, table_id: str, paths: Iterable[str]) ->
     """Those of `paths` that are sealed for the table, by path."""
     found: dict[str, SealedFile] = {}
     for batch in _batches(sorted(set(paths))):
-        statement = (
-            select(lw_sealed_file)
-            .join(lw_seal, lw_seal.c.id == lw_sealed_file.c.seal_id)
-            .where(
-                lw_sealed_file.c.table_id == table_id,
-                lw_sealed_file.c.path.in_(batch),
-                lw_seal.c.state.in_([SealState.CURRENT, SealState.SUPERSEDED]),
-            )
-        )
-        found.update((row.path, _file(row)) for row in connection.execute(statement))
+        rows = connection.execute(_SEALED_FILES, {"table_id": table_id, "paths": batch})
+        found.update((row.path, _file(row)) for row in rows)
     return found
 
 

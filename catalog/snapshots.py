@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -38,6 +39,8 @@ from policy.location import Location
 #: How many offending paths an error names.
 _SHOWN_PATHS: Final = 3
 _READ_THREADS: Final = 4
+#: The largest manifest list that is kept decoded.
+_KEPT_BYTES: Final = 1 << 16
 _NONE: Final[Mapping[str, SealedFile]] = MappingProxyType({})
 
 
@@ -101,8 +104,8 @@ class SnapshotReader:
         self, allowed: AllowList, data: bytes, path: str, table: LoadedTable
     ) -> tuple[ManifestListEntry, ...]:
         """Decode a manifest list and check every path in it."""
-        version = table.metadata.format_version
-        listed = decode_manifest_list(data, path=path, format_version=version, limits=self._limits)
+        decode = _decoded_once if len(data) <= _KEPT_BYTES else _decoded
+        listed = decode(data, path, table.metadata.format_version, self._limits)
         paths = pa.array([entry.manifest_path for entry in listed], pa.string())
         refuse_outside(allowed, paths, table.name, "manifests")
         return listed
@@ -140,6 +143,9 @@ class SnapshotReader:
         self, read: Callable[[ManifestListEntry], tuple[bytes, Digest]], wanted: Sequence[ManifestListEntry]
     ) -> Iterator[tuple[bytes, Digest]]:
         """Results of `read` in order, a few of them under way at a time."""
+        if len(wanted) == 1:
+            yield read(wanted[0])
+            return
         under_way: deque[Future[tuple[bytes, Digest]]] = deque()
         try:
             for entry in wanted:
@@ -187,6 +193,16 @@ class SnapshotReader:
         if table.seal is not None:
             raise MetadataTampered(f"The {what} was never sealed.", table=table.name, path=path, rule="seal")
         return Digest.of(data)
+
+
+def _decoded(
+    data: bytes, path: str, format_version: int, limits: DecodeLimits
+) -> tuple[ManifestListEntry, ...]:
+    return decode_manifest_list(data, path=path, format_version=format_version, limits=limits)
+
+
+#: The same bytes are the same list; so small ones are decoded once.
+_decoded_once: Final = lru_cache(maxsize=256)(_decoded)
 
 
 def list_path(snapshot: Snapshot, table: str) -> str:

@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_table
@@ -86,10 +86,25 @@ class Governed:
         return shown
 
 
+# Every load asks these, so they are put together once.
+_BOUND: Final = (
+    select(lw_table)
+    .join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
+    .where(
+        lw_binding.c.catalog == bindparam("catalog"),
+        lw_binding.c.namespace == bindparam("namespace"),
+        lw_binding.c.name == bindparam("name"),
+    )
+)
+_CURRENT_GOVERNED: Final = select(lw_governed).where(
+    lw_governed.c.table_id == bindparam("table_id"), lw_governed.c.state == SealState.CURRENT
+)
+
+
 def bound(connection: Connection, catalog: str, name: TableName) -> TableRecord | None:
     """The active table of that name."""
-    statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
-    row = connection.execute(statement.where(*_is_bound(catalog, name))).first()
+    wanted = {"catalog": catalog, "namespace": name.database, "name": name.name}
+    row = connection.execute(_BOUND, wanted).first()
     return None if row is None else table_of(row)
 
 
@@ -257,10 +272,7 @@ def set_location(connection: Connection, table_id: str, location: Location, *, d
 
 def current_governed(connection: Connection, table_id: str) -> Governed | None:
     """What governs the table now."""
-    statement = select(lw_governed).where(
-        lw_governed.c.table_id == table_id, lw_governed.c.state == SealState.CURRENT
-    )
-    row = connection.execute(statement).first()
+    row = connection.execute(_CURRENT_GOVERNED, {"table_id": table_id}).first()
     return None if row is None else _governed(row)
 
 
@@ -343,11 +355,6 @@ def peks_of(connection: Connection, table: TableRecord) -> list[PekRecord]:
 def new_table_id() -> str:
     """An internal id; it is never shown outside."""
     return str(uuid.uuid4())
-
-
-def _is_bound(catalog: str, name: TableName) -> list[ColumnElement[bool]]:
-    columns = lw_binding.c
-    return [columns.catalog == catalog, columns.namespace == name.database, columns.name == name.name]
 
 
 def table_of(row: Row[tuple[object, ...]]) -> TableRecord:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from sqlalchemy import Engine, RowMapping, insert, select, update
+from sqlalchemy import Engine, RowMapping, bindparam, insert, select, update
 
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_token
@@ -33,6 +33,8 @@ _KINDS: Final = frozenset({"user", "engine"})
 _TOKEN: Final = re.compile(r"lw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}", re.ASCII)
 _TOKEN_LENGTH: Final = len("lw_") + 32 + len("_") + 43
 _NO_SUCH_HASH: Final = "0" * 64
+#: Each request asks this, so it is put together once.
+_FIND: Final = select(lw_token).where(lw_token.c.id == bindparam("token_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +160,7 @@ class TokenStore:
 
     def _find(self, token_id: uuid.UUID) -> RowMapping | None:
         with read(self._engine) as connection:
-            query = select(lw_token).where(lw_token.c.id == str(token_id))
-            return connection.execute(query).mappings().one_or_none()
+            return connection.execute(_FIND, {"token_id": str(token_id)}).mappings().one_or_none()
 
     def _in_force(self, row: RowMapping) -> bool:
         expires = row["expires_ms"]

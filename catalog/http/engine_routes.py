@@ -22,7 +22,7 @@ from catalog.http.engine_models import (
 from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
-from catalog.http.plan_stream import MEDIA_TYPE, stream
+from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
 from catalog.http.routing import EngineRoute
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
 
@@ -54,12 +54,14 @@ def load(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Resp
         }
     },
 )
-def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, warden: WardenOf) -> StreamingResponse:
+def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, warden: WardenOf) -> Response:
     """Plan a scan: SELECT on each column that is read or filtered by.
 
     Every path, digest and key is checked before the first byte is answered.
     """
     planned = warden.planner.plan(caller, table_from_path(namespace, table), body.to_request())
+    if planned.files.num_rows <= BATCH_ROWS:
+        return Response(b"".join(stream(planned)), media_type=MEDIA_TYPE)
     return StreamingResponse(stream(planned), media_type=MEDIA_TYPE)
 
 
