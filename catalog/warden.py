@@ -6,6 +6,7 @@ part below gets what it needs handed in.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ from catalog.orphans import Orphans
 from catalog.planning.plan import Planner
 from catalog.pointers import SqlPointerStore
 from catalog.policies import PolicyStore
+from catalog.policy_documents import PolicyDocuments
 from catalog.snapshots import SnapshotReader
 from catalog.staged_writes import StagedWrites
 from catalog.storage.base import Storage, StorageRouter
@@ -80,7 +82,11 @@ class Warden:
 
     @classmethod
     def open(
-        cls, settings: Settings, kms: KmsClient, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        cls,
+        settings: Settings,
+        kms: KmsClient,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        seconds: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Open the catalog that `settings` describe.
 
@@ -88,6 +94,7 @@ class Warden:
             settings: the configuration.
             kms: the key management service.
             now: the time, with a zone.
+            seconds: a clock that only goes forward, by which policies are looked at again.
 
         Raises:
             StateUnavailable: the database cannot be reached or is of another schema version.
@@ -96,7 +103,8 @@ class Warden:
         name = settings.catalog.name
         engine = open_database(settings.database.url)
         migrate.check(engine)
-        policies = PolicyStore(settings.policies, settings.policies_poll_s)
+        documents = PolicyDocuments(engine, name)
+        policies = PolicyStore(settings.policies, documents, poll_s=settings.policies_poll_s, clock=seconds)
         audit = AuditTrail(engine)
         authorizer = Authorizer(policies.current, audit, now)
         pointers = SqlPointerStore(engine, name)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog import policies as policies_module
+from catalog import policy_files as files_module
 from catalog.policies import PolicyStore
+from catalog.policy_files import PolicyFiles
 from policy.errors import PolicyInvalid
 from policy.principal import Principal
 from policy.ranger import PolicySet
@@ -116,7 +117,7 @@ def test_unchanged_files_are_not_read_again(
     _write(tmp_path / "a.json", "ann")
     store = PolicyStore([tmp_path], poll_s=0, clock=clock)
     first = store.current()
-    monkeypatch.setattr(policies_module, "_read_all", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(PolicyFiles, "read", lambda _: pytest.fail("read again"))
     assert store.current() is first
 
 
@@ -155,7 +156,7 @@ def test_a_bad_set_is_parsed_once_a_change(
     store = PolicyStore([tmp_path], poll_s=0, clock=clock)
     (tmp_path / "b.json").write_text("{")
     store.current()
-    monkeypatch.setattr(policies_module, "_read_all", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(PolicyFiles, "read", lambda _: pytest.fail("read again"))
     assert _may(store.current(), "ann")
     assert store.problem is not None
 
@@ -171,7 +172,7 @@ def test_a_failure_to_read_is_tried_again(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as fault:
-        fault.setattr(policies_module.os, "open", exhausted)
+        fault.setattr(files_module.os, "open", exhausted)
         assert _may(store.current(), "ann")
     assert store.problem is not None
     assert _may(store.current(), "bob")

@@ -1,0 +1,119 @@
+"""Policy documents in files.
+
+- A path is a document, or a directory whose files with a known ending are read, in the order of their names.
+- Another content is recognized without reading: by a file's size, times and identity, and by the names in a
+  directory.
+- Only regular files are read; nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from policy.errors import PolicyInvalid
+from policy.ranger.parse import MAX_DOCUMENT_SIZE
+
+#: What tells that a file is another one than before: device, inode, size, time of change of content and of
+#: inode.
+Fingerprint: TypeAlias = tuple[int, int, int, int, int]
+
+#: By the name of each file.
+Fingerprints: TypeAlias = Mapping[str, Fingerprint]
+
+
+@dataclass(frozen=True, slots=True)
+class FileDocuments:
+    """Documents as they were read, by the names of their files, and which files these were."""
+
+    documents: Mapping[str, bytes]
+    fingerprints: Fingerprints
+
+
+class PolicyFiles:
+    """The documents at some paths.
+
+    Args:
+        paths: documents, and directories of them.
+        endings: what the names of documents in a directory end with.
+    """
+
+    def __init__(self, paths: Sequence[Path], endings: tuple[str, ...]) -> None:
+        self._paths = tuple(paths)
+        self._endings = endings
+
+    def read(self) -> FileDocuments:
+        """All documents.
+
+        Raises:
+            PolicyInvalid: one cannot be read.
+        """
+        documents: dict[str, bytes] = {}
+        fingerprints: dict[str, Fingerprint] = {}
+        for path in self._files():
+            documents[str(path)], fingerprints[str(path)] = _read(path)
+        return FileDocuments(documents, fingerprints)
+
+    def fingerprints(self) -> Fingerprints:
+        """Which files there are.
+
+        Raises:
+            PolicyInvalid: one cannot be looked at.
+        """
+        found: dict[str, Fingerprint] = {}
+        for path in self._files():
+            try:
+                found[str(path)] = _fingerprint(path.stat())
+            except OSError as error:
+                raise _unreadable(path, error) from error
+        return found
+
+    def _files(self) -> Iterator[Path]:
+        for path in self._paths:
+            try:
+                is_directory = stat.S_ISDIR(path.stat().st_mode)
+                names = sorted(entry.name for entry in path.iterdir()) if is_directory else []
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            if is_directory:
+                yield from (path / name for name in names if name.endswith(self._endings))
+            else:
+                yield path
+
+
+def _read(path: Path) -> tuple[bytes, Fingerprint]:
+    """A document and the fingerprint of the very file that was read."""
+    try:
+        # Opening a named pipe would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            # One byte more than is accepted, so that the parser sees that it is too much.
+            content = file.read(MAX_DOCUMENT_SIZE + 1) if stat.S_ISREG(status.st_mode) else None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if content is None:
+        raise PolicyInvalid(
+            "A policy document is not a regular file.",
+            path=str(path),
+            rule="policy-file",
+            hint="Name documents, or directories that hold them.",
+        )
+    return content, _fingerprint(status)
+
+
+def _fingerprint(status: os.stat_result) -> Fingerprint:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _unreadable(path: Path, error: OSError) -> PolicyInvalid:
+    return PolicyInvalid(
+        f"A policy document cannot be read: {error.strerror}.",
+        path=str(path),
+        rule="policy-file",
+        hint="Check `policies` in the settings, and who may read the file.",
+    )
