@@ -1,99 +1,42 @@
-"""Which rights a change of locations, properties and keys needs.
+"""The gate of every change of locations, properties and keys, as the catalog uses it.
 
-Every way in (create, staged create, register, commit, rename, namespace) builds its list of requests here, so
-that there is one gate:
-
-- each location that a table may be read from, or that its writers are sent to, is an RWStorage request
-  (HIVE-27927), unless it lies in the table's own default location;
-- each other table whose location overlaps needs ALTER on that table;
-- each master key needs `use`;
-- properties that would configure the *reader's* file access are refused outright: a table's writer has no say
-  in which endpoint, credential or code its readers use.
+What needs no state is in `policy.gates`. What does stands here: each other table whose location overlaps
+needs ALTER on that table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
 
 from catalog.state import TableRecord
-from policy.errors import LocationInvalid, PropertyInvalid
-from policy.location import Location
+from policy.gates import (
+    MAX_TABLE_LOCATION,
+    WRITE_PATHS,
+    check_ordinary_properties,
+    check_table_location,
+    configures_readers,
+    key_requests,
+    refuse_location_property,
+    storage_requests,
+    table_request,
+    write_paths,
+)
 from policy.principal import Principal
-from policy.requests import AccessRequest, Resource
+from policy.requests import AccessRequest
 
-#: Table properties that tell writers where to put files (Iceberg documentation, "Write properties").
-WRITE_PATHS: Final = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
-
-#: Leaves room for the names of metadata files below what the pointer store can hold.
-MAX_TABLE_LOCATION: Final = 800
-
-_READER_PREFIXES: Final = (
-    "s3.",
-    "s3a.",
-    "adls.",
-    "gcs.",
-    "hdfs.",
-    "oss.",
-    "ecs.",
-    "hf.",
-    "client.",
-    "http-client.",
-    "rest.",
-    "auth.",
-    "ssl.",
-    "header.",
-    "fs.",
-)
-_READER_NAMES: Final = frozenset(
-    {
-        "io-impl",
-        "py-io-impl",
-        "write.location-provider.impl",
-        "write.py-location-provider.impl",
-        "uri",
-        "token",
-        "credential",
-        "oauth2-server-uri",
-        "auth",
-        "ssl",
-        "botocore_session",
-        "warehouse",
-        "default_scheme",
-        "default_netloc",
-    }
-)
-_LOCATION: Final = "location"
-
-
-def storage_requests(
-    principal: Principal, locations: Iterable[Location], exempt: Location | None
-) -> list[AccessRequest]:
-    """An RWStorage request for each location outside of the table's own default location."""
-    wanted = {location for location in locations if exempt is None or not exempt.contains(location)}
-    return [
-        AccessRequest(principal, Resource.storage(location.canonical), "rwstorage")
-        for location in sorted(wanted, key=lambda each: each.canonical)
-    ]
-
-
-def table_request(
-    principal: Principal, database: str, table: str, access: str, owner: str | None = None
-) -> AccessRequest:
-    """A request on a whole table."""
-    return AccessRequest(principal, Resource.table(database, table), access, owner=owner)
-
-
-def key_requests(
-    principal: Principal, master_key_ids: Iterable[str], access: str = "use"
-) -> list[AccessRequest]:
-    """A request for each master key."""
-    return [AccessRequest(principal, Resource.key(key_id), access) for key_id in sorted(set(master_key_ids))]
+__all__ = [
+    "MAX_TABLE_LOCATION",
+    "WRITE_PATHS",
+    "check_ordinary_properties",
+    "check_table_location",
+    "configures_readers",
+    "key_requests",
+    "overlap_requests",
+    "refuse_location_property",
+    "storage_requests",
+    "table_request",
+    "write_paths",
+]
 
 
 def overlap_requests(principal: Principal, others: Iterable[TableRecord]) -> list[AccessRequest]:
@@ -102,65 +45,3 @@ def overlap_requests(principal: Principal, others: Iterable[TableRecord]) -> lis
         table_request(principal, other.name.database, other.name.name, "alter", other.owner)
         for other in others
     ]
-
-
-def check_table_location(location: Location, table: str) -> None:
-    """Refuse a location below which the catalog could not name its metadata files.
-
-    Raises:
-        LocationInvalid: it is too long.
-    """
-    if len(location.canonical) > MAX_TABLE_LOCATION:
-        raise LocationInvalid(
-            f"A table's location has at most {MAX_TABLE_LOCATION} characters.",
-            table=table,
-            rule="location-length",
-            hint="Choose a shorter one.",
-        )
-
-
-def write_paths(properties: Mapping[str, str]) -> list[Location]:
-    """The locations that properties send writers to.
-
-    Raises:
-        LocationInvalid: one of them is not a location.
-    """
-    return [Location.parse(properties[name]) for name in WRITE_PATHS if name in properties]
-
-
-def configures_readers(name: str) -> bool:
-    """Whether a table property would configure how readers reach storage."""
-    folded = name.strip().lower()
-    return folded in _READER_NAMES or folded.startswith(_READER_PREFIXES)
-
-
-def refuse_location_property(names: Iterable[str], table: str) -> None:
-    """Refuse a table property that says where the table lies: it would be kept, and mean nothing.
-
-    Raises:
-        PropertyInvalid: such a property.
-    """
-    for name in names:
-        if name.strip().lower() == _LOCATION:
-            raise PropertyInvalid(
-                f"The table property {name[:120]!r} would not move the table.",
-                table=table,
-                rule="location-property",
-                hint="Say where a table is to lie when it is created, or by an update of its location.",
-            )
-
-
-def check_ordinary_properties(names: Iterable[str], table: str) -> None:
-    """Refuse properties that would configure the reader's file access.
-
-    Raises:
-        PropertyInvalid: such a property.
-    """
-    for name in names:
-        if configures_readers(name):
-            raise PropertyInvalid(
-                f"The table property {name[:120]!r} would configure how readers reach storage.",
-                table=table,
-                rule="reader-configuration",
-                hint="Set it in the configuration of the client or engine, not on the table.",
-            )
