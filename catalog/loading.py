@@ -40,14 +40,12 @@ from policy.errors import (
     StateUnavailable,
 )
 from policy.location import Location
+from policy.namespace_gates import UNSEALED_PROPERTY
 
 logger = logging.getLogger(__name__)
 
 #: How often a load begins anew because commits overtook it.
 _ATTEMPTS: Final = 100
-
-#: Namespace property that says whether unsealed metadata may be read: ``allow`` or ``forbid``.
-UNSEALED_PROPERTY = "lakewarden.unsealed"
 
 _UNSEALED_HINT = "Examine it and run `lakewarden table reseal`, or go back with `lakewarden table restore`."
 

@@ -6,7 +6,7 @@ it is never a default location for tables, because only the configured warehouse
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from sqlalchemy import Engine
@@ -16,18 +16,12 @@ from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read
 from catalog.errors import NamespaceNotEmpty, NoSuchNamespace
 from catalog.identifiers import Namespace, TableName
-from catalog.loading import UNSEALED_PROPERTY
 from catalog.pointers import PointerStore
-from policy import governed as governed_names
 from policy.decision import Decision, Reason
-from policy.errors import PropertyInvalid, RequestInvalid
-from policy.location import Location
+from policy.errors import RequestInvalid
+from policy.namespace_gates import check_namespace_properties, namespace_requests
 from policy.requests import AccessRequest, Resource
 
-_MAX_PROPERTY: Final = 1000
-_MAX_NAME: Final = 255
-_ALLOW: Final = "allow"
-_FORBID: Final = "forbid"
 _LISTED: Final = Decision.allow(Reason("filtered-list", "The list holds what the caller has a right on."))
 
 
@@ -56,9 +50,8 @@ class Namespaces:
             NamespaceExists: there is one.
             PropertyInvalid: a property cannot be stored.
         """
-        _check_properties(properties)
-        softens = properties.get(UNSEALED_PROPERTY) == _ALLOW
-        self._require(caller, "namespace.create", namespace, "create", properties, softens=softens)
+        check_namespace_properties(properties)
+        self._require(caller, "namespace.create", namespace, "create", properties)
         self._pointers.create_namespace(namespace, properties)
 
     def load(self, caller: Caller, namespace: Namespace) -> dict[str, str]:
@@ -127,9 +120,8 @@ class Namespaces:
         both = set(wanted) & updates.keys()
         if both:
             raise RequestInvalid(f"The property {min(both)!r} is both set and removed.", rule="namespace")
-        _check_properties(updates)
-        softens = UNSEALED_PROPERTY in wanted or updates.get(UNSEALED_PROPERTY) == _ALLOW
-        self._require(caller, "namespace.update", namespace, "alter", updates, softens=softens)
+        check_namespace_properties(updates)
+        self._require(caller, "namespace.update", namespace, "alter", updates, wanted)
         removed = self._pointers.change_namespace_properties(namespace, wanted, updates)
         return (
             sorted(updates),
@@ -159,17 +151,12 @@ class Namespaces:
         action: str,
         namespace: Namespace,
         access: str,
-        properties: dict[str, str],
-        *,
-        softens: bool = False,
+        updates: dict[str, str],
+        removals: Collection[str] = (),
     ) -> None:
-        requests = [_request(caller, namespace, access)]
-        if softens:
-            requests.append(_request(caller, namespace, "unprotect"))
-        if "location" in properties:
-            location = Location.parse(properties["location"])
-            requests += gates.storage_requests(caller.principal, [location], None)
-        self._authorizer.require(caller, action, ".".join(namespace), requests)
+        database = ".".join(namespace)
+        requests = namespace_requests(caller.principal, database, access, updates, removals)
+        self._authorizer.require(caller, action, database, requests)
 
     def _existing(self, namespace: Namespace) -> dict[str, str]:
         properties = self._pointers.namespace_properties(namespace)
@@ -183,25 +170,3 @@ class Namespaces:
 
 def _request(caller: Caller, namespace: Namespace, access: str) -> AccessRequest:
     return AccessRequest(caller.principal, Resource.database(".".join(namespace)), access)
-
-
-def _check_properties(properties: dict[str, str]) -> None:
-    governed_names.check_count(len(properties))
-    for name, value in properties.items():
-        if not 1 <= len(name) <= _MAX_NAME or len(value) > _MAX_PROPERTY:
-            raise PropertyInvalid(
-                f"The namespace property {name[:80]!r} is too long to be stored.", rule="namespace-property"
-            )
-        if name == UNSEALED_PROPERTY:
-            if value not in (_ALLOW, _FORBID):
-                raise PropertyInvalid(
-                    f"{UNSEALED_PROPERTY} is `allow` or `forbid`.",
-                    rule="namespace-property",
-                    hint="Correct it.",
-                )
-        elif governed_names.is_taken_for(name, UNSEALED_PROPERTY) or governed_names.is_governed(name):
-            raise PropertyInvalid(
-                f"The namespace property {name[:80]!a} would protect nothing.",
-                rule="namespace-property",
-                hint=f"A namespace has {UNSEALED_PROPERTY}; what governs a table is set on the table.",
-            )

@@ -1,0 +1,81 @@
+"""Which rights a namespace and its properties need, and which properties it may have.
+
+- A namespace's location is an RWStorage request; it is no table's default location.
+- `lakewarden.unsealed` says whether metadata that did not come through the catalog may be read. To forbid it
+  no longer needs `unprotect`.
+- A property that a person could take for that one, or for one that governs a table, would protect nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from policy import gates
+from policy import governed as governed_names
+from policy.errors import PropertyInvalid
+from policy.location import Location
+from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
+
+UNSEALED_PROPERTY: Final = "lakewarden.unsealed"
+LOCATION: Final = "location"
+
+_MAX_PROPERTY: Final = 1000
+_MAX_NAME: Final = 255
+_ALLOW: Final = "allow"
+_FORBID: Final = "forbid"
+
+
+def namespace_requests(
+    principal: Principal,
+    database: str,
+    access: str,
+    updates: Mapping[str, str],
+    removals: Collection[str] = (),
+) -> list[AccessRequest]:
+    """What an operation on a namespace needs.
+
+    Args:
+        principal: who asks.
+        database: the namespace, its levels joined by dots.
+        access: the access type of the operation itself.
+        updates: properties that are set.
+        removals: names of properties that are removed.
+
+    Raises:
+        LocationInvalid: the location is none.
+    """
+    requests = [AccessRequest(principal, Resource.database(database), access)]
+    if UNSEALED_PROPERTY in removals or updates.get(UNSEALED_PROPERTY) == _ALLOW:
+        requests.append(AccessRequest(principal, Resource.database(database), "unprotect"))
+    if LOCATION in updates:
+        requests += gates.storage_requests(principal, [Location.parse(updates[LOCATION])], None)
+    return requests
+
+
+def check_namespace_properties(properties: Mapping[str, str]) -> None:
+    """Refuse properties that cannot be stored, or that would protect nothing.
+
+    Raises:
+        PropertyInvalid: such a property, or too many.
+    """
+    governed_names.check_count(len(properties))
+    for name, value in properties.items():
+        if not 1 <= len(name) <= _MAX_NAME or len(value) > _MAX_PROPERTY:
+            raise PropertyInvalid(
+                f"The namespace property {name[:80]!r} is too long to be stored.", rule="namespace-property"
+            )
+        if name == UNSEALED_PROPERTY:
+            if value not in (_ALLOW, _FORBID):
+                raise PropertyInvalid(
+                    f"{UNSEALED_PROPERTY} is `allow` or `forbid`.",
+                    rule="namespace-property",
+                    hint="Correct it.",
+                )
+        elif governed_names.is_taken_for(name, UNSEALED_PROPERTY) or governed_names.is_governed(name):
+            raise PropertyInvalid(
+                f"The namespace property {name[:80]!a} would protect nothing.",
+                rule="namespace-property",
+                hint=f"A namespace has {UNSEALED_PROPERTY}; what governs a table is set on the table.",
+            )

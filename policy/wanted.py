@@ -1,0 +1,136 @@
+"""What a request wants to govern a table, before it is authorized.
+
+From properties that a user typed to an allowed list and the encryption of new files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from policy import governed as names
+from policy.allowlist import AllowList
+from policy.encryption import EncryptionSpec, Mechanism
+from policy.errors import NotSupportedYet
+from policy.location import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request wants to govern a table, before it is authorized.
+
+    Attributes:
+        allowed: the allowed list.
+        spec: the encryption of new files.
+        added: locations that the list did not hold before.
+        new_keys: master key ids that the specification did not name before.
+        unprotects: whether protection is dropped.
+    """
+
+    allowed: AllowList
+    spec: EncryptionSpec
+    added: tuple[Location, ...]
+    new_keys: tuple[str, ...]
+    unprotects: bool
+
+
+def for_new_table(
+    properties: Mapping[str, str], location: Location | None, catalog_master_key_id: str | None, table: str
+) -> Wanted:
+    """What governs a table that is being created.
+
+    Args:
+        properties: its governed properties, by canonical name.
+        location: the table's location, which its list inherits where none is given; None while the catalog
+            has yet to choose it, and the list is then without it.
+        catalog_master_key_id: the master key of tables that name none.
+        table: dotted name, for errors.
+
+    Raises:
+        PropertyInvalid, LocationInvalid: a value is malformed or contradictory.
+        NotSupportedYet: a property has no effect in this release.
+    """
+    given = properties.get(names.ALLOWED_PATHS)
+    allowed = AllowList.of([location] if location else []) if given is None else AllowList.parse(given)
+    spec = EncryptionSpec.parse(properties, catalog_master_key_id=catalog_master_key_id)
+    refuse_without_effect(spec, table)
+    return Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=False)
+
+
+def for_change(
+    allowed: AllowList,
+    spec: EncryptionSpec,
+    governed_set: Mapping[str, str],
+    governed_unset: Collection[str],
+    location: Location,
+    catalog_master_key_id: str | None,
+    table: str,
+) -> Wanted:
+    """What governs a table after a change of its governed properties.
+
+    Args:
+        allowed: the list in force.
+        spec: the specification in force.
+        governed_set: governed properties to set, by canonical name.
+        governed_unset: governed properties to remove, by canonical name.
+        location: the table's location, to which its list goes back.
+        catalog_master_key_id: the master key of tables that name none.
+        table: dotted name, for errors.
+
+    Raises:
+        as `for_new_table`.
+    """
+    given = (
+        AllowList.parse(governed_set[names.ALLOWED_PATHS]) if names.ALLOWED_PATHS in governed_set else allowed
+    )
+    next_allowed = AllowList.of([location]) if names.ALLOWED_PATHS in governed_unset else given
+    wanted = _next_spec(spec, governed_set, governed_unset, catalog_master_key_id)
+    refuse_without_effect(wanted, table)
+    return Wanted(
+        allowed=next_allowed,
+        spec=wanted,
+        added=tuple(entry for entry in next_allowed.entries if not allowed.covers(entry)),
+        new_keys=tuple(key for key in wanted.key_ids() if key not in spec.key_ids()),
+        unprotects=spec.encrypts and not wanted.encrypts,
+    )
+
+
+def _next_allowed(
+    current: AllowList, governed_set: Mapping[str, str], governed_unset: Collection[str], location: Location
+) -> AllowList:
+    if names.ALLOWED_PATHS in governed_unset:
+        return AllowList.of([location])
+    given = governed_set.get(names.ALLOWED_PATHS)
+    return current if given is None else AllowList.parse(given)
+
+
+def _next_spec(
+    current: EncryptionSpec,
+    governed_set: Mapping[str, str],
+    governed_unset: Collection[str],
+    catalog_master_key_id: str | None,
+) -> EncryptionSpec:
+    wanted = {key: value for key, value in governed_set.items() if key != names.ALLOWED_PATHS}
+    unset = set(governed_unset) - {names.ALLOWED_PATHS}
+    if not wanted and not unset:
+        return current
+    keeps = current.encrypts and wanted.get(names.MECHANISM) != Mechanism.PLAINTEXT
+    kept = current.to_properties() if keeps else {}
+    merged = {key: value for key, value in kept.items() if key not in unset} | wanted
+    return EncryptionSpec.parse(merged, catalog_master_key_id=catalog_master_key_id)
+
+
+def refuse_without_effect(spec: EncryptionSpec, table: str) -> None:
+    """Refuse what would not protect anything yet.
+
+    Raises:
+        NotSupportedYet: a part of the specification has no effect in this release.
+    """
+    without = spec.not_in_effect()
+    if without:
+        raise NotSupportedYet(
+            " ".join(without),
+            table=table,
+            rule="not-in-effect",
+            hint="Leave the property out; it would not protect anything yet.",
+        )
