@@ -80,7 +80,9 @@ class PolicySet:
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
-        applicable = self._applicable(PolicyType.ACCESS, request.resource, request.principal, now)
+        applicable = self._applicable(
+            PolicyType.ACCESS, request.resource, request.principal, request.owner, now
+        )
         subject = self._subject(request.principal, request.owner)
         single = request.access not in (ALL, ANY)
         accesses = [request.access] if single else sorted(request.resource.access_types)
@@ -118,7 +120,7 @@ class PolicySet:
             RequestInvalid: if `now` has no time zone.
         """
         column_resource = Resource.column(database, table, column)
-        applicable = self._applicable(PolicyType.MASK, column_resource, principal, now)
+        applicable = self._applicable(PolicyType.MASK, column_resource, principal, owner, now)
         return mask_in_force(applicable, self._subject(principal, owner))
 
     def has_row_filter(
@@ -129,7 +131,8 @@ class PolicySet:
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
-        applicable = self._applicable(PolicyType.ROW_FILTER, Resource.table(database, table), principal, now)
+        asked = Resource.table(database, table)
+        applicable = self._applicable(PolicyType.ROW_FILTER, asked, principal, owner, now)
         return row_filter_in_force(applicable, self._subject(principal, owner))
 
     def _subject(self, principal: Principal, owner: str | None) -> Subject:
@@ -137,7 +140,12 @@ class PolicySet:
         return Subject(principal.name, principal.groups, roles, owner)
 
     def _applicable(
-        self, kind: PolicyType, resource: Resource, principal: Principal, now: datetime
+        self,
+        kind: PolicyType,
+        resource: Resource,
+        principal: Principal,
+        owner: str | None,
+        now: datetime,
     ) -> list[Applicable]:
         """The policies of a type that are about `resource` and can be in force, highest priority first."""
         if now.tzinfo is None:
@@ -145,7 +153,7 @@ class PolicySet:
         target = Target.of(resource)
         found = []
         for policy in self._indexes[kind].candidates(target):
-            match = _match(policy, target, principal.name)
+            match = _match(policy, target, principal.name, owner)
             if match in (Match.NONE, Match.ABOVE):
                 continue
             validity = active(policy.schedules, now)
@@ -154,11 +162,11 @@ class PolicySet:
         return found
 
 
-def _match(policy: Policy, target: Target, user: str) -> Match:
+def _match(policy: Policy, target: Target, user: str, owner: str | None) -> Match:
     """The closest match among a policy's sets of resources."""
     if len(policy.resources) == 1:
-        return policy.resources[0].match(target, user)
-    matches = [resource.match(target, user) for resource in policy.resources]
+        return policy.resources[0].match(target, user, owner)
+    matches = [resource.match(target, user, owner) for resource in policy.resources]
     return next(
         (match for match in matches if match.covers), max(matches, key=lambda match: match is Match.BELOW)
     )
