@@ -6,12 +6,12 @@ clock; whoever asks says what time it is.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
 from policy.decision import Decision
+from policy.digests import digest_of_documents
 from policy.errors import RequestInvalid
 from policy.principal import Principal
 from policy.ranger.evaluate import (
@@ -62,7 +62,7 @@ class PolicySet:
         Raises:
             PolicyInvalid: naming document, line and field.
         """
-        return cls(parse_documents(documents), _digest(documents))
+        return cls(parse_documents(documents), digest_of_documents(documents))
 
     @classmethod
     def empty(cls) -> PolicySet:
@@ -194,13 +194,3 @@ def _any_of(decisions: Iterable[Decision]) -> Decision:
             return decision
         refused.append(decision)
     return min(refused, key=lambda decision: decision.reasons[0].rule != "policy-deny")
-
-
-def _digest(documents: Mapping[str, bytes | str]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(documents):
-        data = documents[name]
-        content = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
-        for part in (name.encode("utf-8", "surrogatepass"), content):
-            digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.hexdigest()

@@ -1,0 +1,265 @@
+"""Encryption rule documents into typed rules: all of them, or nothing.
+
+Rules:
+- A document is a JSON object with ``rules``, ``tags`` or both. Names are a closed set, values have their
+  type; nothing is converted, and nothing that would be without effect is passed over: a rule that asks for
+  nothing, a tag that no rule names or that is assigned nowhere, an empty list.
+- A rule says with ``mustEncrypt`` whether what it is about has to be encrypted; without that, what it asks
+  holds for what is.
+- Tags are assigned here alone. A table's own metadata says nothing about them: who writes a table writes
+  that.
+- Rules that nothing can satisfy together are refused (`policy.encryption_rules.contradictions`).
+
+Source: docs/encryption-policy.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from policy import strict_json
+from policy.encryption import Algorithm
+from policy.encryption_rules.contradictions import conflict, self_conflict
+from policy.encryption_rules.model import Area, Demands, Exempt, Rule
+from policy.encryption_rules.names import KeyPatterns, NamePatterns
+from policy.errors import PolicyInvalid
+from policy.ranger.fields import Field, Members
+
+MAX_DOCUMENT_SIZE: Final = 16 * 1024 * 1024
+"""Largest document, in bytes (in characters, where text is given)."""
+
+MAX_RULES: Final = 1_000
+"""Most rules that all documents together may have."""
+
+_TOP: Final = frozenset({"rules", "tags"})
+_ABOUT: Final = frozenset({"databases", "tables", "columns"})
+_RULE: Final = _ABOUT | {
+    "name",
+    "description",
+    "tags",
+    "except",
+    "mustEncrypt",
+    "columnKey",
+    "algorithms",
+    "masterKeys",
+    "minDataKeyLength",
+    "plaintextFooter",
+    "stockReaders",
+}
+_TAG: Final = _ABOUT | {"tag", "description"}
+_LENGTHS: Final = (16, 24, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A rule with the field that it was read from, and the tags that it names."""
+
+    rule: Rule
+    field: Field
+
+
+def parse_documents(documents: Mapping[str, bytes | str]) -> tuple[Rule, ...]:
+    """Read rule documents.
+
+    Args:
+        documents: JSON texts by name; the name is used in messages.
+
+    Raises:
+        PolicyInvalid: naming document, line and field of the first thing that is wrong.
+    """
+    containers = [_open(name, data).members(_TOP) for name, data in documents.items()]
+    rule_fields = [field for top in containers for field in top["rules"].elements()]
+    if len(rule_fields) > MAX_RULES:
+        raise rule_fields[MAX_RULES].invalid(f"there are at most {MAX_RULES} encryption rules.")
+    tags = _tags([field for top in containers for field in top["tags"].elements()])
+    placed = [_Placed(_rule(field, tags), field) for field in rule_fields]
+    _check_names(placed)
+    _check_tags_used(tags, rule_fields)
+    _check_contradictions(placed)
+    return tuple(each.rule for each in placed)
+
+
+def _open(name: str, data: bytes | str) -> Field:
+    if len(data) > MAX_DOCUMENT_SIZE:
+        raise PolicyInvalid(
+            f"{name}: a document of encryption rules has at most {MAX_DOCUMENT_SIZE} bytes, not {len(data)}.",
+            rule="policy-document",
+            hint="Split it into several documents.",
+        )
+    value = strict_json.parse(data, what=f"Encryption rules {name}", error=PolicyInvalid)
+    top = Field(name, data.decode("utf-8") if isinstance(data, bytes) else data, (), value)
+    if not _TOP.intersection(top.names()):
+        raise top.invalid("there are neither rules nor tags.", 'Write {"rules": [...]}.')
+    return top
+
+
+def _tags(fields: list[Field]) -> dict[str, list[tuple[Area, Field]]]:
+    """Where each tag is assigned."""
+    assigned: dict[str, list[tuple[Area, Field]]] = {}
+    for field in fields:
+        members = field.members(_TAG)
+        members["description"].remark()
+        columns = _patterns(members["columns"], nested=True)
+        area = Area(_patterns(members["databases"]), _patterns(members["tables"]), columns)
+        assigned.setdefault(members["tag"].string(), []).append((area, field))
+    return assigned
+
+
+def _rule(field: Field, tags: Mapping[str, list[tuple[Area, Field]]]) -> Rule:
+    members = field.members(_RULE)
+    members["description"].remark()
+    tagged: list[Area] = []
+    for tag in _filled(members["tags"]) if members["tags"].given else ():
+        if tag.string() not in tags:
+            raise tag.invalid(f"the tag {tag.string()!r} is assigned to no column.", "Assign it under tags.")
+        tagged += [area for area, _ in tags[tag.string()]]
+    columns = _patterns(members["columns"], nested=True) if members["columns"].given else None
+    return Rule(
+        name=members["name"].string(),
+        document=field.document,
+        area=Area(_patterns(members["databases"]), _patterns(members["tables"]), columns),
+        tagged=tuple(tagged),
+        exempt=_exempt(members["except"]),
+        demands=_demands(field, members),
+        has_columns=columns is not None or bool(tagged),
+    )
+
+
+def _exempt(field: Field) -> tuple[Exempt, ...]:
+    return tuple(map(_exemption, _filled(field))) if field.given else ()
+
+
+def _exemption(field: Field) -> Exempt:
+    members = field.members(_ABOUT)
+    if not any(members[name].given for name in _ABOUT):
+        raise field.invalid("an exception names databases, tables or columns.", "Or leave it out.")
+    levels = (
+        _patterns(members[name]) if members[name].given else None
+        for name in ("databases", "tables", "columns")
+    )
+    return Exempt(*levels)
+
+
+def _demands(field: Field, members: Members) -> Demands:
+    if not members["mustEncrypt"].given:
+        raise field.invalid(
+            "the rule does not say mustEncrypt.",
+            "Write true, or false if what it asks holds only for what is encrypted.",
+        )
+    demands = Demands(
+        must_encrypt=members["mustEncrypt"].boolean(False),
+        column_key=_insisted(members["columnKey"], insisting=True),
+        algorithms=_algorithms(members["algorithms"]),
+        master_keys=_master_keys(members["masterKeys"]),
+        min_data_key_length=_length(members["minDataKeyLength"]),
+        encrypted_footer=_insisted(members["plaintextFooter"], insisting=False),
+        no_stock_readers=_insisted(members["stockReaders"], insisting=False),
+    )
+    if demands == Demands():
+        raise field.invalid("the rule asks for nothing.", "Say what it asks, or remove it.")
+    problem = self_conflict(demands)
+    if problem is not None:
+        raise field.invalid(problem)
+    return demands
+
+
+def _insisted(field: Field, *, insisting: bool) -> bool:
+    """Whether a rule insists; the other value would be without effect, since rules add up."""
+    if not field.given:
+        return False
+    if field.boolean(insisting) != insisting:
+        raise field.invalid(
+            "a rule cannot allow what another one forbids, so this would be without effect.",
+            f"Write {'true' if insisting else 'false'}, or leave it out.",
+        )
+    return True
+
+
+def _algorithms(field: Field) -> frozenset[Algorithm]:
+    if not field.given:
+        return frozenset(Algorithm)
+    found = set()
+    for element in _filled(field):
+        if element.string() not in tuple(Algorithm):
+            raise element.invalid(
+                f"{element.string()[:80]!r} is not an algorithm.", f"Known are: {', '.join(Algorithm)}."
+            )
+        found.add(Algorithm(element.string()))
+    if len(found) == len(Algorithm):
+        raise field.invalid("these are all algorithms, so this would be without effect.")
+    return frozenset(found)
+
+
+def _master_keys(field: Field) -> frozenset[KeyPatterns]:
+    if not field.given:
+        return frozenset()
+    elements = _filled(field)
+    for element in elements:
+        try:
+            KeyPatterns.of([element.string()])
+        except ValueError as problem:
+            raise element.invalid(f"{problem}.") from problem
+    return frozenset({KeyPatterns.of(element.string() for element in elements)})
+
+
+def _length(field: Field) -> int:
+    length = field.integer()
+    if length is None:
+        return 0
+    if length not in _LENGTHS:
+        raise field.invalid(f"{length} is not the length of a data key in bytes.", "Write 16, 24 or 32.")
+    return length
+
+
+def _patterns(field: Field, *, nested: bool = False) -> NamePatterns:
+    elements = _filled(field)
+    for element in elements:
+        try:
+            NamePatterns.of([element.string()], nested=nested)
+        except ValueError as problem:
+            raise element.invalid(f"{problem}.") from problem
+    return NamePatterns.of((element.string() for element in elements), nested=nested)
+
+
+def _filled(field: Field) -> tuple[Field, ...]:
+    """The elements of a list that has some."""
+    elements = tuple(field.elements())
+    if not elements:
+        raise field.invalid("at least one is needed.", 'Write ["*"] for all.')
+    return elements
+
+
+def _check_names(placed: list[_Placed]) -> None:
+    seen: set[str] = set()
+    for each in placed:
+        if each.rule.name in seen:
+            raise each.field.member("name").invalid(f"there are two rules {each.rule.name!r}.")
+        seen.add(each.rule.name)
+
+
+def _check_tags_used(tags: Mapping[str, list[tuple[Area, Field]]], rules: list[Field]) -> None:
+    named = {tag for field in rules for tag in field.member("tags").strings()}
+    for tag, places in tags.items():
+        if tag not in named:
+            raise (
+                places[0][1]
+                .member("tag")
+                .invalid(
+                    f"no rule is about the tag {tag!r}, so it protects nothing.",
+                    "Correct the name, or name the tag in a rule.",
+                )
+            )
+
+
+def _check_contradictions(placed: list[_Placed]) -> None:
+    for number, later in enumerate(placed):
+        for earlier in placed[: number + 1]:
+            problem = conflict(earlier.rule, later.rule)
+            if problem is not None:
+                names = " and ".join(dict.fromkeys(repr(rule.name) for rule in (earlier.rule, later.rule)))
+                raise later.field.invalid(
+                    f"nothing can satisfy {names}: {problem}.",
+                    "Change what is asked, or take out with except what both are about.",
+                )
