@@ -188,6 +188,7 @@ class Settings(BaseSettings):
         http: the service.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened.
+        plan_valid_s: seconds for which a scan may be begun by a plan; what was revoked after that refuses it.
         write_ttl_s: seconds after which an unfinished write may be swept.
         staged_ttl_s: seconds for which a staged table keeps its identity.
         unsealed_metadata: whether namespaces that say nothing allow metadata that did not come through the
@@ -207,6 +208,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     cache: CacheSettings = CacheSettings()
     limits: LimitSettings = LimitSettings()
+    plan_valid_s: float = Field(default=30.0, gt=0, le=60)
     write_ttl_s: PositiveInt = 24 * 3600
     staged_ttl_s: PositiveInt = 3600
     unsealed_metadata: Literal["allow", "forbid"] = "allow"

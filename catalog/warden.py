@@ -214,7 +214,9 @@ class Warden:
             alterer=Alterer(loader, committer, authorizer),
             lifecycle=lifecycle,
             takeover=takeover,
-            planner=Planner(loader, reader, keyring, authorizer),
+            planner=Planner(
+                loader, reader, keyring, authorizer, valid_ms=round(settings.plan_valid_s * 1000)
+            ),
             writes=Writes(
                 log, tables, staged, Orphans(engine, loader, reader, inspector, storage), storage, authorizer
             ),

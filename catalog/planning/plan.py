@@ -72,6 +72,7 @@ class PlanHeader:
         columns: the top-level columns that were authorized.
         principal: name of the user for whom.
         policy_version: the policies by which they were.
+        valid_ms: milliseconds for which a scan may be begun by this plan without asking again.
         transport: the key made for this scan, or None if no file is encrypted. It is a secret.
     """
 
@@ -81,6 +82,7 @@ class PlanHeader:
     columns: tuple[str, ...]
     principal: str
     policy_version: str
+    valid_ms: int
     transport: TransportKey | None
 
     def to_json(self) -> dict[str, Any]:
@@ -100,6 +102,7 @@ class PlanHeader:
             "principal": self.principal,
             "policy-version": self.policy_version,
             "governed-version": self.table.governed.version,
+            "valid-ms": self.valid_ms,
             "transport-key-id": self.transport.id.hex() if self.transport else None,
         }
 
@@ -125,15 +128,23 @@ class Planner:
         reader: reads manifests.
         keyring: opens and wraps keys.
         authorizer: decides and records.
+        valid_ms: milliseconds for which scans may be begun by a plan.
     """
 
     def __init__(
-        self, loader: TableLoader, reader: SnapshotReader, keyring: Keyring, authorizer: Authorizer
+        self,
+        loader: TableLoader,
+        reader: SnapshotReader,
+        keyring: Keyring,
+        authorizer: Authorizer,
+        *,
+        valid_ms: int,
     ) -> None:
         self._loader = loader
         self._reader = reader
         self._keyring = keyring
         self._authorizer = authorizer
+        self._valid_ms = valid_ms
 
     def plan(self, caller: Caller, name: TableName, request: ScanRequest) -> Plan:
         """Plan one scan.
@@ -175,6 +186,7 @@ class Planner:
             columns=tuple(schema.find_column_name(field_id) or "" for field_id in columns.top_level),
             principal=caller.principal.name,
             policy_version=policy_version,
+            valid_ms=self._valid_ms,
             transport=keys.transport if keys else None,
         )
         return Plan(header, with_keys(planned, keys))

@@ -318,7 +318,7 @@ def test_long_plans_are_streamed_in_batches(served: Service, alice: httpx.Client
     rows = 2 * BATCH_ROWS + 5
     files = pa.table({"file_path": pa.array([f"p{i}" for i in range(rows)])})
     loaded = served.lake.warden.loader.load(table_name([table], "t"))
-    header = PlanHeader(loaded, None, loaded.metadata.schema(), (), "alice", "v", None)
+    header = PlanHeader(loaded, None, loaded.metadata.schema(), (), "alice", "v", 1000, None)
     pieces = list(stream(Plan(header, files)))
     assert len(pieces) >= 4
     reader = pa.ipc.open_stream(b"".join(pieces))

@@ -175,3 +175,11 @@ def test_rows_that_come_after_the_table_was_loaded_are_not_mixed_in(spark_lake, 
     both = loaded.alias("x").join(spark_lake.session().table(table).alias("y"), "id")
     land(spark_lake, table, ROWS)
     assert both.count() in (10, 40)
+
+
+def test_rows_that_another_session_wrote_before_the_run_are_read(spark_lake, namespace):
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
+    made_before = spark_lake.new_session().table(table)
+    spark_lake.new_session().sql(f"INSERT INTO {table} VALUES (1)")
+    assert made_before.collect() == [(1,)]

@@ -21,6 +21,9 @@ from tests.support.service import ENGINE, Service, open_service
 
 CATALOG = "lake"
 
+#: Seconds; in these tests plans grow old sooner than by default, so that a test can wait for it.
+PLAN_VALID_S = 1.0
+
 #: Small and quick to start; nothing that the plugin's behaviour depends on.
 FRUGAL = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -84,7 +87,7 @@ def open_spark_lake(root: Path, *, engine: str | None = ENGINE, **settings: str)
         engine: the engine whose credential Spark gets, or None for Spark as a user's own process.
         settings: Spark settings, with underscores for dots.
     """
-    with open_service(root) as service:
+    with open_service(root, PLAN_VALID_S=PLAN_VALID_S) as service:
         builder = SparkSession.builder.master("local[2]").appName("lakewarden-tests")
         warehouse = {"spark.sql.warehouse.dir": str(root / "spark")}
         for name, value in {**FRUGAL, **warehouse, **_dotted(settings)}.items():

@@ -24,8 +24,10 @@ import org.apache.spark.sql.lakewarden.write.{BegunWrite, StagedTarget}
   */
 final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPaths, users: PlanUsers) {
   private val json = JsonNodeFactory.instance
+  private val recent = new RecentLoads
 
-  def load(ident: Identifier): GuardedTable = guarded(ident, loaded(ident), None)
+  def load(ident: Identifier): GuardedTable =
+    recent.reuse(ident, users.owner())(guarded(ident, loaded(ident), None))
 
   def exists(ident: Identifier): Boolean =
     try {

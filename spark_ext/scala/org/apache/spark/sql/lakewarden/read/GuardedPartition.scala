@@ -8,8 +8,20 @@ import org.apache.spark.sql.internal.SQLConf
 /** A part of a file: the row groups whose middle lies in this range of bytes. */
 private[read] final case class FileSplit(file: PlannedFile, start: Long, length: Long)
 
-/** What one task reads. Keys in it are wrapped, and not printed. */
-private[read] final case class GuardedPartition(splits: Seq[FileSplit]) extends InputPartition {
+/** What one task reads. Keys in it are wrapped, and not printed.
+  *
+  * @param lease
+  *   whether the plan counts yet; it stays with the driver
+  */
+private[read] final case class GuardedPartition(splits: Seq[FileSplit])(@transient private val lease: PlanLease)
+    extends InputPartition {
+
+  /** No place is preferred. Spark asks for it each time that it begins to run tasks, on the driver. */
+  override def preferredLocations(): Array[String] = {
+    lease.require()
+    Array.empty
+  }
+
   override def toString: String = s"GuardedPartition(${splits.map(_.file.path).mkString(", ")})"
 }
 
@@ -24,14 +36,14 @@ private[read] object GuardedPartition {
     * @param parallelism
     *   how many tasks the cluster runs at once
     */
-  def pack(files: Seq[PlannedFile], conf: SQLConf, parallelism: Int): Array[InputPartition] = {
+  def pack(files: Seq[PlannedFile], lease: PlanLease, conf: SQLConf, parallelism: Int): Array[InputPartition] = {
     val openCost = conf.filesOpenCostInBytes
     val wanted = math.max(conf.filesMinPartitionNum.getOrElse(parallelism), 1)
     val total = files.map(file => file.size.toDouble + openCost).sum
     val bySettings = math.min(conf.filesMaxPartitionBytes.toDouble, math.max(openCost.toDouble, total / wanted))
     val most = math.max(math.max(bySettings, total / maxSplits), 1).toLong
     val splits = files.flatMap(split(_, most)).sortBy(-_.length)
-    packed(splits, most, openCost).map(each => GuardedPartition(each): InputPartition).toArray
+    packed(splits, most, openCost).map(each => GuardedPartition(each)(lease): InputPartition).toArray
   }
 
   /** Every byte of the file in exactly one split; a file without bytes is read too, and refused as damaged. */

@@ -3,6 +3,7 @@ package org.apache.spark.sql.lakewarden.read
 import java.util.OptionalLong
 
 import org.apache.spark.SparkContext
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.Scan.ColumnarSupportMode
 import org.apache.spark.sql.internal.SQLConf
@@ -11,7 +12,6 @@ import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.util.SerializableConfiguration
 
 /** One scan of a guarded table.
   *
@@ -31,20 +31,23 @@ private[lakewarden] final class GuardedScan(
     with SupportsReportStatistics
     with SupportsMetadata {
   private val table = handle.table
-  private lazy val plan = new PlanRequest(handle, asOf, wanted, filters).send()
+  private lazy val plan = ask()
 
   override def readSchema(): StructType = FieldIds.strip(wanted)
   override def toBatch: Batch = this
 
-  override def planInputPartitions(): Array[InputPartition] =
-    GuardedPartition.pack(plan.files, SQLConf.get, SparkContext.getOrCreate().defaultParallelism)
+  override def planInputPartitions(): Array[InputPartition] = {
+    val session = SparkSession.active
+    val lease = new PlanLease(table.fullName, plan.files, plan.validNanos, () => session.withActive(ask()))
+    GuardedPartition.pack(plan.files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
+  }
 
   override def createReaderFactory(): PartitionReaderFactory = {
-    val context = SparkContext.getOrCreate()
-    val conf = context.broadcast(new SerializableConfiguration(ReadConfiguration.of(context)))
     val files = new GuardedFiles(table.fullName, table.uuid, plan.allowed, plan.transport)
-    new GuardedReaderFactory(table.fullName, files, wanted, filters, mode, conf)
+    new GuardedReaderFactory(table.fullName, files, wanted, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
   }
+
+  private def ask(): Plan = new PlanRequest(handle, asOf, wanted, filters).send()
 
   override def columnarSupportMode(): ColumnarSupportMode =
     if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
+import java.util.concurrent.TimeUnit
+
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -30,6 +32,9 @@ private[read] final case class PlannedFile(
   */
 private[read] final class Plan(
     val header: JsonNode, val files: Seq[PlannedFile], val allowed: AllowedPaths, val transport: Option[TransportKey]) {
+
+  /** How long after it was answered it may be begun with. */
+  def validNanos: Long = TimeUnit.MILLISECONDS.toNanos(header.required("valid-ms").longValue)
 
   /** In all files together. */
   def bytes: Long = total(_.size)

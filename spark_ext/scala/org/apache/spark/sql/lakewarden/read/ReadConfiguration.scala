@@ -1,11 +1,15 @@
 package org.apache.spark.sql.lakewarden.read
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.parquet.hadoop.ParquetInputFormat
 
 import org.apache.spark.SparkContext
+import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.execution.datasources.parquet.ParquetReadSupport
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.SerializableConfiguration
 
 /** The Hadoop configuration of guarded reads.
   *
@@ -35,4 +39,23 @@ private[read] object ReadConfiguration {
     SQLConf.PARQUET_FIELD_ID_READ_ENABLED.key -> false, // columns are renamed per file by field id
     SQLConf.IGNORE_MISSING_PARQUET_FIELD_ID.key -> false,
     SQLConf.LEGACY_PARQUET_RETURN_NULL_STRUCT_IF_ALL_FIELDS_MISSING.key -> false)
+}
+
+/** The configuration of guarded reads, as the executors have it.
+  *
+  * To send it takes longer than a small scan, so it is sent anew only when it has changed.
+  */
+private[read] object SentConfiguration {
+  private final case class Sent(application: String, entries: Map[String, String], broadcast: Broadcast[SerializableConfiguration])
+
+  private var last: Option[Sent] = None
+
+  def of(context: SparkContext): Broadcast[SerializableConfiguration] = synchronized {
+    val conf = ReadConfiguration.of(context)
+    val entries = conf.asScala.map(each => each.getKey -> each.getValue).toMap
+    val same = last.filter(sent => sent.application == context.applicationId && sent.entries == entries)
+    val sent = same.getOrElse(Sent(context.applicationId, entries, context.broadcast(new SerializableConfiguration(conf))))
+    last = Some(sent)
+    sent.broadcast
+  }
 }

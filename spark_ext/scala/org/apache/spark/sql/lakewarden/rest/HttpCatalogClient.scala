@@ -6,6 +6,7 @@ import java.net.http.{HttpClient, HttpConnectTimeoutException, HttpRequest, Http
 import java.net.http.HttpRequest.BodyPublishers
 import java.net.http.HttpResponse.BodyHandlers
 import java.time.Duration
+import java.util.concurrent.atomic.AtomicLong
 
 import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
@@ -26,7 +27,7 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
     json(send(request(path, query).GET, repeatable = true))
 
   override def post(path: Seq[String], body: Option[JsonNode]): JsonNode =
-    json(send(posting(path, body), Repeatable(path.last)))
+    json(changing(path)(send(posting(path, body), Repeatable(path.last))))
 
   override def stream[T](path: Seq[String], body: JsonNode)(read: InputStream => T): T = {
     val answer = send(posting(path, Some(body)), Repeatable(path.last))
@@ -36,9 +37,14 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
   }
 
   override def delete(path: Seq[String], query: Map[String, String]): Unit =
-    send(request(path, query).DELETE, repeatable = false).body.close()
+    changing(path)(send(request(path, query).DELETE, repeatable = false).body.close())
 
   override def toString: String = s"HttpCatalogClient($address)"
+
+  /** Counts what may have changed something, before its caller learns of it. */
+  private def changing[T](path: Seq[String])(request: => T): T =
+    try request
+    finally if (!Reading(path.last)) changed.incrementAndGet()
 
   private def posting(path: Seq[String], body: Option[JsonNode]): HttpRequest.Builder = body match {
     case Some(content) =>
@@ -108,6 +114,12 @@ object HttpCatalogClient {
     * commit however often they come (docs/rest-api.md, "Engines").
     */
   private val Repeatable = Set("load", "plan", "writes", "staged-writes", "commit")
+  private val Reading = Set("load", "plan")
+  private val changed = new AtomicLong
+
+  /** How many requests of this JVM may have changed something in a catalog. */
+  def changes: Long = changed.get
+
   private val ConnectWithin = Duration.ofSeconds(10)
   private val AnswerWithin = Duration.ofMinutes(5)
   private val Json = new ObjectMapper

@@ -1,0 +1,46 @@
+package org.apache.spark.sql.lakewarden.read
+
+import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit, TimeoutException}
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** For how long what a plan allowed may be begun with.
+  *
+  * Spark keeps the plan of a DataFrame and runs it as often as it is asked to. A scan that begins later than the
+  * catalog said asks once more, as the user of the session that planned it: what was taken away meanwhile (a
+  * right, a location, a key, the user's token) refuses it. What has begun goes on.
+  *
+  * @param validNanos
+  *   how long an answer of the catalog counts
+  * @param askAgain
+  *   asks for the same plan; throws what refuses it
+  */
+private[read] final class PlanLease(
+    table: String, files: Seq[PlannedFile], validNanos: Long, askAgain: () => Plan, clock: () => Long = System.nanoTime) {
+  private var asked = clock()
+
+  /** Throws what refuses the scan now. */
+  def require(): Unit = synchronized {
+    val now = clock()
+    if (now - asked >= validNanos) {
+      val again = answered(CompletableFuture.supplyAsync(() => askAgain()))
+      files.foreach(each => again.allowed.check(each.path, table))
+      asked = now
+    }
+  }
+
+  /** Jobs are begun one after the other, so none waits for long. */
+  private def answered(answer: CompletableFuture[Plan]): Plan =
+    try answer.get(PlanLease.WithinSeconds, TimeUnit.SECONDS)
+    catch {
+      case failed: ExecutionException => throw failed.getCause
+      case _: TimeoutException =>
+        throw new LakewardenException(
+          "CatalogUnavailable", s"The catalog does not say in time whether $table may still be read.",
+          Some("plan-expired"), Some("Try again when it answers."))
+    }
+}
+
+private object PlanLease {
+  private val WithinSeconds = 20L
+}

@@ -1,0 +1,84 @@
+"""What is revoked refuses a DataFrame that has run before, once its plan is no longer valid."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from policy.principal import Principal
+from spark_ext.configuration import token_setting
+from tests.support.lake import CAROL, standard_policies
+from tests.support.spark import CATALOG, PLAN_VALID_S, SparkLake
+
+pytestmark = pytest.mark.core
+
+ROWS = [(0,), (1,), (2,)]
+
+
+@pytest.fixture
+def run_before(spark_lake: SparkLake) -> DataFrame:
+    """Carol's DataFrame of an encrypted table in the database that she reads; it has run once."""
+    spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.db")
+    spark_lake.rows("DROP TABLE IF EXISTS lake.db.revoked")
+    spark_lake.rows(
+        "CREATE TABLE lake.db.revoked USING iceberg TBLPROPERTIES ('encryption.mechanism'='envelope') "
+        "AS SELECT id FROM range(0, 3, 1, 1)"
+    )
+    rows = spark_lake.session(CAROL).table("lake.db.revoked").select("id")
+    assert rows.collect() == ROWS
+    return rows
+
+
+def until_the_plan_is_old() -> None:
+    time.sleep(PLAN_VALID_S * 1.2)
+
+
+def refusal(rows: DataFrame) -> str:
+    with pytest.raises(PySparkException) as caught:
+        rows.collect()
+    return str(caught.value)
+
+
+def test_a_kept_plan_goes_on_while_nothing_is_revoked(run_before: DataFrame) -> None:
+    until_the_plan_is_old()
+    assert run_before.collect() == ROWS
+
+
+def test_a_right_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) -> None:
+    spark_lake.lake.set_policies([each for each in standard_policies() if each["name"] != "carol-reads"])
+    try:
+        until_the_plan_is_old()
+        assert "NotAuthorized" in refusal(run_before)
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
+    assert run_before.collect() == ROWS
+
+
+def test_a_location_that_was_taken_from_the_list(spark_lake: SparkLake, run_before: DataFrame) -> None:
+    nothing = {"set": {"read.allowed.data.paths": "[]"}, "force": True}
+    with spark_lake.service.client() as alice:
+        assert alice.patch("/admin/v1/tables/db/revoked", json=nothing).status_code == 200
+    until_the_plan_is_old()
+    assert "LocationNotAllowed" in refusal(run_before)
+
+
+def test_a_token_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) -> None:
+    tokens = spark_lake.lake.warden.tokens
+    issued = tokens.issue(Principal(CAROL), "user", None)
+    session = spark_lake.new_session(None)
+    session.conf.set(token_setting(CATALOG), issued.text)
+    rows = session.table("lake.db.revoked").select("id")
+    assert rows.collect() == ROWS
+    tokens.revoke(issued.id)
+    until_the_plan_is_old()
+    assert "NotAuthenticated" in refusal(rows)
+    assert run_before.collect() == ROWS
+
+
+def test_a_table_that_was_dropped(spark_lake: SparkLake, run_before: DataFrame) -> None:
+    spark_lake.rows("DROP TABLE lake.db.revoked")
+    until_the_plan_is_old()
+    assert "NoSuchTable" in refusal(run_before)
