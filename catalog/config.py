@@ -182,6 +182,7 @@ class Settings(BaseSettings):
         catalog: the catalog as clients see it.
         database: the governed state.
         policies: Ranger policy documents, and directories of them.
+        encryption_rules: documents of rules for encryption, and directories of them.
         policies_poll_s: seconds between two looks whether the policies changed, in files or database.
         kms: the key management service.
         s3: access to S3.
@@ -202,6 +203,7 @@ class Settings(BaseSettings):
     catalog: CatalogSettings = CatalogSettings()
     database: DatabaseSettings
     policies: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
+    encryption_rules: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
     policies_poll_s: Annotated[float, Field(gt=0, le=30)] = 5.0
     kms: KmsSettings
     s3: S3Settings = S3Settings()

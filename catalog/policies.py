@@ -18,14 +18,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from catalog.policy_documents import EMPTY, Kind, PolicyDocuments, StoredSet, Version
 from catalog.policy_files import FileDocuments, Fingerprints, PolicyFiles
+from policy.encryption_rules import EncryptionRules
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.ranger import PolicySet
 
@@ -36,8 +36,6 @@ MAX_AGE_S: Final = 60.0
 _PATIENCE_S: Final = 0.5
 _LAST_PATIENCE_S: Final = 10.0
 
-_ENDINGS: Final = (".json",)
-
 #: Which files and documents there are; None for files that cannot be looked at.
 _Seen: TypeAlias = tuple[Fingerprints | None, Version]
 
@@ -46,33 +44,45 @@ _log: Final = logging.getLogger("lakewarden.policies")
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """One set of policies, with the documents that it was made from.
+    """What decides, with the documents that it was made from.
 
     Attributes:
-        policies: the policies.
+        policies: policies and roles.
+        encryption: rules for encryption.
         files: the documents in files.
         stored: the documents in the database.
     """
 
     policies: PolicySet
+    encryption: EncryptionRules
     files: FileDocuments
     stored: StoredSet
 
     @classmethod
     def of(cls, files: FileDocuments, stored: StoredSet) -> InForce:
-        """The set that some documents make.
+        """What some documents make together.
 
         Raises:
-            PolicyInvalid: it has a mistake.
+            PolicyInvalid: there is a mistake in them.
         """
-        return cls(PolicySet.parse({**files.documents, **stored.contents(Kind.RANGER)}), files, stored)
+        policies = PolicySet.parse({**files.policies, **stored.contents(Kind.RANGER)})
+        encryption = EncryptionRules.parse({**files.encryption, **stored.contents(Kind.ENCRYPTION)})
+        return cls(policies, encryption, files, stored)
+
+    def policy_documents(self) -> dict[str, bytes]:
+        """The documents of policies and roles, by the names that messages call them by."""
+        return {**self.files.policies, **self.stored.contents(Kind.RANGER)}
+
+
+#: No documents, and therefore nothing granted.
+NOTHING: Final = InForce.of(FileDocuments({}, {}, {}), EMPTY)
 
 
 class PolicyStore:
     """Answers the policies in force. Safe for use by many threads.
 
     Args:
-        paths: documents and directories of them.
+        files: the documents in files.
         documents: the documents in the database; None where there is no database.
         poll_s: seconds between two looks.
         clock: seconds that only go forward.
@@ -84,13 +94,13 @@ class PolicyStore:
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        files: PolicyFiles,
         documents: PolicyDocuments | None = None,
         *,
         poll_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._files = PolicyFiles(paths, _ENDINGS)
+        self._files = files
         self._documents = documents
         self._poll_s = poll_s
         self._clock = clock
@@ -119,8 +129,16 @@ class PolicyStore:
         """
         return self.in_force().policies
 
+    def encryption(self) -> EncryptionRules:
+        """The rules for encryption that are in force.
+
+        Raises:
+            StateUnavailable: as `current`.
+        """
+        return self.in_force().encryption
+
     def in_force(self) -> InForce:
-        """The policies in force with their documents; looks for a change first if it is time to.
+        """What is in force, with its documents; looks for a change first if it is time to.
 
         Raises:
             StateUnavailable: as `current`.

@@ -1,6 +1,6 @@
 """Policy documents in files.
 
-- A path is a document, or a directory whose files with a known ending are read, in the order of their names.
+- A path is a JSON document, or a directory whose `*.json` files are read, in the order of their names.
 - Another content is recognized without reading: by a file's size, times and identity, and by the names in a
   directory.
 - Only regular files are read; nothing is waited for.
@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from policy.errors import PolicyInvalid
 from policy.ranger.parse import MAX_DOCUMENT_SIZE
@@ -25,12 +25,21 @@ Fingerprint: TypeAlias = tuple[int, int, int, int, int]
 #: By the name of each file.
 Fingerprints: TypeAlias = Mapping[str, Fingerprint]
 
+_ENDING: Final = ".json"
+
 
 @dataclass(frozen=True, slots=True)
 class FileDocuments:
-    """Documents as they were read, by the names of their files, and which files these were."""
+    """Documents as they were read, by the names of their files, and which files these were.
 
-    documents: Mapping[str, bytes]
+    Attributes:
+        policies: policies and roles.
+        encryption: rules for encryption.
+        fingerprints: of all files.
+    """
+
+    policies: Mapping[str, bytes]
+    encryption: Mapping[str, bytes]
     fingerprints: Fingerprints
 
 
@@ -38,13 +47,13 @@ class PolicyFiles:
     """The documents at some paths.
 
     Args:
-        paths: documents, and directories of them.
-        endings: what the names of documents in a directory end with.
+        policies: documents of policies and roles, and directories of them.
+        encryption: documents of rules for encryption, and directories of them.
     """
 
-    def __init__(self, paths: Sequence[Path], endings: tuple[str, ...]) -> None:
-        self._paths = tuple(paths)
-        self._endings = endings
+    def __init__(self, policies: Sequence[Path], encryption: Sequence[Path] = ()) -> None:
+        self._policies = tuple(policies)
+        self._encryption = tuple(encryption)
 
     def read(self) -> FileDocuments:
         """All documents.
@@ -52,11 +61,9 @@ class PolicyFiles:
         Raises:
             PolicyInvalid: one cannot be read.
         """
-        documents: dict[str, bytes] = {}
-        fingerprints: dict[str, Fingerprint] = {}
-        for path in self._files():
-            documents[str(path)], fingerprints[str(path)] = _read(path)
-        return FileDocuments(documents, fingerprints)
+        policies, of_policies = _read_all(self._policies)
+        encryption, of_encryption = _read_all(self._encryption)
+        return FileDocuments(policies, encryption, of_policies | of_encryption)
 
     def fingerprints(self) -> Fingerprints:
         """Which files there are.
@@ -65,24 +72,33 @@ class PolicyFiles:
             PolicyInvalid: one cannot be looked at.
         """
         found: dict[str, Fingerprint] = {}
-        for path in self._files():
+        for path in _files((*self._policies, *self._encryption)):
             try:
                 found[str(path)] = _fingerprint(path.stat())
             except OSError as error:
                 raise _unreadable(path, error) from error
         return found
 
-    def _files(self) -> Iterator[Path]:
-        for path in self._paths:
-            try:
-                is_directory = stat.S_ISDIR(path.stat().st_mode)
-                names = sorted(entry.name for entry in path.iterdir()) if is_directory else []
-            except OSError as error:
-                raise _unreadable(path, error) from error
-            if is_directory:
-                yield from (path / name for name in names if name.endswith(self._endings))
-            else:
-                yield path
+
+def _read_all(paths: Sequence[Path]) -> tuple[dict[str, bytes], dict[str, Fingerprint]]:
+    documents: dict[str, bytes] = {}
+    fingerprints: dict[str, Fingerprint] = {}
+    for path in _files(paths):
+        documents[str(path)], fingerprints[str(path)] = _read(path)
+    return documents, fingerprints
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        try:
+            is_directory = stat.S_ISDIR(path.stat().st_mode)
+            names = sorted(entry.name for entry in path.iterdir()) if is_directory else []
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if is_directory:
+            yield from (path / name for name in names if name.endswith(_ENDING))
+        else:
+            yield path
 
 
 def _read(path: Path) -> tuple[bytes, Fingerprint]:
@@ -115,5 +131,5 @@ def _unreadable(path: Path, error: OSError) -> PolicyInvalid:
         f"A policy document cannot be read: {error.strerror}.",
         path=str(path),
         rule="policy-file",
-        hint="Check `policies` in the settings, and who may read the file.",
+        hint="Check `policies` and `encryption_rules` in the settings, and who may read the file.",
     )

@@ -38,7 +38,9 @@ from catalog.orphans import Orphans
 from catalog.planning.plan import Planner
 from catalog.pointers import SqlPointerStore
 from catalog.policies import PolicyStore
+from catalog.policy_changes import PolicyChanges
 from catalog.policy_documents import PolicyDocuments
+from catalog.policy_files import PolicyFiles
 from catalog.snapshots import SnapshotReader
 from catalog.staged_writes import StagedWrites
 from catalog.storage.base import Storage, StorageRouter
@@ -62,6 +64,8 @@ class Warden:
     settings: Settings
     engine: Engine
     policies: PolicyStore
+    policy_documents: PolicyDocuments
+    policy_changes: PolicyChanges
     audit: AuditTrail
     tokens: TokenStore
     authorizer: Authorizer
@@ -104,7 +108,13 @@ class Warden:
         engine = open_database(settings.database.url)
         migrate.check(engine)
         documents = PolicyDocuments(engine, name)
-        policies = PolicyStore(settings.policies, documents, poll_s=settings.policies_poll_s, clock=seconds)
+        policies = PolicyStore(
+            PolicyFiles(settings.policies, settings.encryption_rules),
+            documents,
+            poll_s=settings.policies_poll_s,
+            clock=seconds,
+        )
+        tokens = TokenStore(engine, now)
         audit = AuditTrail(engine)
         authorizer = Authorizer(policies.current, audit, now)
         pointers = SqlPointerStore(engine, name)
@@ -199,8 +209,12 @@ class Warden:
             settings=settings,
             engine=engine,
             policies=policies,
+            policy_documents=documents,
+            policy_changes=PolicyChanges(
+                documents, lambda: policies.in_force().files, policies, tokens, name, now
+            ),
             audit=audit,
-            tokens=TokenStore(engine, now),
+            tokens=tokens,
             authorizer=authorizer,
             kms=kms,
             keyring=keyring,

@@ -22,6 +22,7 @@ from catalog.keys.local_kms import LocalKms
 from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
 from catalog.keys.secret import SecretBytes
 from catalog.policies import PolicyStore
+from catalog.policy_files import PolicyFiles
 from policy.errors import LakewardenError, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 
@@ -74,7 +75,7 @@ def make_catalog(
     _make_keys(settings, say)
     _make_database(settings, say)
     _make_policies(settings, admin, say)
-    PolicyStore(settings.policies)
+    PolicyStore(PolicyFiles(settings.policies, settings.encryption_rules))
     return settings
 
 

@@ -1,6 +1,7 @@
 """`lakewarden policy`: explain a decision, and show which policies are in force.
 
-These commands read the policy files alone, as the service would; neither the database nor the KMS is needed.
+These commands read the policy files and the catalog's own policies, as the service would. They need its
+database, and neither KMS nor storage.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles, table_of
-from catalog.cli.session import settings_of
-from catalog.policies import PolicyStore
+from catalog.cli.session import policies_in_force, settings_of
 from policy.principal import Principal
-from policy.ranger import PolicySet
 from policy.requests import AccessRequest, Resource
 
 app = typer.Typer(help="Policies and what they decide.", no_args_is_help=True)
@@ -61,7 +60,9 @@ def check(
 ) -> None:
     """Explain whether a principal may do something: exit with 0 if so, with 3 if not."""
     principal = Principal(as_user, frozenset(groups or ()), frozenset(roles or ()))
-    decision = _policies(ctx).decide(AccessRequest(principal, resource, access), datetime.now(UTC))
+    decision = policies_in_force(ctx).policies.decide(
+        AccessRequest(principal, resource, access), datetime.now(UTC)
+    )
     if as_json:
         output.document({"allowed": decision.allowed, "reasons": [asdict(each) for each in decision.reasons]})
     else:
@@ -77,18 +78,17 @@ def check(
 @app.command()
 def show(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show where the policies come from, and the version of the set; fail if they cannot be evaluated."""
-    sources = [str(path) for path in settings_of(ctx).policies]
-    version = _policies(ctx).version
+    settings, found = settings_of(ctx), policies_in_force(ctx)
+    sources = [str(path) for path in (*settings.policies, *settings.encryption_rules)]
+    shown = {
+        "version": found.policies.version,
+        "encryption-version": found.encryption.version,
+        "revision": found.stored.version.revision,
+    }
     if as_json:
-        output.document({"version": version, "sources": sources})
+        output.document(shown | {"sources": sources})
     else:
-        output.facts(
-            {"version": version} | {f"source {n}": source for n, source in enumerate(sources, start=1)}
-        )
-
-
-def _policies(ctx: typer.Context) -> PolicySet:
-    return PolicyStore(settings_of(ctx).policies).current()
+        output.facts(shown | {f"source {n}": source for n, source in enumerate(sources, start=1)})
 
 
 def _table(name: str) -> Resource:

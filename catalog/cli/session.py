@@ -31,6 +31,9 @@ from catalog.keys.kms import KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.registry import load_kms
 from catalog.keys.secret import SecretBytes
+from catalog.policies import InForce, PolicyStore
+from catalog.policy_documents import PolicyDocuments
+from catalog.policy_files import PolicyFiles
 from catalog.warden import Warden
 from policy.decision import Reason
 from policy.errors import RequestInvalid
@@ -137,8 +140,28 @@ def open_state(settings: Settings) -> Iterator[Engine]:
         engine.dispose()
 
 
-def record_operation(engine: Engine, caller: Caller, action: str, resource: str) -> None:
+def policies_in_force(ctx: typer.Context) -> InForce:
+    """The policies as the service would have them in force now; neither KMS nor storage is needed.
+
+    Raises:
+        PolicyInvalid: they cannot be evaluated.
+        StateUnavailable: the database does not answer.
+    """
+    settings = settings_of(ctx)
+    with open_state(settings) as engine:
+        documents = PolicyDocuments(engine, settings.catalog.name)
+        return PolicyStore(PolicyFiles(settings.policies, settings.encryption_rules), documents).in_force()
+
+
+def record_operation(engine: Engine, caller: Caller, action: str, resource: str, *more: Reason) -> None:
     """Put into the audit trail what an operator is about to do.
+
+    Args:
+        engine: the catalog's database.
+        caller: who does it.
+        action: what is done.
+        resource: to what.
+        more: what else is to be said of it.
 
     Raises:
         StateUnavailable: it could not be recorded, and must not happen.
@@ -150,7 +173,7 @@ def record_operation(engine: Engine, caller: Caller, action: str, resource: str)
         action=action,
         resource=resource,
         allowed=True,
-        reasons=(reason,),
+        reasons=(reason, *more),
         request_id=caller.request_id,
         at_ms=int(datetime.now(UTC).timestamp() * 1000),
     )

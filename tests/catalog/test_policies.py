@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from catalog import policy_files as files_module
 from catalog.policies import PolicyStore
 from catalog.policy_files import PolicyFiles
 from policy.errors import PolicyInvalid
@@ -53,8 +52,8 @@ def _may(policies: PolicySet, user: str, table: str = "t") -> bool:
 
 
 def test_without_paths_or_documents_nothing_is_granted(tmp_path: Path) -> None:
-    assert not _may(PolicyStore([]).current(), "ann")
-    assert not _may(PolicyStore([tmp_path]).current(), "ann")
+    assert not _may(PolicyStore(PolicyFiles([])).current(), "ann")
+    assert not _may(PolicyStore(PolicyFiles([tmp_path])).current(), "ann")
 
 
 def test_files_and_directories_make_one_set(tmp_path: Path) -> None:
@@ -63,13 +62,13 @@ def test_files_and_directories_make_one_set(tmp_path: Path) -> None:
     _write(tmp_path / "d" / "b.json", "bob")
     _write(tmp_path / "single.policy", "cy")
     (tmp_path / "d" / "notes.txt").write_text("not a policy")
-    found = PolicyStore([tmp_path / "d", tmp_path / "single.policy"]).current()
+    found = PolicyStore(PolicyFiles([tmp_path / "d", tmp_path / "single.policy"])).current()
     assert [_may(found, user) for user in ("ann", "bob", "cy", "dan")] == [True, True, True, False]
 
 
 def test_a_change_is_noticed_after_the_poll_time_and_not_before(tmp_path: Path, clock: _Clock) -> None:
     _write(tmp_path / "a.json", "ann")
-    store = PolicyStore([tmp_path], poll_s=10, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=10, clock=clock)
     _write(tmp_path / "a.json", "bob")
     clock.now = 9.9
     assert _may(store.current(), "ann")
@@ -83,7 +82,7 @@ def test_a_change_in_place_of_the_same_size_and_time_is_noticed(tmp_path: Path, 
     _write(path, "ann")
     _write(other, "bob")
     before = path.stat()
-    store = PolicyStore([path], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([path]), poll_s=0, clock=clock)
     text = other.read_text().replace("other for", "a for")
     while path.stat().st_ctime_ns == before.st_ctime_ns:
         path.write_text(text)
@@ -102,7 +101,7 @@ def test_an_added_and_a_removed_document_are_noticed(tmp_path: Path, clock: _Clo
     _write(tmp_path / "a.json", "ann")
     if not added:
         _write(tmp_path / "b.json", "bob")
-    store = PolicyStore([tmp_path], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     if added:
         _write(tmp_path / "b.json", "bob")
     else:
@@ -115,7 +114,7 @@ def test_unchanged_files_are_not_read_again(
     tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "a.json", "ann")
-    store = PolicyStore([tmp_path], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     first = store.current()
     monkeypatch.setattr(PolicyFiles, "read", lambda _: pytest.fail("read again"))
     assert store.current() is first
@@ -126,7 +125,7 @@ def test_a_bad_change_is_refused_whole_and_the_good_set_stays(
     tmp_path: Path, clock: _Clock, bad: str
 ) -> None:
     _write(tmp_path / "a.json", "ann")
-    store = PolicyStore([tmp_path], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     assert store.problem is None
     _write(tmp_path / "a.json", "bob")
     (tmp_path / "b.json").write_text(bad)
@@ -140,7 +139,7 @@ def test_a_bad_change_is_refused_whole_and_the_good_set_stays(
 
 def test_a_bad_change_that_is_taken_back_leaves_no_problem(tmp_path: Path, clock: _Clock) -> None:
     _write(tmp_path / "a.json", "ann")
-    store = PolicyStore([tmp_path], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     (tmp_path / "b.json").write_text("{")
     store.current()
     assert store.problem is not None
@@ -153,7 +152,7 @@ def test_a_bad_set_is_parsed_once_a_change(
     tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "a.json", "ann")
-    store = PolicyStore([tmp_path], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     (tmp_path / "b.json").write_text("{")
     store.current()
     monkeypatch.setattr(PolicyFiles, "read", lambda _: pytest.fail("read again"))
@@ -165,14 +164,14 @@ def test_a_failure_to_read_is_tried_again(
     tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "a.json", "ann")
-    store = PolicyStore([tmp_path], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     _write(tmp_path / "a.json", "bob")
 
     def exhausted(*_: object) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as fault:
-        fault.setattr(files_module.os, "open", exhausted)
+        fault.setattr("catalog.policy_files.os.open", exhausted)
         assert _may(store.current(), "ann")
     assert store.problem is not None
     assert _may(store.current(), "bob")
@@ -183,7 +182,7 @@ def test_a_vanished_directory_leaves_the_good_set_in_force(tmp_path: Path, clock
     directory = tmp_path / "d"
     directory.mkdir()
     _write(directory / "a.json", "ann")
-    store = PolicyStore([directory], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([directory]), poll_s=0, clock=clock)
     directory.rename(tmp_path / "elsewhere")
     assert _may(store.current(), "ann")
     assert store.problem is not None and str(directory) in store.problem
@@ -193,7 +192,7 @@ def test_the_first_load_must_succeed(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
     for path in (tmp_path, tmp_path / "a.json", tmp_path / "missing.json"):
         with pytest.raises(PolicyInvalid):
-            PolicyStore([path])
+            PolicyStore(PolicyFiles([path]))
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -202,12 +201,12 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     (tmp_path / "d" / "b.json").mkdir()
     for path in (tmp_path / "a.json", tmp_path / "d", Path("/dev/zero")):
         with pytest.raises(PolicyInvalid):
-            PolicyStore([path])
+            PolicyStore(PolicyFiles([path]))
 
 
 def test_reload_reads_now_and_reports_a_mistake(tmp_path: Path, clock: _Clock) -> None:
     _write(tmp_path / "a.json", "ann")
-    store = PolicyStore([tmp_path], poll_s=1_000, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=1_000, clock=clock)
     _write(tmp_path / "a.json", "bob")
     assert _may(store.reload(), "bob")
     (tmp_path / "a.json").write_text("{")
@@ -220,7 +219,7 @@ def test_reload_reads_now_and_reports_a_mistake(tmp_path: Path, clock: _Clock) -
 def test_many_threads_see_one_whole_set_or_the_other(tmp_path: Path, clock: _Clock) -> None:
     for name in ("a", "b"):
         _write(tmp_path / f"{name}.json", "ann", table=name)
-    store = PolicyStore([tmp_path], poll_s=0, clock=clock)
+    store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     torn: list[object] = []
     stop = threading.Event()
 
