@@ -24,6 +24,7 @@ from sqlalchemy import literal, select
 
 from catalog.db.engine import read
 from catalog.http import (
+    admin_policies,
     admin_service,
     admin_tables,
     engine_routes,
@@ -111,6 +112,7 @@ def create_app(warden: Warden) -> FastAPI:
         engine_routes.router,
         admin_tables.router,
         admin_service.router,
+        admin_policies.router,
         service_router,
         open_router,
     ):

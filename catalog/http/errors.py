@@ -14,7 +14,8 @@ Errors of HTTP itself hang in the tree of `policy.errors`:
         ├── ContentTypeRefused       415
         ├── NoSuchEndpoint           404
         ├── MethodRefused            405
-        └── NoSuchWarehouse          404
+        ├── NoSuchWarehouse          404
+        └── NoSuchDocument           404
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class NoSuchWarehouse(RequestInvalid):
     """The catalog serves no warehouse or prefix of this name."""
 
 
+class NoSuchDocument(RequestInvalid):
+    """The catalog keeps no policy document of this name or revision."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How a class of errors is answered.
@@ -94,6 +99,7 @@ SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
         NoSuchEndpoint: Shape(404, "NotFoundException"),
         MethodRefused: Shape(405, "UnsupportedOperationException"),
         NoSuchWarehouse: Shape(404, "NoSuchWarehouseException"),
+        NoSuchDocument: Shape(404, "NotFoundException"),
     }
 )
 

@@ -4,7 +4,7 @@ The order is fixed: caller, then size of the body, then its type, then its text 
 is left for the framework is to hold the parsed document against the operation's model.
 
 Whoever has a token may send a body. So texts are parsed in the pool of threads, where they keep nobody else
-waiting, and only what brings schemas, snapshots or files may be large.
+waiting, and only what brings schemas, snapshots, files or policies may be large.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from policy.strict_json import parse
 
 _JSON: Final = re.compile(r"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 _MAX_DIGITS: Final = 18
-#: Bytes of a body that brings no schema, snapshot or files.
+#: Bytes of a body that brings no schema, snapshot, files or policies.
 SMALL_BODY: Final = 1024 * 1024
 #: How the paths of the operations end that bring some.
 _LARGE_BODIES: Final = (
@@ -33,6 +33,8 @@ _LARGE_BODIES: Final = (
     "/namespaces/{namespace}/tables/{table}",
     "/namespaces/{namespace}/staged-writes",
     "/writes/{write_id}/commit",
+    "/policies/documents/{kind}/{name}",
+    "/policies/changes",
 )
 #: Escapes of what no store takes as text: NUL and lone surrogates.
 _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
@@ -72,6 +74,8 @@ class GuardedRoute(APIRoute):
             raise RequestInvalid("This operation takes no body.", rule="body", hint="Send it without one.")
         strict = Request(request.scope, request.receive)
         strict._body = body
+        # As it was sent, for operations that keep it so.
+        strict.state.body = body
         if body:
             _check_content_type(request.headers)
             strict._json = await run_in_threadpool(document_of, body)

@@ -1,0 +1,211 @@
+"""Administration of the policies that the catalog keeps itself.
+
+All of it needs `admin` on the service of the catalog's name. A change is recorded before it is made, with
+each document's revision and digest, before and after.
+
+A document is sent and answered as it is, byte for byte. Its revision is its `ETag`: whoever replaces or
+removes it names that in `If-Match`; without `If-Match` a document is new.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response, Security
+
+from catalog.audit_records import MAX_REASONS
+from catalog.authorize import Caller
+from catalog.http.admin_access import require_service
+from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.errors import NoSuchDocument
+from catalog.http.operations import ERRORS
+from catalog.http.policy_models import (
+    ChangeAnswer,
+    ChangeBody,
+    ChangedAnswer,
+    ChangeList,
+    DocumentAnswer,
+    DocumentList,
+)
+from catalog.http.routing import GuardedRoute
+from catalog.policy_changes import Prepared, reasons_of
+from catalog.policy_documents import Change, DocumentId, Edit, Kind, StoredDocument
+from catalog.warden import Warden
+from policy.decision import Decision
+from policy.errors import RequestInvalid
+
+_DOCUMENT: Final = "/policies/documents/{kind}/{name}"
+_READ: Final = "admin.policies.read"
+_CHANGE: Final = "admin.policies.change"
+_REVISION_TAG: Final = re.compile(r'"([1-9][0-9]{0,17})"', re.ASCII)
+
+router = APIRouter(
+    prefix="/admin/v1",
+    route_class=GuardedRoute,
+    tags=["admin: policies"],
+    responses=ERRORS,
+    dependencies=[Security(USER_SCHEME)],
+)
+
+_Limit = Annotated[int, Query(ge=1, le=10_000)]
+_DryRun = Annotated[bool, Query(alias="dry-run")]
+_Document = Annotated[dict[str, Any] | list[Any], Body()]
+
+
+def _document_of(kind: Kind, name: Annotated[str, Path(max_length=255)]) -> DocumentId:
+    return DocumentId(kind, name)
+
+
+async def _sent(request: Request) -> bytes:
+    sent: bytes = request.state.body
+    return sent
+
+
+def _if_match(request: Request) -> int | None:
+    """The revision that the caller has seen.
+
+    Raises:
+        RequestInvalid: the header is not the `ETag` of one document.
+    """
+    values = request.headers.getlist("If-Match")
+    if not values:
+        return None
+    matched = _REVISION_TAG.fullmatch(values[0].strip())
+    if len(values) > 1 or matched is None:
+        raise RequestInvalid(
+            "The header If-Match is not the ETag of one policy document.",
+            rule="if-match",
+            hint='Send the revision that you have seen, such as `If-Match: "7"`.',
+        )
+    return int(matched[1])
+
+
+_DocumentOf = Annotated[DocumentId, Depends(_document_of)]
+_Sent = Annotated[bytes, Depends(_sent)]
+_Seen = Annotated[int | None, Depends(_if_match)]
+
+
+@router.get("/policies/documents")
+def list_documents(caller: CallerOf, warden: WardenOf) -> DocumentList:
+    """All documents, without what they say."""
+    require_service(warden, caller, _READ, "admin", "policies")
+    found = warden.policy_documents.current()
+    return DocumentList(
+        revision=found.version.revision,
+        documents=[DocumentAnswer.of(each) for each in found.documents.values()],
+    )
+
+
+@router.get("/policies/history")
+def show_all_history(caller: CallerOf, warden: WardenOf, limit: _Limit = 100) -> ChangeList:
+    """The latest changes of all documents, newest first."""
+    require_service(warden, caller, _READ, "admin", "policies")
+    return _history(warden.policy_documents.history(limit=limit))
+
+
+@router.get(f"{_DOCUMENT}/history")
+def show_history(
+    document: _DocumentOf, caller: CallerOf, warden: WardenOf, limit: _Limit = 100
+) -> ChangeList:
+    """The latest changes of one document, newest first."""
+    require_service(warden, caller, _READ, "admin", _about(document))
+    return _history(warden.policy_documents.history(document, limit=limit))
+
+
+@router.get(
+    _DOCUMENT,
+    response_class=Response,
+    responses={200: {"description": "The document.", "content": {"application/json": {}}}},
+)
+def show_document(
+    document: _DocumentOf,
+    caller: CallerOf,
+    warden: WardenOf,
+    revision: Annotated[int | None, Query(ge=1, le=2**62)] = None,
+) -> Response:
+    """What a document says, or said since the change of a number."""
+    require_service(warden, caller, _READ, "admin", _about(document))
+    found = _find(warden, document, revision)
+    if found is None or found.content is None:
+        raise NoSuchDocument(
+            f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),
+            rule="policy-document",
+            hint="List the documents, or the history of this one.",
+        )
+    return Response(
+        found.content, media_type="application/json", headers={"ETag": f'"{found.change.revision}"'}
+    )
+
+
+@router.put(_DOCUMENT)
+def put_document(
+    document: _DocumentOf,
+    body: _Document,
+    sent: _Sent,
+    seen: _Seen,
+    caller: CallerOf,
+    warden: WardenOf,
+    dry_run: _DryRun = False,
+    force: bool = False,
+) -> ChangedAnswer:
+    """Make a document say what is sent: a new one, or with `If-Match` the one of that revision.
+
+    `dry-run` only tells what would be; `force` makes a change after which the caller, or nobody, could
+    administer the catalog.
+    """
+    return _change(warden, caller, [Edit(document, sent, seen)], dry_run=dry_run, force=force)
+
+
+@router.delete(_DOCUMENT)
+def remove_document(
+    document: _DocumentOf,
+    seen: _Seen,
+    caller: CallerOf,
+    warden: WardenOf,
+    dry_run: _DryRun = False,
+    force: bool = False,
+) -> ChangedAnswer:
+    """Remove the document of the revision in `If-Match`; `dry-run` and `force` as for putting it."""
+    return _change(warden, caller, [Edit(document, None, seen)], dry_run=dry_run, force=force)
+
+
+@router.post("/policies/changes")
+def change_documents(body: ChangeBody, caller: CallerOf, warden: WardenOf) -> ChangedAnswer:
+    """Change several documents at once, all or nothing."""
+    edits = [each.to_edit() for each in body.changes]
+    return _change(warden, caller, edits, dry_run=body.dry_run, force=body.force)
+
+
+def _change(
+    warden: Warden, caller: Caller, edits: Sequence[Edit], *, dry_run: bool, force: bool
+) -> ChangedAnswer:
+    about = ", ".join(_about(each.id) for each in edits)
+    require_service(warden, caller, _CHANGE, "admin", about)
+
+    def record(prepared: Prepared) -> None:
+        reasons = reasons_of(prepared, force=force)
+        for at in range(0, len(reasons), MAX_REASONS):
+            part = Decision.allow(*reasons[at : at + MAX_REASONS])
+            warden.authorizer.record(caller, _CHANGE, about, part)
+
+    if dry_run:
+        prepared = warden.policy_changes.prepare(edits, caller)
+    else:
+        prepared = warden.policy_changes.make(edits, caller, record, force=force)
+    return ChangedAnswer.of(prepared, dry_run=dry_run)
+
+
+def _find(warden: Warden, document: DocumentId, revision: int | None) -> StoredDocument | None:
+    if revision is not None:
+        return warden.policy_documents.at(document, revision)
+    return warden.policy_documents.current().documents.get(document)
+
+
+def _history(changes: Sequence[Change]) -> ChangeList:
+    return ChangeList(changes=[ChangeAnswer.of(each) for each in changes])
+
+
+def _about(document: DocumentId) -> str:
+    return f"policy {document}"

@@ -1,0 +1,148 @@
+"""Bodies and answers about the policies that the catalog keeps itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from catalog.http.bodies import Answer, OwnBody
+from catalog.policy_changes import MAX_EDITS, Effect, Prepared
+from catalog.policy_documents import Change, DocumentId, Edit, Kind, StoredDocument
+
+
+class DocumentAnswer(Answer):
+    """A document that there is."""
+
+    kind: Kind
+    name: str
+    revision: int
+    sha256: str
+    bytes: int
+    author: str
+    changed_at: datetime
+
+    @classmethod
+    def of(cls, document: StoredDocument) -> DocumentAnswer:
+        """A document as it is listed."""
+        change, content = document.change, document.content or b""
+        return cls(
+            kind=change.id.kind,
+            name=change.id.name,
+            revision=change.revision,
+            sha256=change.sha256 or "",
+            bytes=len(content),
+            author=change.author,
+            changed_at=change.changed_at,
+        )
+
+
+class DocumentList(Answer):
+    """All documents, and the number of the last change."""
+
+    revision: int
+    documents: list[DocumentAnswer]
+
+
+class ChangeAnswer(Answer):
+    """A change of a document; without `sha256`, it was removed."""
+
+    kind: Kind
+    name: str
+    revision: int
+    sha256: str | None
+    author: str
+    request_id: str
+    changed_at: datetime
+
+    @classmethod
+    def of(cls, change: Change) -> ChangeAnswer:
+        """A change as it is shown."""
+        return cls(
+            kind=change.id.kind,
+            name=change.id.name,
+            revision=change.revision,
+            sha256=change.sha256,
+            author=change.author,
+            request_id=change.request_id,
+            changed_at=change.changed_at,
+        )
+
+
+class ChangeList(Answer):
+    """Changes, newest first."""
+
+    changes: list[ChangeAnswer]
+
+
+class EditBody(OwnBody):
+    """What is to become of a document.
+
+    `content` is its text, null to remove it; `expected-revision` is the revision that is replaced or removed,
+    null for a document that is new.
+    """
+
+    kind: Kind
+    name: str
+    content: str | None
+    expected_revision: Annotated[int, Field(ge=1, le=2**62)] | None
+
+    def to_edit(self) -> Edit:
+        """As policies are changed.
+
+        Raises:
+            RequestInvalid: a name that cannot be one, or a text that is too long.
+        """
+        content = None if self.content is None else self.content.encode("utf-8")
+        return Edit(DocumentId(self.kind, self.name), content, self.expected_revision)
+
+
+class ChangeBody(OwnBody):
+    """Several documents that change together; `dry-run` only tells what would be."""
+
+    changes: Annotated[list[EditBody], Field(max_length=MAX_EDITS)]
+    dry_run: bool = False
+    force: bool = False
+
+
+class EffectAnswer(Answer):
+    """What a change does to the set in force, by the titles of policies, roles and encryption rules."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+
+    @classmethod
+    def of(cls, effect: Effect) -> EffectAnswer:
+        """An effect as it is shown."""
+        return cls(added=list(effect.added), removed=list(effect.removed), changed=list(effect.changed))
+
+
+class ChangedAnswer(Answer):
+    """A change that was made, or with `dry-run` one that could be.
+
+    `version` names the set that is in force with it; `lockout` says who could not administer the catalog any
+    more. Documents that say what they are to say already are not among `changes`.
+    """
+
+    dry_run: bool
+    revision: int
+    version: str
+    encryption_version: str
+    changes: list[ChangeAnswer]
+    effect: EffectAnswer
+    lockout: str | None
+
+    @classmethod
+    def of(cls, prepared: Prepared, *, dry_run: bool) -> ChangedAnswer:
+        """A change as it is answered."""
+        return cls(
+            dry_run=dry_run,
+            revision=prepared.after.stored.version.revision,
+            version=prepared.after.policies.version,
+            encryption_version=prepared.after.encryption.version,
+            changes=[ChangeAnswer.of(each.change) for each in prepared.changed],
+            effect=EffectAnswer.of(prepared.effect),
+            lockout=prepared.lockout,
+        )
