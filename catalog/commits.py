@@ -19,6 +19,7 @@ from catalog import claims, gates, governance, state
 from catalog.authorize import Authorizer, Caller
 from catalog.changes import Changes
 from catalog.db.engine import read
+from catalog.encryption_policy import EncryptionPolicy
 from catalog.errors import CommitConflict
 from catalog.governance import Wanted
 from catalog.identifiers import TableName
@@ -45,6 +46,7 @@ class Committer:
         lander: makes new metadata current.
         keyring: makes PEKs.
         authorizer: decides and records.
+        encryption: holds changes against the encryption rules.
         master_key_id: the catalog's master key, for tables that name none.
         now_ms: the time in milliseconds.
     """
@@ -58,6 +60,7 @@ class Committer:
         lander: Lander,
         keyring: Keyring,
         authorizer: Authorizer,
+        encryption: EncryptionPolicy,
         *,
         master_key_id: str | None,
         now_ms: Callable[[], int],
@@ -69,6 +72,7 @@ class Committer:
         self._lander = lander
         self._keyring = keyring
         self._authorizer = authorizer
+        self._encryption = encryption
         self._master_key_id = master_key_id
         self._now_ms = now_ms
 
@@ -119,17 +123,19 @@ class Committer:
         wanted = governance.for_change(
             table.governed, changes, table.record.location, self._master_key_id, table.name
         )
+        verdict = self._encryption.of_change(table, metadata, wanted.spec)
         overlaps = self._overlaps(table.record, changes)
         self._authorizer.require(
             caller,
             "table.commit",
             table.name,
-            self._requests(caller, table, changes, wanted),
+            self._requests(caller, table, changes, wanted, unprotects=wanted.unprotects or verdict.loosens),
             hidden=gates.overlap_requests(caller.principal, overlaps),
         )
         if metadata == table.metadata and not changes.governs:
             return table
         governance.check_schema(wanted.spec, metadata, table.name)
+        verdict.enforce(table.name)
         governed, peks = self._next_governed(table, changes, wanted, metadata)
         judged = replace(table, governed=governed)
         if changes.governs and not force:
@@ -159,10 +165,10 @@ class Committer:
         self._authorizer.screen(caller, "table.commit", str(name), write, alter)
 
     def _requests(
-        self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Wanted
+        self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Wanted, *, unprotects: bool
     ) -> list[AccessRequest]:
         principal, record = caller.principal, table.record
-        rights = set(changes.rights) | ({"unprotect"} if wanted.unprotects else set())
+        rights = set(changes.rights) | ({"unprotect"} if unprotects else set())
         database, name = record.name.database, record.name.name
         moved = [Location.parse(text) for text in changes.locations]
         for location in moved:

@@ -104,6 +104,7 @@ class Creator:
             self._drafter.may_create(caller, "table.stage", new.name)
             draft = self._drafter.draft(caller, new)
             self._drafter.authorize(caller, "table.stage", draft)
+            self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
             self._drafter.require_free(draft.record.name)
             with write(self._engine) as connection:
                 connection.execute(delete(lw_staged).where(lw_staged.c.expires_ms < self._now_ms()))
@@ -175,6 +176,7 @@ class Creator:
 
     def _land(self, caller: Caller, draft: Draft, overlaps: frozenset[str]) -> LoadedTable:
         governance.check_schema(draft.wanted.spec, draft.metadata, str(draft.record.name))
+        self._drafter.check_rules(draft.record.name, draft.metadata, draft.wanted.spec)
         refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
         with read(self._engine) as connection:
             version = state.next_governed_version(connection, draft.record.id)

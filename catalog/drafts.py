@@ -22,6 +22,7 @@ from sqlalchemy import Engine
 from catalog import claims, gates, governance, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read
+from catalog.encryption_policy import EncryptionPolicy
 from catalog.errors import NoSuchNamespace, TableExists
 from catalog.governance import Wanted
 from catalog.identifiers import TableName, slug
@@ -29,6 +30,7 @@ from catalog.metadata import WRITTEN_FORMAT_VERSION
 from catalog.pointers import PointerStore
 from catalog.state import TableRecord, TableState
 from policy import governed as governed_names
+from policy.encryption import EncryptionSpec
 from policy.errors import RequestInvalid, UnsupportedFormatVersion
 from policy.location import Location
 from policy.requests import AccessRequest
@@ -84,6 +86,7 @@ class Drafter:
         catalog: the catalog's name.
         pointers: where the pointers are.
         authorizer: decides and records.
+        encryption: holds new tables against the encryption rules.
         warehouse: below which default locations lie.
         master_key_id: the catalog's master key, for tables that name none.
         now_ms: the time in milliseconds.
@@ -95,6 +98,7 @@ class Drafter:
         catalog: str,
         pointers: PointerStore,
         authorizer: Authorizer,
+        encryption: EncryptionPolicy,
         *,
         warehouse: Location,
         master_key_id: str | None,
@@ -104,6 +108,7 @@ class Drafter:
         self._catalog = catalog
         self._pointers = pointers
         self._authorizer = authorizer
+        self._encryption = encryption
         self._warehouse = warehouse
         self._master_key_id = master_key_id
         self._now_ms = now_ms
@@ -159,6 +164,14 @@ class Drafter:
         hidden = gates.overlap_requests(principal, others)
         self._authorizer.require(caller, action, str(record.name), requests, hidden=hidden)
         return frozenset(other.id for other in others)
+
+    def check_rules(self, name: TableName, metadata: TableMetadata, spec: EncryptionSpec) -> None:
+        """Hold the table against the encryption rules; told only to those who may create it.
+
+        Raises:
+            EncryptionPolicyViolation: it breaks one.
+        """
+        self._encryption.of_new(name, metadata, spec).enforce(str(name))
 
     def require_free(self, name: TableName) -> None:
         """Make sure that the table can be created; told only to those who may.

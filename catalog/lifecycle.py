@@ -16,6 +16,7 @@ from catalog import access as access_rules
 from catalog import claims, faults, gates, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
+from catalog.encryption_policy import EncryptionPolicy
 from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.identifiers import TableName
 from catalog.inspection import Inspector
@@ -40,6 +41,7 @@ class Lifecycle:
         loader: loads tables.
         inspector: names the files of a table.
         authorizer: decides and records.
+        encryption: holds new names against the encryption rules.
         now_ms: the time in milliseconds.
     """
 
@@ -52,6 +54,7 @@ class Lifecycle:
         loader: TableLoader,
         inspector: Inspector,
         authorizer: Authorizer,
+        encryption: EncryptionPolicy,
         *,
         now_ms: Callable[[], int],
     ) -> None:
@@ -62,24 +65,22 @@ class Lifecycle:
         self._loader = loader
         self._inspector = inspector
         self._authorizer = authorizer
+        self._encryption = encryption
         self._now_ms = now_ms
 
     def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
         """Give a table another name; its UUID, location, governed state and keys stay.
 
         Raises:
-            NotAuthorized: ALTER on the source and CREATE on the target are needed.
+            NotAuthorized: ALTER on the source and CREATE on the target are needed; and `unprotect` on the
+                source, where that takes it out of the reach of an encryption rule.
+            EncryptionPolicyViolation: under the other name the table would break a rule that it does not
+                break now.
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
         """
-        principal = caller.principal
-        requests = [
-            gates.table_request(principal, source.database, source.name, "alter", self._loader.owner(source)),
-            gates.table_request(principal, target.database, target.name, "create"),
-        ]
         both = f"{source} -> {target}"
-        self._authorizer.require(caller, "table.rename", both, requests)
         with self._authorizer.recorded(caller, "table.rename", both):
-            table = self._loader.load_sealed(source)
+            table = self._renamed(caller, source, target, both)
         record = table.record
         self._loader.settle(target)
         with write(self._engine) as connection:
@@ -96,6 +97,23 @@ class Lifecycle:
         with loading.left_to_the_next_load("a rename"), write(self._engine) as connection:
             state.rebind(connection, self._catalog, record, target)
         faults.point("rename:bound")
+
+    def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
+        """The table, if the caller may give it the other name."""
+        principal, owner = caller.principal, self._loader.owner(source)
+        requests = [
+            gates.table_request(principal, source.database, source.name, "alter", owner),
+            gates.table_request(principal, target.database, target.name, "create"),
+        ]
+        if not self._authorizer.decide(requests).allowed:
+            self._authorizer.require(caller, "table.rename", both, requests)
+        table = self._loader.load_sealed(source)
+        verdict = self._encryption.of_name(table, target)
+        if verdict.loosens:
+            requests.append(gates.table_request(principal, source.database, source.name, "unprotect", owner))
+        self._authorizer.require(caller, "table.rename", both, requests)
+        verdict.enforce(str(source))
+        return table
 
     def drop(self, caller: Caller, name: TableName) -> None:
         """Drop a table, whatever state its metadata is in; its files stay.

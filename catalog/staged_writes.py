@@ -103,6 +103,7 @@ class StagedWrites:
             overlaps = self._drafter.authorize(caller, "table.stage", draft, releases)
             self._drafter.require_free(new.name)
             governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
+            self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
             refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
             governed = governance.first_version(draft.wanted, draft.metadata, refs, _FIRST_VERSION)
             table = LoadedTable(draft.record, governed, draft.metadata, _NOWHERE, None)
@@ -196,6 +197,7 @@ class StagedWrites:
 
     def _create(self, caller: Caller, table: LoadedTable, built: Built, granted: Granted) -> LoadedTable:
         metadata = change_rules.apply(table.metadata, built.updates, None, table.name)
+        self._drafter.check_rules(granted.name, metadata, table.governed.spec)
         files = self._inspector.commit(table, metadata)
         return self._lander.land(
             Landing(

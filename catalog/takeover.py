@@ -20,6 +20,7 @@ from catalog import access as access_rules
 from catalog import claims, faults, gates, loading, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
+from catalog.encryption_policy import EncryptionPolicy, Verdict
 from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.identifiers import TableName
 from catalog.inspection import Inspector
@@ -31,7 +32,7 @@ from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
 from policy.allowlist import AllowList
 from policy.encryption import EncryptionSpec, Mechanism
-from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid
+from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid, StorageUnavailable
 from policy.location import Location
 from policy.regimes import Regime, Regimes
 from policy.requests import AccessRequest
@@ -48,6 +49,7 @@ class Takeover:
         loader: loads tables.
         inspector: checks metadata as a whole.
         authorizer: decides and records.
+        encryption: holds tables against the encryption rules.
         now_ms: the time in milliseconds.
         max_metadata_bytes: bound on a metadata.json.
     """
@@ -61,6 +63,7 @@ class Takeover:
         loader: TableLoader,
         inspector: Inspector,
         authorizer: Authorizer,
+        encryption: EncryptionPolicy,
         *,
         now_ms: Callable[[], int],
         max_metadata_bytes: int,
@@ -72,6 +75,7 @@ class Takeover:
         self._loader = loader
         self._inspector = inspector
         self._authorizer = authorizer
+        self._encryption = encryption
         self._now_ms = now_ms
         self._max_metadata_bytes = max_metadata_bytes
 
@@ -120,7 +124,9 @@ class Takeover:
 
         Raises:
             NotAuthorized: ALTER and UPDATE on the table are needed, since schema and snapshots may be others,
-                and what a commit would need to set the location and the write paths that the metadata names.
+                and what a commit would need to set the location and the write paths that the metadata names;
+                and `unprotect`, where the metadata forgets what a column under an encryption rule was called.
+            EncryptionPolicyViolation: as a commit that would have made the same of the table.
             RequestInvalid: the metadata is sealed already.
             MetadataUnsealed: the table is or was encrypted; only metadata that came through the catalog
             counts. LocationNotAllowed, MetadataTampered, …: the metadata breaks a rule.
@@ -137,13 +143,16 @@ class Takeover:
                     rule="unsealed-encrypted",
                     hint="Use `lakewarden table restore` to go back to the sealed metadata.",
                 )
-            rights = [
+            verdict = self._verdict_on_unsealed(table)
+            rights = ("alter", "update", "unprotect") if verdict.loosens else ("alter", "update")
+            first = [
                 gates.table_request(caller.principal, name.database, name.name, access, table.record.owner)
-                for access in ("alter", "update")
+                for access in rights
             ]
             self._authorize_taking(
-                caller, "table.reseal", table.record, table.metadata, rights, _own_location(table.record)
+                caller, "table.reseal", table.record, table.metadata, first, _own_location(table.record)
             )
+            verdict.enforce(str(name))
             files = self._inspector.whole(table)
             return replace(table, seal=self._seal_in_place(caller, table, files))
 
@@ -196,6 +205,7 @@ class Takeover:
         if known is not None:
             return self._resume(record, known, location, data)
         table = LoadedTable(record, _plain(record), metadata, location.original, None)
+        self._encryption.of_new(name, metadata, table.governed.spec).enforce(str(name))
         files = self._inspector.whole(table)
         return self._seal_new(caller, table, Digest.of(data), files, overlaps)
 
@@ -269,6 +279,29 @@ class Takeover:
             loading.finish(connection, self._catalog, name, seal)
         faults.point("register:bound")
 
+    def _verdict_on_unsealed(self, table: LoadedTable) -> Verdict:
+        """What the encryption rules say of the metadata: as a change of what was sealed last, or, where that
+        cannot be had any more, as a table that is taken over."""
+        spec = table.governed.spec
+        try:
+            sealed = self._sealed_last(table.record)
+        except (MetadataTampered, StorageUnavailable):
+            sealed = None
+        if sealed is None:
+            return self._encryption.of_new(table.record.name, table.metadata, spec)
+        return self._encryption.of_change(replace(table, metadata=sealed), table.metadata, spec)
+
+    def _sealed_last(self, record: TableRecord) -> TableMetadata | None:
+        """The metadata that was sealed last; None if there was none."""
+        with read(self._engine) as connection:
+            seal = seals.current(connection, record.id)
+        if seal is None:
+            return None
+        path, name = seal.metadata_location, str(record.name)
+        data = self._storage.read(Location.parse(path), limit=self._max_metadata_bytes)
+        seals.check_digest(data, seal.digest, what="table metadata", path=path, table=name)
+        return parse_metadata(data, path=path, table=name)
+
     def _seal_in_place(self, caller: Caller, table: LoadedTable, files: tuple[seals.SealedFile, ...]) -> Seal:
         """Seal the metadata on which the pointer stands already, after the current one."""
         location = Location.parse(table.metadata_location)
@@ -334,7 +367,9 @@ class Takeover:
         old = gates.table_request(
             caller.principal, known.name.database, known.name.name, "alter", known.owner
         )
-        self._authorizer.require(caller, "table.register", str(name), [*first, old])
+        verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
+        rights = [old, replace(old, access="unprotect")] if verdict and verdict.loosens else [old]
+        self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
         if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
             raise MetadataTampered(
                 "A dropped table comes back only with the metadata that was current when it was dropped.",
@@ -342,6 +377,8 @@ class Takeover:
                 rule="rollback",
             )
         seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
+        if verdict is not None:
+            verdict.enforce(str(name))
         with write(self._engine) as connection:
             state.require_unbound(connection, self._catalog, name)
             state.intend_rename(connection, known, name)

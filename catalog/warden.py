@@ -25,6 +25,7 @@ from catalog.creation import Creator
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.drafts import Drafter
+from catalog.encryption_policy import EncryptionPolicy
 from catalog.inspection import Inspector
 from catalog.keyring import Keyring
 from catalog.keys.kms import KmsClient
@@ -115,6 +116,7 @@ class Warden:
             clock=seconds,
         )
         tokens = TokenStore(engine, now)
+        encryption = EncryptionPolicy(policies.encryption)
         audit = AuditTrail(engine)
         authorizer = Authorizer(policies.current, audit, now)
         pointers = SqlPointerStore(engine, name)
@@ -145,6 +147,7 @@ class Warden:
             lander,
             keyring,
             authorizer,
+            encryption,
             master_key_id=master_key_id,
             now_ms=now_ms,
         )
@@ -153,6 +156,7 @@ class Warden:
             name,
             pointers,
             authorizer,
+            encryption,
             warehouse=Location.parse(settings.warehouse),
             master_key_id=master_key_id,
             now_ms=now_ms,
@@ -192,6 +196,7 @@ class Warden:
             loader,
             inspector,
             authorizer,
+            encryption,
             now_ms=now_ms,
         )
         takeover = Takeover(
@@ -202,6 +207,7 @@ class Warden:
             loader,
             inspector,
             authorizer,
+            encryption,
             now_ms=now_ms,
             max_metadata_bytes=settings.limits.metadata_bytes,
         )
