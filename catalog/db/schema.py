@@ -249,14 +249,15 @@ lw_audit = Table(
     Index("ix_lw_audit_at", "at_ms"),
 )
 
-#: Where a writer's chain ends, up to which record a checkpoint names it, what its records need of space, and
-#: whether its writer has ended.
+#: Where a writer's chain ends, the latest time in it, up to which record a checkpoint names it, what its records
+#: need of space, and whether its writer has ended.
 lw_audit_chain = Table(
     "lw_audit_chain",
     metadata,
     Column("writer", String(36), primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("hash", String(64), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
     Column("checkpointed", BigInteger, nullable=False),
     Column("refusal_bytes", BigInteger, nullable=False),
     Column("other_bytes", BigInteger, nullable=False),

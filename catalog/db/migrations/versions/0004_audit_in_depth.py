@@ -12,15 +12,16 @@ depends_on: None = None
 
 #: The chains that are there already. Sizes as `catalog.audit_store` reckons them.
 _CHAINS = """
-INSERT INTO lw_audit_chain (writer, sequence, hash, checkpointed, refusal_bytes, other_bytes, closed)
-SELECT head.writer, head.sequence, head.hash, 0, sums.refusals, sums.others, true
+INSERT INTO lw_audit_chain
+    (writer, sequence, hash, at_ms, checkpointed, refusal_bytes, other_bytes, closed)
+SELECT head.writer, head.sequence, head.hash, sums.latest, 0, sums.refusals, sums.others, true
 FROM lw_audit AS head
 JOIN (
-    SELECT writer, MAX(sequence) AS last,
+    SELECT writer, MAX(sequence) AS last, MAX(at_ms) AS latest,
         SUM(CASE WHEN allowed THEN 0 ELSE size END) AS refusals,
         SUM(CASE WHEN allowed THEN size ELSE 0 END) AS others
     FROM (
-        SELECT writer, sequence, allowed,
+        SELECT writer, sequence, at_ms, allowed,
             400 + LENGTH(principal) + LENGTH(COALESCE(engine, '')) + LENGTH(action) + LENGTH(resource)
             + LENGTH(reasons) + LENGTH(request_id) AS size
         FROM lw_audit
@@ -38,6 +39,7 @@ def upgrade() -> None:
         sa.Column("writer", sa.String(36), nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
         sa.Column("hash", sa.String(64), nullable=False),
+        sa.Column("at_ms", sa.BigInteger(), nullable=False),
         sa.Column("checkpointed", sa.BigInteger(), nullable=False),
         sa.Column("refusal_bytes", sa.BigInteger(), nullable=False),
         sa.Column("other_bytes", sa.BigInteger(), nullable=False),
