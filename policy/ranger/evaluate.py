@@ -93,7 +93,7 @@ class MaskRule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class Verdict:
     """What one policy says: by which item, and why that may not hold."""
 
     allowed: bool
@@ -117,7 +117,7 @@ def decide_access(
     for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
         grant: Reason | None = None
         for entry in equals:
-            verdict = _judge(entry.policy, subject, access)
+            verdict = judge(entry.policy, subject, access)
             if verdict is None or not scope.hears(entry.match, verdict.allowed):
                 continue
             if not verdict.allowed:
@@ -159,19 +159,19 @@ def row_filter_in_force(applicable: Iterable[Applicable], subject: Subject) -> b
     return False
 
 
-def _judge(policy: Policy, subject: Subject, access: str) -> _Verdict | None:
+def judge(policy: Policy, subject: Subject, access: str) -> Verdict | None:
     """What one access policy says, by its items alone."""
     deny = _first(policy.deny, subject, access)
     if deny is not None and not _excused(policy.deny_exceptions, subject, access):
-        return _Verdict(False, deny.label, _CONDITIONS if deny.conditional else None)
+        return Verdict(False, deny.label, _CONDITIONS if deny.conditional else None)
     allow = _best_grant(policy.allow, subject, access)
     if _first(policy.allow_exceptions, subject, access) is not None:
         allow = None
     if policy.deny_all_else and (allow is None or allow.conditional):
-        return _Verdict(False, "isDenyAllElse")
+        return Verdict(False, "isDenyAllElse")
     if allow is None:
         return None
-    return _Verdict(True, allow.label, _CONDITIONS if allow.conditional else None)
+    return Verdict(True, allow.label, _CONDITIONS if allow.conditional else None)
 
 
 def _first(items: Sequence[Item], subject: Subject, access: str) -> Item | None:
@@ -232,19 +232,19 @@ def _filters_nothing(item: Item) -> bool:
     return item.row_filter is None
 
 
-def _grant(entry: Applicable, verdict: _Verdict, question: str) -> Reason:
+def _grant(entry: Applicable, verdict: Verdict, question: str) -> Reason:
     detail = f"{entry.policy.title} grants {question} by {verdict.item}."
     return Reason("policy-allow", detail, entry.policy.name, verdict.item)
 
 
-def _denial(entry: Applicable, verdict: _Verdict, question: str) -> Reason:
+def _denial(entry: Applicable, verdict: Verdict, question: str) -> Reason:
     doubts = [doubt for doubt in (entry.doubt, verdict.doubt) if doubt is not None]
     because = f"; {', and '.join(doubts)}, so the denial holds" if doubts else ""
     detail = f"{entry.policy.title} denies {question} by {verdict.item}{because}."
     return Reason("policy-deny", detail, entry.policy.name, verdict.item)
 
 
-def _doubt(entry: Applicable, verdict: _Verdict) -> Reason:
+def _doubt(entry: Applicable, verdict: Verdict) -> Reason:
     doubts = [doubt for doubt in (entry.doubt, verdict.doubt) if doubt is not None]
     detail = f"{entry.policy.title} does not grant it by {verdict.item}: {', and '.join(doubts)}."
     return Reason("policy-unevaluable", detail, entry.policy.name, verdict.item)

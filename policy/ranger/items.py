@@ -31,6 +31,8 @@ _USED_BY: Final = {
     "dataMaskPolicyItems": PolicyType.MASK,
     "rowFilterPolicyItems": PolicyType.ROW_FILTER,
 }
+ITEM_LISTS: Final = tuple(_USED_BY)
+"""The names of all lists of items."""
 
 
 def require_unused(policy: Members, kind: PolicyType) -> None:
@@ -87,7 +89,6 @@ def _item(
     row_filter: str | None = None,
     conditional: bool = False,
 ) -> Item:
-    members["delegateAdmin"].boolean(False)
     users, groups, roles = (frozenset(members[name].strings()) for name in ("users", "groups", "roles"))
     if not (users or groups or roles):
         raise field.invalid("an item names at least one user, group or role.")
@@ -100,6 +101,7 @@ def _item(
         roles=roles,
         everyone=_USER in users or PUBLIC in groups,
         owner=_OWNER in users,
+        delegates=members["delegateAdmin"].boolean(False),
         conditional=conditional or bool(list(members["conditions"].elements())),
         mask=mask,
         row_filter=row_filter,
@@ -108,10 +110,7 @@ def _item(
 
 def _accesses(field: Field, known: frozenset[str]) -> frozenset[str]:
     allowed = set()
-    elements = list(field.elements())
-    if not elements:
-        raise field.invalid("an item names at least one access type.")
-    for element in elements:
+    for element in field.elements():
         members = element.members(frozenset({"type", "isAllowed"}))
         name = members["type"].string().lower()
         if name not in known:
@@ -121,6 +120,9 @@ def _accesses(field: Field, known: frozenset[str]) -> frozenset[str]:
             )
         if members["isAllowed"].boolean(True):
             allowed.add(name)
+    if not allowed:
+        # Ranger passes over access types with isAllowed false, in items that deny as well.
+        raise field.invalid("an item names at least one access type, and not only with isAllowed false.")
     return frozenset(allowed)
 
 

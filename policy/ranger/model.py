@@ -49,6 +49,7 @@ class Item:
         roles: role names.
         everyone: whether it is for everyone: the macro ``{USER}``, or the group ``public``.
         owner: whether it is for who owns the resource: the macro ``{OWNER}``.
+        delegates: whether it lets them administer policies on its policy's resources (``delegateAdmin``).
         conditional: whether it carries conditions, which cannot be evaluated here.
         mask: in a masking policy, the mask.
         row_filter: in a row filter policy, the filter expression; None where it filters nothing.
@@ -61,6 +62,7 @@ class Item:
     roles: frozenset[str]
     everyone: bool = False
     owner: bool = False
+    delegates: bool = False
     conditional: bool = False
     mask: Mask | None = None
     row_filter: str | None = None

@@ -6,9 +6,11 @@ Rules:
   alone.
 - What would be without effect and thereby open a door is refused: unknown names, unknown access types, items
   for nobody, items of another policy type, one page of a longer list, policies of another service type.
-- What cannot be evaluated but can be read (conditions, security zones, recurrences) is kept and marked; the
-  evaluation lets it deny, never grant. ``delegateAdmin`` is read and has no effect.
-- A disabled policy is read as strictly as the others and then left out.
+- What could be meant in two ways is refused: two policies of one name or id, two roles of one name, roles
+  that contain each other.
+- What cannot be evaluated but can be read (conditions, security zones) is kept and marked; the evaluation
+  lets it deny, never grant.
+- A disabled policy is read as strictly as the others and has no effect.
 
 Source: Ranger's RangerPolicy, RangerRole, RangerPolicyList and ServicePolicies.
 """
@@ -22,12 +24,13 @@ from typing import Final
 from policy import strict_json
 from policy.errors import PolicyInvalid
 from policy.ranger.fields import Field, Members
-from policy.ranger.items import access_items, mask_items, require_unused, row_filter_items
-from policy.ranger.matching import LevelPattern, Pattern, ResourcePattern
+from policy.ranger.items import ITEM_LISTS, access_items, mask_items, require_unused, row_filter_items
+from policy.ranger.matching import LevelPattern, ResourcePattern
 from policy.ranger.model import NORMAL, OVERRIDE, Policy, PolicyType
+from policy.ranger.patterns import Pattern
 from policy.ranger.roles import Role, find_cycle
+from policy.ranger.schedules import schedules_of
 from policy.ranger.servicedef import FUNCTIONS, LEVELS, SERVICE_TYPES, TABLES, Level, hierarchy_of
-from policy.ranger.validity import Schedule, parse_time, parse_zone
 
 MAX_DOCUMENT_SIZE: Final = 64 * 1024 * 1024
 """Largest policy document, in bytes (in characters, where text is given)."""
@@ -84,15 +87,21 @@ _CONTAINER: Final = frozenset(
         "serviceConfig",
     }
 )
-_OLD_VALIDITY: Final = "POLICY_VALIDITY_SCHEDULES"
 _RESOURCE_LEVELS: Final = {PolicyType.MASK: TABLES, PolicyType.ROW_FILTER: TABLES[:2]}
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a set of documents says: the enabled policies in their order, and the roles by name."""
+    """What a set of documents says.
+
+    Attributes:
+        policies: the enabled policies, in their order.
+        disabled: those that are read as strictly and have no effect.
+        roles: the roles by name.
+    """
 
     policies: tuple[Policy, ...]
+    disabled: tuple[Policy, ...]
     roles: Mapping[str, Role]
 
 
@@ -105,21 +114,47 @@ def parse_documents(documents: Mapping[str, bytes | str]) -> Contents:
     Raises:
         PolicyInvalid: naming document, line and field of the first thing that is wrong.
     """
-    policies: list[Policy] = []
-    roles: dict[str, Role] = {}
-    for name, data in documents.items():
-        top = _open(name, data)
-        listed, role_fields = _parts(top)
-        policies += [policy for field in listed if (policy := _policy(field)) is not None]
+    policies: dict[bool, list[Policy]] = {True: [], False: []}
+    names: set[object] = set()
+    roles: dict[str, tuple[Role, Field]] = {}
+    for document, data in documents.items():
+        listed, role_fields = _parts(_open(document, data))
+        for field in listed:
+            policy, enabled = _policy(field)
+            policies[enabled].append(policy)
+            _require_new(names, document, field, policy)
         for field in role_fields:
             role = _role(field)
             if role.name in roles:
-                raise field.invalid(f"the role {role.name!r} is defined twice.")
-            roles[role.name] = role
-    cycle = find_cycle(roles)
+                raise field.member("name").invalid(f"the role {role.name!r} is defined twice.")
+            roles[role.name] = role, field
+    _require_no_cycle(roles)
+    known = {name: role for name, (role, _) in roles.items()}
+    return Contents(tuple(policies[True]), tuple(policies[False]), known)
+
+
+def _require_new(names: set[object], document: str, field: Field, policy: Policy) -> None:
+    """Refuse a second policy of one name in a service and zone, and a second one of one id in a document.
+
+    Reasons and the audit trail name the policy that decided, so there must be one of that name.
+    """
+    place = (field.member("service").value, field.member("zoneName").value or None)
+    for member, key in (("name", (place, policy.name)), ("id", (document, policy.id))):
+        if policy.id is None and member == "id":
+            continue
+        if key in names:
+            raise field.member(member).invalid(
+                f"another policy has the {member} {field.member(member).value!r}.",
+                "Give each policy a name of its own, or remove the copy.",
+            )
+        names.add(key)
+
+
+def _require_no_cycle(roles: Mapping[str, tuple[Role, Field]]) -> None:
+    cycle = find_cycle({name: role for name, (role, _) in roles.items()})
     if cycle is not None:
-        raise PolicyInvalid(f"The roles {' → '.join(cycle)} contain each other.", rule="policy-document")
-    return Contents(tuple(policies), roles)
+        members = roles[cycle[0]][1].member("roles")
+        raise members.invalid(f"the roles {' → '.join(cycle)} contain each other.")
 
 
 def _open(name: str, data: bytes | str) -> Field:
@@ -177,8 +212,8 @@ def _check_service_type(field: Field) -> None:
         )
 
 
-def _policy(field: Field) -> Policy | None:
-    """The policy in `field`; None if it is disabled."""
+def _policy(field: Field) -> tuple[Policy, bool]:
+    """The policy in `field`, and whether it is enabled."""
     members = field.members(_POLICY)
     name = members["name"].string()
     kind = PolicyType(_choice(members["policyType"], tuple(PolicyType), PolicyType.ACCESS))
@@ -186,6 +221,7 @@ def _policy(field: Field) -> Policy | None:
     resources = _resource_sets(members, kind)
     hierarchy = resources[0].hierarchy
     require_unused(members, kind)
+    _require_effect(members)
     access = {list_name: access_items(members[list_name], hierarchy) for list_name in _ACCESS_LISTS}
     policy = Policy(
         name=name,
@@ -200,13 +236,20 @@ def _policy(field: Field) -> Policy | None:
         deny_exceptions=access["denyExceptions"],
         masks=mask_items(members["dataMaskPolicyItems"]),
         row_filters=row_filter_items(members["rowFilterPolicyItems"]),
-        schedules=_schedules(members),
+        schedules=schedules_of(members),
         limit=_limit(members, resources),
     )
-    return policy if members["isEnabled"].boolean(True) else None
+    return policy, members["isEnabled"].boolean(True)
 
 
 _ACCESS_LISTS: Final = ("policyItems", "denyPolicyItems", "allowExceptions", "denyExceptions")
+
+
+def _require_effect(members: Members) -> None:
+    """Refuse a policy without items that is not there for Ranger's audit either, as Ranger does."""
+    used = any(list(members[name].elements()) for name in ITEM_LISTS)
+    if not (used or members["isDenyAllElse"].boolean(False) or members["isAuditEnabled"].boolean(True)):
+        raise members.owner.invalid("a policy without items says nothing.")
 
 
 def _check_remarks(members: Members) -> None:
@@ -288,39 +331,6 @@ def _pattern(field: Field, level: Level, recursive: bool) -> Pattern:
         return Pattern.of(value, level, recursive)
     except ValueError as problem:
         raise field.invalid(f"{problem}.") from problem
-
-
-def _schedules(members: Members) -> tuple[Schedule, ...]:
-    found = tuple(_schedule(field) for field in members["validitySchedules"].elements())
-    options = members["options"]
-    names = options.names() if options.given else ()
-    if not found and _OLD_VALIDITY in names:
-        raise options.member(_OLD_VALIDITY).invalid(
-            "validity schedules in options are not read.", "Write them as validitySchedules."
-        )
-    return found
-
-
-def _schedule(field: Field) -> Schedule:
-    members = field.members(frozenset({"startTime", "endTime", "timeZone", "recurrences"}))
-    zone_name = members["timeZone"].optional_string()
-    try:
-        zone = parse_zone(zone_name)
-    except ValueError as problem:
-        raise members["timeZone"].invalid(
-            f"{problem}.", "Write a name such as Europe/Oslo, or GMT+01:00."
-        ) from problem
-    times = []
-    for name in ("startTime", "endTime"):
-        text = members[name].optional_string()
-        try:
-            times.append(None if text is None else parse_time(text, zone))
-        except ValueError as problem:
-            raise members[name].invalid("a time is written as 2030/01/31 23:59:59.") from problem
-    start, end = times
-    if start is not None and end is not None and end < start:
-        raise members["endTime"].invalid("the end is before the start.")
-    return Schedule(start, end, bool(list(members["recurrences"].elements())))
 
 
 def _role(field: Field) -> Role:

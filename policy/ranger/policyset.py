@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
 
 from policy.decision import Decision
 from policy.digests import digest_of_documents
 from policy.errors import RequestInvalid
 from policy.principal import Principal
+from policy.ranger.administer import may_administer
 from policy.ranger.evaluate import (
     Applicable,
     MaskRule,
@@ -29,10 +29,8 @@ from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import Contents, parse_documents
 from policy.ranger.roles import RoleGraph
 from policy.ranger.servicedef import LEVELS
-from policy.ranger.validity import Active, active
+from policy.ranger.validity import active
 from policy.requests import ALL, ANY, AccessRequest, Resource
-
-_RECURRENCE: Final = "its recurring schedule is not evaluated"
 
 
 class PolicySet:
@@ -135,6 +133,24 @@ class PolicySet:
         applicable = self._applicable(PolicyType.ROW_FILTER, asked, principal, owner, now)
         return row_filter_in_force(applicable, self._subject(principal, owner))
 
+    def may_administer(self, principal: Principal, changed: Iterable[Policy], now: datetime) -> Decision:
+        """Whether `principal` may add, change or remove policies, as one who has their resources delegated.
+
+        Args:
+            principal: who wants to change them.
+            changed: the policies as `policy.ranger.parse` reads them, disabled ones too; of one that is
+                changed, both the one before and the one after. None at all are refused.
+            now: the time, with time zone.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        _require_zone(now)
+        policies = self._indexes[PolicyType.ACCESS].policies
+        in_force = [policy for policy in policies if active(policy.schedules, now)]
+        subject = self._subject(principal, None)
+        return Decision.all_of(may_administer(in_force, subject, policy) for policy in changed)
+
     def _subject(self, principal: Principal, owner: str | None) -> Subject:
         roles = self._roles.held_by(principal.name, principal.groups, principal.roles)
         return Subject(principal.name, principal.groups, roles, owner)
@@ -148,18 +164,21 @@ class PolicySet:
         now: datetime,
     ) -> list[Applicable]:
         """The policies of a type that are about `resource` and can be in force, highest priority first."""
-        if now.tzinfo is None:
-            raise RequestInvalid("A time without a time zone decides nothing.", rule="now")
+        _require_zone(now)
         target = Target.of(resource)
         found = []
         for policy in self._indexes[kind].candidates(target):
             match = _match(policy, target, principal.name, owner)
             if match in (Match.NONE, Match.ABOVE):
                 continue
-            validity = active(policy.schedules, now)
-            if validity is not Active.NO:
-                found.append(Applicable(policy, match, _doubt(policy, validity)))
+            if active(policy.schedules, now):
+                found.append(Applicable(policy, match, policy.limit))
         return found
+
+
+def _require_zone(now: datetime) -> None:
+    if now.tzinfo is None:
+        raise RequestInvalid("A time without a time zone decides nothing.", rule="now")
 
 
 def _match(policy: Policy, target: Target, user: str, owner: str | None) -> Match:
@@ -170,10 +189,6 @@ def _match(policy: Policy, target: Target, user: str, owner: str | None) -> Matc
     return next(
         (match for match in matches if match.covers), max(matches, key=lambda match: match is Match.BELOW)
     )
-
-
-def _doubt(policy: Policy, validity: Active) -> str | None:
-    return policy.limit or (_RECURRENCE if validity is Active.UNKNOWN else None)
 
 
 def _scope(request: AccessRequest) -> Scope:

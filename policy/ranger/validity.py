@@ -2,17 +2,15 @@
 
 Rules:
 - A policy without schedules is always valid; with schedules, while one of them is (both ends included).
-- A recurrence inside a schedule is not evaluated: within the schedule's start and end its answer is unknown,
-  and the evaluation then lets the policy deny but not grant.
+- A schedule with recurrences is valid while one of them is, between its start and its end.
 - Times are local to the schedule's time zone, GMT if it names none. A time or zone that is not understood is
   refused when the policy is read.
 
-Source: Ranger's validity schedules (``yyyy/MM/dd HH:mm:ss``).
+Source: Ranger's RangerValiditySchedule (``yyyy/MM/dd HH:mm:ss``), its validator and its evaluator.
 """
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,16 +18,10 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from policy.ranger.recurrence import Recurrence
+
 _TIME_FORMAT: Final = "%Y/%m/%d %H:%M:%S"
 _GMT_OFFSET: Final = re.compile(r"(?:GMT|UTC)([+-])(\d{1,2}):?([0-5]\d)")
-
-
-class Active(enum.Enum):
-    """Whether something is in force at a moment."""
-
-    NO = 0
-    UNKNOWN = 1
-    YES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +31,30 @@ class Schedule:
     Attributes:
         start: first moment, with time zone; None for no beginning.
         end: last moment, with time zone; None for no end.
-        recurring: whether it is valid only at recurring times inside the span.
+        zone: in which the recurrences are meant.
+        recurrences: when it is valid inside the span; always if empty.
     """
 
     start: datetime | None
     end: datetime | None
-    recurring: bool
+    zone: tzinfo
+    recurrences: tuple[Recurrence, ...]
 
-    def at(self, now: datetime) -> Active:
-        """Whether this schedule is in force at `now` (with time zone)."""
+    def at(self, now: datetime) -> bool:
+        """Whether this schedule is in force at `now`, which is given in UTC."""
         if (self.start is not None and now < self.start) or (self.end is not None and now > self.end):
-            return Active.NO
-        return Active.UNKNOWN if self.recurring else Active.YES
+            return False
+        if not self.recurrences:
+            return True
+        local = now.astimezone(self.zone).replace(tzinfo=None)
+        return any(recurrence.covers(local) for recurrence in self.recurrences)
 
 
-def active(schedules: Sequence[Schedule], now: datetime) -> Active:
+def active(schedules: Sequence[Schedule], now: datetime) -> bool:
     """Whether a policy with these schedules is in force at `now` (with time zone)."""
-    if not schedules:
-        return Active.YES
-    return max((schedule.at(now) for schedule in schedules), key=lambda found: found.value)
+    # In UTC: Python compares two times in one and the same zone by their clocks, which go back in autumn.
+    moment = now.astimezone(UTC)
+    return not schedules or any(schedule.at(moment) for schedule in schedules)
 
 
 def parse_zone(name: str | None) -> tzinfo:

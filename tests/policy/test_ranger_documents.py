@@ -68,7 +68,11 @@ def test_every_form_of_document_is_read(document: object) -> None:
 
 
 def test_an_old_schedule_in_options_beside_a_written_one_is_accepted() -> None:
-    both = {**POLICY, "options": {"POLICY_VALIDITY_SCHEDULES": "[]"}, "validitySchedules": [{}]}
+    both = {
+        **POLICY,
+        "options": {"POLICY_VALIDITY_SCHEDULES": "[]"},
+        "validitySchedules": [{"endTime": "2031/01/01 00:00:00"}],
+    }
     assert grants(PolicySet.parse({"policies.json": json.dumps(both)}))
 
 
@@ -84,7 +88,7 @@ def test_documents_add_up_and_roles_cross_documents() -> None:
 
 def test_a_role_defined_in_two_documents_is_refused() -> None:
     role = json.dumps({"roles": [{"name": "r"}]})
-    with pytest.raises(PolicyInvalid, match=r"second.json, line 1, roles\[0\]: .* defined twice"):
+    with pytest.raises(PolicyInvalid, match=r"second.json, line 1, roles\[0\].name: .* defined twice"):
         PolicySet.parse({"first.json": role, "second.json": role})
 
 

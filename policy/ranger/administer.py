@@ -1,0 +1,98 @@
+"""Who may add, change or remove a policy without being an administrator of the service.
+
+Rules:
+- Whoever an allow item with ``delegateAdmin`` is for may administer policies on what its policy is about, for
+  the access types that the item names. He needs that for every access type that the policy in question names,
+  on each of its sets of resources; a policy that names none, or that says ``isDenyAllElse``, counts as naming
+  every one. A masking or row filter policy is about ``select``.
+- The policies that speak are those on access, in force now, in the order of every decision: higher priority
+  first, and one denial beats every grant. A denial of the access itself, to him, anywhere on what the policy
+  in question can be about, is a denial; whom a policy denies something may not change who else gets it.
+- Nobody may write a policy that speaks before the one that lets him: one of higher priority.
+- What cannot be evaluated delegates nothing.
+
+A change is allowed if both the policy before and the one after may be administered.
+
+Source: RangerPolicyAdminImpl.isDelegatedAdminAccessAllowedForModify. Stricter than Ranger: the item
+that grants must itself delegate; denials of other policies count, and so does the priority; all of the old
+and the new policy is asked for, not what differs; resources are compared as `policy.ranger.covering` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from policy.decision import Decision, Reason
+from policy.ranger.covering import covers, overlaps
+from policy.ranger.evaluate import Subject, judge
+from policy.ranger.matching import ResourcePattern
+from policy.ranger.model import Item, Policy, PolicyType
+from policy.ranger.servicedef import access_types_of
+from policy.requests import ALL
+
+
+def may_administer(in_force: Sequence[Policy], subject: Subject, changed: Policy) -> Decision:
+    """Decide whether somebody may administer one policy.
+
+    Args:
+        in_force: the access policies in force now, highest priority first.
+        subject: who wants to change it.
+        changed: the policy, as it is or as it is to be.
+    """
+    return Decision.all_of(
+        _decide(in_force, subject, access, resource, changed)
+        for resource in changed.resources
+        for access in sorted(_accesses(changed))
+    )
+
+
+def _accesses(policy: Policy) -> frozenset[str]:
+    """The access types that a policy gives or takes."""
+    every = access_types_of(policy.resources[0].hierarchy)
+    if policy.type is not PolicyType.ACCESS:
+        return frozenset({"select"})
+    named = frozenset(access for item in _items(policy) for access in item.accesses)
+    return every if not named or policy.deny_all_else or ALL in named else named
+
+
+def _items(policy: Policy) -> Iterator[Item]:
+    for items in (policy.allow, policy.deny, policy.allow_exceptions, policy.deny_exceptions):
+        yield from items
+
+
+def _decide(
+    in_force: Iterable[Policy], subject: Subject, access: str, resource: ResourcePattern, changed: Policy
+) -> Decision:
+    question = f"{access} by {changed.title}"
+    for _, equals in groupby(in_force, key=lambda policy: policy.priority):
+        grant: Reason | None = None
+        for policy in equals:
+            verdict = judge(policy, subject, access)
+            if verdict is None:
+                continue
+            if not verdict.allowed:
+                if any(overlaps(ours, resource, subject.name) for ours in policy.resources):
+                    detail = f"{policy.title} denies {subject.name!r} the administration of {question}."
+                    return Decision.deny(Reason("policy-deny", detail, policy.name, verdict.item))
+            elif grant is None and policy.priority >= changed.priority:
+                grant = _delegation(policy, subject, access, resource, question)
+        if grant is not None:
+            return Decision.allow(grant)
+    detail = f"No policy lets {subject.name!r} administer {question}."
+    return Decision.deny(Reason("policy-no-delegation", detail))
+
+
+def _delegation(
+    policy: Policy, subject: Subject, access: str, resource: ResourcePattern, question: str
+) -> Reason | None:
+    """The grant, if `policy` certainly delegates an access type on all of `resource`."""
+    delegating = replace(policy, allow=tuple(item for item in policy.allow if item.delegates))
+    verdict = judge(delegating, subject, access)
+    if verdict is None or not verdict.allowed or verdict.doubt is not None or policy.limit is not None:
+        return None
+    if not any(covers(ours, resource, subject.name) for ours in policy.resources):
+        return None
+    detail = f"{policy.title} lets {subject.name!r} administer {question}, by {verdict.item}."
+    return Reason("policy-delegation", detail, policy.name, verdict.item)
