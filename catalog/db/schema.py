@@ -228,8 +228,8 @@ lw_policy_document = Table(
     Index("ix_lw_policy_document_revision", "catalog", "revision"),
 )
 
-#: The audit trail: one hash chain a writer (a process), in the order in which that writer decided. `decisions`
-#: is how many of them the record stands for.
+#: The audit trail: one hash chain a writer (a process), in the order in which that writer decided.
+#: `decisions`: for how many the record stands.
 lw_audit = Table(
     "lw_audit",
     metadata,
@@ -249,8 +249,8 @@ lw_audit = Table(
     Index("ix_lw_audit_at", "at_ms"),
 )
 
-#: Where a writer's chain ends, the latest time in it, up to which record a checkpoint names it, what its records
-#: need of space, and whether its writer has ended.
+#: Where a writer's chain ends, the latest time in it, up to which record a checkpoint names it, what its
+#: records need of space, and whether its writer has ended.
 lw_audit_chain = Table(
     "lw_audit_chain",
     metadata,
