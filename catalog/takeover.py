@@ -30,9 +30,10 @@ from catalog.pointers import PointerStore
 from catalog.seals import Digest, Seal, SealRequest, SealState
 from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
+from catalog.storage.errors import ObjectMissing
 from policy.allowlist import AllowList
 from policy.encryption import EncryptionSpec, Mechanism
-from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid, StorageUnavailable
+from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid
 from policy.location import Location
 from policy.regimes import Regime, Regimes
 from policy.requests import AccessRequest
@@ -285,7 +286,7 @@ class Takeover:
         spec = table.governed.spec
         try:
             sealed = self._sealed_last(table.record)
-        except (MetadataTampered, StorageUnavailable):
+        except (MetadataTampered, ObjectMissing):
             sealed = None
         if sealed is None:
             return self._encryption.of_new(table.record.name, table.metadata, spec)
