@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -296,5 +296,5 @@ def _titled(found: InForce) -> Mapping[str, Sequence[object]]:
     for role in contents.roles.values():
         titled.setdefault(f"role {role.name!r}", []).append(role)
     for rule in found.encryption.rules:
-        titled.setdefault(f"encryption rule {rule.name!r}", []).append(rule)
+        titled.setdefault(f"encryption rule {rule.name!r}", []).append(replace(rule, document=""))
     return titled

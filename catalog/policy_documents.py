@@ -161,7 +161,7 @@ class Edit:
 
 def title_of(document: DocumentId) -> str:
     """What messages call a document of the catalog; the names of files are paths, and never like this."""
-    return f"catalog:{document.name}"
+    return f"catalog:{document}"
 
 
 def digest_of(content: bytes) -> str:
