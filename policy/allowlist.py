@@ -28,8 +28,9 @@ import pyarrow.compute as pc
 from policy import strict_json
 from policy.decision import Decision, Reason
 from policy.errors import LocationInvalid, PropertyInvalid
-from policy.location import SCHEMES, Location, SchemeRules
+from policy.location import Location
 from policy.location_names import ORDINARY_NAME
+from policy.location_schemes import SCHEMES, SchemeRules
 
 PROPERTY: Final = "read.allowed.data.paths"
 MAX_ENTRIES: Final = 1000
@@ -185,7 +186,8 @@ class _Patterns:
     """RE2 patterns for a batch of entries of one scheme.
 
     `harmless` is sufficient for a grant: the literal entry, then ordinary names only, so short that no bound
-    can be broken. `candidates` is necessary for one: a granted path spells the entry byte for byte.
+    can be broken. `candidates` is necessary for one: a granted path spells the entry byte for byte, but for
+    the case of a host.
     """
 
     def __init__(self, rules: SchemeRules, entries: list[Location]) -> None:
@@ -200,7 +202,8 @@ class _Patterns:
             flat
         )
         self._harmless = f"{head}(?:{'|'.join(tails)})/?$"
-        self._candidates = f"{head}(?:{'|'.join(deep + flat)})(?:/|$)"
+        spelt = [_any_host(entry) if rules.folds_authority else _literal(_root(entry)) for entry in entries]
+        self._candidates = f"{head}(?:{'|'.join(spelt)})(?:/|$)"
         self._characters = rules.ordinary_characters
 
     def harmless(self, paths: pa.Array) -> pa.BooleanArray:
@@ -218,6 +221,11 @@ def _grant(entry: Location) -> Decision:
 
 def _root(entry: Location) -> str:
     return entry.canonical.removeprefix(f"{entry.scheme}://")
+
+
+def _any_host(entry: Location) -> str:
+    path = _root(entry).removeprefix(entry.authority)
+    return f"(?i:{_literal(entry.authority)}){_literal(path)}"
 
 
 def _literal(text: str) -> str:

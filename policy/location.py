@@ -2,21 +2,19 @@ r"""Locations: where a file or directory lies, parsed once into a type that ever
 
 Rules, in plain words:
 
-1. A location is `scheme`, `authority` (the bucket; nothing for local files) and path, fully written out.
-   A missing or unknown scheme, one in capitals, and a relative path are refused: readers complete those from
-   their own settings (fsspec opens `FILE:/a` below the working directory).
+1. A location is `scheme`, `authority` (bucket, container and account, or host; nothing for local files) and
+   path, fully written out. A missing or unknown scheme, one in capitals, and a relative path are refused:
+   readers complete those from their own settings (fsspec opens `FILE:/a` below the working directory).
 2. Byte-literal: names are compared as bytes. What is ambiguous is refused, never repaired. What a name may be
-   stands in `policy.location_names`.
+   stands in `policy.location_names`, what sets schemes apart in `policy.location_schemes`.
 3. Query, fragment and backslash are refused in the clear: pyiceberg, PyArrow and Iceberg's S3FileIO cut the
    first two off and open another object. Encoded (`%3F`, `%23`, `%5C`) they are parts of a name.
 4. A `file` location has no host. `file://localhost/a` means `/a` to RFC 8089, and the *relative* path
    `localhost/a` to pyiceberg and fsspec.
-5. A bucket is in lower case, without user, password or port: PyArrow drops those, boto3 takes `BUCKET` for
-   a bucket of its own, and an access point's ARN has slashes in it.
-6. Equal by meaning: `s3`, `s3a`, `s3n`; `file:/x` and `file:///x`; with or without one trailing slash.
+5. An authority has no user or password, and is nothing that readers disagree about.
+6. Equal by meaning: spellings of a scheme (`s3`, `s3a`, `s3n`); `file:/x` and `file:///x`; the case of a
+   host; with or without one trailing slash.
 7. Containment is by whole segments: `/a/t1` does not contain `/a/t10`.
-
-A scheme is one `SchemeRules` in `SCHEMES`; what is not there is refused.
 """
 
 from __future__ import annotations
@@ -26,80 +24,15 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from policy.errors import LocationInvalid
-from policy.location_names import ORDINARY_NAME, decode_fully, forbidden_character, problem_with_name
+from policy.location_names import decode_fully, forbidden_character, has_final_dot, problem_with_name
+from policy.location_schemes import SCHEMES, SchemeRules
 
 MAX_LOCATION_CHARACTERS: Final = 4200
-"""Longest location, in characters: the longest path of any scheme, with scheme and authority."""
+"""Longest location, in characters: the longest path of local files, and somewhat more."""
 
 _SHOWN_CHARACTERS = 300
 _HINT = "Write the location in full, such as s3://bucket/warehouse/t1 or file:///warehouse/t1."
 
-
-@dataclass(frozen=True, slots=True)
-class SchemeRules:
-    """What sets one scheme apart from the others.
-
-    Attributes:
-        name: the scheme in the canonical form.
-        spellings: every scheme that means the same.
-        authority: pattern of a valid authority; None if the scheme has none.
-        authority_hint: what stands between scheme and path, as a sentence.
-        max_path_bytes: longest path in bytes of UTF-8, without the slash in front.
-        max_name_bytes: longest single name in bytes of UTF-8.
-        root_allowed: whether a location may have no path (a whole bucket may be named, a whole host not).
-        drive_letters: whether some reader takes a first name such as `C:` for a drive.
-    """
-
-    name: str
-    spellings: tuple[str, ...]
-    authority: str | None
-    authority_hint: str
-    max_path_bytes: int
-    max_name_bytes: int
-    root_allowed: bool
-    drive_letters: bool
-
-    @property
-    def ordinary(self) -> re.Pattern[str]:
-        """What needs no closer look if it is short, from the colon on; groups are authority and path."""
-        start = "(?://)?()" if self.authority is None else f"//({self.authority})"
-        drive = "(?!/[A-Za-z](?::|%3[Aa]))" if self.drive_letters else ""
-        return re.compile(f"{start}{drive}((?:/{ORDINARY_NAME}){'*' if self.root_allowed else '+'})/?")
-
-    @property
-    def ordinary_characters(self) -> int:
-        """So short that no bound on bytes can be broken by a location of ASCII characters."""
-        return min(self.max_path_bytes, self.max_name_bytes)
-
-
-# Bucket names of the S3 user guide ("General purpose bucket naming rules"), and the older ones that still
-# exist (underscores, one or two characters). Neither have two dots in a row or the form of an IPv4 address.
-_BUCKET = r"(?![^/]*\.\.)(?![0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(?:/|$))[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
-
-SCHEMES: Final = (
-    SchemeRules(
-        name="s3",
-        spellings=("s3", "s3a", "s3n"),
-        authority=_BUCKET,
-        authority_hint="After the scheme stand // and a bucket of 1 to 63 lower-case letters, digits, dots, "
-        "hyphens or underscores, without user, password or port.",
-        max_path_bytes=1024,
-        max_name_bytes=1024,
-        root_allowed=True,
-        drive_letters=False,
-    ),
-    SchemeRules(
-        name="file",
-        spellings=("file",),
-        authority=None,
-        authority_hint="A file location names no host: write file:///path.",
-        max_path_bytes=4094,
-        max_name_bytes=255,
-        root_allowed=False,
-        drive_letters=True,
-    ),
-)
-"""The schemes that are understood. S3: keys of 1,024 bytes; Linux: NAME_MAX 255, PATH_MAX 4,096 with NUL."""
 
 _BY_SPELLING = {
     spelling: (rules, rules.ordinary, rules.ordinary_characters)
@@ -107,7 +40,11 @@ _BY_SPELLING = {
     for spelling in rules.spellings
 }
 _DRIVE = re.compile(r"[A-Za-z][:|]")
-_CREDENTIALS = re.compile(r"^([^:/]*:)//[^/]*[:@].*", re.DOTALL)
+# What may be a user and password. A container before an account is none, nor is the port of a Hadoop host.
+_CREDENTIALS = re.compile(
+    r"^(?!(?:abfss?|wasbs?)://[^/:@]*@[^/:@]*(?:/|$)|(?:hdfs|viewfs)://[^/:@]*:[0-9]*(?:/|$))([^:/]*:)//[^/]*[:@].*",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -117,8 +54,8 @@ class Location:
     Two locations are equal if their canonical forms are.
 
     Attributes:
-        scheme: canonical scheme, `s3` or `file`.
-        authority: the bucket; empty for local files.
+        scheme: canonical scheme, such as `s3`, `abfss` or `file`.
+        authority: the bucket, `container@host`, or host and port; empty for local files.
         canonical: the one spelling, such as `s3://bucket/a/b` or `file:///a/b`, without a trailing slash.
         original: the text that was parsed.
     """
@@ -207,7 +144,7 @@ def _split_ordinary(text: str) -> tuple[str, str, str] | None:
     if rules is None or ordinary is None or len(rest) > characters:
         return None
     found = ordinary.fullmatch(rest)
-    return None if found is None else (rules.name, found[1], found[2])
+    return None if found is None else (rules.name, _authority(rules, found[1]), found[2])
 
 
 def _split_with_care(text: str) -> tuple[str, str, str]:
@@ -222,7 +159,12 @@ def _split_with_care(text: str) -> tuple[str, str, str]:
         _check_path(text, rules, path[1:])
     elif not rules.root_allowed:
         _refuse(text, "names the root of a whole host", "Name a directory below it.")
-    return rules.name, authority, path
+    return rules.name, _authority(rules, authority), path
+
+
+def _authority(rules: SchemeRules, written: str) -> str:
+    """The one spelling of a valid authority, which is ASCII; a container has no capitals to lose."""
+    return written.lower() if rules.folds_authority else written
 
 
 def _check_text(text: str) -> None:
@@ -271,9 +213,16 @@ def _check_path(text: str, rules: SchemeRules, path: str) -> None:
             _refuse(text, problem, "Rename the file or directory; locations are never repaired.")
         if size > rules.max_name_bytes < len(name.encode()):
             _refuse(text, f"has a name of more than {rules.max_name_bytes} bytes", "Use a shorter name.")
-    if rules.drive_letters and _DRIVE.match(decode_fully(names[0]) or ""):
+        if not rules.final_dots and has_final_dot(name):
+            _refuse(text, "has a name that ends in a dot", "Rename it; some clients of Azure drop the dot.")
+    first = decode_fully(names[0]) or ""
+    if rules.drive_letters and _DRIVE.match(first):
         _refuse(
             text, "begins with a drive letter", "Write the path of the directory as the file system names it."
+        )
+    if rules.reserved is not None and first.partition("/")[0] == rules.reserved:
+        _refuse(
+            text, f"begins with {rules.reserved}", "Name the file by its own path, not by HDFS's other one."
         )
 
 

@@ -26,15 +26,17 @@ from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 ORDINARY_NAME = (
-    r"[0-9A-Za-z_=](?:[0-9A-Za-z_=.+,:@~-]"
-    r"|%(?:2[0-46-9A-Da-d]|2[Ff][0-9A-Za-z_]|3[0-9A-Fa-f]|40"
-    r"|[Cc][3-9A-Fa-f]%[89ABab][0-9A-Fa-f]|[Ee][4-9](?:%[89ABab][0-9A-Fa-f]){2}))*"
+    r"[0-9A-Za-z_=](?:\.*(?:[0-9A-Za-z_=+,:@~-]"
+    r"|%(?:2[0-46-9A-Da-d]|3[0-9A-Fa-f]|40"
+    r"|[Cc][3-9A-Fa-f]%[89ABab][0-9A-Fa-f]|[Ee][4-9](?:%[89ABab][0-9A-Fa-f]){2}))"
+    r"|%2[Ff][0-9A-Za-z_])*"
 )
 """Regular expression, in the syntax that `re` and RE2 share, of names that need no closer look.
 
 It begins with a letter, digit, `_` or `=`, and what follows an encoded slash does too; hence nothing that it
-matches can decode to a dot segment. It has no escape for a percent sign, a dot, a backslash or a control
-character; those of its last line are Latin, Greek and ideographs (U+00C0 to U+03FF, U+4000 to U+9FFF).
+matches can decode to a dot segment. No dot stands before an encoded slash or at the end. It has no escape for
+a percent sign, a dot, a backslash or a control character; those of its third line are Latin, Greek and
+ideographs (U+00C0 to U+03FF, U+4000 to U+9FFF).
 """
 
 MAX_DECODINGS = 8
@@ -75,6 +77,7 @@ _DOT_SEGMENT = re.compile(rf"(?:^|[{_SEPARATORS}]){_DOTS}(?:$|[;{_SEPARATORS}])"
 # Globbing readers expand braces, and `{x,..}` has a dot segment among its alternatives.
 _DOT_ALTERNATIVE = re.compile(rf"(?:^|[,{{}}{_SEPARATORS}]){_DOTS}(?:$|[;,{{}}{_SEPARATORS}])")
 _ABSOLUTE = re.compile(rf"[{_SEPARATORS}]")
+_FINAL_DOT = re.compile(rf"\.(?:$|[{_SEPARATORS}])")
 
 
 def forbidden_character(text: str) -> str | None:
@@ -133,6 +136,11 @@ def decode_fully(name: str) -> str | None:
             return decoded
         name = decoded
     return None
+
+
+def has_final_dot(name: str) -> bool:
+    """Whether a fit name, or a part of it before a slash, ends in a dot once it is decoded."""
+    return _FINAL_DOT.search(decode_fully(name) or "") is not None
 
 
 def _wide_character(escape: re.Match[str]) -> str:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import posixpath
 import unicodedata
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
-import pyarrow.fs as pafs
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from policy.errors import LocationInvalid
-from policy.location import SCHEMES, Location, shown
+from policy.location import Location, shown
 from policy.location_names import ORDINARY_NAME, forbidden_character, problem_with_name
+from policy.location_schemes import SCHEMES
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
 GRANTED = [(entry, case["path"]) for case in VECTORS["cases"] if case["allowed"] for entry in case["entries"]]
@@ -177,39 +173,6 @@ def test_ordinary_names_pass_the_careful_check_too(monkeypatch):
     assert len(ordinary) > 1000
     assert [name for name in ordinary if location_names._problem_with_odd.__wrapped__(name)] == []
     assert problem_with_name("a") is None
-
-
-def _decoded(path: str) -> str:
-    while (once := unquote(path)) != path:
-        path = once
-    return posixpath.normpath(path)
-
-
-def _inside(entry: str, path: str) -> bool:
-    entry, path = _decoded(entry), _decoded(path)
-    return f"{path}/".startswith(f"{entry.rstrip('/')}/")
-
-
-@pytest.mark.parametrize(("entry", "path"), GRANTED, ids=lambda text: ascii(text[:50]))
-def test_no_reader_leaves_the_entry_by_a_granted_path(entry, path):
-    canonical = [Location.parse(entry).canonical, Location.parse(path).canonical]
-    if not Location.parse(entry).contains(Location.parse(path)):
-        return
-    opened = [PyArrowFileIO.parse_location(text) for text in canonical]
-    assert opened[0][:2] == opened[1][:2]
-    assert _inside(opened[0][2], opened[1][2])
-    parts = [urlsplit(text) for text in canonical]
-    assert _inside(parts[0].netloc + parts[0].path, parts[1].netloc + parts[1].path)
-    try:
-        by_arrow = [pafs.FileSystem.from_uri(_with_region(text))[1] for text in canonical]
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        return  # PyArrow takes RFC 3986 URIs only: it opens nothing
-    assert _inside(*by_arrow)
-
-
-def _with_region(text: str) -> str:
-    # A region given means that PyArrow asks nobody for it.
-    return f"{text}?region=us-east-1" if text.startswith("s3:") else text
 
 
 def test_schemes_have_distinct_spellings():

@@ -35,6 +35,10 @@ private[lakewarden] final class AllowedPaths private (entries: Seq[Location]) ex
 private[lakewarden] object AllowedPaths {
   private val ShownCharacters = 300
 
+  // What may be a user and password. A container before an account is none, nor is the port of a Hadoop host.
+  private val NoCredentials = "(?:abfss?|wasbs?)://[^/:@]*@[^/:@]*(?:/|\\z)|(?:hdfs|viewfs)://[^/:@]*:[0-9]*(?:/|\\z)"
+  private val Credentials = s"(?s)^(?!$NoCredentials)([^:/]*:)//[^/]*[:@].*".r
+
   /** Throws `LocationInvalid` if an entry is no location. */
   def of(entries: Seq[String]): AllowedPaths = new AllowedPaths(entries.map { each =>
     Location.parse(each).getOrElse(throw new LakewardenException(
@@ -49,7 +53,7 @@ private[lakewarden] object AllowedPaths {
 
   /** A path as messages show it: cut short, on one line, without credentials or query. */
   def shown(path: String): String = {
-    val bare = path.takeWhile(_ != '?').replaceFirst("(?s)^([^:/]*:)//[^/]*[:@].*", "$1//***")
+    val bare = Credentials.replaceFirstIn(path.takeWhile(_ != '?'), "$1//***")
     val cut = if (bare.length <= ShownCharacters) bare else bare.take(ShownCharacters) + "…"
     cut.map(each => if (LocationName.hasForbidden(each.toString)) '?' else each)
   }

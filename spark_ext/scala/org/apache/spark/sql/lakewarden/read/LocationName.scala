@@ -31,6 +31,7 @@ private[read] object LocationName {
   // Globbing readers expand braces, and `{x,..}` has a dot segment among its alternatives.
   private val DotAlternative = Pattern.compile(s"(?:\\A|[,{}$Separators])$Dots(?:\\z|[;,{}$Separators])")
   private val Absolute = Pattern.compile(s"[$Separators]")
+  private val FinalDot = Pattern.compile(s"\\.(?:\\z|[$Separators])")
   // No escape in any standard; some decoders take it all the same.
   private val WideEscape = Pattern.compile("%[uU]([0-9A-Fa-f]{4})")
   private val Plain = Pattern.compile("[0-9A-Za-z_=][0-9A-Za-z_=.-]*")
@@ -65,6 +66,9 @@ private[read] object LocationName {
   def isFit(name: String): Boolean =
     Plain.matcher(name).matches() ||
       name.nonEmpty && !hasForbidden(name) && decodeFully(name).exists(isFitDecoded)
+
+  /** Whether a fit name, or a part of it before a slash, ends in a dot once it is decoded. */
+  def hasFinalDot(name: String): Boolean = decodeFully(name).exists(FinalDot.matcher(_).find())
 
   /** The name as the most decoding of all readers would see it; none if it is not UTF-8 or encoded too often. */
   def decodeFully(name: String): Option[String] = decode(name, MaxDecodings)

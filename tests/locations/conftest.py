@@ -1,0 +1,29 @@
+"""One JVM for the readers that are classes of Java, and the profile of a long run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from py4j.java_gateway import JavaGateway
+
+from tests.locations.readers import Reader, java_readers, python_readers
+from tests.support.jvm import open_jvm
+
+settings.register_profile(
+    "fuzz", max_examples=100_000, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.fixture(scope="session")
+def jvm() -> Iterator[JavaGateway]:
+    """A JVM with the plugin's classes and Hadoop's."""
+    with open_jvm() as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="session")
+def readers(jvm: JavaGateway) -> dict[str, Reader]:
+    """Every reader, by name."""
+    return {**python_readers(), **java_readers(jvm)}
