@@ -131,6 +131,7 @@ def facts_of(
             field_id,
             _today_first(known),
             column_key(spec, current[field_id]) if field_id in current else None,
+            field_id in current,
         )
         for field_id, known in sorted(names.items())
     )

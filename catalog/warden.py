@@ -26,6 +26,7 @@ from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.drafts import Drafter
 from catalog.encryption_policy import EncryptionPolicy
+from catalog.encryption_report import EncryptionReporter
 from catalog.inspection import Inspector
 from catalog.keyring import Keyring
 from catalog.keys.kms import KmsClient
@@ -83,6 +84,7 @@ class Warden:
     lifecycle: Lifecycle
     takeover: Takeover
     planner: Planner
+    encryption_report: EncryptionReporter
     writes: Writes
 
     @classmethod
@@ -234,6 +236,7 @@ class Warden:
             alterer=Alterer(loader, committer, authorizer),
             lifecycle=lifecycle,
             takeover=takeover,
+            encryption_report=EncryptionReporter(engine, name, pointers, loader, authorizer),
             planner=Planner(
                 loader, reader, keyring, authorizer, valid_ms=round(settings.plan_valid_s * 1000)
             ),

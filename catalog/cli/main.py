@@ -1,7 +1,8 @@
 """The command `lakewarden`: its groups, and the one place where errors become exit codes.
 
 Exit codes: 0 done; 1 refused or failed, with one sentence on standard error; 2 wrong usage; 3 `policy check`
-says no. Results go to standard output, everything said beside them to standard error.
+says no, or `policy report` finds something. Results go to standard output, everything said beside them to
+standard error.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from catalog.cli import audit, db, init, key, output, policy, serve, table, token
+from catalog.cli import audit, db, init, key, output, policy, policy_report, serve, table, token
 from catalog.cli.session import Session
 from policy.errors import LakewardenError
 
@@ -55,5 +56,6 @@ app.add_typer(db.app, name="db")
 app.add_typer(table.app, name="table")
 app.add_typer(key.app, name="key")
 app.add_typer(audit.app, name="audit")
+policy.app.command("report")(policy_report.report)
 app.add_typer(policy.app, name="policy")
 app.add_typer(token.app, name="token")

@@ -25,6 +25,7 @@ from sqlalchemy import literal, select
 from catalog.db.engine import read
 from catalog.http import (
     admin_policies,
+    admin_report,
     admin_service,
     admin_tables,
     engine_routes,
@@ -113,6 +114,7 @@ def create_app(warden: Warden) -> FastAPI:
         admin_tables.router,
         admin_service.router,
         admin_policies.router,
+        admin_report.router,
         service_router,
         open_router,
     ):

@@ -22,6 +22,8 @@ from policy.encryption import Footer
 from policy.encryption_rules.model import NOTHING, Ask, Column, Demands, Rule, TableFacts, Violation
 from policy.encryption_rules.names import KeyPatterns
 
+_EXPIRE: Final = "Expire the snapshots that hold it."
+
 #: The whole table, among the field ids of its columns.
 WHOLE_TABLE: Final = None
 
@@ -69,10 +71,12 @@ def _in_clear(rule: Rule, facts: TableFacts, columns: tuple[Column, ...]) -> Ite
     for column in columns:
         if facts.key_of(column) is None:
             detail = f"{_shown(column)} must be encrypted."
-            yield _of_column(rule, Ask.MUST_ENCRYPT, column, "", detail, _encrypting(facts))
+            yield _of_column(rule, Ask.MUST_ENCRYPT, column, "", detail, _encrypting(facts, column))
 
 
-def _encrypting(facts: TableFacts) -> str:
+def _encrypting(facts: TableFacts, column: Column) -> str:
+    if not column.is_current:
+        return _EXPIRE
     if facts.spec.encrypts:
         return f"Name it in {governed.COLUMNS}, or leave that property out."
     return f"Set {governed.MECHANISM}=envelope."
@@ -82,7 +86,8 @@ def _without_column_key(rule: Rule, facts: TableFacts, columns: tuple[Column, ..
     for column in columns:
         if column.key_id is None or column.key_id == facts.spec.master_key_id:
             detail = f"{_shown(column)} must have a column key of its own."
-            remedy = f"Give it one in {governed.COLUMNS}, other than the table's {governed.MASTER_KEY_ID}."
+            own = f"Give it one in {governed.COLUMNS}, other than the table's {governed.MASTER_KEY_ID}."
+            remedy = own if column.is_current else _EXPIRE
             yield _of_column(rule, Ask.COLUMN_KEY, column, "", detail, remedy)
 
 
@@ -137,6 +142,7 @@ def _of_column(rule: Rule, ask: Ask, column: Column, found: str, detail: str, re
 
 def _shown(column: Column) -> str:
     """The column, and what it was called before, since a rule may be about that."""
+    where = "" if column.is_current else " of a snapshot's schema"
     before = [name.full[:80] for name in column.names[1:4]]
     was = f", once {', '.join(map(repr, before))}," if before else ""
-    return f"Column {column.name[:160]!r}{was}"
+    return f"Column {column.name[:160]!r}{where}{was}"

@@ -50,11 +50,13 @@ class Column:
         field_id: what it is, whatever it is called.
         names: today's name first, then every other that the table's schemas have for it.
         key_id: the master key of its column key; None if it has none.
+        is_current: whether it is in the current schema, and not only in that of a snapshot.
     """
 
     field_id: int
     names: tuple[ColumnName, ...]
     key_id: str | None = None
+    is_current: bool = True
 
     @property
     def name(self) -> str:

@@ -1,0 +1,88 @@
+"""`lakewarden policy report`: which tables break the encryption rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from catalog.cli import output
+from catalog.cli.arguments import AsJson, AsUser
+from catalog.cli.session import calling, open_warden
+from catalog.encryption_report import Standing, TableStanding
+from catalog.http.report_models import TableReport
+from catalog.policy_files import PolicyFiles
+from policy.encryption_rules import EncryptionRules
+
+BROKEN: Final = 3
+"""Exit code where a table breaks a rule, or cannot be loaded."""
+
+#: Seconds before it is said how far the work is, and between two such remarks.
+_QUIET_S: Final = 2.0
+
+_Rules = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--rules",
+        metavar="FILE",
+        help="Rules to judge by instead of those in force; a file or a directory, may be repeated.",
+    ),
+]
+_All = Annotated[bool, typer.Option("--all", help="Show the tables that fit, too.")]
+
+
+def report(
+    ctx: typer.Context,
+    rules: _Rules = None,
+    show_all: _All = False,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the tables that break the encryption rules: exit with 0 if none does, with 3 otherwise."""
+    with open_warden(ctx) as warden:
+        judged_by = warden.policies.encryption() if rules is None else _rules_in(rules)
+        names = warden.encryption_report.tables(calling(as_user))
+        found = list(with_progress(warden.encryption_report.report(judged_by, names), len(names)))
+    wanted = [each for each in found if show_all or each.standing is not Standing.FITS]
+    counts = {str(one): sum(each.standing is one for each in found) for one in Standing}
+    if as_json:
+        tables = [TableReport.of(each).model_dump() for each in wanted]
+        output.document({"rules-version": judged_by.version, "counts": counts, "tables": tables})
+    else:
+        _show(wanted)
+        output.line(", ".join(f"{count} {standing}" for standing, count in counts.items()))
+    if counts[Standing.FITS] < len(found):
+        raise typer.Exit(BROKEN)
+
+
+def with_progress(
+    found: Iterable[TableStanding], total: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[TableStanding]:
+    """The same, and now and then a remark how far it is."""
+    told = clock()
+    for number, each in enumerate(found, start=1):
+        yield each
+        if clock() - told >= _QUIET_S and number < total:
+            told = clock()
+            output.note(f"{number} of {total} tables are judged.")
+
+
+def _rules_in(paths: Sequence[Path]) -> EncryptionRules:
+    return EncryptionRules.parse(PolicyFiles((), paths).read().encryption)
+
+
+def _show(found: Sequence[TableStanding]) -> None:
+    if found:
+        lines = (line for each in found for line in _lines(each))
+        output.rows(("table", "standing", "rule", "column", "why"), lines)
+
+
+def _lines(each: TableStanding) -> Iterator[tuple[object, ...]]:
+    if not each.violations:
+        remark = "files from before the encryption are in clear" if each.earlier_files_in_clear else None
+        yield each.table, each.standing, None, None, each.problem or remark
+    for broken in each.violations:
+        yield each.table, each.standing, broken.rule, broken.column, broken.reason.detail

@@ -1,0 +1,64 @@
+"""Which tables break the encryption rules, or would break rules that are not in force yet.
+
+It needs `admin` on the service of the catalog's name. Tables come in the order of their names, page by page.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Query, Request, Security
+
+from catalog.authorize import Caller
+from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.operations import ERRORS
+from catalog.http.report_models import EncryptionReport, TableReport
+from catalog.http.routing import GuardedRoute
+from catalog.warden import Warden
+from policy.encryption_rules import EncryptionRules
+
+_PATH: Final = "/encryption-report"
+
+router = APIRouter(
+    prefix="/admin/v1",
+    route_class=GuardedRoute,
+    tags=["admin: policies"],
+    responses=ERRORS,
+    dependencies=[Security(USER_SCHEME)],
+)
+
+_After = Annotated[str | None, Query(max_length=2_000)]
+_Limit = Annotated[int, Query(ge=1, le=1_000)]
+_Document = Annotated[dict[str, Any], Body()]
+
+
+@router.get(_PATH)
+def report(caller: CallerOf, warden: WardenOf, after: _After = None, limit: _Limit = 100) -> EncryptionReport:
+    """How tables stand with the encryption rules in force; `after` is the last table of the page before."""
+    return _report(warden, caller, None, after, limit)
+
+
+@router.post(_PATH)
+def report_on_draft(
+    body: _Document,
+    request: Request,
+    caller: CallerOf,
+    warden: WardenOf,
+    after: _After = None,
+    limit: _Limit = 100,
+) -> EncryptionReport:
+    """How tables stand with the rules of the document that is sent, instead of those in force."""
+    return _report(warden, caller, request.state.body, after, limit)
+
+
+def _report(
+    warden: Warden, caller: Caller, draft: bytes | None, after: str | None, limit: int
+) -> EncryptionReport:
+    names = [name for name in warden.encryption_report.tables(caller) if after is None or str(name) > after]
+    rules = warden.policies.encryption() if draft is None else EncryptionRules.parse({"request": draft})
+    page = names[:limit]
+    return EncryptionReport(
+        rules_version=rules.version,
+        tables=[TableReport.of(each) for each in warden.encryption_report.report(rules, page)],
+        next=str(page[-1]) if len(names) > limit else None,
+    )
