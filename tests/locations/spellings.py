@@ -47,6 +47,14 @@ _PIECES = st.one_of(
 )  # fmt: skip
 
 
+_LETTERS = st.characters(whitelist_categories=("L", "N", "So"), max_codepoint=0x1F9FF)
+_ODD = st.sampled_from([
+    *" =,*+@:~-_$&!()'[]^`|<>\"",
+    "%20", "%2F", "%25", "%3A", "%C3%A9", "%40", "👩🏽\u200d🚀", "🏳️\u200d🌈", "é", "e\u0301",
+])  # fmt: skip
+_VALUES = st.lists(st.one_of(_LETTERS, _ODD), min_size=1, max_size=6).map("".join)
+
+
 @cache
 def _respelled(entry: str) -> st.SearchStrategy[str]:
     """The entry as it is, in another spelling that means the same, or in one that does not."""
@@ -60,30 +68,27 @@ def _respelled(entry: str) -> st.SearchStrategy[str]:
     capitals = st.sampled_from([authority.upper(), authority.swapcase()])
     marks = st.sampled_from(["", "/", "///", "////", "\\\\"])
     same = st.builds(lambda other: f"{other}:{rest}", spelled)
-    return st.one_of(
-        same, same, same, same, same,
+    other = st.one_of(
         st.builds(lambda other: f"{other}:{rest}", st.sampled_from(_SCHEMES)),
         st.builds(lambda other, host: f"{other}://{host}{slash}{path}", spelled, capitals),
         st.builds(lambda host: f"{scheme}://{host}{slash}{path}", st.sampled_from(_AUTHORITIES)),
         st.builds(lambda cut: f"{scheme}://{authority}{slash}{bare[:cut]}", st.integers(0, len(bare))),
         st.builds(lambda mark: f"{scheme}:{mark}{authority}{slash}{path}", marks),
-    )  # fmt: skip
+    )
+    return st.integers(0, 3).flatmap(lambda number: other if number == 0 else same)
 
 
 @cache
 def paths(entry: str) -> st.SearchStrategy[str]:
     """Paths that begin like the entry, more or less, and go on in any way."""
-    rest = st.lists(st.sampled_from(_NAMES) | _PIECES, max_size=6).map("".join)
+    harmless = st.lists(st.sampled_from([*_NAMES, "/"]) | _VALUES, max_size=4).map("".join)
+    one = st.builds(lambda *parts: "".join(parts), harmless, _PIECES, harmless)
+    many = st.lists(_PIECES, max_size=6).map("".join)
+    rest = st.integers(0, 3).flatmap(lambda number: many if number == 0 else one if number == 1 else harmless)
     mark = st.sampled_from(["/", "/", "/", ""])
     return st.builds(lambda *parts: "".join(parts), _respelled(entry), mark, rest)
 
 
-_LETTERS = st.characters(whitelist_categories=("L", "N", "So"), max_codepoint=0x1F9FF)
-_ODD = st.sampled_from([
-    *" =,*+@:~-_$&!()'[]^`|<>\"",
-    "%20", "%2F", "%25", "%3A", "%C3%A9", "%40", "👩🏽\u200d🚀", "🏳️\u200d🌈", "é", "e\u0301",
-])  # fmt: skip
-_VALUES = st.lists(st.one_of(_LETTERS, _ODD), min_size=1, max_size=6).map("".join)
 _FIELDS = st.builds(
     lambda name, value: f"{name}={value}x", st.sampled_from(["p", "ts", "été", "region"]), _VALUES
 )
