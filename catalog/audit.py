@@ -1,43 +1,46 @@
 """The audit trail: what was decided, for whom, and why.
 
 - `append` returns only when its records are durable. Without a record there is no grant.
-- A refusal that repeats one on record is counted, and the count is written later (`catalog.audit_repeats`).
+- Refusals that repeat each other, or are many, are counted, and the counts are written later
+  (`catalog.audit_tallies`). They have a share of the space alone; once it is used up, they are only counted.
 - One thread writes; it takes whatever waits into one transaction, so that concurrent requests share a flush
   to disk. Queue and waits are bounded.
-- If the database fails, every append that waits fails, and the chain goes on from the last durable record. A
-  record whose commit was in doubt is looked up before the next one is written.
+- If the database fails, every append that waits fails, and the chain goes on from the last durable record
+  (`catalog.audit_store`).
 - Each process is a writer with an id and a hash chain of its own: sequence numbers 1, 2, 3, …; `hash` is the
   SHA-256 of a canonical JSON of all other fields of the record, the previous record's hash among them. The
   first record's previous hash is 64 zeros (`GENESIS`).
-- The chain shows what was edited, deleted from the middle or reordered. It cannot show that a chain's last
-  records, or a whole chain, are missing, nor that somebody who may write the database computed it anew: heads
-  have to be kept elsewhere for that.
+- The chain shows what was edited, deleted from the middle or reordered. That a chain's last records or a
+  whole chain are missing, or were computed anew, is shown by checkpoints (`catalog.audit_checkpoints`).
 - Values are bounded, tokens and passwords in them are masked, and control characters, line breaks among them,
   are stored as JSON escapes, so that a record is one line wherever it is shown.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from catalog.audit_reading import AuditProblem, StoredRecord, read, verify
-from catalog.audit_records import GENESIS, AuditRecord, Row, chained, to_columns
-from catalog.audit_repeats import Repeats
-from catalog.db.engine import is_writing, write
-from catalog.db.schema import lw_audit
-from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
+from catalog.audit_checkpoints import Checkpointer
+from catalog.audit_reading import StoredRecord, read
+from catalog.audit_records import AuditRecord, Row, size_of, to_columns
+from catalog.audit_store import ChainWriter, space
+from catalog.audit_tallies import Tallies
+from catalog.audit_verify import AuditProblem, verify
+from catalog.db.engine import is_writing
+from policy.errors import LakewardenError, StateUnavailable
 
 __all__ = ["AuditProblem", "AuditRecord", "AuditTrail", "StoredRecord", "read", "verify"]
 
@@ -47,9 +50,14 @@ _QUEUE_RECORDS: Final = 10_000
 #: How long an append waits, for a place in the queue and for the disk together.
 _WAIT_S: Final = 10.0
 
-#: How long equal refusals are counted, and how often the thread looks whether that time is over.
+#: How long refusals are counted, and how often the thread looks whether something is due.
 _REPEATS_S: Final = 60.0
 _LOOK_S: Final = 5.0
+
+#: What refusals may take of the database unless the settings say otherwise, in bytes.
+REFUSAL_BYTES: Final = 1024**3
+
+_log: Final = logging.getLogger("lakewarden.audit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +74,33 @@ class AuditTrail:
     Args:
         engine: the catalog's database, upgraded.
         writer_id: the id of this writer, a UUID; a new one by default. An id is never used a second time.
+        checkpointer: writes down the heads of all chains from time to time; without it, this process leaves
+            that to others.
+        refusal_bytes: what refusals of all processes together may take of the database, in bytes; those that
+            come when it is used up are only counted.
     """
 
-    def __init__(self, engine: Engine, writer_id: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        writer_id: str | None = None,
+        *,
+        checkpointer: Checkpointer | None = None,
+        refusal_bytes: int = REFUSAL_BYTES,
+    ) -> None:
         self._engine = engine
-        self._writer = writer_id or str(uuid.uuid4())
+        self._chain = ChainWriter(engine, writer_id or str(uuid.uuid4()))
+        self._checkpointer = checkpointer
         self._process = os.getpid()
-        self._sequence = 0
-        self._hash = GENESIS
-        self._in_doubt: Row | None = None
         self._queue: deque[_Waiting] = deque()
         self._queued = 0
         self._closed = False
-        self._repeats = Repeats(_REPEATS_S)
+        self._refusal_bytes = refusal_bytes
+        self._refusals_used = 0
+        self._looked_at: float | None = None
+        self._tallies = Tallies(_REPEATS_S, self._refusals_are_full)
+        self._counted: list[Row] = []
+        self._has_more_counts = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="lakewarden-audit", daemon=True)
         self._thread.start()
@@ -86,12 +108,12 @@ class AuditTrail:
     @property
     def writer_id(self) -> str:
         """The id under which this process writes."""
-        return self._writer
+        return self._chain.end.writer
 
     def append(self, records: Iterable[AuditRecord]) -> None:
         """Write records, all or none, and wait until they are durable.
 
-        A refusal alone that repeats one on record is counted, and not waited for.
+        A refusal alone may be counted instead, on top of one that is durable; see `catalog.audit_tallies`.
 
         Must not be called inside a `catalog.db.engine.write` block: the two would wait for each other.
 
@@ -106,21 +128,35 @@ class AuditTrail:
             raise ValueError("an append needs a record")
         if is_writing(self._engine):
             raise RuntimeError("append() inside write() would wait for itself")
-        if len(rows) == 1 and self._takes_records() and self._repeats.counted(rows[0]):
-            return
-        self._write_and_wait(rows)
-        if len(rows) == 1:
-            self._repeats.begin(rows[0])
+        if len(rows) == 1 and not rows[0]["allowed"]:
+            self._refuse(rows[0])
+        else:
+            self._write_and_wait(_Waiting(rows, Future()))
 
-    def _write_and_wait(self, rows: tuple[Row, ...]) -> None:
+    def _refuse(self, row: Row) -> None:
+        """Write a refusal, or count it."""
+        if not self._takes_records():
+            raise _no_record("the trail is closed")
+        found = self._tallies.admit(row)
+        if found is None:
+            if self._tallies.is_closed:
+                raise _no_record("the trail is closed")
+        elif found.leads:
+            self._write_and_wait(_Waiting((found.tally.first,), found.tally.on_record))
+        else:
+            _wait_for(found.tally.on_record, _WAIT_S)
+
+    def _write_and_wait(self, waiting: _Waiting) -> None:
         deadline = time.monotonic() + _WAIT_S
-        waiting = _Waiting(rows, Future())
-        self._enqueue(waiting, deadline)
         try:
-            waiting.done.result(max(0.0, deadline - time.monotonic()))
-        except FutureTimeout:
+            self._enqueue(waiting, deadline)
+        except StateUnavailable as refusal:
+            waiting.done.set_exception(refusal)
+            raise
+        try:
+            _wait_for(waiting.done, deadline - time.monotonic())
+        finally:
             waiting.done.cancel()
-            raise _no_record("it was not written in time") from None
 
     def close(self) -> None:
         """Write what waits and what was counted, then stop. Later appends are refused."""
@@ -154,15 +190,16 @@ class AuditTrail:
         try:
             while (batch := self._next_batch()) is not None:
                 self._write_batch(batch)
-                self._write_repeats(everything=False)
-            self._write_repeats(everything=True)
+                self._look(closing=False)
+            self._look(closing=True)
         finally:
             self._abandon(batch or [])
 
     def _next_batch(self) -> list[_Waiting] | None:
         """What waits, up to a bound; None once the trail is closed and nothing waits."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed, _LOOK_S)
+            wait_s = 0.0 if self._has_more_counts else _LOOK_S
+            self._changed.wait_for(lambda: self._queue or self._closed, wait_s)
             if self._closed and not self._queue:
                 return None
             batch: list[_Waiting] = []
@@ -188,44 +225,54 @@ class AuditTrail:
             for waiting in wanted:
                 waiting.done.set_result(None)
 
-    def _write_repeats(self, *, everything: bool) -> None:
-        windows = self._repeats.take(everything=everything)
-        if not windows:
-            return
-        try:
-            self._write_rows([window.row() for window in windows])
-        except (LakewardenError, SQLAlchemyError):
-            self._repeats.put_back(windows)
-
     def _write_rows(self, rows: Sequence[Row]) -> None:
-        chain: list[Row] = []
+        self._chain.write(rows)
+        self._refusals_used += sum(size_of(row) for row in rows if not row["allowed"])
+        if self._checkpointer is not None:
+            self._checkpointer.written(len(rows))
+
+    def _look(self, *, closing: bool) -> None:
+        """What is due beside appends. Nobody waits for it, and what fails is tried again."""
         try:
-            with write(self._engine) as connection:
-                self._resolve_doubt(connection)
-                chain = chained(rows, self._writer, self._sequence, self._hash)
-                connection.execute(insert(lw_audit), chain)
-        except CommitStateUnknown:
-            self._in_doubt = chain[-1]
-            raise
-        self._advance(chain[-1])
+            self._write_counts(closing=closing)
+            self._measure_space()
+            if self._checkpointer is not None and (closing or self._checkpointer.is_due()):
+                self._checkpointer.make(self.writer_id)
+            if closing:
+                self._chain.close()
+        except (LakewardenError, SQLAlchemyError) as error:
+            # The message of a foreign error may hold what was to be written.
+            _log.warning("the audit trail could not be looked after: %s", type(error).__name__)
+        if closing and self._counted:
+            left = sum(int(str(row["decisions"])) for row in self._counted)
+            _log.error("%d refusals that were counted are not on record", left)
 
-    def _resolve_doubt(self, connection: Connection) -> None:
-        """Find out whether the transaction whose commit was in doubt has taken effect."""
-        if self._in_doubt is None:
-            return
-        last = self._in_doubt
-        found = connection.execute(
-            select(lw_audit.c.hash).where(
-                lw_audit.c.writer == self._writer, lw_audit.c.sequence == last["sequence"]
-            )
-        ).scalar_one_or_none()
-        if found == last["hash"]:
-            self._advance(last)
-        self._in_doubt = None
+    def _write_counts(self, *, closing: bool) -> None:
+        """Write the counts of windows that are over, a batch at a time, so that grants come in between.
 
-    def _advance(self, last: Row) -> None:
-        self._sequence = int(str(last["sequence"]))
-        self._hash = str(last["hash"])
+        Until all are written, no other window ends.
+        """
+        self._has_more_counts = False
+        if closing:
+            self._counted += self._tallies.close()
+        elif not self._counted:
+            self._counted = self._tallies.take()
+        while self._counted:
+            self._write_rows(self._counted[:_BATCH_RECORDS])
+            del self._counted[:_BATCH_RECORDS]
+            if not closing:
+                self._has_more_counts = bool(self._counted)
+                return
+
+    def _measure_space(self) -> None:
+        """Ask now and then what refusals take; between two times, what this process writes is added."""
+        now = time.monotonic()
+        if self._looked_at is None or now >= self._looked_at + _LOOK_S:
+            self._refusals_used = space(self._engine).refusals
+            self._looked_at = now
+
+    def _refusals_are_full(self) -> bool:
+        return self._refusals_used >= self._refusal_bytes
 
     def _abandon(self, batch: Sequence[_Waiting]) -> None:
         """Fail whoever still waits when the thread ends."""
@@ -238,6 +285,13 @@ class AuditTrail:
         for waiting in left:
             if not waiting.done.done():
                 waiting.done.set_exception(_no_record("the trail stopped"))
+
+
+def _wait_for(done: Future[None], seconds: float) -> None:
+    try:
+        done.result(max(0.0, seconds))
+    except (FutureTimeout, CancelledError):
+        raise _no_record("it was not written in time") from None
 
 
 def _not_durable(error: Exception) -> StateUnavailable:

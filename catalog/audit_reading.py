@@ -1,51 +1,34 @@
-"""Reading the audit trail, and checking its chains.
+"""Reading the audit trail.
 
 - Reading is by pages, so that a long trail neither fills memory nor holds a transaction open.
-- Checking trusts no stored hash: each is computed anew.
+- A page follows another by time, writer and number, so that records which are written meanwhile neither
+  shift nor repeat what was read.
+- Whoever follows the trail keeps, for each chain, the number of the last record that he has. So nothing is
+  missed and nothing comes twice, whatever the clocks of the writers say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, NamedTuple
 
-from sqlalchemy import Engine, select, tuple_
+from sqlalchemy import Engine, and_, or_, select, tuple_
 
-from catalog.audit_records import (
-    GENESIS,
-    AuditRecord,
-    Row,
-    from_columns,
-    principal_column,
-    record_hash,
-    resource_column,
-)
+from catalog.audit_records import AuditRecord, Row, from_columns, principal_column, resource_column
 from catalog.db.engine import read as read_transaction
-from catalog.db.schema import lw_audit
+from catalog.db.schema import lw_audit, lw_audit_chain
 
 _PAGE: Final = 1_000
 _NO_RECORD: Final = ("", 0)
 
-ProblemKind: TypeAlias = Literal["edited", "missing", "unlinked"]
 
+class Place(NamedTuple):
+    """Where a record stands among all: they are ordered by time, then by writer and number."""
 
-@dataclass(frozen=True, slots=True)
-class AuditProblem:
-    """A place where a chain does not hold.
-
-    Attributes:
-        writer: whose chain.
-        sequence: number of the first record that does not fit.
-        kind: `edited`: the record is not what its hash says; `missing`: records before it are gone;
-            `unlinked`: the record itself is whole, but it does not follow the record before it.
-        detail: one sentence for people.
-    """
-
+    at_ms: int
     writer: str
     sequence: int
-    kind: ProblemKind
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +39,10 @@ class StoredRecord:
     sequence: int
     record: AuditRecord
 
-
-def verify(engine: Engine) -> list[AuditProblem]:
-    """Check every chain; an empty list means that none was edited, thinned out or reordered.
-
-    Raises:
-        StateUnavailable: the database does not answer.
-    """
-    problems: list[AuditProblem] = []
-    writer, sequence, previous_hash = "", 0, GENESIS
-    for row in _rows(engine):
-        if row["writer"] != writer:
-            writer, sequence, previous_hash = str(row["writer"]), 0, GENESIS
-        problem = _problem(row, sequence, previous_hash)
-        if problem is not None:
-            problems.append(problem)
-        sequence, previous_hash = int(str(row["sequence"])), str(row["hash"])
-    return problems
+    @property
+    def place(self) -> Place:
+        """Where it stands among all."""
+        return Place(self.record.at_ms, self.writer, self.sequence)
 
 
 def read(
@@ -81,6 +51,7 @@ def read(
     since_ms: int | None = None,
     principal: str | None = None,
     table: str | None = None,
+    before: Place | None = None,
     limit: int = 100,
 ) -> list[StoredRecord]:
     """The latest records, newest first.
@@ -90,25 +61,35 @@ def read(
         since_ms: only records from this time on, in milliseconds since 1970 UTC.
         principal: only records of this user.
         table: only records whose resource is this dotted table name.
+        before: only records older than the one at this place.
         limit: at most so many.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
-    query = select(lw_audit).order_by(lw_audit.c.at_ms.desc(), lw_audit.c.writer, lw_audit.c.sequence.desc())
+    column = lw_audit.c
+    query = select(lw_audit).order_by(column.at_ms.desc(), column.writer.desc(), column.sequence.desc())
     if since_ms is not None:
-        query = query.where(lw_audit.c.at_ms >= since_ms)
+        query = query.where(column.at_ms >= since_ms)
     if principal is not None:
-        query = query.where(lw_audit.c.principal == principal_column(principal))
+        query = query.where(column.principal == principal_column(principal))
     if table is not None:
-        query = query.where(lw_audit.c.resource == resource_column(table))
+        query = query.where(column.resource == resource_column(table))
+    if before is not None:
+        # The first half is for the index.
+        place = tuple_(column.at_ms, column.writer, column.sequence)
+        query = query.where(column.at_ms <= before.at_ms, place < before)
     with read_transaction(engine) as connection:
         rows = connection.execute(query.limit(limit)).mappings().all()
     return [StoredRecord(row["writer"], row["sequence"], from_columns(dict(row))) for row in rows]
 
 
-def _rows(engine: Engine) -> Iterator[Row]:
-    """All records, chain by chain, in order."""
+def all_rows(engine: Engine) -> Iterator[Row]:
+    """All records, chain by chain, in order.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
     key = tuple_(lw_audit.c.writer, lw_audit.c.sequence)
     last = _NO_RECORD
     while True:
@@ -121,14 +102,65 @@ def _rows(engine: Engine) -> Iterator[Row]:
         last = (page[-1]["writer"], page[-1]["sequence"])
 
 
-def _problem(row: Row, sequence: int, previous_hash: str) -> AuditProblem | None:
-    """What is wrong with a record, given number and hash of the one before it."""
-    writer, number = str(row["writer"]), int(str(row["sequence"]))
-    if record_hash(row) != row["hash"]:
-        return AuditProblem(writer, number, "edited", "The record is not what its hash says.")
-    if number != sequence + 1:
-        gone = f"The records {sequence + 1} to {number - 1} are missing."
-        return AuditProblem(writer, number, "missing", gone)
-    if row["previous_hash"] != previous_hash:
-        return AuditProblem(writer, number, "unlinked", "The record does not follow the one before it.")
-    return None
+def ends(engine: Engine) -> dict[str, int]:
+    """The number of the last record of each chain.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    with read_transaction(engine) as connection:
+        found = connection.execute(select(lw_audit_chain.c.writer, lw_audit_chain.c.sequence))
+        return {row.writer: row.sequence for row in found}
+
+
+def rows_up_to(engine: Engine, numbers: Mapping[str, int], since_ms: int) -> Iterator[Row]:
+    """Records up to certain numbers in their chains, oldest first.
+
+    Args:
+        engine: the catalog's database.
+        numbers: as `ends` said it.
+        since_ms: from this time on, in milliseconds since 1970 UTC.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    place = tuple_(lw_audit.c.at_ms, lw_audit.c.writer, lw_audit.c.sequence)
+    last = Place(since_ms, "", 0)
+    while True:
+        query = select(lw_audit).where(lw_audit.c.at_ms >= last.at_ms, place > last)
+        with read_transaction(engine) as connection:
+            page = connection.execute(query.order_by(*place.clauses).limit(_PAGE)).mappings().all()
+        if not page:
+            return
+        yield from (dict(row) for row in page if row["sequence"] <= numbers.get(row["writer"], 0))
+        last = Place(page[-1]["at_ms"], page[-1]["writer"], page[-1]["sequence"])
+
+
+def rows_after(engine: Engine, numbers: Mapping[str, int], writer: str | None = None) -> list[Row]:
+    """The next records of chains that went on, chain by chain.
+
+    Args:
+        engine: the catalog's database.
+        numbers: of the last record that is known, by chain.
+        writer: of this chain alone.
+
+    Returns:
+        at most a page of them; none when there are no more.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    changed = {
+        each: number
+        for each, number in ends(engine).items()
+        if number > numbers.get(each, 0) and writer in (None, each)
+    }
+    column = lw_audit.c
+    nexts = [
+        and_(column.writer == each, column.sequence > numbers.get(each, 0)) for each in sorted(changed)[:50]
+    ]
+    if not nexts:
+        return []
+    query = select(lw_audit).where(or_(*nexts)).order_by(column.writer, column.sequence).limit(_PAGE)
+    with read_transaction(engine) as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]

@@ -4,6 +4,8 @@
 - Our bearer tokens, and passwords inside URLs, are masked wherever they stand: a confused client puts them
   into names and locations.
 - Canonical form: JSON with sorted names, no spaces, ASCII only (RFC 8259).
+- A record that stands for one decision, as nearly all do, is hashed without the number 1: so the records of
+  releases that had no such number keep their hashes.
 """
 
 from __future__ import annotations
@@ -48,6 +50,13 @@ _DETAIL_LENGTH: Final = 1_000
 #: Reasons that one record holds; how many more there were is the last one.
 MAX_REASONS: Final = 16
 
+#: What a record needs of space beside its texts: hashes, writer, numbers, and its places in two indexes.
+_OVERHEAD_BYTES: Final = 400
+_SIZED: Final = ("principal", "engine", "action", "resource", "reasons", "request_id")
+
+#: The name in records of nobody in particular. No principal has it.
+NOBODY: Final = ""
+
 _CUT: Final = "…[cut]"
 _TOKEN: Final = re.compile(r"lw_[0-9A-Fa-f]{32}_[A-Za-z0-9_-]+")
 _USER_INFO: Final = re.compile(r"://[^/\s]*@")
@@ -67,6 +76,7 @@ class AuditRecord:
         reasons: why, the decisive reason first.
         request_id: what ties the records of one request together.
         at_ms: when it was decided, in milliseconds since 1970 UTC.
+        decisions: for how many decisions the record stands; more than one for refusals that were counted.
     """
 
     principal: str
@@ -77,6 +87,7 @@ class AuditRecord:
     reasons: tuple[Reason, ...]
     request_id: str
     at_ms: int
+    decisions: int = 1
 
 
 def to_columns(record: AuditRecord) -> Row:
@@ -90,13 +101,29 @@ def to_columns(record: AuditRecord) -> Row:
         "allowed": record.allowed,
         "reasons": _reasons_json(record.reasons),
         "request_id": clean(record.request_id, _REQUEST_ID_LENGTH),
+        "decisions": record.decisions,
     }
+
+
+def decisive_rule(row: Row) -> str:
+    """The rule of a record's first reason."""
+    return str(json.loads(str(row["reasons"]))[0]["rule"])
+
+
+def decisive_only(row: Row) -> Row:
+    """A record with its first reason alone."""
+    return {**row, "reasons": canonical(json.loads(str(row["reasons"]))[:1])}
 
 
 def with_reason(row: Row, reason: Reason) -> Row:
     """A record with one more reason, behind the decisive one."""
     first, *others = json.loads(str(row["reasons"]))
-    return {**row, "reasons": _canonical([first, _reason_fields(reason), *others])}
+    return {**row, "reasons": canonical([first, _reason_fields(reason), *others])}
+
+
+def size_of(row: Row) -> int:
+    """What a record needs of space in the database, in bytes, as the budget of refusals reckons it."""
+    return _OVERHEAD_BYTES + sum(len(str(row[name] or "")) for name in _SIZED)
 
 
 def from_columns(row: Mapping[str, object]) -> AuditRecord:
@@ -114,6 +141,7 @@ def from_columns(row: Mapping[str, object]) -> AuditRecord:
         reasons=_parse_reasons(str(row["reasons"])),
         request_id=str(row["request_id"]),
         at_ms=int(str(row["at_ms"])),
+        decisions=int(str(row["decisions"])),
     )
 
 
@@ -147,7 +175,19 @@ def chained(rows: Sequence[Row], writer: str, sequence: int, previous_hash: str)
 def record_hash(row: Mapping[str, object]) -> str:
     """SHA-256 over the canonical JSON of all fields but the hash itself, in hexadecimal digits."""
     fields = {name: row[name] for name in HASHED_FIELDS}
-    return hashlib.sha256(_canonical(fields).encode("ascii")).hexdigest()
+    if row["decisions"] != 1:
+        fields["decisions"] = row["decisions"]
+    return digest(fields)
+
+
+def digest(fields: Mapping[str, object]) -> str:
+    """SHA-256 of the canonical JSON, in hexadecimal digits."""
+    return hashlib.sha256(canonical(fields).encode("ascii")).hexdigest()
+
+
+def canonical(value: object) -> str:
+    """The canonical JSON of a value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def clean(text: str, limit: int) -> str:
@@ -175,7 +215,7 @@ def _reasons_json(reasons: Sequence[Reason]) -> str:
     listed = [_reason_fields(reason) for reason in reasons[:MAX_REASONS]]
     if len(reasons) > MAX_REASONS:
         listed.append({"rule": "cut", "detail": f"{len(reasons) - MAX_REASONS} more reasons were left out."})
-    return _canonical(listed)
+    return canonical(listed)
 
 
 def _reason_fields(reason: Reason) -> dict[str, str]:
@@ -193,7 +233,3 @@ def _parse_reasons(text: str) -> tuple[Reason, ...]:
         return tuple(Reason(**fields) for fields in found)
     except TypeError as error:
         raise ValueError("the reasons are not a list of objects") from error
-
-
-def _canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response, Security
 
-from catalog import audit_reading
+from catalog import audit_reading, audit_verify
 from catalog.http import admin_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
@@ -78,7 +78,7 @@ def verify_audit(caller: CallerOf, warden: WardenOf) -> models.AuditVerdict:
     require_service(warden, caller, "audit.verify", "audit")
     problems = [
         models.AuditFault(writer=each.writer, sequence=each.sequence, kind=each.kind, detail=each.detail)
-        for each in audit_reading.verify(warden.engine)
+        for each in audit_verify.verify(warden.engine)
     ]
     return models.AuditVerdict(intact=not problems, problems=problems)
 

@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import Engine, event, func, select
 
 from catalog import audit as audit_module
+from catalog import audit_store
 from catalog.audit import AuditRecord, AuditTrail, read, verify
 from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
@@ -129,7 +130,7 @@ def test_a_commit_in_doubt_is_looked_up_before_the_next_record(
 ) -> None:
     """The connection is lost while the answer to COMMIT is under way; SQLite cannot be made to do that."""
     trail.append([_record()])
-    real = audit_module.write
+    real = audit_store.write
 
     @contextmanager
     def doubtful(engine: Engine) -> Iterator[object]:
@@ -139,10 +140,10 @@ def test_a_commit_in_doubt_is_looked_up_before_the_next_record(
                 if not took_effect:
                     raise CommitStateUnknown("lost")
         finally:
-            monkeypatch.setattr(audit_module, "write", real)
+            monkeypatch.setattr(audit_store, "write", real)
         raise CommitStateUnknown("lost")
 
-    monkeypatch.setattr(audit_module, "write", doubtful)
+    monkeypatch.setattr(audit_store, "write", doubtful)
     with pytest.raises(StateUnavailable):
         trail.append([_record("in doubt"), _record("in doubt")])
     trail.append([_record()])

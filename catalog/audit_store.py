@@ -1,0 +1,191 @@
+"""One writer's chain in the database, and the space that the trail takes there.
+
+- A batch of records, the chain's new head and the space that they take change in one transaction.
+- A batch whose commit was in doubt is looked up before the next one is written: nothing is written twice, and
+  nothing that took effect is forgotten.
+- A chain goes on only where it ended for its writer. If the database holds another end (records were removed
+  or edited, or the database was replaced by an older copy), what is there stays as it is, and the writer
+  begins a new chain whose first record says so.
+- Sizes are reckoned, not measured: characters of the texts and a fixed sum a record.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    Update,
+    case,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+
+from catalog.audit_records import GENESIS, NOBODY, AuditRecord, Row, chained, size_of, to_columns
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_audit, lw_audit_chain
+from policy.decision import Reason
+from policy.errors import CommitStateUnknown
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a chain ends."""
+
+    writer: str
+    sequence: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What the trail takes, in bytes: refusals, and everything else."""
+
+    refusals: int
+    others: int
+
+
+class ChainWriter:
+    """Appends to one chain. For one thread.
+
+    Args:
+        engine: the catalog's database, upgraded.
+        writer: the id of the chain, which was never used before.
+    """
+
+    def __init__(self, engine: Engine, writer: str) -> None:
+        self._engine = engine
+        self._end = Position(writer, 0, GENESIS)
+        self._in_doubt: Position | None = None
+
+    @property
+    def end(self) -> Position:
+        """Where the chain ends, as far as this writer knows."""
+        return self._end
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write records, all or none.
+
+        Raises:
+            StateUnavailable: the database does not answer; nothing was written.
+            CommitStateUnknown: they may or may not have been written.
+            sqlalchemy.exc.IntegrityError: the writer's id was used before.
+        """
+        end: Position | None = None
+        try:
+            with write(self._engine) as connection:
+                end = self._put(connection, rows)
+        except CommitStateUnknown:
+            self._in_doubt = end
+            raise
+        self._end, self._in_doubt = end, None
+
+    def close(self) -> None:
+        """Say that nothing follows.
+
+        Raises:
+            StateUnavailable, CommitStateUnknown: the database does not answer.
+        """
+        if self._end.sequence:
+            with write(self._engine) as connection:
+                connection.execute(_chain(self._end.writer).values(closed=True))
+
+    def _put(self, connection: Connection, rows: Sequence[Row]) -> Position:
+        # A commit in doubt has taken effect, or has not, or is under way in the server until the lock is had.
+        known = [end for end in (self._in_doubt, self._end) if end is not None]
+        for end in (*known, *known[:-1]):
+            last = _continue(connection, end, rows)
+            if last is not None:
+                self._end = end
+                return last
+        fresh = Position(str(uuid.uuid4()), 0, GENESIS)
+        last = _continue(connection, fresh, [_lost(self._end, rows[0]), *rows])
+        assert last is not None
+        return last
+
+
+def space(engine: Engine) -> Space:
+    """What the whole trail takes.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    sums = [
+        func.coalesce(cast(func.sum(column), BigInteger), 0)
+        for column in (lw_audit_chain.c.refusal_bytes, lw_audit_chain.c.other_bytes)
+    ]
+    with read(engine) as connection:
+        found = connection.execute(select(*sums)).one()
+    return Space(int(found[0]), int(found[1]))
+
+
+def size_column() -> ColumnElement[int]:
+    """`size_of` in SQL."""
+    texts = (
+        lw_audit.c.principal,
+        func.coalesce(lw_audit.c.engine, ""),
+        lw_audit.c.action,
+        lw_audit.c.resource,
+        lw_audit.c.reasons,
+        lw_audit.c.request_id,
+    )
+    return sum((func.length(text) for text in texts), start=literal(400))
+
+
+def _continue(connection: Connection, end: Position, rows: Sequence[Row]) -> Position | None:
+    """Append to a chain if it ends there.
+
+    Returns:
+        the new end, or None if the database holds another one; nothing was written then.
+    """
+    chain = chained(rows, end.writer, end.sequence, end.hash)
+    last = Position(end.writer, end.sequence + len(chain), str(chain[-1]["hash"]))
+    if not _moved(connection, end, last, rows):
+        return None
+    connection.execute(insert(lw_audit), chain)
+    return last
+
+
+def _moved(connection: Connection, end: Position, last: Position, rows: Sequence[Row]) -> bool:
+    """Note the new end of a chain, and the space that its new records take."""
+    refusals = sum(size_of(row) for row in rows if not row["allowed"])
+    others = sum(size_of(row) for row in rows if row["allowed"])
+    head = {"sequence": last.sequence, "hash": last.hash}
+    latest = max(int(str(row["at_ms"])) for row in rows)
+    if end.sequence == 0:
+        first = {"writer": last.writer, "checkpointed": 0, "closed": False}
+        sizes = {"refusal_bytes": refusals, "other_bytes": others}
+        connection.execute(insert(lw_audit_chain).values(at_ms=latest, **head, **first, **sizes))
+        return True
+    column = lw_audit_chain.c
+    there = _chain(end.writer).where(column.sequence == end.sequence, column.hash == end.hash)
+    sums = {
+        "refusal_bytes": column.refusal_bytes + refusals,
+        "other_bytes": column.other_bytes + others,
+    }
+    later = case((column.at_ms < latest, latest), else_=column.at_ms)
+    return connection.execute(there.values(at_ms=later, **head, **sums)).rowcount == 1
+
+
+def _chain(writer: str) -> Update:
+    return update(lw_audit_chain).where(lw_audit_chain.c.writer == writer)
+
+
+def _lost(end: Position, next_row: Row) -> Row:
+    """The record of a chain that does not end where its writer left it."""
+    detail = (
+        f"The chain {end.writer} ended with record {end.sequence}, hash {end.hash}, and the database holds "
+        "another end of it. This chain goes on in its place."
+    )
+    at_ms = int(str(next_row["at_ms"]))
+    reason = Reason("audit-chain-lost", detail)
+    return to_columns(AuditRecord(NOBODY, None, "audit.chain-lost", end.writer, False, (reason,), "", at_ms))
