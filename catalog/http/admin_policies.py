@@ -1,6 +1,7 @@
 """Administration of the policies that the catalog keeps itself.
 
-All of it needs `admin` on the service of the catalog's name. A change is recorded before it is made, with
+All of it needs `admin` on the service of the catalog's name; but who may administer every policy of a
+document, by `delegateAdmin`, may read and change that document. A change is recorded before it is made, with
 each document's revision and digest, before and after.
 
 A document is sent and answered as it is, byte for byte. Its revision is its `ETag`: whoever replaces or
@@ -10,7 +11,7 @@ removes it names that in `If-Match`; without `If-Match` a document is new.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response, Security
@@ -31,10 +32,12 @@ from catalog.http.policy_models import (
 )
 from catalog.http.routing import GuardedRoute
 from catalog.policy_changes import Prepared, reasons_of
+from catalog.policy_delegation import Delegation
 from catalog.policy_documents import Change, DocumentId, Edit, Kind, StoredDocument
 from catalog.warden import Warden
 from policy.decision import Decision
-from policy.errors import RequestInvalid
+from policy.errors import NotAuthorized, RequestInvalid
+from policy.requests import AccessRequest, Resource
 
 _DOCUMENT: Final = "/policies/documents/{kind}/{name}"
 _READ: Final = "admin.policies.read"
@@ -126,8 +129,11 @@ def show_document(
     revision: Annotated[int | None, Query(ge=1, le=2**62)] = None,
 ) -> Response:
     """What a document says, or said since the change of a number."""
-    require_service(warden, caller, _READ, "admin", _about(document))
     found = _find(warden, document, revision)
+    if _is_admin(warden, caller):
+        require_service(warden, caller, _READ, "admin", _about(document))
+    else:
+        _require(warden, caller, _READ, _about(document), _delegation(warden, caller).may_read(found))
     if found is None or found.content is None:
         raise NoSuchDocument(
             f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),
@@ -182,19 +188,51 @@ def _change(
     warden: Warden, caller: Caller, edits: Sequence[Edit], *, dry_run: bool, force: bool
 ) -> ChangedAnswer:
     about = ", ".join(_about(each.id) for each in edits)
-    require_service(warden, caller, _CHANGE, "admin", about)
+    is_admin = _is_admin(warden, caller)
+
+    def allow(there: Mapping[DocumentId, StoredDocument]) -> None:
+        decision = _delegation(warden, caller).may_change(edits, there)
+        _require(warden, caller, _CHANGE, about, decision)
 
     def record(prepared: Prepared) -> None:
+        if not is_admin:
+            # Somebody else may have changed the documents since.
+            allow(prepared.base.documents)
         reasons = reasons_of(prepared, force=force)
         for at in range(0, len(reasons), MAX_REASONS):
             part = Decision.allow(*reasons[at : at + MAX_REASONS])
             warden.authorizer.record(caller, _CHANGE, about, part)
 
+    if is_admin:
+        require_service(warden, caller, _CHANGE, "admin", about)
+    else:
+        allow(warden.policy_documents.current().documents)
     if dry_run:
         prepared = warden.policy_changes.prepare(edits, caller)
     else:
         prepared = warden.policy_changes.make(edits, caller, record, force=force)
     return ChangedAnswer.of(prepared, dry_run=dry_run)
+
+
+def _delegation(warden: Warden, caller: Caller) -> Delegation:
+    authorizer = warden.authorizer
+    return Delegation(authorizer.policies(), caller.principal, authorizer.now())
+
+
+def _is_admin(warden: Warden, caller: Caller) -> bool:
+    service = Resource.service(warden.settings.catalog.name)
+    return warden.authorizer.decide([AccessRequest(caller.principal, service, "admin")]).allowed
+
+
+def _require(warden: Warden, caller: Caller, action: str, about: str, decision: Decision) -> None:
+    """Record a decision on somebody who is no administrator, and refuse what it does not allow."""
+    warden.authorizer.record(caller, action, about, decision)
+    if not decision.allowed:
+        raise NotAuthorized(
+            f"{caller.principal.name} may not do this ({action}): {decision.explanation}",
+            rule=decision.reasons[0].rule,
+            hint="Ask an administrator for `admin` on the service, or for policies with `delegateAdmin`.",
+        )
 
 
 def _find(warden: Warden, document: DocumentId, revision: int | None) -> StoredDocument | None:

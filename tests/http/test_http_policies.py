@@ -256,3 +256,63 @@ def test_rules_for_encryption_are_kept_too(served: Service, alice: httpx.Client)
     assert answer.status_code == 400 and "catalog:encryption/pii, line 1, rules[0]" in answer.text
     assert _delete(alice, path, made["revision"]).status_code == 200
     assert served.lake.warden.policies.encryption().rules == ()
+
+
+@pytest.fixture
+def delegated(alice: httpx.Client, namespace: str) -> None:
+    """Bob administers the policies of the test's namespace."""
+    item = {
+        "users": ["bob"],
+        "accesses": [{"type": "select", "isAllowed": True}],
+        "delegateAdmin": True,
+    }
+    granted = policy(f"bob in {namespace}", tables(namespace), {}) | {"policyItems": [item]}
+    path = f"{DOCUMENTS}/ranger/delegation-{namespace}"
+    assert _put(alice, path, json.dumps({"policies": [granted]})).status_code == 200
+
+
+@pytest.mark.usefixtures("delegated")
+def test_whoever_has_resources_delegated_keeps_documents_about_them(
+    alice: httpx.Client, bob: httpx.Client, namespace: str, path: str
+) -> None:
+    text = _reading(namespace, "carol")
+    made = _put(bob, path, text)
+    assert made.status_code == 200, made.text
+    revision = made.json()["revision"]
+    assert bob.get(path).text == text
+    assert _put(bob, path, _reading(namespace, "dave"), revision).status_code == 200
+    assert _delete(bob, path, revision + 1).status_code == 200
+    assert [each["author"] for each in alice.get(f"{path}/history").json()["changes"]] == ["bob"] * 3
+    records = alice.get("/admin/v1/audit", params={"principal": "bob", "limit": 2}).json()["records"]
+    assert [each["reasons"][0]["rule"] for each in records] == ["policy-effect", "policy-delegation"]
+
+
+@pytest.mark.usefixtures("delegated")
+def test_nothing_else_can_be_changed_or_read_by_delegation(
+    alice: httpx.Client, bob: httpx.Client, namespace: str, path: str
+) -> None:
+    theirs, mine = _reading("elsewhere", "bob"), _reading(namespace, "carol")
+    both = json.dumps({"policies": json.loads(theirs)["policies"] + json.loads(mine)["policies"]})
+    with_role = json.dumps({**json.loads(mine), "roles": [{"name": "r", "users": [{"name": "bob"}]}]})
+    more = mine.replace('"select"', '"alter"')
+    disabled = theirs.replace('"service"', '"isEnabled": false, "service"')
+    for text in (theirs, both, with_role, more, disabled, "[]"):
+        refused(_put(bob, path, text), 403, "NotAuthorized", "policy-no-delegation")
+    rules = f"{DOCUMENTS}/encryption/d-{uuid4().hex}"
+    refused(_put(bob, rules, '{"rules": []}'), 403, "NotAuthorized", "policy-no-delegation")
+    # A document of others is answered like one that does not exist, unless its name is to be taken.
+    for there in (both, "[]", with_role):
+        revision = _put(alice, path, there).json()["revision"]
+        answers = [
+            [
+                bob.get(where).json(),
+                _put(bob, where, mine, revision).json(),
+                _delete(bob, where, revision).json(),
+            ]
+            for where in (path, f"{path}-none")
+        ]
+        assert [each["error"]["rule"] for each in answers[0]] == ["policy-no-delegation"] * 3
+        assert answers[0][0] == answers[1][0] and answers[0][2] == answers[1][2]
+        assert "elsewhere" not in json.dumps(answers)
+        _delete(alice, path, revision)
+    refused(bob.get(DOCUMENTS), 403, "NotAuthorized")
