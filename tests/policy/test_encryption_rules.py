@@ -1,0 +1,336 @@
+"""What encryption rules decide about a table: every kind of demand, scope by name and by tag, exceptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policy.encryption import EncryptionSpec
+from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFacts, column_key
+from tests.support.rules import rule, rules_of, tag
+
+KEY = "footer-key"
+
+
+def spec(**properties: str) -> EncryptionSpec:
+    """A specification by governed properties, with underscores for dots and dashes as they are."""
+    given = {f"encryption.{name.replace('_', '-')}": value for name, value in properties.items()}
+    return EncryptionSpec.parse(given, catalog_master_key_id=KEY)
+
+
+PLAIN = spec()
+UNIFORM = spec(mechanism="envelope")
+
+
+def facts(
+    *names: str, of: EncryptionSpec = PLAIN, database: str = "finance", table: str = "pay"
+) -> TableFacts:
+    return TableFacts.of_names(database, table, names or ("id", "ssn"), of)
+
+
+def broken(rules: EncryptionRules, found: TableFacts) -> list[tuple[str, str | None]]:
+    """What is asked and broken, with the column."""
+    return [(str(each.ask), each.column) for each in rules.violations(found)]
+
+
+def test_without_a_rule_nothing_has_to_be_encrypted() -> None:
+    assert EncryptionRules.empty().decide(facts()).allowed
+
+
+def test_a_table_must_be_encrypted() -> None:
+    rules = rules_of(rule("all"))
+    assert broken(rules, facts()) == [("must-encrypt", None)]
+    assert broken(rules, facts(of=UNIFORM)) == []
+
+
+def test_encrypting_some_column_is_not_encrypting_the_table() -> None:
+    """A writer would otherwise encrypt a column that nobody needs."""
+    partly = spec(columns="other:dummy")
+    assert broken(rules_of(rule("all")), facts("id", "dummy", of=partly)) == [("must-encrypt", "id")]
+
+
+def test_a_column_must_be_encrypted_and_the_others_need_not() -> None:
+    rules = rules_of(rule("ssn", columns=["ssn"]))
+    assert broken(rules, facts()) == [("must-encrypt", "ssn")]
+    assert broken(rules, facts(of=UNIFORM)) == []
+    assert broken(rules, facts(of=spec(columns="other:ssn"))) == []
+    assert broken(rules, facts(of=spec(columns="other:id"))) == [("must-encrypt", "ssn")]
+    assert broken(rules, facts("id", "name")) == []
+
+
+def test_a_column_must_have_a_key_of_its_own() -> None:
+    rules = rules_of(rule("ssn", columns=["ssn"], columnKey=True))
+    assert broken(rules, facts()) == [("must-encrypt", "ssn"), ("column-key", "ssn")]
+    assert broken(rules, facts(of=UNIFORM)) == [("column-key", "ssn")]
+    assert broken(rules, facts(of=spec(columns="other:ssn"))) == []
+
+
+def test_the_tables_own_master_key_is_no_column_key() -> None:
+    """Who may use that one could read the column."""
+    rules = rules_of(rule("ssn", columns=["ssn"], columnKey=True))
+    assert broken(rules, facts(of=spec(columns=f"{KEY}:ssn"))) == [("column-key", "ssn")]
+
+
+def test_a_key_of_a_struct_is_the_key_of_its_fields() -> None:
+    rules = rules_of(rule("person", columns=["person"], columnKey=True))
+    assert broken(rules, facts("person.ssn", "person.name", of=spec(columns="other:person"))) == []
+    partly = facts("person.ssn", "person.name", of=spec(columns="other:person.ssn"))
+    assert broken(rules, partly) == [("must-encrypt", "person.name"), ("column-key", "person.name")]
+
+
+@pytest.mark.parametrize(
+    ("demand", "properties", "ask"),
+    [
+        ({"algorithms": ["AES_GCM_V1"]}, {"algorithm": "AES_GCM_CTR_V1"}, "algorithm"),
+        ({"masterKeys": ["payroll-*"]}, {"master_key_id": "other"}, "master-key"),
+        ({"minDataKeyLength": 32}, {"data_key_length": "24"}, "data-key-length"),
+        ({"plaintextFooter": False}, {"footer": "plaintext"}, "plaintext-footer"),
+        ({"stockReaders": False}, {"stock_readers": "true"}, "stock-readers"),
+    ],
+    ids=lambda value: str(value),
+)
+@pytest.mark.parametrize("columns", [None, ["ssn"]], ids=["table", "column"])
+def test_what_is_encrypted_is_encrypted_as_asked(
+    demand: dict[str, Any], properties: dict[str, str], ask: str, columns: list[str] | None
+) -> None:
+    about = {} if columns is None else {"columns": columns}
+    rules = rules_of(rule("r", mustEncrypt=False, **about, **demand))
+    assert [each for each, _ in broken(rules, facts(of=spec(**properties)))] == [ask]
+    assert broken(rules, facts(of=spec(master_key_id="payroll-1"))) == []
+    assert broken(rules, facts()) == [], "a plaintext table has no algorithm, key or footer"
+    if columns:
+        assert broken(rules, facts("id", of=spec(**properties))) == []
+
+
+def test_every_key_of_a_table_must_be_allowed_and_for_a_column_its_own() -> None:
+    by_two = spec(columns="other:ssn")
+    on_table = rules_of(rule("t", masterKeys=[KEY], mustEncrypt=False))
+    on_column = rules_of(rule("c", masterKeys=[KEY], mustEncrypt=False, columns=["ssn"]))
+    assert [each.found for each in on_table.violations(facts(of=by_two))] == ["other"]
+    assert broken(on_column, facts(of=by_two)) == [("master-key", "ssn")]
+    assert broken(on_column, facts(of=UNIFORM)) == []
+    other_way = rules_of(rule("c", masterKeys=["other"], mustEncrypt=False, columns=["ssn"]))
+    assert broken(other_way, facts(of=by_two)) == []
+
+
+def test_master_keys_differ_in_letter_case() -> None:
+    rules = rules_of(rule("r", masterKeys=["Payroll"], mustEncrypt=False))
+    assert broken(rules, facts(of=spec(master_key_id="payroll"))) == [("master-key", None)]
+
+
+@pytest.mark.parametrize(
+    ("databases", "tables", "applies"),
+    [
+        (["finance"], ["pay"], True),
+        (["FIN*"], ["p?y"], True),
+        (["finance.eu"], ["*"], False),
+        (["sales"], ["*"], False),
+        (["*"], ["payroll"], False),
+        (["sales", "finance"], ["x", "pay"], True),
+    ],
+)
+def test_databases_and_tables_by_pattern(databases: list[str], tables: list[str], applies: bool) -> None:
+    rules = rules_of(rule("r", databases=databases, tables=tables))
+    assert rules.decide(facts()).allowed is not applies
+
+
+def test_a_name_in_a_table_is_never_a_pattern() -> None:
+    rules = rules_of(rule("r", databases=["finance"], columns=["ssn"]))
+    assert rules.decide(facts("*")).allowed
+    assert rules.decide(facts(database="*")).allowed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SSN",
+        "s\u200bsn",  # zero-width space
+        "ѕsn",  # Cyrillic
+        "ｓｓｎ",  # fullwidth
+        "ššn",
+        " ssn ",
+        "s\tsn",
+        "person.ssn",
+        "person.SSN.number",
+        "people.element.ssn",
+        "ssn.element",
+        "by_key.value.ssn",
+        "sѕո",  # an Armenian letter that no table of look-alikes has
+    ],
+)
+def test_a_column_is_found_whatever_its_name_looks_like(name: str) -> None:
+    rules = rules_of(rule("ssn", columns=["ssn"]))
+    assert broken(rules, facts("id", name)) == [("must-encrypt", name)]
+
+
+@pytest.mark.parametrize("name", ["ssn2", "assn", "s_sn", "name", "社保号", "person.name", "s.sn"])
+def test_another_column_is_not_taken_for_it(name: str) -> None:
+    assert rules_of(rule("ssn", columns=["ssn"])).decide(facts("id", name)).allowed
+
+
+def test_a_pattern_that_looks_like_something_finds_it() -> None:
+    assert not rules_of(rule("r", columns=["Gehälter "])).decide(facts("gehalter")).allowed
+
+
+def test_a_dotted_pattern_is_about_any_part_of_a_path() -> None:
+    rules = rules_of(rule("r", columns=["person.ssn"]))
+    assert not rules.decide(facts("customer.person.ssn.number")).allowed
+    assert rules.decide(facts("person.name", "ssn")).allowed
+
+
+def test_every_name_of_a_column_counts() -> None:
+    names = (ColumnName("note", "note"), ColumnName("ssn", "ssn"))
+    found = TableFacts("finance", "pay", (Column(3, names),), PLAIN)
+    (violation,) = rules_of(rule("ssn", columns=["ssn"])).violations(found)
+    assert "'note', once 'ssn'," in violation.detail
+
+
+def test_either_spelling_of_a_nested_column_counts() -> None:
+    column = Column(3, (ColumnName("people.element.ssn", "people.ssn"),))
+    found = TableFacts("finance", "pay", (column,), PLAIN)
+    assert not rules_of(rule("r", columns=["people.ssn"])).decide(found).allowed
+    excepted = rule("r", columns=["ssn"], **{"except": [{"columns": ["people.ssn"]}]})
+    assert rules_of(excepted).decide(found).allowed
+
+
+def test_tags_are_assigned_by_the_rules_and_add_to_columns() -> None:
+    pii = (tag("pii", "email", "phone*", databases=["fin*"]), tag("pii", "iban", tables=["pay"]))
+    rules = rules_of(rule("r", tags=["pii"], columns=["ssn"]), tags=pii)
+    assert [column for _, column in broken(rules, facts("email", "phone2", "iban", "ssn", "id"))] == [
+        "email",
+        "phone2",
+        "iban",
+        "ssn",
+    ]
+    assert [column for _, column in broken(rules, facts("email", "iban", database="hr"))] == ["iban"]
+    assert broken(rules, facts("email", "iban", database="hr", table="t")) == []
+
+
+def test_a_tag_reaches_no_further_than_the_rule() -> None:
+    rules = rules_of(rule("r", tags=["pii"], databases=["hr"]), tags=(tag("pii", "email"),))
+    assert rules.decide(facts("email")).allowed
+
+
+@pytest.mark.parametrize(
+    ("exception", "taken_out"),
+    [
+        ({"databases": ["finance"]}, True),
+        ({"databases": ["FINANCE"], "tables": ["p*"]}, True),
+        ({"databases": ["finance"], "tables": ["other"]}, False),
+        ({"tables": ["pay"]}, True),
+        ({"columns": ["ssn"]}, True),
+        ({"columns": ["s*"], "databases": ["hr"]}, False),
+        ({"columns": ["ѕsn"]}, False),
+        ({"databases": ["fіnance"]}, False),
+    ],
+)
+def test_exceptions_take_out_what_they_name_and_nothing_that_looks_like_it(
+    exception: dict[str, list[str]], taken_out: bool
+) -> None:
+    rules = rules_of(rule("r", columns=["ssn"], **{"except": [exception]}))
+    assert rules.decide(facts()).allowed is taken_out
+
+
+def test_an_excepted_column_of_a_whole_table_may_stay_in_clear() -> None:
+    rules = rules_of(rule("r", **{"except": [{"columns": ["id"]}]}))
+    assert broken(rules, facts()) == [("must-encrypt", None)]
+    assert broken(rules, facts(of=spec(columns="other:ssn"))) == []
+
+
+def test_a_column_that_was_excepted_under_another_name_is_not() -> None:
+    """A rename into the exception, or out of it, opens nothing."""
+    names = (ColumnName("id", "id"), ColumnName("ssn", "ssn"))
+    found = TableFacts("finance", "pay", (Column(3, names),), PLAIN)
+    rules = rules_of(rule("r", columns=["*"], **{"except": [{"columns": ["id"]}]}))
+    assert broken(rules, found) == [("must-encrypt", "id")]
+
+
+def test_reasons_name_rule_document_column_and_remedy() -> None:
+    decision = rules_of(rule("personal data", columns=["ssn"])).decide(facts())
+    (reason,) = decision.reasons
+    assert (reason.rule, reason.policy, reason.item) == ("must-encrypt", "personal data", "rules.json")
+    assert reason.detail == "Column 'ssn' must be encrypted. Set encryption.mechanism=envelope."
+
+
+def test_a_column_of_snapshots_alone_is_told_apart() -> None:
+    column = Column(3, (ColumnName("ssn", "ssn"),), None, is_current=False)
+    found = TableFacts("finance", "pay", (column,), PLAIN)
+    (violation,) = rules_of(rule("r", columns=["ssn"])).violations(found)
+    assert "of a snapshot's schema" in violation.detail and "Expire" in violation.remedy
+
+
+def test_the_key_of_a_column_is_that_of_the_struct_it_lies_in() -> None:
+    by_struct = spec(columns="a:person;b:id")
+    assert column_key(by_struct, "person.ssn") == "a"
+    assert column_key(by_struct, "personal") is None
+
+
+# -- changes
+
+
+def test_a_change_may_not_break_a_rule() -> None:
+    rules = rules_of(rule("ssn", columns=["ssn"]))
+    decision = rules.decide_change(facts("id"), facts("id", "ssn"))
+    assert not decision.allowed and decision.reasons[0].rule == "must-encrypt"
+    assert rules.decide_change(facts("id"), facts("id", "name")).allowed
+
+
+def test_a_table_that_breaks_a_newer_rule_is_only_changed_for_the_better() -> None:
+    rules = rules_of(rule("r", columns=["ssn", "iban"], columnKey=True), rule("t", columns=["id"]))
+    before = facts("id", "ssn", "iban")
+    assert not rules.decide_change(before, facts("id", "ssn", "iban", "note")).allowed
+    assert rules.decide_change(before, facts("id", "ssn", "iban", of=UNIFORM)).allowed
+    assert rules.decide_change(before, facts("id", "ssn")).allowed
+    assert rules.decide_change(before, before).allowed
+
+
+def test_less_broken_in_number_is_not_better_if_something_else_breaks() -> None:
+    rules = rules_of(rule("all"), rule("keys", masterKeys=["good"], mustEncrypt=False))
+    decision = rules.decide_change(facts(), facts(of=spec(master_key_id="bad")))
+    assert [each.rule for each in decision.reasons] == ["master-key"]
+
+
+def test_breaking_the_same_rule_in_another_way_is_worse() -> None:
+    """From 24 to 16 bytes the rule is broken before and after."""
+    rules = rules_of(rule("r", minDataKeyLength=32))
+    shorter = rules.decide_change(facts(of=spec(data_key_length="24")), facts(of=spec(data_key_length="16")))
+    assert [each.detail[:26] for each in shorter.reasons] == ["Data keys of 16 bytes are "]
+
+
+def test_another_name_may_break_nothing_new() -> None:
+    rules = rules_of(rule("r", databases=["finance", "hr"]), rule("s", databases=["hr"], tables=["pay"]))
+    assert rules.decide_name(facts(), facts(table="old")).allowed
+    assert rules.decide_name(facts(), facts(database="sales")).allowed
+    assert not rules.decide_name(facts(database="sales"), facts()).allowed
+    assert not rules.decide_name(facts(), facts(database="hr")).allowed
+
+
+# -- leaving the reach of a rule
+
+
+def test_a_name_out_of_reach_drops_protection() -> None:
+    rules = rules_of(rule("r", databases=["finance"]), rule("s", databases=["hr"]))
+    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="sandbox"))
+    assert not rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, table="other"))
+    assert not rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr")), "it asks the same there"
+    assert not rules.loosened(facts(database="sandbox"), facts())
+
+
+def test_a_weaker_rule_in_its_place_drops_protection() -> None:
+    rules = rules_of(rule("r", databases=["finance"], minDataKeyLength=32), rule("s", databases=["hr"]))
+    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+
+
+def test_what_asks_nothing_of_a_plaintext_table_is_not_dropped() -> None:
+    rules = rules_of(rule("r", databases=["finance"], mustEncrypt=False, minDataKeyLength=32))
+    assert not rules.loosened(facts(), facts(database="hr"))
+    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+
+
+def test_a_column_out_of_reach_drops_protection_and_one_that_is_gone_does_not() -> None:
+    rules = rules_of(rule("r", columns=["ssn"]))
+    column, renamed = (Column(3, (ColumnName(name, name),)) for name in ("ssn", "note"))
+    before = TableFacts("finance", "pay", (column,), UNIFORM)
+    assert rules.loosened(before, TableFacts("finance", "pay", (renamed,), UNIFORM))
+    assert not rules.loosened(before, TableFacts("finance", "pay", (), UNIFORM))
