@@ -1,0 +1,123 @@
+"""A statement held against the encryption rules: what the table would be, from what is known of it.
+
+Where rules are in force and it is not known which columns a table has, or how it is encrypted, nothing can be
+decided; then the statement is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from policy.ddl.context import TableFacts
+from policy.ddl.refusals import Refusal
+from policy.ddl.statements import AlterColumns
+from policy.ddl.statements import Column as NewColumn
+from policy.decision import Decision
+from policy.encryption import EncryptionSpec
+from policy.encryption_rules import Column, ColumnName, EncryptionRules, column_key
+from policy.encryption_rules import TableFacts as RuleFacts
+from policy.errors import EncryptionPolicyViolation
+from policy.identifiers import TableName
+
+_SHOWN: Final = 3
+
+
+def leaves_of(columns: Iterable[NewColumn]) -> tuple[Column, ...]:
+    """The columns of a new table that hold values."""
+    names = [name for each in columns for name in (".".join(each.name), *each.inside)]
+    outer = {name.rpartition(".")[0] for name in names}
+    leaves = [name for name in names if name not in outer]
+    return tuple(Column(number, (ColumnName(name, name),)) for number, name in enumerate(leaves, start=1))
+
+
+def require_new(rules: EncryptionRules, name: TableName, facts: TableFacts) -> None:
+    """Hold a table that is made against the rules.
+
+    Raises:
+        EncryptionPolicyViolation: it breaks one.
+        Refusal: its columns are not known.
+    """
+    if rules.rules:
+        _enforce(rules.decide(_rule_facts(name, facts)), name)
+
+
+def require_name(rules: EncryptionRules, source: TableName, target: TableName, facts: TableFacts) -> bool:
+    """Hold another name of a table against the rules; whether it drops protection.
+
+    Raises:
+        as `require_new`.
+    """
+    if not rules.rules:
+        return False
+    before, after = (_rule_facts(each, facts) for each in (source, target))
+    _enforce(rules.decide_name(before, after), source)
+    return rules.loosened(before, after)
+
+
+def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> bool:
+    """Hold other columns, or another encryption, of a table against the rules; whether it drops protection.
+
+    Raises:
+        as `require_new`.
+    """
+    if not rules.rules:
+        return False
+    old, new = _rule_facts(name, before), _rule_facts(name, after)
+    _enforce(rules.decide_change(old, new), name)
+    return rules.loosened(old, new)
+
+
+def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:
+    """What is known of a table after a change of its columns; one that is renamed keeps its earlier names."""
+    if facts.leaves is None or statement.replaced:
+        return replace(facts, columns=None, nested=None, leaves=None)
+    leaves = list(facts.leaves)
+    if statement.renamed is not None:
+        old, new = (".".join(each) for each in statement.renamed)
+        leaves = [_renamed(each, old, new) for each in leaves]
+    for path in statement.removed:
+        leaves = [each for each in leaves if not _inside(each.name, ".".join(path))]
+    first = max((each.field_id for each in facts.leaves), default=0) + 1
+    for added in leaves_of(statement.added):
+        leaves.append(replace(added, field_id=first + added.field_id))
+    tops = dict.fromkeys(each.name.partition(".")[0] for each in leaves)
+    return replace(facts, columns=tuple(tops), nested=None, leaves=tuple(leaves))
+
+
+def _renamed(column: Column, old: str, new: str) -> Column:
+    if not _inside(column.name, old):
+        return column
+    name = new + column.name[len(old) :]
+    return replace(column, names=(ColumnName(name, name), *column.names))
+
+
+def _inside(name: str, path: str) -> bool:
+    return name.lower() == path.lower() or name.lower().startswith(f"{path.lower()}.")
+
+
+def _rule_facts(name: TableName, facts: TableFacts) -> RuleFacts:
+    if facts.leaves is None or facts.spec is None:
+        raise Refusal(
+            "encryption-rules",
+            f"Encryption rules are in force, and the columns or the encryption of {name} are not known.",
+            "Name the columns, or give --live to look the table up.",
+        )
+    columns = tuple(_keyed(each, facts.spec) for each in facts.leaves)
+    return RuleFacts(name.database, name.name, columns, facts.spec)
+
+
+def _keyed(column: Column, spec: EncryptionSpec) -> Column:
+    return replace(column, key_id=column_key(spec, column.name) if column.is_current else None)
+
+
+def _enforce(decision: Decision, table: TableName) -> None:
+    if not decision.allowed:
+        told = [f"Encryption rule {each.policy!r}: {each.detail}" for each in decision.reasons[:_SHOWN]]
+        raise EncryptionPolicyViolation(
+            " ".join(told),
+            table=str(table),
+            rule=decision.reasons[0].rule,
+            hint="All rules on a table have to hold at once.",
+        )

@@ -1,0 +1,164 @@
+"""A script while it is read: what its statements ask for, and what they make known to those after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+
+from policy.ddl.asks import Asks
+from policy.ddl.context import LintContext, TableFacts
+from policy.ddl.names import Names
+from policy.ddl.refusals import Refusal
+from policy.ddl.statements import (
+    AlterColumns,
+    AlterProperties,
+    Code,
+    CreateTable,
+    CreateView,
+    DropTable,
+    DropView,
+    Insert,
+    Look,
+    Namespace,
+    Nothing,
+    Query,
+    RenameTable,
+    Select,
+    Statement,
+)
+from policy.identifiers import TableName, namespace_of
+
+#: First words of statements that make no other namespace the current one.
+_PLAIN: Final = (
+    "ALTER ADD ANALYZE COMMENT CREATE DELETE DESC DESCRIBE DROP EXPLAIN FROM INSERT MERGE REFRESH "
+    "REPLACE SELECT SHOW TRUNCATE UPDATE VALUES WITH"
+)
+_NO_USE: Final = frozenset(_PLAIN.split())
+
+#: What is otherwise once a statement was carried out.
+After = Callable[[], None]
+
+
+@dataclass
+class Script:
+    """What is known at a point of a script.
+
+    Attributes:
+        names: how names are resolved.
+        facts: what is known of the tables that were made or altered.
+        views: the temporary views, with the names as they were resolved where each was made.
+    """
+
+    names: Names
+    facts: dict[TableName, TableFacts] = field(default_factory=dict)
+    views: dict[str, tuple[Names, Query]] = field(default_factory=dict)
+
+    @classmethod
+    def begun(cls, context: LintContext, *, hive: bool) -> Self:
+        """A script at its beginning.
+
+        Raises:
+            RequestInvalid: the context names no namespace.
+        """
+        given = context.database
+        current = None if given is None else namespace_of(given.split("."))
+        return cls(Names(context.catalog, current, foreign=False, hive=hive))
+
+    def asks(self, context: LintContext) -> Asks:
+        """What the next statement needs is collected here."""
+        return Asks(context, self.names, self.facts, self.views)
+
+    def ask(self, statement: Statement, asks: Asks) -> After:
+        """Ask for what a statement needs.
+
+        Raises:
+            Refusal, LakewardenError: it breaks a rule, or something that counts is not known.
+        """
+        match statement:
+            case CreateTable():
+                return self._know(*asks.create_table(statement))
+            case AlterProperties():
+                return self._know(*asks.alter_properties(statement))
+            case AlterColumns():
+                return self._know(*asks.alter_columns(statement))
+            case RenameTable():
+                return self._rename(*asks.rename(statement), asks)
+            case DropTable():
+                return self._forget(asks.drop_table(statement))
+            case CreateView():
+                return self._view(statement, asks)
+            case DropView():
+                return self._drop_view(statement)
+            case Namespace():
+                return self._namespace(statement, asks)
+        self._without_effect(statement, asks)
+        return _nothing
+
+    def denied(self, kind: str) -> None:
+        """After a statement that is denied: what is no plain statement about tables may have been a USE."""
+        if kind.partition(" ")[0] not in _NO_USE:
+            self.names = replace(self.names, current=None)
+
+    def _without_effect(self, statement: Insert | Select | Look | Code | Nothing, asks: Asks) -> None:
+        match statement:
+            case Insert():
+                asks.insert(statement)
+            case Select():
+                asks.read(statement.query)
+            case Look():
+                asks.look(statement)
+            case Code():
+                asks.code(statement.what)
+            case Nothing():
+                pass
+
+    def _know(self, name: TableName, facts: TableFacts) -> After:
+        def after() -> None:
+            self.facts[name] = facts
+
+        return after
+
+    def _rename(self, source: TableName, target: TableName, asks: Asks) -> After:
+        facts = asks.known(source)
+
+        def after() -> None:
+            self.facts.pop(source, None)
+            self.facts[target] = facts
+
+        return after
+
+    def _forget(self, name: TableName) -> After:
+        return lambda: self.facts.__setitem__(name, TableFacts(None))
+
+    def _view(self, statement: CreateView, asks: Asks) -> After:
+        asks.read(statement.query)
+        names = self.names
+
+        def after() -> None:
+            self.views[statement.name.lower()] = (names, statement.query)
+
+        return after
+
+    def _drop_view(self, statement: DropView) -> After:
+        name = statement.name[0].lower()
+        if len(statement.name) > 1 or name not in self.views:
+            raise Refusal(
+                "not-supported-yet", "Views are not kept by the catalog.", "Drop temporary views alone."
+            )
+        return lambda: self.views.__delitem__(name)
+
+    def _namespace(self, statement: Namespace, asks: Asks) -> After:
+        asks.namespace(statement)
+        if not statement.uses or statement.name is None:
+            return _nothing
+        current = self.names.namespace(statement.name)
+
+        def after() -> None:
+            self.names = replace(self.names, current=current, foreign=False)
+
+        return after
+
+
+def _nothing() -> None:
+    """Nothing is otherwise."""
