@@ -1,0 +1,181 @@
+"""The policies that can have a say in a request, and the answer if they were different.
+
+Rules:
+- A policy has a say in a request if its resources have anything to do with the requested one, be it below or
+  above it; whatever the time is, and disabled or not.
+- What would be if something were different is never reasoned about: the policies are changed, and the
+  evaluation of every decision (`PolicySet`) is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+from policy.decision import Decision
+from policy.principal import Principal
+from policy.ranger.evaluate import MaskRule
+from policy.ranger.index import PolicyIndex
+from policy.ranger.matching import Match, Target
+from policy.ranger.model import Item, Policy, PolicyType
+from policy.ranger.parse import Contents
+from policy.ranger.policyset import PolicySet
+from policy.ranger.roles import Role, RoleGraph
+from policy.requests import AccessRequest, Resource
+
+DENY_ALL_ELSE: Final = "isDenyAllElse"
+"""How the reasons of decisions call what a policy denies beside its items."""
+
+
+class Book:
+    """All that some documents say, ready for looking up.
+
+    Attributes:
+        contents: policies and roles.
+        policies: the same, ready to decide.
+    """
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents = contents
+        self.policies = PolicySet(contents, "")
+        self._graph = RoleGraph.of(contents.roles.values())
+        everything = (*contents.policies, *contents.disabled)
+        self._indexes = {
+            kind: PolicyIndex(policy for policy in everything if policy.type is kind) for kind in PolicyType
+        }
+        self._disabled = frozenset(map(id, contents.disabled))
+
+    def consider(self, request: AccessRequest, now: datetime) -> Considered:
+        """What can have a say in a request.
+
+        Args:
+            request: the request.
+            now: the time, with time zone.
+        """
+        related = self.related(request)
+        enabled = tuple(policy for policy in related if id(policy) not in self._disabled)
+        disabled = tuple(policy for policy in related if id(policy) in self._disabled)
+        return Considered(request, now, enabled, disabled, self._roles_of(request.principal))
+
+    def related(self, request: AccessRequest) -> list[Policy]:
+        """The policies of every type that can have a say in a request, highest priority first."""
+        found = []
+        for kind in PolicyType:
+            target = Target.of(_asked(request.resource, kind))
+            for policy in self._indexes[kind].candidates(target):
+                if relation(policy, target, request.principal.name, request.owner) is not Match.NONE:
+                    found.append(policy)
+        return found
+
+    def _roles_of(self, principal: Principal) -> tuple[Role, ...]:
+        """The roles that somebody holds, as far as the documents define them."""
+        held = self._graph.held_by(principal.name, principal.groups, principal.roles)
+        return tuple(role for name, role in self.contents.roles.items() if name in held)
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A request with what can have a say in it.
+
+    Attributes:
+        request: the request.
+        now: the time, with time zone.
+        policies: enabled policies of every type that are about the resource, or about what is below or above.
+        disabled: disabled ones.
+        roles: the roles that the principal holds.
+    """
+
+    request: AccessRequest
+    now: datetime
+    policies: tuple[Policy, ...]
+    disabled: tuple[Policy, ...]
+    roles: tuple[Role, ...]
+
+    @cached_property
+    def decision(self) -> Decision:
+        """The answer."""
+        return self._policies.decide(self.request, self.now)
+
+    @cached_property
+    def mask(self) -> MaskRule | None:
+        """The mask on the requested column."""
+        database, table, column = self.request.resource.values
+        owner = self.request.owner
+        return self._policies.mask_for(self.request.principal, database, table, column, self.now, owner=owner)
+
+    @cached_property
+    def has_row_filter(self) -> bool:
+        """Whether only some rows of the requested table, or of the requested column's table, are seen."""
+        database, table = self.request.resource.values[:2]
+        owner = self.request.owner
+        return self._policies.has_row_filter(self.request.principal, database, table, self.now, owner=owner)
+
+    @property
+    def scheduled(self) -> tuple[Policy, ...]:
+        """The policies that are valid at some times only."""
+        return tuple(policy for policy in self.policies if policy.schedules)
+
+    def replacing(self, old: Policy, new: Policy) -> Considered:
+        """The same with another policy in the place of one, which may be a disabled one."""
+        known = any(policy is old for policy in self.policies)
+        kept = self.policies if known else (*self.policies, old)
+        return replace(self, policies=tuple(new if policy is old else policy for policy in kept))
+
+    @cached_property
+    def _policies(self) -> PolicySet:
+        return policy_set(self.policies, self.roles)
+
+
+def policy_set(policies: Sequence[Policy], roles: Sequence[Role]) -> PolicySet:
+    """A set of these policies and roles, to ask it what would be; it has no version."""
+    return PolicySet(Contents(tuple(policies), (), {role.name: role for role in roles}), "")
+
+
+def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Match:
+    """How a policy's resources relate to a requested one: the closest of all its sets of resources."""
+    matches = [resource.match(target, user, owner) for resource in policy.resources]
+    closest = (Match.SELF, Match.SELF_AND_BELOW, Match.BELOW, Match.ABOVE, Match.NONE)
+    return min(matches, key=closest.index)
+
+
+def labels_of(policy: Policy) -> Iterator[str]:
+    """What a policy consists of: the labels of its items, and ``isDenyAllElse`` if it says so."""
+    for items in (
+        policy.allow,
+        policy.deny,
+        policy.allow_exceptions,
+        policy.deny_exceptions,
+        policy.masks,
+        policy.row_filters,
+    ):
+        yield from (item.label for item in items)
+    if policy.deny_all_else:
+        yield DENY_ALL_ELSE
+
+
+def without(policy: Policy, label: str) -> Policy:
+    """The same policy without one of its `labels_of`."""
+
+    def rest(items: tuple[Item, ...]) -> tuple[Item, ...]:
+        return tuple(item for item in items if item.label != label)
+
+    return replace(
+        policy,
+        allow=rest(policy.allow),
+        deny=rest(policy.deny),
+        allow_exceptions=rest(policy.allow_exceptions),
+        deny_exceptions=rest(policy.deny_exceptions),
+        masks=rest(policy.masks),
+        row_filters=rest(policy.row_filters),
+        deny_all_else=policy.deny_all_else and label != DENY_ALL_ELSE,
+    )
+
+
+def _asked(resource: Resource, kind: PolicyType) -> Resource:
+    """The resource that policies of a type are asked about: row filters are a table's."""
+    if kind is PolicyType.ROW_FILTER and resource.levels == ("database", "table", "column"):
+        return Resource.table(*resource.values[:2])
+    return resource
