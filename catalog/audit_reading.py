@@ -20,6 +20,7 @@ from catalog.db.engine import read as read_transaction
 from catalog.db.schema import lw_audit, lw_audit_chain
 
 _PAGE: Final = 1_000
+_CHAINS: Final = 50
 _NO_RECORD: Final = ("", 0)
 
 
@@ -136,13 +137,12 @@ def rows_up_to(engine: Engine, numbers: Mapping[str, int], since_ms: int) -> Ite
         last = Place(page[-1]["at_ms"], page[-1]["writer"], page[-1]["sequence"])
 
 
-def rows_after(engine: Engine, numbers: Mapping[str, int], writer: str | None = None) -> list[Row]:
+def rows_after(engine: Engine, numbers: Mapping[str, int]) -> list[Row]:
     """The next records of chains that went on, chain by chain.
 
     Args:
         engine: the catalog's database.
         numbers: of the last record that is known, by chain.
-        writer: of this chain alone.
 
     Returns:
         at most a page of them; none when there are no more.
@@ -150,14 +150,11 @@ def rows_after(engine: Engine, numbers: Mapping[str, int], writer: str | None = 
     Raises:
         StateUnavailable: the database does not answer.
     """
-    changed = {
-        each: number
-        for each, number in ends(engine).items()
-        if number > numbers.get(each, 0) and writer in (None, each)
-    }
+    changed = [each for each, number in ends(engine).items() if number > numbers.get(each, 0)]
     column = lw_audit.c
     nexts = [
-        and_(column.writer == each, column.sequence > numbers.get(each, 0)) for each in sorted(changed)[:50]
+        and_(column.writer == each, column.sequence > numbers.get(each, 0))
+        for each in sorted(changed)[:_CHAINS]
     ]
     if not nexts:
         return []

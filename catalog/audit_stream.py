@@ -7,17 +7,17 @@
   waits, and what was not written is read from the database and written when it can be.
 - A file that was moved away or removed is made anew, so that other programs may rotate it. A line that was
   torn by a full disk is ended, and comes again whole.
-- A file holds what this process decided and, if it is one for checkpoints, the checkpoints of all processes.
+- A file holds what all processes wrote from the moment on when this one began; what is older is had with
+  `lakewarden audit export`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -26,8 +26,8 @@ from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from catalog.audit_checkpoints import last_checkpoint
-from catalog.audit_reading import rows_after
-from catalog.audit_records import HASHED_FIELDS, Row, canonical
+from catalog.audit_reading import ends, rows_after
+from catalog.audit_records import HASHED_FIELDS, canonical
 from catalog.db.engine import read
 from catalog.db.schema import lw_audit_checkpoint
 from policy.errors import LakewardenError
@@ -36,6 +36,7 @@ _log: Final = logging.getLogger("lakewarden.audit")
 
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _LOOK_S: Final = 1.0
+_CLOSING_S: Final = 10.0
 _PAGE: Final = 100
 
 
@@ -52,16 +53,66 @@ def checkpoint_line(row: Mapping[str, object]) -> str:
     return canonical({**row, "content": json.loads(str(row["content"]))})
 
 
-def checkpoint_rows(engine: Engine, after: int) -> list[Row]:
-    """The next checkpoints behind a number.
+class NewRecords:
+    """Records of all chains, from now on or from certain numbers on, each once.
+
+    Args:
+        engine: the catalog's database.
+        numbers: of the last record that is known, by chain; by default the last one there is.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
-    number = lw_audit_checkpoint.c.number
-    query = select(lw_audit_checkpoint).where(number > after).order_by(number).limit(_PAGE)
-    with read(engine) as connection:
-        return [dict(row) for row in connection.execute(query).mappings()]
+
+    def __init__(self, engine: Engine, numbers: Mapping[str, int] | None = None) -> None:
+        self._engine = engine
+        self._numbers = dict(ends(engine) if numbers is None else numbers)
+
+    def lines(self) -> list[str]:
+        """The next ones, as often as it is asked until `taken` is called; none if there are none yet.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        self._next = rows_after(self._engine, self._numbers)
+        return [record_line(row) for row in self._next]
+
+    def taken(self) -> None:
+        """What `lines` answered last is where it was to go."""
+        self._numbers.update({str(row["writer"]): int(str(row["sequence"])) for row in self._next})
+
+
+class NewCheckpoints:
+    """Checkpoints of all processes, from now on.
+
+    Args:
+        engine: the catalog's database.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        with read(engine) as connection:
+            last = last_checkpoint(connection)
+        self._number = 0 if last is None else last.sequence
+
+    def lines(self) -> list[str]:
+        """The next ones, as often as it is asked until `taken` is called; none if there are none yet.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        number = lw_audit_checkpoint.c.number
+        query = select(lw_audit_checkpoint).where(number > self._number).order_by(number).limit(_PAGE)
+        with read(self._engine) as connection:
+            self._next = [dict(row) for row in connection.execute(query).mappings()]
+        return [checkpoint_line(row) for row in self._next]
+
+    def taken(self) -> None:
+        """What `lines` answered last is where it was to go."""
+        self._number = int(self._next[-1]["number"]) if self._next else self._number
 
 
 class LineFile:
@@ -112,102 +163,50 @@ class LineFile:
             return False
 
 
-class Export:
-    """One file and how far it has come.
-
-    Args:
-        path: where to.
-        after: number of the last row that it need not hold.
-        rows: answers the next rows behind a number.
-        number: the name of the column that numbers them.
-        line: a row as a line.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        after: int,
-        rows: Callable[[int], list[Row]],
-        number: str,
-        line: Callable[[Row], str],
-    ) -> None:
-        self._file = LineFile(path)
-        self._after = after
-        self._rows = rows
-        self._number = number
-        self._line = line
-
-    def write(self) -> None:
-        """Write what there is.
-
-        Raises:
-            OSError: the file cannot be written.
-            StateUnavailable: the database does not answer.
-        """
-        while rows := self._rows(self._after):
-            self._file.append(map(self._line, rows))
-            self._after = int(str(rows[-1][self._number]))
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
-
-
 class Exports:
-    """Keeps the files of a process up to date, in a thread of its own.
+    """Keeps files up to date, in a thread of its own.
 
     Args:
         engine: the catalog's database, upgraded.
-        writer: answers the id of the chain that the process writes.
-        records: the file for its records, or None.
-        checkpoints: the file for the checkpoints of all processes from now on, or None.
+        records: the file for records, or None.
+        checkpoints: the file for checkpoints, or None.
+
+    Raises:
+        StateUnavailable: the database does not answer.
     """
 
-    def __init__(
-        self, engine: Engine, writer: Callable[[], str], records: Path | None, checkpoints: Path | None
-    ) -> None:
-        self._engine = engine
-        self._writer = writer
-        self._exports: list[Export] = []
+    def __init__(self, engine: Engine, records: Path | None, checkpoints: Path | None) -> None:
+        self._files: list[tuple[LineFile, NewRecords | NewCheckpoints]] = []
+        if records is not None:
+            self._files.append((LineFile(records), NewRecords(engine)))
+        if checkpoints is not None:
+            self._files.append((LineFile(checkpoints), NewCheckpoints(engine)))
         self._failing = False
         self._ended = threading.Event()
-        if records is not None:
-            self._exports.append(Export(records, 0, self._own_rows, "sequence", record_line))
-        if checkpoints is not None:
-            with read(engine) as connection:
-                last = last_checkpoint(connection)
-            after = 0 if last is None else last.sequence
-            numbered = Export(
-                checkpoints, after, lambda at: checkpoint_rows(engine, at), "number", checkpoint_line
-            )
-            self._exports.append(numbered)
         self._thread = threading.Thread(target=self._run, name="lakewarden-audit-files", daemon=True)
-        if self._exports:
+        if self._files:
             self._thread.start()
 
     def close(self) -> None:
         """Write what there is, then stop."""
         self._ended.set()
-        if self._exports:
-            self._thread.join(_LOOK_S * 10)
-
-    def _own_rows(self, after: int) -> list[Row]:
-        writer = self._writer()
-        return rows_after(self._engine, {writer: after}, writer)
+        if self._files:
+            self._thread.join(_CLOSING_S)
 
     def _run(self) -> None:
         while not self._ended.wait(_LOOK_S):
             self._write()
         self._write()
-        for export in self._exports:
-            with contextlib.suppress(OSError):
-                export.close()
+        for file, _ in self._files:
+            file.close()
 
     def _write(self) -> None:
         failures: list[str] = []
-        for export in self._exports:
+        for file, source in self._files:
             try:
-                export.write()
+                while lines := source.lines():
+                    file.append(lines)
+                    source.taken()
             except (OSError, LakewardenError, SQLAlchemyError) as error:
                 failures.append(getattr(error, "strerror", None) or type(error).__name__)
         if failures and not self._failing:

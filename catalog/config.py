@@ -102,6 +102,26 @@ class CatalogSettings(_Section):
     name: str = Field(default="lakewarden", min_length=1, max_length=255)
 
 
+class AuditSettings(_Section):
+    """The audit trail: who vouches for it, where copies go, and how much space and time it has.
+
+    Attributes:
+        key_file: the key that signs checkpoints, outside of the database; without it they are not signed.
+        checkpoint_s: seconds from one checkpoint to the next.
+        checkpoint_file: where checkpoints are appended as lines of JSON.
+        stream_file: where records are appended as lines of JSON.
+        refusal_bytes: what refusals may take of the database; what comes later is only counted.
+        keep_days: records younger than that are never pruned.
+    """
+
+    key_file: AbsolutePath | None = None
+    checkpoint_s: PositiveFloat = 60.0
+    checkpoint_file: AbsolutePath | None = None
+    stream_file: AbsolutePath | None = None
+    refusal_bytes: PositiveInt = 1024 * _MIB
+    keep_days: int = Field(default=30, ge=0, le=36_500)
+
+
 class DatabaseSettings(_Section):
     """The database that holds the governed state; by default a SQLite file in `data_dir`."""
 
@@ -189,6 +209,7 @@ class Settings(BaseSettings):
         http: the service.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened.
+        audit: the audit trail.
         plan_valid_s: seconds for which a scan may be begun by a plan; what was revoked after that refuses it.
         write_ttl_s: seconds after which an unfinished write may be swept.
         staged_ttl_s: seconds for which a staged table keeps its identity.
@@ -210,6 +231,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     cache: CacheSettings = CacheSettings()
     limits: LimitSettings = LimitSettings()
+    audit: AuditSettings = AuditSettings()
     plan_valid_s: float = Field(default=30.0, gt=0, le=60)
     write_ttl_s: PositiveInt = 24 * 3600
     staged_ttl_s: PositiveInt = 3600

@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 from catalog.access import TableAccess
 from catalog.alter import Alterer
 from catalog.audit import AuditTrail
+from catalog.audit_checkpoints import Checkpointer, Signer
 from catalog.authorize import Authorizer
 from catalog.commits import Committer
 from catalog.config import S3Settings, Settings
@@ -69,6 +70,7 @@ class Warden:
     policy_documents: PolicyDocuments
     policy_changes: PolicyChanges
     audit: AuditTrail
+    audit_signer: Signer | None
     tokens: TokenStore
     authorizer: Authorizer
     kms: KmsClient
@@ -104,7 +106,8 @@ class Warden:
             seconds: a clock that only goes forward, by which policies are looked at again.
 
         Raises:
-            StateUnavailable: the database cannot be reached or is of another schema version.
+            StateUnavailable: the database cannot be reached or is of another schema version, or the key of
+                the audit trail is missing.
             PolicyInvalid: the policies cannot be evaluated.
         """
         name = settings.catalog.name
@@ -119,7 +122,16 @@ class Warden:
         )
         tokens = TokenStore(engine, now)
         encryption = EncryptionPolicy(policies.encryption)
-        audit = AuditTrail(engine)
+
+        def now_ms() -> int:
+            return int(now().timestamp() * 1000)
+
+        signer = None if settings.audit.key_file is None else Signer(settings.audit.key_file)
+        audit = AuditTrail(
+            engine,
+            checkpointer=Checkpointer(engine, signer, now_ms, settings.audit.checkpoint_s),
+            refusal_bytes=settings.audit.refusal_bytes,
+        )
         authorizer = Authorizer(policies.current, audit, now)
         pointers = SqlPointerStore(engine, name)
         storage = open_storage(settings.s3)
@@ -135,10 +147,6 @@ class Warden:
         peks = PekCache({kms.identifier: kms}, catalog=name, ttl=settings.kms.pek_ttl_s)
         keyring = Keyring(engine, name, kms, peks)
         inspector = Inspector(reader, keyring)
-
-        def now_ms() -> int:
-            return int(now().timestamp() * 1000)
-
         lander = Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes)
         master_key_id = settings.kms.default_master_key_id
         committer = Committer(
@@ -222,6 +230,7 @@ class Warden:
                 documents, lambda: policies.in_force().files, policies, tokens, name, now
             ),
             audit=audit,
+            audit_signer=signer,
             tokens=tokens,
             authorizer=authorizer,
             kms=kms,

@@ -19,6 +19,7 @@ from typing import Final
 
 import uvicorn
 
+from catalog.audit_stream import Exports
 from catalog.config import HttpSettings, Settings
 from catalog.http.app import create_app
 from catalog.warden import Warden
@@ -40,11 +41,16 @@ def serve(settings: Settings, warden: Warden) -> None:
 
     Raises:
         RequestInvalid: the address cannot be listened on.
+        StateUnavailable: the database does not answer.
     """
     with closing(listen(settings.http)) as listener:
         print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
         with _signals_end_quietly():
-            make_server(warden).run(sockets=[listener])
+            files = Exports(warden.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
+            with closing(files):
+                make_server(warden).run(sockets=[listener])
+                # What was counted is written when the trail ends, and belongs into the files.
+                warden.audit.close()
 
 
 @contextmanager
