@@ -1,0 +1,277 @@
+"""Changes of the catalog's own policies: checked as a whole, and in force in every replica."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from catalog.authorize import Caller
+from catalog.errors import CommitConflict
+from catalog.policies import MAX_AGE_S, PolicyStore
+from catalog.policy_changes import PolicyChanges, Prepared
+from catalog.policy_documents import DocumentId, Edit, Kind, PolicyDocuments
+from catalog.policy_files import PolicyFiles
+from catalog.tokens import TokenStore
+from catalog.warden import Warden
+from policy.errors import LakewardenError, NotAuthorized, PolicyInvalid, RequestInvalid, StateUnavailable
+from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
+from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, tables
+
+MAIN = DocumentId(Kind.RANGER, "main")
+OTHER = DocumentId(Kind.RANGER, "other")
+
+
+class _Clock:
+    """Seconds that go forward when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def replicas(url: str, catalog_name: str, tmp_path: Path, clock: _Clock) -> Iterator[tuple[Warden, Warden]]:
+    """Two processes of one catalog, as far as policies can tell."""
+    with (
+        open_lake(tmp_path, DATABASE__URL=url, CATALOG__NAME=catalog_name) as lake,
+        Warden.open(lake.settings, lake.kms, seconds=clock) as first,
+        Warden.open(lake.settings, lake.kms, seconds=clock) as second,
+    ):
+        yield first, second
+
+
+def _granting(user: str, name: str = "grant", **more: object) -> bytes:
+    granted = policy(name, tables("db"), {user: ["select"]}, **more)
+    return json.dumps({"policies": [granted]}).encode()
+
+
+def _caller(user: str = ALICE) -> Caller:
+    return Caller(Principal(user), None, "request")
+
+
+def _unrecorded(_: Prepared) -> None:
+    """Nothing is recorded here."""
+
+
+def _make(
+    warden: Warden, content: bytes | None, expected: int | None = None, *, force: bool = False
+) -> Prepared:
+    return warden.policy_changes.make([Edit(MAIN, content, expected)], _caller(), _unrecorded, force=force)
+
+
+def _may(warden: Warden, user: str) -> bool:
+    request = AccessRequest(Principal(user), Resource.table("db", "t"), "select")
+    return warden.authorizer.decide([request]).allowed
+
+
+def test_a_change_is_in_force_in_every_replica_within_a_minute(
+    replicas: tuple[Warden, Warden], clock: _Clock
+) -> None:
+    first, second = replicas
+    _make(first, _granting(BOB))
+    assert _may(first, BOB) and not _may(second, BOB)
+    clock.now += first.settings.policies_poll_s
+    assert _may(second, BOB)
+    assert first.policies.current().version == second.policies.current().version
+    _make(second, None, 1)
+    clock.now += MAX_AGE_S
+    assert not _may(first, BOB) and not _may(second, BOB)
+
+
+def test_a_replica_that_cannot_ask_the_database_stops_deciding(
+    replicas: tuple[Warden, Warden], clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas
+    _make(first, _granting(BOB))
+    clock.now += 5
+    assert _may(second, BOB)
+    _make(first, None, 1)
+
+    def lost() -> None:
+        raise StateUnavailable("No answer.", rule="database")
+
+    monkeypatch.setattr(second.policy_documents, "version", lost)
+    clock.now += MAX_AGE_S
+    with pytest.raises(StateUnavailable):
+        _may(second, BOB)
+    assert not _may(first, BOB)
+
+
+def test_a_change_in_one_replica_is_seen_by_the_next_change_in_another(
+    replicas: tuple[Warden, Warden],
+) -> None:
+    """The other one has not looked yet, and its change is checked against what there is all the same."""
+    first, second = replicas
+    _make(first, _granting(BOB))
+    edit = Edit(OTHER, _granting("dave"), None)
+    with pytest.raises(PolicyInvalid, match="grant"):
+        second.policy_changes.make([edit], _caller(), _unrecorded)
+    with pytest.raises(CommitConflict, match="revision 1"):
+        _make(second, _granting("dave"))
+    made = _make(second, _granting("dave"), 1)
+    assert made.effect.changed == ("policy 'grant'",)
+    assert _may(second, "dave") and not _may(second, BOB)
+
+
+def test_a_change_that_another_one_overtakes_is_checked_again(replicas: tuple[Warden, Warden]) -> None:
+    first, second = replicas
+    recorded: list[int] = []
+
+    def overtake(prepared: Prepared) -> None:
+        recorded.append(prepared.after.stored.version.revision)
+        if len(recorded) == 1:
+            second.policy_changes.make(
+                [Edit(OTHER, _granting("dave", "other"), None)], _caller(), _unrecorded
+            )
+
+    made = first.policy_changes.make([Edit(MAIN, _granting(BOB), None)], _caller(), overtake)
+    assert recorded == [1, 2]
+    assert set(made.after.stored.documents) == {MAIN, OTHER}
+    assert _may(first, BOB) and _may(first, "dave")
+
+
+def test_the_same_document_changed_meanwhile_is_not_overwritten(replicas: tuple[Warden, Warden]) -> None:
+    first, second = replicas
+
+    def overtake(_: Prepared) -> None:
+        _make(second, _granting("dave"))
+
+    with pytest.raises(CommitConflict, match="exists, at revision 1"):
+        first.policy_changes.make([Edit(MAIN, _granting(BOB), None)], _caller(), overtake)
+    stored = first.policy_documents.current().documents[MAIN]
+    assert stored.content == _granting("dave")
+
+
+def test_what_is_refused_while_it_is_recorded_does_not_happen(replicas: tuple[Warden, Warden]) -> None:
+    first, _ = replicas
+
+    def refuse(_: Prepared) -> None:
+        raise NotAuthorized("No.")
+
+    with pytest.raises(NotAuthorized):
+        first.policy_changes.make([Edit(MAIN, _granting(BOB), None)], _caller(), refuse)
+    assert first.policy_documents.version().revision == 0
+
+
+def test_an_older_set_does_not_come_back_in_force(replicas: tuple[Warden, Warden], clock: _Clock) -> None:
+    """A change of this process is put in force after a newer one of another process was found."""
+    first, second = replicas
+    older = _make(first, _granting(BOB)).after
+    _make(second, _granting("dave"), 1)
+    clock.now += 5
+    assert _may(first, "dave")
+    first.policies.changed(older)
+    assert _may(first, "dave") and not _may(first, BOB)
+
+
+@pytest.mark.parametrize("effect", ["added", "removed", "changed", "none"])
+def test_the_effect_names_what_decides_otherwise(lake: Lake, effect: str) -> None:
+    before = _granting(BOB)
+    after = {
+        "added": json.dumps({"policies": json.loads(before)["policies"], "roles": [{"name": "r"}]}).encode(),
+        "removed": _granting(BOB, isEnabled=False),
+        "changed": _granting("dave"),
+        "none": before.replace(b"}", b"} "),
+    }[effect]
+    wanted = {"added": "role 'r'", "removed": "policy 'grant'", "changed": "policy 'grant'"}
+    warden = lake.warden
+    stored = warden.policy_documents.current().documents.get(MAIN)
+    _make(warden, before, stored.change.revision if stored else None)
+    revision = warden.policy_documents.current().documents[MAIN].change.revision
+    found = warden.policy_changes.prepare([Edit(MAIN, after, revision)], _caller()).effect
+    for name in ("added", "removed", "changed"):
+        assert getattr(found, name) == ((wanted[effect],) if name == effect else ())
+
+
+def _denying(*users: str) -> bytes:
+    item = {"users": list(users), "accesses": [{"type": "admin", "isAllowed": True}]}
+    return json.dumps(
+        {"policies": [policy("denial", {"service": ["*"]}, {}, denyPolicyItems=[item])]}
+    ).encode()
+
+
+def test_the_last_who_can_administer_is_not_shut_out_by_others(tmp_path: Path) -> None:
+    """Somebody without the right, or the command line, changes policies."""
+    with open_lake(tmp_path) as lake:
+        changes = lake.warden.policy_changes
+
+        def lockout(user: str, *, by_policy: bool) -> str | None:
+            edit = Edit(MAIN, _denying(ALICE), None)
+            return changes.prepare([edit], _caller(user), by_policy=by_policy).lockout
+
+        # Nobody holds a token yet, so nobody loses anything by it but Alice, if it is she who asks.
+        assert lockout(BOB, by_policy=True) is None
+        assert lockout(ALICE, by_policy=True) is not None
+        assert lockout(ALICE, by_policy=False) is None
+        token = lake.warden.tokens.issue(Principal(ALICE), "user", None)
+        assert lockout(BOB, by_policy=True) is not None
+        assert lockout(ALICE, by_policy=False) is not None
+        lake.warden.tokens.revoke(token.id)
+        assert lockout(ALICE, by_policy=False) is None
+
+
+@pytest.mark.parametrize("kind", ["engine", "expired"])
+def test_tokens_that_administer_nothing_do_not_count(tmp_path: Path, kind: str) -> None:
+    moment = [datetime(2026, 1, 1, tzinfo=UTC)]
+    with open_lake(tmp_path) as lake, Warden.open(lake.settings, lake.kms, now=lambda: moment[0]) as warden:
+        warden.tokens.issue(Principal(ALICE), "user", timedelta(hours=1))
+        edit = Edit(MAIN, _denying(ALICE), None)
+        assert warden.policy_changes.prepare([edit], _caller(BOB)).lockout is not None
+        if kind == "expired":
+            moment[0] += timedelta(hours=1)
+        else:
+            for each in warden.tokens.list():
+                warden.tokens.revoke(each.id)
+            warden.tokens.issue(Principal(ALICE), "engine", None)
+        assert warden.policy_changes.prepare([edit], _caller(BOB)).lockout is None
+
+
+def test_documents_that_make_no_set_any_more_can_be_mended(
+    engine: Engine, catalog_name: str, tmp_path: Path
+) -> None:
+    """A file now has a policy of the same name; no process starts, and the command line mends it."""
+    documents = PolicyDocuments(engine, catalog_name)
+    files = PolicyFiles([tmp_path])
+    changes = PolicyChanges(
+        documents, files.read, None, TokenStore(engine), catalog_name, lambda: datetime.now(UTC)
+    )
+    changes.make([Edit(MAIN, _granting(BOB), None)], _caller(), _unrecorded)
+    (tmp_path / "a.json").write_bytes(_granting("dave"))
+    with pytest.raises(PolicyInvalid):
+        PolicyStore(files, documents)
+    with pytest.raises(PolicyInvalid):
+        changes.make([Edit(OTHER, b"[]", None)], _caller(), _unrecorded)
+    made = changes.make([Edit(MAIN, None, 1)], _caller(), _unrecorded)
+    assert made.effect.added == ("policy 'grant'",)
+    PolicyStore(files, documents)
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        [],
+        [Edit(MAIN, b"[]", None), Edit(MAIN, None, None)],
+        [Edit(DocumentId(Kind.RANGER, f"d{number}"), b"[]", None) for number in range(101)],
+    ],
+)
+def test_a_change_names_each_document_once(lake: Lake, edits: list[Edit]) -> None:
+    with pytest.raises(RequestInvalid):
+        lake.warden.policy_changes.prepare(edits, _caller())
+
+
+def test_a_document_is_bounded() -> None:
+    with pytest.raises(LakewardenError, match="at most"):
+        Edit(MAIN, b"x" * (16 * 1024 * 1024 + 1), None)

@@ -1,0 +1,356 @@
+"""Policies in the database: one set with the files, in force in every process within a minute."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, delete, event, update
+
+from catalog import policies as policies_module
+from catalog.db.engine import write
+from catalog.db.schema import lw_policy_document, lw_policy_set
+from catalog.errors import CommitConflict
+from catalog.policies import MAX_AGE_S, InForce, PolicyStore
+from catalog.policy_documents import (
+    EMPTY,
+    DocumentId,
+    Edit,
+    Kind,
+    PolicyDocuments,
+    StoredDocument,
+    StoredSet,
+)
+from catalog.policy_files import PolicyFiles
+from policy.errors import PolicyInvalid, StateUnavailable
+from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
+from tests.support.lake import policy, tables
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MAIN = DocumentId(Kind.RANGER, "main")
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def documents(engine: Engine, catalog_name: str) -> PolicyDocuments:
+    """The store of a catalog of the test's own."""
+    return PolicyDocuments(engine, catalog_name)
+
+
+@pytest.fixture
+def store(documents: PolicyDocuments, clock: _Clock) -> PolicyStore:
+    """What a process decides by, without files."""
+    return PolicyStore(PolicyFiles([]), documents, clock=clock)
+
+
+def _granting(user: str, name: str = "grant") -> bytes:
+    return json.dumps({"policies": [policy(name, tables("db"), {user: ["select"]})]}).encode()
+
+
+def _write(documents: PolicyDocuments, content: bytes | None, document: DocumentId = MAIN) -> StoredSet:
+    """Change a document as another process would; nothing is checked."""
+    base = documents.current()
+    edit = Edit(document, content, None)
+    changed = StoredDocument.of(edit, base.version.revision + 1, author="ann", request_id="r", changed_at=NOW)
+    return documents.replace(base, [changed])
+
+
+def _may(store: PolicyStore, user: str) -> bool:
+    request = AccessRequest(Principal(user), Resource.table("db", "t"), "select")
+    return store.current().decide(request, NOW).allowed
+
+
+def test_what_is_written_is_what_is_read(documents: PolicyDocuments) -> None:
+    assert documents.current() == EMPTY
+    assert documents.version() == EMPTY.version
+    content = bytes(range(256)) * 10
+    written = _write(documents, content)
+    assert documents.current() == written
+    assert documents.version() == written.version
+    assert written.documents[MAIN].content == content
+    _write(documents, None)
+    assert documents.current().documents == {}
+    assert [(each.revision, each.sha256 is None) for each in documents.history(limit=9)] == [
+        (2, True),
+        (1, False),
+    ]
+    old = documents.at(MAIN, 1)
+    assert old is not None and old.content == content
+    assert documents.at(MAIN, 3) is None
+
+
+def test_catalogs_in_one_database_have_sets_of_their_own(engine: Engine, documents: PolicyDocuments) -> None:
+    other = PolicyDocuments(engine, "another catalog")
+    _write(documents, b"1")
+    assert other.current() == EMPTY and list(other.history(limit=9)) == []
+
+
+def test_of_changes_at_once_one_comes_first(documents: PolicyDocuments) -> None:
+    for _ in range(2):
+        base = documents.current()
+        barrier = threading.Barrier(4)
+
+        def attempt(number: int, base: StoredSet = base, barrier: threading.Barrier = barrier) -> bool:
+            edit = Edit(DocumentId(Kind.RANGER, f"d{number}"), str(base.version.revision).encode(), None)
+            changed = StoredDocument.of(
+                edit, base.version.revision + 1, author="ann", request_id="r", changed_at=NOW
+            )
+            barrier.wait()
+            try:
+                documents.replace(base, [changed])
+            except CommitConflict:
+                return False
+            return True
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(attempt, range(4))) == 1
+        assert documents.version().revision == base.version.revision + 1
+        assert documents.current().version == documents.version()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        update(lw_policy_document).values(content=_granting("mallory")),
+        update(lw_policy_document).values(revision=7),
+        update(lw_policy_document).values(name="x y"),
+        update(lw_policy_document).values(kind="other"),
+        delete(lw_policy_document),
+        update(lw_policy_set).values(digest="0" * 64),
+    ],
+)
+def test_rows_edited_behind_the_catalogs_back_are_not_taken_for_policies(
+    engine: Engine, documents: PolicyDocuments, catalog_name: str, clock: _Clock, change: object
+) -> None:
+    _write(documents, _granting("bob"))
+    store = PolicyStore(PolicyFiles([]), documents, clock=clock)
+    with write(engine) as connection:
+        assert not isinstance(change, str)
+        table = change.table  # type: ignore[attr-defined]
+        connection.execute(change.where(table.c.catalog == catalog_name))  # type: ignore[attr-defined]
+    with pytest.raises(PolicyInvalid, match="not those that were recorded"):
+        documents.current()
+    with pytest.raises(PolicyInvalid):
+        PolicyStore(PolicyFiles([]), documents, clock=clock)
+    clock.now += 10
+    assert _may(store, "bob") and not _may(store, "mallory")
+
+
+def test_another_process_notices_a_change_at_its_next_look(
+    documents: PolicyDocuments, store: PolicyStore, clock: _Clock
+) -> None:
+    _write(documents, _granting("bob"))
+    clock.now += 4.9
+    assert not _may(store, "bob")
+    clock.now += 0.1
+    assert _may(store, "bob")
+    _write(documents, None)
+    clock.now += 5
+    assert not _may(store, "bob")
+
+
+def test_a_process_that_was_idle_looks_before_it_answers(
+    documents: PolicyDocuments, store: PolicyStore, clock: _Clock
+) -> None:
+    _write(documents, _granting("bob"))
+    clock.now += 3_600
+    assert _may(store, "bob")
+
+
+def test_when_nothing_changed_a_look_is_one_query_and_nothing_is_read(
+    engine: Engine, documents: PolicyDocuments, clock: _Clock
+) -> None:
+    _write(documents, _granting("bob"))
+    store = PolicyStore(PolicyFiles([]), documents, clock=clock)
+    first, queries = store.current(), []
+
+    def count(*arguments: object) -> None:
+        queries.append(arguments[2])
+
+    event.listen(engine, "before_cursor_execute", count)
+    try:
+        for _ in range(100):
+            assert store.current() is first
+        assert queries == []
+        clock.now += 5
+        assert store.current() is first
+        assert len([each for each in queries if "lw_policy" in str(each)]) == 1
+        assert not any("lw_policy_document" in str(each) for each in queries)
+    finally:
+        event.remove(engine, "before_cursor_execute", count)
+
+
+def _fail(monkeypatch: pytest.MonkeyPatch, documents: PolicyDocuments) -> None:
+    def unavailable() -> None:
+        raise StateUnavailable("The catalog's database does not answer.", rule="database")
+
+    monkeypatch.setattr(documents, "version", unavailable)
+
+
+def test_without_the_database_a_set_answers_for_a_minute_and_then_nothing_does(
+    documents: PolicyDocuments, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(documents, _granting("bob"))
+    store = PolicyStore(PolicyFiles([]), documents, clock=clock)
+    with monkeypatch.context() as outage:
+        _fail(outage, documents)
+        clock.now += MAX_AGE_S - 0.1
+        assert _may(store, "bob")
+        assert store.problem is not None and "does not answer" in store.problem
+        clock.now += 0.1
+        for _ in range(3):
+            with pytest.raises(StateUnavailable, match="60 seconds"):
+                store.current()
+            clock.now += 10
+    clock.now += 5
+    assert _may(store, "bob")
+    assert store.problem is None
+
+
+def test_a_database_that_is_lost_is_asked_once_a_look_and_not_by_each_request(
+    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def unavailable() -> None:
+        asked.append(clock.now)
+        raise StateUnavailable("No.", rule="database")
+
+    monkeypatch.setattr(documents, "version", unavailable)
+    clock.now += MAX_AGE_S
+    for _ in range(10):
+        with pytest.raises(StateUnavailable):
+            store.current()
+    assert len(asked) == 1
+
+
+def test_a_set_that_is_bad_here_keeps_the_good_one_in_force_and_says_so(
+    documents: PolicyDocuments, store: PolicyStore, clock: _Clock
+) -> None:
+    _write(documents, _granting("bob"))
+    clock.now += 5
+    assert _may(store, "bob")
+    _write(documents, b'{"policies": [\n{"nam": 1}]}')
+    for _ in range(3):
+        clock.now += MAX_AGE_S
+        assert _may(store, "bob")
+        assert store.problem is not None and "catalog:ranger/main, line 2" in store.problem
+    with pytest.raises(PolicyInvalid):
+        store.reload()
+    _write(documents, _granting("carol"))
+    clock.now += 5
+    assert _may(store, "carol") and not _may(store, "bob")
+    assert store.problem is None
+
+
+def test_files_and_documents_are_one_set(tmp_path: Path, documents: PolicyDocuments, clock: _Clock) -> None:
+    (tmp_path / "a.json").write_bytes(_granting("ann", "by file"))
+    store = PolicyStore(PolicyFiles([tmp_path]), documents, clock=clock)
+    _write(documents, _granting("bob", "by document"))
+    clock.now += 5
+    assert _may(store, "ann") and _may(store, "bob")
+    _write(documents, _granting("bob", "by file"))
+    clock.now += 5
+    assert _may(store, "ann")
+    assert store.problem is not None and "by file" in store.problem
+
+
+@pytest.mark.parametrize("broken", ["{", None])
+def test_a_broken_file_delays_no_change_in_the_database(
+    tmp_path: Path, documents: PolicyDocuments, clock: _Clock, broken: str | None
+) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    (directory / "a.json").write_bytes(_granting("ann", "by file"))
+    _write(documents, _granting("bob"))
+    store = PolicyStore(PolicyFiles([directory]), documents, clock=clock)
+    if broken is None:
+        directory.rename(tmp_path / "lost")
+    else:
+        (directory / "a.json").write_text(broken)
+    clock.now += 5
+    assert _may(store, "bob") and store.problem is not None
+    _write(documents, None)
+    for _ in range(3):
+        clock.now += 5
+        assert not _may(store, "bob") and _may(store, "ann")
+        assert store.problem is not None
+    if broken is None:
+        (tmp_path / "lost").rename(directory)
+    else:
+        (directory / "a.json").write_bytes(_granting("cy", "by file"))
+    clock.now += 5
+    assert _may(store, "cy") is (broken is not None)
+    assert store.problem is None
+
+
+def test_a_long_reading_keeps_no_request_waiting_and_no_old_set_in_force_beyond_a_minute(
+    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    parse = InForce.of
+
+    def slow(*arguments: object) -> InForce:
+        assert released.wait(60)
+        return parse(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(policies_module, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(policies_module, "_LAST_PATIENCE_S", 0.0)
+    monkeypatch.setattr(InForce, "of", slow)
+    _write(documents, _granting("bob"))
+    clock.now += 5
+    assert not _may(store, "bob")
+    clock.now += MAX_AGE_S - 6
+    assert not _may(store, "bob")
+    clock.now += 1
+    with pytest.raises(StateUnavailable):
+        store.current()
+    released.set()
+    reader = store._reader
+    assert reader is not None
+    reader.join()
+    assert _may(store, "bob")
+
+
+def test_many_requests_at_once_read_a_change_once(
+    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    parse = InForce.of
+    monkeypatch.setattr(InForce, "of", lambda *each: parsed.append(1) or parse(*each))  # type: ignore[func-returns-value]
+    _write(documents, _granting("bob"))
+    clock.now += MAX_AGE_S
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: _may(store, "bob"), range(64)))
+    assert len(parsed) == 1
+
+
+def test_a_database_restored_from_a_backup_is_noticed(
+    engine: Engine, documents: PolicyDocuments, catalog_name: str, clock: _Clock
+) -> None:
+    """The number of the last change may be that of before, with other documents."""
+    first = _write(documents, _granting("bob"))
+    store = PolicyStore(PolicyFiles([]), documents, clock=clock)
+    with write(engine) as connection:
+        for table in (lw_policy_document, lw_policy_set):
+            connection.execute(delete(table).where(table.c.catalog == catalog_name))
+    assert _write(documents, _granting("carol")).version.revision == first.version.revision
+    clock.now += 5
+    assert _may(store, "carol") and not _may(store, "bob")
