@@ -45,6 +45,10 @@ class TableFacts:
     default_location: bool = False
 
 
+#: Answers what is known of a table; None where it does not exist, or nothing is known.
+Known = Callable[[TableName], TableFacts | None]
+
+
 def nothing_known(name: TableName) -> TableFacts | None:
     """Of no table anything is known."""
     return None
@@ -64,7 +68,7 @@ class LintContext:
         owner: the owner of every table of which no other is known; None if he is not known.
         engine: the engine's name, which code in it is asked for; None if it is not known.
         master_key_id: the catalog's master key, for tables that name none.
-        known: answers what is known of a table; None where it does not exist, or nothing is known.
+        known: answers what is known of a table.
     """
 
     principal: Principal
@@ -76,4 +80,4 @@ class LintContext:
     owner: str | None = None
     engine: str | None = None
     master_key_id: str | None = None
-    known: Callable[[TableName], TableFacts | None] = field(default=nothing_known)
+    known: Known = field(default=nothing_known)

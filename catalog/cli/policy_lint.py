@@ -1,0 +1,190 @@
+"""`lakewarden policy lint`: which statements of a script would be allowed, before it runs.
+
+Exit codes are those of `policy check`: 0 if all are allowed, 3 if one is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pyiceberg.schema import index_by_name
+
+from catalog.cli import output
+from catalog.cli.arguments import AsJson, Groups, Roles
+from catalog.cli.policy import DENIED
+from catalog.cli.session import open_warden, policies_in_force, settings_of
+from catalog.encryption_policy import facts_of_table
+from catalog.errors import NoSuchTable
+from catalog.loading import LoadedTable
+from catalog.warden import Warden
+from policy.ddl import LintContext, StatementDecision, TableFacts, lint
+from policy.ddl.context import Known, nothing_known
+from policy.ddl.lexer import MAX_CHARACTERS
+from policy.errors import RequestInvalid
+from policy.identifiers import TableName
+from policy.principal import Principal
+from policy.requests import AccessRequest
+
+_MAX_BYTES: Final = 4 * MAX_CHARACTERS
+
+
+class DialectName(StrEnum):
+    """Whose SQL a script is written in."""
+
+    SPARK = "spark"
+    HIVE = "hive"
+
+
+def lint_file(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.sql", help="The script.", show_default=False)],
+    dialect: Annotated[DialectName, typer.Option(help="Whose SQL the script is written in.")],
+    as_user: Annotated[str, typer.Option("--as", metavar="USER", help="The principal who would run it.")],
+    groups: Groups = None,
+    roles: Roles = None,
+    catalog: Annotated[
+        str | None,
+        typer.Option(help="The catalog's name in the engine; that of the settings by default."),
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(metavar="NAMESPACE", help="The current namespace at the beginning.")
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option(metavar="USER", help="The owner of every table whose owner is not known.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="The engine, for statements that run code in it.")
+    ] = None,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Look tables up in the catalog: owners, columns, what governs them."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which statements of a script would be allowed: exit with 0 if all are, with 3 if one is not."""
+    text, settings, in_force = _text_of(file), settings_of(ctx), policies_in_force(ctx)
+    with _lookup(ctx, live=live) as known:
+        context = LintContext(
+            principal=Principal(as_user, frozenset(groups or ()), frozenset(roles or ())),
+            policies=in_force.policies,
+            encryption=in_force.encryption,
+            now=datetime.now(UTC),
+            catalog=settings.catalog.name if catalog is None else catalog,
+            database=database,
+            owner=owner,
+            engine=engine,
+            master_key_id=settings.kms.default_master_key_id,
+            known=known,
+        )
+        answers = lint(text, dialect.value, context)
+    allowed = all(each.decision.allowed for each in answers)
+    if as_json:
+        output.document({"allowed": allowed, "statements": [_as_json(each) for each in answers]})
+    else:
+        _show(file, answers)
+    if not allowed:
+        raise typer.Exit(DENIED)
+
+
+def _text_of(file: Path) -> str:
+    """The script.
+
+    Raises:
+        RequestInvalid: it cannot be read, is too long, or is not in UTF-8.
+    """
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise _unreadable(file, f"it has more than {_MAX_BYTES} bytes")
+        return data.decode("utf-8")
+    except OSError as error:
+        raise _unreadable(file, str(error.strerror)) from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(file, f"byte {error.start} is not UTF-8") from error
+
+
+def _unreadable(file: Path, why: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"The script cannot be read: {why}.", path=str(file), rule="script", hint="Name a text in UTF-8."
+    )
+
+
+@contextmanager
+def _lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
+    if not live:
+        yield nothing_known
+        return
+    with open_warden(ctx) as warden:
+        yield lambda name: _known(warden, name)
+
+
+def _known(warden: Warden, name: TableName) -> TableFacts | None:
+    """What the catalog knows of a table; None where there is none."""
+    try:
+        table = warden.loader.load(name)
+    except NoSuchTable:
+        return None
+    return facts_of(table)
+
+
+def facts_of(table: LoadedTable) -> TableFacts:
+    """A table as lint sees it."""
+    schema = table.metadata.schema()
+    columns = tuple(each.name for each in schema.fields)
+    return TableFacts(
+        owner=table.record.owner,
+        columns=columns,
+        nested=tuple(name for name in index_by_name(schema) if name not in columns),
+        leaves=facts_of_table(table).columns,
+        allowed=table.governed.allowed,
+        spec=table.governed.spec,
+        location=table.record.location,
+        default_location=table.record.default_location,
+    )
+
+
+def _as_json(answer: StatementDecision) -> dict[str, Any]:
+    return {
+        "line": answer.line,
+        "column": answer.column,
+        "statement": answer.kind,
+        "allowed": answer.decision.allowed,
+        "reasons": [
+            {"rule": each.rule, "policy": each.policy, "item": each.item, "detail": each.detail}
+            for each in answer.decision.reasons
+        ],
+        "hint": answer.hint,
+        "needed": [_request(each) for each in answer.needed],
+        "assumed": list(answer.assumed),
+    }
+
+
+def _request(request: AccessRequest) -> dict[str, str]:
+    return {"access": request.access, "resource": str(request.resource)}
+
+
+def _show(file: Path, answers: Sequence[StatementDecision]) -> None:
+    for answer in answers:
+        verdict = "allowed" if answer.decision.allowed else "denied"
+        output.line(f"{file}:{answer.line}:{answer.column}: {answer.kind}: {verdict}")
+        for text in _details(answer):
+            output.line(f"    {text}")
+    denied = sum(not each.decision.allowed for each in answers)
+    output.line(f"{len(answers)} statements, {denied} denied")
+
+
+def _details(answer: StatementDecision) -> Iterator[str]:
+    if answer.decision.allowed:
+        yield from (f"needs {each.access} on {each.resource}" for each in answer.needed)
+        yield from (f"provided that {each}" for each in answer.assumed)
+        return
+    yield from (f"{each.rule}: {each.detail}" for each in answer.decision.reasons)
+    if answer.hint:
+        yield answer.hint
