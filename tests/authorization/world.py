@@ -1,0 +1,265 @@
+"""The lake that the authorization matrix is tried in: one running service, and things to try it on.
+
+What is refused leaves everything as it is, so it is tried on tables that stay; what is allowed gets a table,
+namespace or directory of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from sqlalchemy import Table, insert, select, text, update
+
+from catalog.db import schema
+from catalog.db.engine import read, write
+from catalog.drafts import NewTable
+from catalog.identifiers import table_name
+from catalog.metadata import dump_metadata
+from policy.principal import Principal
+from tests.authorization import roles
+from tests.support.lake import MASTER_KEY, Lake, open_lake
+from tests.support.service import ENGINE, Service, running
+from tests.support.tables import ENCRYPTED, SCHEMA
+
+#: Another master key that a table could be put under.
+SPARE_KEY: Final = "spare"
+#: Tables that what is refused is tried on: plaintext, encrypted, and one that does not exist.
+PLAIN, VAULT, ABSENT = "plain", "vault", "absent"
+#: A table whose pointer was moved past the catalog.
+UNSEALED: Final = "unsealed"
+_DOCUMENTS: Final = "/admin/v1/policies/documents/ranger"
+_COUNT: Final = "UPDATE matrix_changes SET number = number + 1;"
+_COUNTED: Final = "SELECT number FROM matrix_changes"
+
+_STATE: Final[tuple[Table, ...]] = (
+    schema.iceberg_tables,
+    schema.iceberg_namespace_properties,
+    schema.lw_table,
+    schema.lw_binding,
+    schema.lw_governed,
+    schema.lw_pek,
+    schema.lw_seal,
+    schema.lw_staged,
+    schema.lw_write,
+    schema.lw_token,
+    schema.lw_policy_set,
+    schema.lw_policy_document,
+)
+
+
+@dataclass
+class World:
+    """A lake with its service.
+
+    Attributes:
+        service: the running service.
+        changes_before: what `changes` was when the last request was sent.
+    """
+
+    service: Service
+    changes_before: int = 0
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
+    _roaming: str | None = None
+    _document: str | None = None
+    _clients: dict[str, httpx.Client] = field(default_factory=dict, repr=False)
+
+    @property
+    def lake(self) -> Lake:
+        """The catalog behind the service."""
+        return self.service.lake
+
+    @property
+    def root(self) -> Path:
+        """The directory of the lake."""
+        return self.lake.root
+
+    def client(self, role: str) -> httpx.Client:
+        """The connection of a role."""
+        if role not in self._clients:
+            self._clients[role] = self._connect(role)
+        return self._clients[role]
+
+    def changes(self) -> int:
+        """How many rows of the catalog's state were written so far; the audit trail is none of it."""
+        with read(self.lake.warden.engine) as connection:
+            return int(connection.execute(text(_COUNTED)).scalar_one())
+
+    def _note(self, request: httpx.Request) -> None:
+        self.changes_before = self.changes()
+
+    def _connect(self, role: str) -> httpx.Client:
+        client = self._client(role)
+        client.event_hooks = {"request": [self._note]}
+        return client
+
+    def _client(self, role: str) -> httpx.Client:
+        if role == roles.THROUGH_ENGINE:
+            return self.service.client(role, engine=ENGINE)
+        if role == roles.ENGINE_ALONE:
+            engine = {"Lakewarden-Engine-Token": self.service.token(ENGINE, "engine")}
+            return httpx.Client(base_url=self.service.url, headers=engine, timeout=60)
+        return self.service.client(None if role == roles.ANONYMOUS else role)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            client.close()
+
+    def new(self, stem: str = "t") -> str:
+        """A name that nothing has had."""
+        return f"{stem}{next(self._numbers)}"
+
+    def new_namespace(self, **properties: str) -> str:
+        """A namespace of the matrix, empty."""
+        name = self.new(f"{roles.OWN}-")
+        self.lake.catalog(roles.STEWARD).create_namespace(name, properties)
+        return name
+
+    def new_table(self, name: str | None = None, **options: Any) -> str:
+        """A table of the owner's; `options` are pyiceberg's."""
+        name = name or self.new()
+        identifier = (roles.OWN, name)
+        self.lake.catalog(roles.STEWARD).create_table(identifier, SCHEMA, **options)
+        with write(self.lake.warden.engine) as connection:
+            mine = (schema.lw_table.c.namespace == roles.OWN, schema.lw_table.c.name == name)
+            connection.execute(update(schema.lw_table).where(*mine).values(owner=roles.OWNER))
+        return name
+
+    def location(self, table: str) -> str:
+        """Where a table of the matrix lies."""
+        return self.lake.catalog(roles.STEWARD).load_table((roles.OWN, table)).location()
+
+    def directory(self, parent: str) -> str:
+        """A location of its own below one of the lake's directories."""
+        return f"file://{self.root}/{parent}/{self.new('d')}"
+
+    def metadata_file(self, location: str) -> str:
+        """The metadata.json of a table that another catalog made at a location; answers where it is."""
+        metadata = new_table_metadata(
+            SCHEMA, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location, {}, table_uuid=uuid4()
+        )
+        directory = Path("/", location.removeprefix("file:").lstrip("/"), "metadata")
+        directory.mkdir(parents=True)
+        (directory / "v0.metadata.json").write_bytes(dump_metadata(metadata))
+        return f"{location}/metadata/v0.metadata.json"
+
+    def pointer(self, table: str, location: str) -> None:
+        """Put a table into the pointer store, past the catalog."""
+        row = {
+            "catalog_name": self.lake.settings.catalog.name,
+            "table_namespace": roles.OWN,
+            "table_name": table,
+            "metadata_location": location,
+            "iceberg_type": "TABLE",
+        }
+        with write(self.lake.warden.engine) as connection:
+            connection.execute(insert(schema.iceberg_tables).values(**row))
+
+    def unseal(self, table: str) -> None:
+        """Put a table's pointer on a copy of its metadata, past the catalog."""
+        tables = schema.iceberg_tables
+        mine = (tables.c.table_namespace == roles.OWN, tables.c.table_name == table)
+        with write(self.lake.warden.engine) as connection:
+            sealed = str(connection.scalar(select(tables.c.metadata_location).where(*mine)))
+            copy = sealed.replace(".metadata.json", "-copy.metadata.json")
+            Path(copy.removeprefix("file://")).write_bytes(Path(sealed.removeprefix("file://")).read_bytes())
+            connection.execute(update(tables).where(*mine).values(metadata_location=copy))
+
+    def write_of(self, role: str, table: str) -> str:
+        """A write that a role began while it had the right to; its id."""
+        warden = self.lake.warden
+        name = self.lake.catalog(roles.STEWARD)._name((roles.OWN, table))
+        session = warden.writes.begin(self.lake.caller(roles.STEWARD), name)
+        with write(warden.engine) as connection:
+            mine = schema.lw_write.c.id == session.id
+            connection.execute(update(schema.lw_write).where(mine).values(principal=role))
+        return session.id
+
+    def staged(self, role: str, table: str, location: str | None) -> tuple[str, str]:
+        """The identity that a role was given for a table while it had the right to; UUID and location."""
+        new = NewTable(table_name([roles.OWN], table), SCHEMA, location)
+        metadata, _ = self.lake.warden.creator.stage(self.lake.caller(roles.STEWARD), new)
+        with write(self.lake.warden.engine) as connection:
+            mine = schema.lw_staged.c.table_uuid == str(metadata.table_uuid)
+            connection.execute(update(schema.lw_staged).where(mine).values(principal=role))
+        return str(metadata.table_uuid), metadata.location
+
+    def new_token(self) -> str:
+        """The id of a token of somebody's."""
+        return str(self.lake.warden.tokens.issue(Principal("somebody"), "user", None).id)
+
+    def new_document(self, document: dict[str, Any]) -> str:
+        """A policy document that is there; its name."""
+        name = self.new("d")
+        answer = self.client(roles.STEWARD).put(f"{_DOCUMENTS}/{name}", json=document)
+        assert answer.status_code == 200, answer.text
+        return name
+
+    def standing_document(self, document: dict[str, Any]) -> str:
+        """The policy document that stays; `document` is what it says, the first time."""
+        if self._document is None:
+            self._document = self.new_document(document)
+        return self._document
+
+    def tag_of(self, url: str) -> str:
+        """The `ETag` of a policy document."""
+        return self.client(roles.STEWARD).get(url).headers["ETag"]
+
+    def roaming(self, *, listed: bool) -> str:
+        """The table whose writers are sent here and there, with the directory `listed` on its list or not."""
+        if self._roaming is None:
+            self._roaming = self.new_table()
+        if listed:
+            self.list_more(self._roaming)
+        return self._roaming
+
+    def list_more(self, table: str) -> None:
+        """Put the directory `listed` on a table's list."""
+        loaded = self.lake.catalog(roles.STEWARD).load_table((roles.OWN, table))
+        wider = f"{loaded.location()},file://{self.root}/listed"
+        with loaded.transaction() as transaction:
+            transaction.set_properties({"read.allowed.data.paths": wider})
+
+
+@contextmanager
+def open_world(root: Path) -> Iterator[World]:
+    """Make the lake and serve it."""
+    with open_lake(root, policies=[]) as lake:
+        lake.set_policies(roles.policies(root, lake.settings.catalog.name))
+        lake.kms.create_master_key(SPARE_KEY)
+        steward = lake.catalog(roles.STEWARD)
+        for namespace in (roles.OWN, roles.ELSEWHERE):
+            steward.create_namespace(namespace)
+        steward.create_table((roles.ELSEWHERE, "taken"), SCHEMA, location=f"file://{root}/granted/taken")
+        with running(lake) as service:
+            world = World(service)
+            _count_changes(lake)
+            world.list_more(world.new_table(PLAIN))
+            world.unseal(world.new_table(UNSEALED))
+            world.new_table(VAULT, properties=ENCRYPTED | {"encryption.master-key-id": MASTER_KEY})
+            for role in roles.ROLES:
+                world.client(role)
+            try:
+                yield world
+            finally:
+                world.close()
+
+
+def _count_changes(lake: Lake) -> None:
+    """Have the database count what is written into the tables that hold the catalog's state."""
+    with write(lake.warden.engine) as connection:
+        connection.execute(text("CREATE TABLE matrix_changes (number INTEGER NOT NULL)"))
+        connection.execute(text("INSERT INTO matrix_changes VALUES (0)"))
+        for table, event in itertools.product(_STATE, ("INSERT", "UPDATE", "DELETE")):
+            when = f"CREATE TRIGGER matrix_{table.name}_{event} AFTER {event} ON {table.name}"
+            connection.execute(text(" ".join((when, "BEGIN", _COUNT, "END"))))
