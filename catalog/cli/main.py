@@ -1,8 +1,8 @@
 """The command `lakewarden`: its groups, and the one place where errors become exit codes.
 
-Exit codes: 0 done; 1 refused or failed, with one sentence on standard error; 2 wrong usage; 3 a check of `policy`
-says no, or `policy report` finds something. Results go to standard output, everything said beside them to
-standard error.
+Exit codes: 0 done; 1 refused or failed, with one sentence on standard error; 2 wrong usage; 3 a check of
+`policy` says no, or `policy report` finds something. Results go to standard output, everything said beside
+them to standard error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from catalog.cli import audit, db, init, key, output, policy, policy_lint, policy_report, serve, table, token
+from catalog.cli import (
+    audit,
+    db,
+    init,
+    key,
+    output,
+    policy,
+    policy_lint,
+    policy_report,
+    policy_store,
+    serve,
+    table,
+    token,
+)
 from catalog.cli.session import Session
 from policy.errors import LakewardenError
 
@@ -58,5 +71,10 @@ app.add_typer(key.app, name="key")
 app.add_typer(audit.app, name="audit")
 policy.app.command("report")(policy_report.report)
 policy.app.command("lint")(policy_lint.lint_file)
+policy.app.command("list")(policy_store.list_)
+policy.app.command("get")(policy_store.get)
+policy.app.command("put")(policy_store.put)
+policy.app.command("remove")(policy_store.remove)
+policy.app.command("history")(policy_store.history)
 app.add_typer(policy.app, name="policy")
 app.add_typer(token.app, name="token")

@@ -46,6 +46,16 @@ def secret(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def content(data: bytes) -> None:
+    """A text that is kept elsewhere, byte for byte; what could drive a terminal is not sent to one."""
+    if not sys.stdout.isatty():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        return
+    for text in data.decode("utf-8", "replace").splitlines():
+        line(text)
+
+
 def document(value: object) -> None:
     """A JSON document on standard output, in ASCII."""
     sys.stdout.write(f"{json.dumps(value, indent=2)}\n")

@@ -1,0 +1,214 @@
+"""`lakewarden policy list|get|put|remove|history`: the policies that the catalog keeps itself.
+
+These commands need no policy, so that policies that shut everybody out, or that no longer make a set, can be
+mended. A change is recorded before it is made, and takes force in a running service within seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from sqlalchemy import Engine
+
+from catalog.cli import output
+from catalog.cli.arguments import AsJson, AsUser
+from catalog.cli.session import calling, open_state, record_operation, settings_of
+from catalog.config import Settings
+from catalog.policy_changes import PolicyChanges, Prepared, reasons_of
+from catalog.policy_documents import MAX_STORED_SIZE, Change, DocumentId, Edit, Kind, PolicyDocuments
+from catalog.policy_files import PolicyFiles
+from catalog.tokens import TokenStore
+from policy.errors import RequestInvalid
+
+_ACTION: Final = "policy.change"
+
+_Kind = Annotated[Kind, typer.Option("--kind", help="What the document holds.")]
+_Name = Annotated[str, typer.Argument(help="The document's name.", show_default=False)]
+_Revision = Annotated[
+    int | None,
+    typer.Option(
+        "--revision", min=1, help="The revision that you have seen; without it, the document is new."
+    ),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")]
+_Force = Annotated[
+    bool,
+    typer.Option("--force", help="Although nobody who holds a token could administer the catalog any more."),
+]
+
+
+def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the documents of policies that the catalog keeps itself."""
+    with _open(ctx) as (_, documents, _):
+        found = documents.current()
+    listed = [_shown(each.change) for each in found.documents.values()]
+    if as_json:
+        output.document({"revision": found.version.revision, "documents": listed})
+    else:
+        _rows(listed)
+
+
+def get(
+    ctx: typer.Context,
+    name: _Name,
+    kind: _Kind = Kind.RANGER,
+    revision: Annotated[
+        int | None, typer.Option("--revision", min=1, help="What it said since the change of this number.")
+    ] = None,
+) -> None:
+    """Print a document, byte for byte; its revision goes to standard error."""
+    document = DocumentId(kind, name)
+    with _open(ctx) as (_, documents, _):
+        found = documents.at(document, revision) if revision else documents.current().documents.get(document)
+    if found is None or found.content is None:
+        raise RequestInvalid(
+            f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),
+            rule="policy-document",
+            hint="See `lakewarden policy list` and `lakewarden policy history`.",
+        )
+    output.note(f"Revision {found.change.revision}, by {found.change.author}.")
+    output.content(found.content)
+
+
+def put(
+    ctx: typer.Context,
+    name: _Name,
+    file: Annotated[Path, typer.Argument(help="What it is to say; - for standard input.", allow_dash=True)],
+    kind: _Kind = Kind.RANGER,
+    revision: _Revision = None,
+    dry_run: _DryRun = False,
+    force: _Force = False,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a document say what a file says; refused if the whole set would not make sense."""
+    edit = Edit(DocumentId(kind, name), _content(file), revision)
+    _change(ctx, edit, dry_run, force, as_user, as_json)
+
+
+def remove(
+    ctx: typer.Context,
+    name: _Name,
+    kind: _Kind = Kind.RANGER,
+    revision: _Revision = None,
+    dry_run: _DryRun = False,
+    force: _Force = False,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a document; what it said stays in the history."""
+    _change(ctx, Edit(DocumentId(kind, name), None, revision), dry_run, force, as_user, as_json)
+
+
+def history(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(help="One document; all by default.", show_default=False)
+    ] = None,
+    kind: _Kind = Kind.RANGER,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many changes.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List the latest changes, newest first."""
+    document = None if name is None else DocumentId(kind, name)
+    with _open(ctx) as (_, documents, _):
+        listed = [_shown(each) for each in documents.history(document, limit=limit)]
+    if as_json:
+        output.document(listed)
+    else:
+        _rows(listed)
+
+
+@contextmanager
+def _open(ctx: typer.Context) -> Iterator[tuple[Engine, PolicyDocuments, Settings]]:
+    settings = settings_of(ctx)
+    with open_state(settings) as engine:
+        yield engine, PolicyDocuments(engine, settings.catalog.name), settings
+
+
+def _content(file: Path) -> bytes:
+    """What a file says, up to one byte more than is accepted."""
+    try:
+        if str(file) == "-":
+            return sys.stdin.buffer.read(MAX_STORED_SIZE + 1)
+        with file.open("rb") as opened:
+            return opened.read(MAX_STORED_SIZE + 1)
+    except OSError as error:
+        raise RequestInvalid(
+            f"The file {file} cannot be read: {error.strerror}.",
+            rule="policy-file",
+            hint="Name another file.",
+        ) from error
+
+
+def _change(
+    ctx: typer.Context, edit: Edit, dry_run: bool, force: bool, as_user: str | None, as_json: bool
+) -> None:
+    caller = calling(as_user)
+    with _open(ctx) as (engine, documents, settings):
+        files = PolicyFiles(settings.policies, settings.encryption_rules)
+        tokens = TokenStore(engine)
+        name = settings.catalog.name
+        changes = PolicyChanges(documents, files.read, None, tokens, name, lambda: datetime.now(UTC))
+
+        def record(prepared: Prepared) -> None:
+            about = f"policy {edit.id}"
+            record_operation(engine, caller, _ACTION, about, *reasons_of(prepared, force=force))
+
+        if dry_run:
+            prepared = changes.prepare([edit], caller, by_policy=False)
+        else:
+            prepared = changes.make([edit], caller, record, by_policy=False, force=force)
+    _show(prepared, dry_run, as_json)
+
+
+def _show(prepared: Prepared, dry_run: bool, as_json: bool) -> None:
+    revision = prepared.after.stored.version.revision
+    if as_json:
+        output.document(
+            {
+                "dry-run": dry_run,
+                "revision": revision,
+                "version": prepared.after.policies.version,
+                "encryption-version": prepared.after.encryption.version,
+                "changes": [_shown(each.change) for each in prepared.changed],
+                "effect": asdict(prepared.effect),
+                "lockout": prepared.lockout,
+            }
+        )
+        return
+    lines = [(what, title) for what, titles in asdict(prepared.effect).items() for title in titles]
+    if lines:
+        output.rows(("effect", "on"), lines)
+    if prepared.lockout is not None:
+        output.note(f"After this change, {prepared.lockout}.")
+    if not prepared.changed:
+        output.note("The document says that already.")
+    elif dry_run:
+        output.note(f"Nothing was changed; it would be revision {revision}.")
+    else:
+        output.note(f"Changed; this is revision {revision}.")
+
+
+def _shown(change: Change) -> dict[str, object]:
+    return {
+        "kind": change.id.kind.value,
+        "name": change.id.name,
+        "revision": change.revision,
+        "sha256": change.sha256,
+        "author": change.author,
+        "request-id": change.request_id,
+        "changed": output.moment(change.changed_at),
+    }
+
+
+def _rows(listed: Sequence[dict[str, object]]) -> None:
+    columns = ("kind", "name", "revision", "author", "changed", "sha256")
+    output.rows(columns, [[each[column] or "removed" for column in columns] for each in listed])
