@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -18,10 +19,12 @@ from sqlalchemy import Engine, and_, or_, select, tuple_
 from catalog.audit_records import AuditRecord, Row, from_columns, principal_column, resource_column
 from catalog.db.engine import read as read_transaction
 from catalog.db.schema import lw_audit, lw_audit_chain
+from policy.errors import RequestInvalid
 
 _PAGE: Final = 1_000
 _CHAINS: Final = 50
 _NO_RECORD: Final = ("", 0)
+_PLACE: Final = re.compile(r"([0-9]{1,18})\.([0-9A-Za-z-]{1,36})\.([0-9]{1,18})", re.ASCII)
 
 
 class Place(NamedTuple):
@@ -30,6 +33,26 @@ class Place(NamedTuple):
     at_ms: int
     writer: str
     sequence: int
+
+    def text(self) -> str:
+        """As it is handed to whoever wants to go on from here."""
+        return f"{self.at_ms}.{self.writer}.{self.sequence}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """What `text` wrote.
+
+        Raises:
+            RequestInvalid: it is something else.
+        """
+        matched = _PLACE.fullmatch(text)
+        if matched is None:
+            raise RequestInvalid(
+                "The page token is not one that was handed out.",
+                rule="page-token",
+                hint="Send `next-page-token` of the page before, as it is.",
+            )
+        return cls(int(matched[1]), matched[2], int(matched[3]))
 
 
 @dataclass(frozen=True, slots=True)

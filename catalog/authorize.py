@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import Final
 
 from catalog.audit import AuditRecord, AuditTrail
-from catalog.audit_records import MAX_REASONS
+from catalog.audit_records import MAX_REASONS, NOBODY
 from policy.decision import Decision, Reason
-from policy.errors import MetadataInvalid, NotAuthorized, Refused
+from policy.errors import MetadataInvalid, NotAuthenticated, NotAuthorized, Refused
 from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.requests import AccessRequest
@@ -121,6 +121,23 @@ class Authorizer:
                 hint="Ask an administrator for a policy that grants it.",
             )
         return decision
+
+    def turned_away(self, address: str, request_id: str, refusal: NotAuthenticated) -> None:
+        """Record that somebody without a valid credential was refused.
+
+        Args:
+            address: the network address that he called from.
+            request_id: what ties the records of one request together.
+            refusal: what he is answered.
+
+        Raises:
+            StateUnavailable: it could not be recorded.
+        """
+        reason = Reason(refusal.rule or type(refusal).__name__, refusal.message)
+        at_ms = int(self._now().timestamp() * 1000)
+        self._audit.append(
+            [AuditRecord(NOBODY, None, "authenticate", address, False, (reason,), request_id, at_ms)]
+        )
 
     def record(self, caller: Caller, action: str, resource: str, decision: Decision) -> None:
         """Put a decision into the audit trail."""

@@ -175,12 +175,14 @@ class AuditEntry(Answer):
     allowed: bool
     reasons: list[ReasonAnswer]
     request_id: str
+    decisions: int
 
 
 class AuditEntries(Answer):
-    """Records, newest first."""
+    """Records, newest first; `next-page-token` asks for older ones, and is null if there are none."""
 
     records: list[AuditEntry]
+    next_page_token: str | None
 
 
 class AuditFault(Answer):
@@ -193,10 +195,15 @@ class AuditFault(Answer):
 
 
 class AuditVerdict(Answer):
-    """Whether every chain holds."""
+    """Whether every chain and checkpoint holds, and how far that goes."""
 
     intact: bool
     problems: list[AuditFault]
+    chains: int
+    records: int
+    checkpoints: int
+    checkpointed_ms: int | None
+    signed_from: int | None
 
 
 class IssueToken(OwnBody):

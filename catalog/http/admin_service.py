@@ -63,24 +63,38 @@ def read_audit(
     principal: str | None = None,
     table: str | None = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    page_token: Annotated[str | None, Query(alias="page-token")] = None,
 ) -> models.AuditEntries:
-    """The latest records, newest first, by time, principal and dotted table name."""
+    """The latest records, newest first, by time, principal and dotted table name; page by page."""
+    before = None if page_token is None else audit_reading.Place.parse(page_token)
     require_service(warden, caller, "audit.read", "audit")
     found = audit_reading.read(
-        warden.engine, since_ms=since_ms, principal=principal, table=table, limit=limit
+        warden.engine, since_ms=since_ms, principal=principal, table=table, before=before, limit=limit
     )
-    return models.AuditEntries(records=[_audit_entry(each) for each in found])
+    following = found[-1].place.text() if len(found) == limit else None
+    return models.AuditEntries(records=[_audit_entry(each) for each in found], next_page_token=following)
 
 
 @router.get("/audit/verify")
 def verify_audit(caller: CallerOf, warden: WardenOf) -> models.AuditVerdict:
-    """Check every chain of the audit trail."""
+    """Check every chain and checkpoint of the audit trail."""
     require_service(warden, caller, "audit.verify", "audit")
+    signer = warden.audit_signer
+    keys = frozenset() if signer is None else frozenset({signer.public_key})
+    verdict = audit_verify.examine(warden.engine, public_keys=keys)
     problems = [
         models.AuditFault(writer=each.writer, sequence=each.sequence, kind=each.kind, detail=each.detail)
-        for each in audit_verify.verify(warden.engine)
+        for each in verdict.problems
     ]
-    return models.AuditVerdict(intact=not problems, problems=problems)
+    return models.AuditVerdict(
+        intact=not problems,
+        problems=problems,
+        chains=verdict.chains,
+        records=verdict.records,
+        checkpoints=verdict.checkpoints,
+        checkpointed_ms=verdict.checkpointed_ms,
+        signed_from=verdict.signed_from,
+    )
 
 
 @router.post("/tokens")
@@ -174,6 +188,7 @@ def _audit_entry(stored: audit_reading.StoredRecord) -> models.AuditEntry:
         allowed=record.allowed,
         reasons=reasons,
         request_id=record.request_id,
+        decisions=record.decisions,
     )
 
 

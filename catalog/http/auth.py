@@ -6,6 +6,7 @@
 - A header given twice is refused: two readers could take a different one.
 - Who calls is settled before a byte of the body is read. Tokens are never logged and never taken from the
   address.
+- Whom nobody knows is refused on record, with the address that he calls from.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ USER_SCHEME: Final = HTTPBearer(scheme_name="user token", auto_error=False)
 ENGINE_SCHEME: Final = APIKeyHeader(name=ENGINE_HEADER, scheme_name="engine token", auto_error=False)
 
 
-def authenticated(warden: Warden, headers: Headers, request_id: str, *, engines: bool) -> Caller:
+def authenticated(
+    warden: Warden, headers: Headers, request_id: str, address: str, *, engines: bool
+) -> Caller:
     """Whose request this is.
 
     Args:
         warden: the open catalog.
         headers: of the request.
         request_id: of the request.
+        address: the network address of whoever sent it.
         engines: whether an engine may act for the user here.
 
     Raises:
@@ -47,8 +51,12 @@ def authenticated(warden: Warden, headers: Headers, request_id: str, *, engines:
         NotAuthorized: the engine may not act for users.
         StateUnavailable: the database does not answer.
     """
-    user = warden.tokens.verify(_bearer(headers), "user")
-    engine = _engine(warden, headers) if engines else None
+    try:
+        user = warden.tokens.verify(_bearer(headers), "user")
+        engine = _engine(warden, headers) if engines else None
+    except NotAuthenticated as refusal:
+        warden.authorizer.turned_away(address, request_id, refusal)
+        raise
     if engine is not None:
         # What is granted to it is on record with what it asks for: each record names the engine.
         acting = Caller(engine, engine, request_id)

@@ -57,6 +57,7 @@ class GuardedRoute(APIRoute):
                 request.app.state.warden,
                 request.headers,
                 request_id_of(request),
+                request.client.host if request.client else "unknown",
                 engines=self.takes_engines,
             )
             body = await _bounded_body(request, self._limit(request))

@@ -72,7 +72,8 @@ def test_auditors_read_the_trail_and_nothing_else(service: Service) -> None:
     service.lake.set_policies([*standard_policies(), auditor])
     with service.client("auditor") as client:
         assert client.get("/admin/v1/audit").status_code == 200
-        assert client.get("/admin/v1/audit/verify").json() == {"intact": True, "problems": []}
+        verdict = client.get("/admin/v1/audit/verify").json()
+        assert (verdict["intact"], verdict["problems"]) == (True, [])
         refused(client.get("/admin/v1/tokens"), 403, "NotAuthorized")
 
 
