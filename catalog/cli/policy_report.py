@@ -65,8 +65,9 @@ def with_progress(
     told = clock()
     for number, each in enumerate(found, start=1):
         yield each
-        if clock() - told >= _QUIET_S and number < total:
-            told = clock()
+        now = clock()
+        if now - told >= _QUIET_S and number < total:
+            told = now
             output.note(f"{number} of {total} tables are judged.")
 
 
