@@ -11,9 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
@@ -27,9 +25,11 @@ from policy.errors import (
     StorageUnavailable,
 )
 from policy.location import Location
+from tests.support.swapper import Swapper
 
 SECRET = b"another team's table"
 OWN = b"own"
+SWAPS = 10_000
 STORAGE = LocalStorage()
 USES: list[Callable[[Location], object]] = [
     lambda where: STORAGE.read(where, limit=100),
@@ -154,44 +154,13 @@ def test_delete_refuses_a_directory(table: Path) -> None:
     assert (table / "data" / "own").exists()
 
 
-class Swapper:
-    """Exchanges what a name stands for, as fast as it can, until the block ends."""
-
-    def __init__(self, name: Path, honest: Callable[[Path], None], hostile: Callable[[Path], None]) -> None:
-        self._name = name
-        self._makers = (honest, hostile)
-        self._stop = Event()
-        self._thread = Thread(target=self._run)
-        self._workshop = name.parents[1] / "workshop"
-        self._workshop.mkdir()
-
-    def _run(self) -> None:
-        turn = 0
-        while not self._stop.is_set():
-            turn += 1
-            spare, gone = self._workshop / f"{turn}", self._workshop / f"{turn}-gone"
-            self._makers[turn % 2](spare)
-            with suppress(OSError):  # the table's directory may just be removed
-                self._name.rename(gone)
-            with suppress(OSError):
-                spare.rename(self._name)
-
-    def __enter__(self) -> Swapper:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-def harvest(where: Location, wanted: int) -> tuple[set[bytes], set[str | None]]:
-    """Contents seen and rules met in at least `wanted` reads, and until both an answer and a refusal came."""
+def harvest(where: Location, swapper: Swapper, refusal_rule: str) -> tuple[set[bytes], set[str | None]]:
+    """Contents seen and rules met while the swapper does its work, and until both kinds of answer came."""
     contents: set[bytes] = set()
     rules: set[str | None] = set()
-    rounds = 0
-    while rounds < wanted or not (contents and "no-links" in rules):
-        rounds += 1
+    reads = 0
+    while reads < 1000 or swapper.swaps < SWAPS or not (contents and refusal_rule in rules):
+        reads += 1
         try:
             contents.add(STORAGE.read(where, limit=100))
             contents.add(STORAGE.open_input(where).read(100))
@@ -203,8 +172,8 @@ def harvest(where: Location, wanted: int) -> tuple[set[bytes], set[str | None]]:
 def test_a_file_swapped_for_a_link_leaks_nothing(table: Path) -> None:
     name = table / "data" / "f"
     secret = table.parent / "other" / "secret"
-    with Swapper(name, lambda p: _write(p, OWN), lambda p: p.symlink_to(secret)):
-        contents, rules = harvest(at(name), 2000)
+    with Swapper(name, lambda p: _write(p, OWN), lambda p: p.symlink_to(secret)) as swapper:
+        contents, rules = harvest(at(name), swapper, "no-links")
     assert contents == {OWN}
     assert rules <= {"no-links", "object-missing"}
 
@@ -217,10 +186,18 @@ def test_a_directory_swapped_for_a_link_leaks_nothing(table: Path) -> None:
         path.mkdir()
         (path / "f").write_bytes(OWN)
 
-    with Swapper(name, honest, lambda p: p.symlink_to(table.parent / "other")):
-        contents, rules = harvest(at(name / "f"), 2000)
+    with Swapper(name, honest, lambda p: p.symlink_to(table.parent / "other")) as swapper:
+        contents, rules = harvest(at(name / "f"), swapper, "no-links")
     assert contents == {OWN}
     assert rules <= {"no-links", "object-missing", "regular-file"}
+
+
+def test_a_file_swapped_for_a_pipe_is_read_or_refused_and_never_waited_for(table: Path) -> None:
+    name = table / "data" / "f"
+    with Swapper(name, lambda p: _write(p, OWN), os.mkfifo) as swapper:
+        contents, rules = harvest(at(name), swapper, "regular-file")
+    assert contents == {OWN}
+    assert rules <= {"regular-file", "object-missing"}
 
 
 def test_delete_prefix_of_a_swapped_directory_removes_nothing_elsewhere(table: Path) -> None:

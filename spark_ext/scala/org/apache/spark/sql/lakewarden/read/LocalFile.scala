@@ -2,11 +2,15 @@ package org.apache.spark.sql.lakewarden.read
 
 import java.io.{EOFException, IOException}
 import java.nio.ByteBuffer
-import java.nio.channels.{Channels, SeekableByteChannel}
+import java.nio.channels.{Channels, ClosedByInterruptException, SeekableByteChannel}
 import java.nio.file._
 import java.nio.file.LinkOption.NOFOLLOW_LINKS
 import java.nio.file.StandardOpenOption.READ
 import java.nio.file.attribute.{BasicFileAttributes, BasicFileAttributeView}
+import java.time.Duration
+import java.util.concurrent.{
+  CompletableFuture, CompletionException, ExecutionException, ExecutorService, Executors, TimeoutException}
+import java.util.concurrent.TimeUnit.MILLISECONDS
 
 import scala.jdk.CollectionConverters._
 
@@ -19,12 +23,18 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *
   * Every segment from `/` on is opened relative to the directory before it; only regular files are read, and what
   * was opened is what is read. A table whose own path leads through a link is refused as well. Needs a system
-  * with relative opens (Linux); elsewhere nothing is read. Java cannot open a file without waiting: a pipe that is
-  * put in the file's place between look and open makes the task wait for a writer.
+  * with relative opens (Linux); elsewhere nothing is read.
+  *
+  * What is no regular file is refused when it is looked at. Java cannot open without waiting, so a pipe that is put
+  * in the file's place between look and open would hold the task for ever: the file is opened in a thread beside,
+  * for which the task waits a while only. That thread stays until somebody opens the pipe's other end.
   *
   * Source: catalog/storage/local.py, whose rules these are.
+  *
+  * @param patience
+  *   how long to wait for the system to open a file
   */
-private[read] final class LocalFile(errors: ReadErrors) {
+private[read] final class LocalFile(errors: ReadErrors, patience: Duration = LocalFile.Patience) {
 
   /** The open file at a local location that has been checked.
     *
@@ -32,9 +42,7 @@ private[read] final class LocalFile(errors: ReadErrors) {
     */
   def open(location: Location): SeekableByteChannel = {
     val names = location.segments.map(Path.of(_))
-    val directory = names.init.foldLeft(root())(step)
-    try regularFile(directory, names.last)
-    finally directory.close()
+    regularFile(names.init.foldLeft(root())(step), names.last)
   }
 
   private type Directory = SecureDirectoryStream[Path]
@@ -66,10 +74,42 @@ private[read] final class LocalFile(errors: ReadErrors) {
         throw failure
     }
 
+  /** The open file in a directory, which is closed. */
   private def regularFile(directory: Directory, name: Path): SeekableByteChannel = {
-    if (!attributes(directory, name).isRegularFile) throw notRegular
-    unlinked(directory.newByteChannel(name, Set[OpenOption](READ, NOFOLLOW_LINKS).asJava))
+    try if (!attributes(directory, name).isRegularFile) throw notRegular
+    catch {
+      case failure: Throwable =>
+        directory.close()
+        throw failure
+    }
+    val opened = new CompletableFuture[SeekableByteChannel]
+    LocalFile.openers.execute { () =>
+      try {
+        val channel = directory.newByteChannel(name, Set[OpenOption](READ, NOFOLLOW_LINKS).asJava)
+        if (!opened.complete(channel)) channel.close()
+      } catch { case failure: Throwable => opened.completeExceptionally(failure) }
+      finally directory.close()
+    }
+    unlinked(awaited(opened))
   }
+
+  /** What comes of opening a file; one that comes too late is closed by the thread that opened it. */
+  private def awaited(opened: CompletableFuture[SeekableByteChannel]): SeekableByteChannel =
+    try opened.get(patience.toMillis, MILLISECONDS)
+    catch {
+      case failed: ExecutionException => throw failed.getCause
+      case _: TimeoutException =>
+        opened.completeExceptionally(notRegular)
+        finished(opened)
+      case _: InterruptedException =>
+        if (!opened.completeExceptionally(new ClosedByInterruptException)) opened.thenAccept(_.close())
+        Thread.currentThread().interrupt()
+        throw new ClosedByInterruptException
+    }
+
+  private def finished(opened: CompletableFuture[SeekableByteChannel]): SeekableByteChannel =
+    try opened.join()
+    catch { case failed: CompletionException => throw failed.getCause }
 
   private def attributes(directory: Directory, name: Path): BasicFileAttributes =
     directory.getFileAttributeView(name, classOf[BasicFileAttributeView], NOFOLLOW_LINKS).readAttributes()
@@ -85,6 +125,16 @@ private[read] final class LocalFile(errors: ReadErrors) {
 
   private def notRegular: LakewardenException =
     errors.linked("The path leads through a link, or to something that is no regular file.")
+}
+
+private object LocalFile {
+  private val Patience = Duration.ofSeconds(10)
+
+  private val openers: ExecutorService = Executors.newCachedThreadPool { task =>
+    val thread = new Thread(task, "lakewarden-open")
+    thread.setDaemon(true)
+    thread
+  }
 }
 
 /** An open file as Parquet reads it. */
