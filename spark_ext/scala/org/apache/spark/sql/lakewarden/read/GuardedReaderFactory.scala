@@ -42,20 +42,29 @@ private[read] final class GuardedReaderFactory(
   override def supportColumnarReads(partition: InputPartition): Boolean = mode.columnar
 
   override def createReader(partition: InputPartition): PartitionReader[InternalRow] =
-    new GuardedReader[InternalRow](table, splits(partition), read(_, _))
+    new GuardedReader[InternalRow](table, splits(partition), opener())
 
-  override def createColumnarReader(partition: InputPartition): PartitionReader[ColumnarBatch] =
+  override def createColumnarReader(partition: InputPartition): PartitionReader[ColumnarBatch] = {
+    val open = opener()
     new GuardedReader[ColumnarBatch](table, splits(partition), { (split, errors) =>
-      val reader = read(split, errors)
+      val reader = open(split, errors)
       reader.enableReturningBatches()
       reader
     })
+  }
+
+  /** Opens file after file. They share one configuration, which is large to copy: what it says of a file is used up
+    * when the file has been opened.
+    */
+  private def opener(): (FileSplit, ReadErrors) => VectorizedParquetRecordReader = {
+    val own = new JobConf(conf.value.value)
+    read(_, own, _)
+  }
 
   private def splits(partition: InputPartition): Iterator[FileSplit] =
     partition.asInstanceOf[GuardedPartition].splits.iterator
 
-  private def read(split: FileSplit, errors: ReadErrors): VectorizedParquetRecordReader = {
-    val own = new JobConf(conf.value.value)
+  private def read(split: FileSplit, own: JobConf, errors: ReadErrors): VectorizedParquetRecordReader = {
     val opened = files.open(split, own, errors)
     val reader = vectorized(opened)
     try {
@@ -78,6 +87,7 @@ private[read] final class GuardedReaderFactory(
   /** Says to the reader of one file which columns and rows are wanted, in the file's own names. */
   private def prepare(own: JobConf, opened: OpenedFile, columns: FileColumns): Unit = {
     own.set(ParquetReadSupport.SPARK_ROW_REQUESTED_SCHEMA, columns.renamed(wanted).json)
+    own.unset(ParquetInputFormat.FILTER_PREDICATE)
     new ParquetPredicates(columns, wanted).of(filters).foreach(ParquetInputFormat.setFilterPredicate(own, _))
   }
 
