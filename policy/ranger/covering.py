@@ -15,7 +15,7 @@ a policy's resources). Stricter than Ranger, which looks at the narrow policy's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from policy.ranger.matching import LevelPattern, ResourcePattern
 from policy.ranger.patterns import MACROS, Pattern, Token, Wild, run, units
@@ -47,25 +47,18 @@ def _covers_level(wide: LevelPattern, narrow: LevelPattern, user: str) -> bool:
     if wide.is_any:
         return not wide.excludes
     if narrow.excludes:
-        # Everything but `b` takes in everything but `a` and `b`.
-        return wide.excludes and all(
-            any(_covers_for_all(theirs, ours) for theirs in narrow.patterns) for ours in wide.patterns
-        )
+        # Everything but `b` takes in everything but `a` and `b`; whom a macro stands for then, is open.
+        plain = [each for each in narrow.patterns if MACROS.isdisjoint(each.tokens)]
+        return wide.excludes and all(_takes_in(plain, ours) for ours in wide.patterns)
     if wide.excludes:
         return all(_certainly_outside(theirs, wide, user) for theirs in narrow.patterns)
-    return all(any(_covers(ours, theirs, user) for ours in wide.patterns) for theirs in narrow.patterns)
+    plain = [named for each in wide.patterns if (named := each.named(user)) is not None]
+    return all(_takes_in(plain, theirs) for theirs in narrow.patterns)
 
 
-def _covers(wide: Pattern, narrow: Pattern, user: str) -> bool:
-    named = wide.named(user)
-    return named is not None and _covers_for_all(named, narrow)
-
-
-def _covers_for_all(wide: Pattern, narrow: Pattern) -> bool:
-    """Whether `wide`, which may have no macros, takes in whatever `narrow` stands for."""
-    if not MACROS.isdisjoint(wide.tokens):
-        return False
-    ways = list(_ways(wide))
+def _takes_in(wide: Sequence[Pattern], narrow: Pattern) -> bool:
+    """Whether patterns without macros together match whatever `narrow` stands for."""
+    ways = [way for pattern in wide for way in _ways(pattern)]
     return all(any(len(way) in run(way, symbols) for way in ways) for symbols in _ways(narrow))
 
 

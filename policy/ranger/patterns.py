@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from policy.errors import LocationInvalid
-from policy.location import SCHEMES, Location
+from policy.location import Location
+from policy.location_schemes import SCHEMES
 from policy.ranger.servicedef import Level
 
 _TOKEN: Final = re.compile(r"\{USER\}|\{OWNER\}|[*?]")
@@ -154,7 +155,7 @@ class Pattern:
 def _location_pattern(value: str) -> str:
     """The canonical spelling of a location pattern; what a wildcard leaves open stays open."""
     head, colon, _ = value.partition(":")
-    if value[0] in "*?" or (colon and _TOKEN.search(head)):
+    if value[0] in "*?" or (colon and "/" not in head and _TOKEN.search(head)):
         return value.removesuffix("/")
     scheme = _SCHEME.match(value)
     if scheme is None:

@@ -124,6 +124,110 @@ def test_tokens_are_joined(value: str, tokens: int) -> None:
     assert len(Pattern.of(value, TABLE).tokens) == tokens
 
 
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("s3://lake/a", "s3://lake/a"),
+        ("S3A://lake/a/", "s3://lake/a"),
+        ("s3n://lake", "s3://lake"),
+        ("s3://lake/", "s3://lake"),
+        ("s3://", "s3:/"),
+        ("s3a://*", "s3://*"),
+        ("s3a://La*/X", "s3://la*/X"),
+        ("s3://{USER}/X", "s3://{USER}/X"),
+        ("s3://Lake-{USER}-X/Y", "s3://lake-{USER}-x/Y"),
+        ("s3://lake/A{OWNER}/*/", "s3://lake/A{OWNER}/*"),
+        ("s3://lake/a b=1/%2F*", "s3://lake/a b=1/%2F*"),
+        ("file:/a", "file:///a"),
+        ("file:///", "file://"),
+        ("file:/*", "file:///*"),
+        ("file:///a/?", "file:///a/?"),
+        ("hdfs://NameNode:8020/", "hdfs://namenode:8020"),
+        ("hdfs://NameNode:8020/Apps/*", "hdfs://namenode:8020/Apps/*"),
+        ("HDFS://*.Example.COM/Apps", "hdfs://*.example.com/Apps"),
+        ("abfs://data@Lake.dfs.core.windows.net/A*", "abfss://data@lake.dfs.core.windows.net/A*"),
+        ("*", "*"),
+        ("*/", "*"),
+        ("?3://lake/a/", "?3://lake/a"),
+        ("s3*://lake/a/", "s3*://lake/a"),
+        ("{USER}://lake/a/", "{USER}://lake/a"),
+        # Nothing with another scheme can be asked for.
+        ("Other:/a/../B/", "other:/a/../B"),
+    ],
+)
+def test_a_location_is_read_in_the_spelling_that_requests_have(written: str, canonical: str) -> None:
+    tokens = Pattern.of(written, URL).tokens
+    assert "".join(token if isinstance(token, str) else token.value for token in tokens) == canonical
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("lake/a", "begins with its scheme"),
+        ("/a*:", "begins with its scheme"),
+        ("s3:lake/a", "Nothing can match"),
+        ("s3:/lake/a", "Nothing can match: After the scheme"),
+        ("s3:*", "Nothing can match"),
+        ("s3://Lake/a", "invalid bucket or host"),
+        ("s3://lake/a/../b", "dot segment"),
+        ("s3://lake/a/../b*", "dot segment"),
+        ("s3://lake/*/../b", "empty name and no dot segment"),
+        ("s3://lake/*/./b", "empty name and no dot segment"),
+        ("s3://lake/{USER}//b", "empty name and no dot segment"),
+        ("s3://lake//b*", "empty"),
+        ("hdfs:///a", "invalid bucket or host"),
+    ],
+)
+def test_a_location_that_nothing_can_be_asked_by_is_refused(written: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as refusal:
+        Pattern.of(written, URL)
+    assert not str(refusal.value).endswith(".")
+
+
+def test_host_case_does_not_hide_a_denial() -> None:
+    pattern = Pattern.of("hdfs://NN:8020/secret*", URL)
+    assert pattern.matches(Target.of(Resource.url("hdfs://nn:8020/secrets/x")).spellings[0], "u")
+
+
+def test_every_spelling_of_a_scheme_is_matched_where_the_pattern_leaves_it_open() -> None:
+    spelled = Target.of(Resource.url("s3://lake/a")).spellings[0]
+    assert spelled == ("s3://lake/a", "s3a://lake/a", "s3n://lake/a")
+    assert Target.of(Resource.url("file:/a")).spellings[0] == ("file:///a", "file:/a")
+    for value in ("?3a://lake/a", "*3n://lake/a", "*://lake/a"):
+        assert Pattern.of(value, URL).matches(spelled, "u")
+    assert not Pattern.of("?3b://lake/a", URL).matches(spelled, "u")
+
+
+@pytest.mark.parametrize(
+    ("value", "user", "owner", "name", "expected"),
+    [
+        ("{OWNER}", "ann", "bob", "bob", True),
+        ("{OWNER}", "ann", "bob", "ann", False),
+        ("{OWNER}", "ann", "Bob", "bOB", True),
+        ("{OWNER}", "ann", None, "{OWNER}", False),
+        ("{OWNER}*", "ann", None, "x", False),
+        ("{USER}_{OWNER}", "ann", "bob", "ann_bob", True),
+        ("{USER}_{OWNER}", "ann", "bob", "bob_ann", False),
+        ("{USER}", "a*", None, "ab", False),
+        ("{USER}", "a*", None, "a*", True),
+        ("{OWNER}", "ann", "{USER}", "ann", False),
+        ("{USER}", "{OWNER}", "bob", "bob", False),
+    ],
+)
+def test_macros_are_names_taken_literally(
+    value: str, user: str, owner: str | None, name: str, expected: bool
+) -> None:
+    spelled = Target.of(Resource.database(name)).spellings[0]
+    assert Pattern.of(value, LEVELS["database"]).matches(spelled, user, owner) is expected
+
+
+def test_below_a_location_of_an_owner() -> None:
+    pattern = Pattern.of("s3://lake/{OWNER}/x", URL)
+    assert pattern.reaches_below(("s3://lake/bob",), "ann", "bob")
+    assert not pattern.reaches_below(("s3://lake/bob",), "ann", "cy")
+    assert not pattern.reaches_below(("s3://lake/bob",), "bob")
+
+
 @pytest.mark.parametrize("value", ["{", "a}", "{owner}", "{user}", "{USER", "{{USER}}", "{GROUP}"])
 def test_other_braces_are_refused(value: str) -> None:
     with pytest.raises(ValueError, match="the macros in a resource"):

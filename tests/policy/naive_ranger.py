@@ -1,0 +1,218 @@
+"""A second evaluator of Ranger policies, written for being read: no index, no compiled pattern, no shortcut.
+
+It takes policies as the JSON says them and follows Ranger's order word by word (`RangerPolicyEngineImpl`,
+`RangerDefaultPolicyEvaluator`, `RangerDefaultPolicyResourceMatcher`), with the closed rules of
+docs/policies.md where they differ. It shares no code with the evaluator that it judges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+HIERARCHIES = [["database", "table", "column"], ["url"], ["storage-type", "storage-url"], ["key"]]
+ACCESS_TYPES = {
+    "database": ["alter", "create", "drop", "select", "unprotect", "update"],
+    "url": ["read", "write"],
+    "storage-type": ["rwstorage"],
+    "key": ["destroy", "release", "rotate", "use"],
+}
+
+
+@dataclass(frozen=True)
+class Asker:
+    name: str
+    groups: frozenset[str]
+    roles: frozenset[str]
+    owner: str | None
+
+
+def symbols(value: str, asker: Asker) -> list[str] | None:
+    """Characters and the marks <*> and <?>; None if it names an owner and there is none."""
+    found: list[str] = []
+    while value:
+        if value.startswith("{USER}"):
+            found, value = found + list(asker.name), value[6:]
+        elif value.startswith("{OWNER}"):
+            if asker.owner is None:
+                return None
+            found, value = found + list(asker.owner), value[7:]
+        else:
+            found.append(f"<{value[0]}>" if value[0] in "*?" else value[0])
+            value = value[1:]
+    return found
+
+
+def same(pattern: list[str], text: str) -> bool:
+    if not pattern:
+        return not text
+    if pattern[0] == "<*>":
+        return same(pattern[1:], text) or (bool(text) and same(pattern, text[1:]))
+    return bool(text) and pattern[0] in ("<?>", text[0]) and same(pattern[1:], text[1:])
+
+
+def continues(pattern: list[str], text: str) -> bool:
+    """Whether something that begins with `text` is matched."""
+    if not text:
+        return True
+    if not pattern:
+        return False
+    if pattern[0] == "<*>":
+        return continues(pattern[1:], text) or continues(pattern, text[1:])
+    return pattern[0] in ("<?>", text[0]) and continues(pattern[1:], text[1:])
+
+
+def is_location(level: str) -> bool:
+    return level in ("url", "storage-url")
+
+
+def value_matches(level: str, value: str, said: Json, name: str, asker: Asker) -> bool:
+    if is_location(level):
+        pattern = symbols(value.removesuffix("/"), asker)
+        ends = [at for at, letter in enumerate(name) if letter == "/"] if said.get("isRecursive") else []
+        return pattern is not None and any(same(pattern, name[:end]) for end in [*ends, len(name)])
+    pattern = symbols(value, asker)
+    lowered = None if pattern is None else [mark if len(mark) > 1 else mark.lower() for mark in pattern]
+    return lowered is not None and same(lowered, name.lower())
+
+
+def level_matches(level: str, said: Json, name: str, asker: Asker) -> bool:
+    hit = any(value_matches(level, value, said, name, asker) for value in said["values"])
+    return not hit if said.get("isExcludes") else hit
+
+
+def relation(resources: Json, asked: dict[str, str], asker: Asker) -> str:
+    """Ranger's match type: none, self, all below, below, or above."""
+    chain = next(chain for chain in HIERARCHIES if set(resources) == set(chain[: len(resources)]))
+    if not set(asked) <= set(chain):
+        return "none"
+    for level in chain:
+        if level in asked and level in resources:
+            if not level_matches(level, resources[level], asked[level], asker):
+                return below_location(resources, asked, asker)
+        elif level in resources and "*" in resources[level]["values"] and resources[level].get("isExcludes"):
+            return "none"
+    if len(asked) > len(resources):
+        return "above"
+    if len(asked) == len(resources):
+        return "self"
+    rest = chain[len(asked) : len(resources)]
+    return "self" if all("*" in resources[level]["values"] for level in rest) else "below"
+
+
+def below_location(resources: Json, asked: dict[str, str], asker: Asker) -> str:
+    *upper, lowest = asked
+    if not is_location(lowest):
+        return "none"
+    if not all(level_matches(level, resources[level], asked[level], asker) for level in upper):
+        return "none"
+    patterns = [symbols(value.removesuffix("/"), asker) for value in resources[lowest]["values"]]
+    tree = asked[lowest] + "/"
+    return "below" if any(p is not None and continues(p, tree) for p in patterns) else "none"
+
+
+def closest(policy: Json, asked: dict[str, str], asker: Asker) -> str:
+    sets = [policy["resources"], *policy.get("additionalResources", [])]
+    found = [relation(resources, asked, asker) for resources in sets]
+    return "self" if "self" in found else "below" if "below" in found else "none"
+
+
+def concerns(item: Json, asker: Asker, access: str) -> bool:
+    given = [entry["type"].lower() for entry in item["accesses"] if entry.get("isAllowed", True)]
+    if access not in given and "all" not in given:
+        return False
+    users, groups, roles = (item.get(who, []) for who in ("users", "groups", "roles"))
+    return (
+        asker.name in users
+        or "{USER}" in users
+        or ("{OWNER}" in users and asker.owner == asker.name)
+        or "public" in groups
+        or bool(set(groups) & asker.groups)
+        or bool(set(roles) & asker.roles)
+    )
+
+
+def verdict(policy: Json, asker: Asker, access: str) -> str | None:
+    """deny, allow, maybe (an allow that cannot be evaluated) or None, by the policy's items."""
+
+    def hits(name: str) -> list[Json]:
+        return [item for item in policy.get(name, []) if concerns(item, asker, access)]
+
+    certain = [item for item in hits("denyExceptions") if not item.get("conditions")]
+    if hits("denyPolicyItems") and not certain:
+        return "deny"
+    allowed = [] if hits("allowExceptions") else hits("policyItems")
+    sure = any(not item.get("conditions") for item in allowed)
+    if policy.get("isDenyAllElse") and not sure:
+        return "deny"
+    return None if not allowed else "allow" if sure else "maybe"
+
+
+def doubtful(policy: Json) -> bool:
+    return bool(policy.get("conditions") or policy.get("zoneName"))
+
+
+def ranked(policies: list[Json], kind: int, priority: int) -> list[Json]:
+    return [
+        policy
+        for policy in policies
+        if policy.get("isEnabled", True)
+        and policy.get("policyType", 0) == kind
+        and policy.get("policyPriority", 0) == priority
+    ]
+
+
+def allows(policies: list[Json], asker: Asker, asked: dict[str, str], access: str) -> bool:
+    every = ACCESS_TYPES[next(iter(asked))]
+    if access == "all":
+        return all(allows_one(policies, asker, asked, each, "self") for each in every)
+    if access == "_any":
+        return any(allows_one(policies, asker, asked, each, "anywhere") for each in every)
+    scope = "tree" if is_location(list(asked)[-1]) else "self"
+    return allows_one(policies, asker, asked, access, scope)
+
+
+def allows_one(policies: list[Json], asker: Asker, asked: dict[str, str], access: str, scope: str) -> bool:
+    for priority in (1, 0):
+        allowed = False
+        for policy in ranked(policies, 0, priority):
+            place, said = closest(policy, asked, asker), verdict(policy, asker, access)
+            if said == "deny" and (place == "self" or (place == "below" and scope == "tree")):
+                return False
+            if said == "allow" and not doubtful(policy):
+                allowed = allowed or place == "self" or (place == "below" and scope == "anywhere")
+        if allowed:
+            return True
+    return False
+
+
+def mask_of(policies: list[Json], asker: Asker, asked: dict[str, str]) -> str | None:
+    """The type of the mask in force."""
+    for priority in (1, 0):
+        found: list[tuple[int, str, str]] = []
+        for policy in ranked(policies, 1, priority):
+            if closest(policy, asked, asker) != "self":
+                continue
+            kind = mask_said(policy, asker)
+            if kind is not None:
+                found.append(({"MASK_NULL": 0, "MASK_NONE": 2}.get(kind, 1), policy["name"], kind))
+        if found:
+            kind = min(found)[2]
+            return None if kind == "MASK_NONE" else kind
+    return None
+
+
+def mask_said(policy: Json, asker: Asker) -> str | None:
+    """The first item for the asker; one that unmasks counts only where it certainly holds."""
+    for item in policy["dataMaskPolicyItems"]:
+        if not concerns(item, asker, "select"):
+            continue
+        kind: str = item["dataMaskInfo"]["dataMaskType"]
+        unsure = bool(item.get("conditions") or item["dataMaskInfo"].get("conditionExpr"))
+        if kind != "MASK_NONE":
+            return "MASK_NULL" if unsure or doubtful(policy) else kind
+        if not unsure:
+            return None if doubtful(policy) else kind
+    return None

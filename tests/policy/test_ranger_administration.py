@@ -1,0 +1,438 @@
+"""Who may change which policy: delegateAdmin."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.decision import Decision
+from policy.errors import RequestInvalid
+from policy.principal import Principal
+from policy.ranger import PolicySet
+from policy.ranger.covering import covers, overlaps
+from policy.ranger.matching import LevelPattern, Match, ResourcePattern, Target
+from policy.ranger.model import Policy
+from policy.ranger.parse import parse_documents
+from policy.ranger.patterns import Pattern
+from policy.ranger.servicedef import TABLES, hierarchy_of
+from policy.requests import Resource
+
+Json = dict[str, Any]
+
+NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
+ANN = Principal("ann")
+SALES = {"database": ["sales"], "table": ["*"]}
+
+
+def policy(name: str, resources: dict[str, list[str]], *items: Json, **more: Any) -> Json:
+    said = {level: {"values": values} for level, values in resources.items()}
+    return {"name": name, "resources": said, "policyItems": list(items), **more}
+
+
+def item(*accesses: str, delegate: bool = False, **who: Any) -> Json:
+    people = who or {"users": ["ann"]}
+    return {"accesses": [{"type": access} for access in accesses], "delegateAdmin": delegate, **people}
+
+
+def read(document: Json) -> Policy:
+    contents = parse_documents({"changed.json": json.dumps(document)})
+    return (contents.policies + contents.disabled)[0]
+
+
+def asked(in_force: list[Json], *changed: Json, principal: Principal = ANN) -> Decision:
+    roles = [{"name": "stewards", "groups": [{"name": "data"}]}]
+    found = PolicySet.parse({"p.json": json.dumps({"policies": in_force, "roles": roles})})
+    return found.may_administer(principal, [read(each) for each in changed], NOW)
+
+
+STEWARD = policy("steward", SALES, item("select", "update", delegate=True))
+ORDERS = policy("orders", {"database": ["sales"], "table": ["orders"]}, item("select", users=["bob"]))
+
+
+def test_delegated_resources_and_access_types_may_be_administered() -> None:
+    decision = asked([STEWARD], ORDERS)
+    assert decision.allowed
+    reason = decision.reasons[0]
+    assert (reason.rule, reason.policy, reason.item) == ("policy-delegation", "steward", "policyItems[0]")
+    assert reason.detail == (
+        "Policy 'steward' lets 'ann' administer select by Policy 'orders', by policyItems[0]."
+    )
+
+
+def test_nothing_is_delegated_by_a_grant_alone() -> None:
+    decision = asked([policy("reader", SALES, item("select", "update"))], ORDERS)
+    assert not decision.allowed
+    assert decision.reasons[0].rule == "policy-no-delegation"
+    assert decision.explanation == "No policy lets 'ann' administer select by Policy 'orders'."
+
+
+def test_an_item_that_delegates_does_not_delegate_for_the_items_beside_it() -> None:
+    two = policy("two", SALES, item("select"), item("update", delegate=True))
+    assert not asked([two], ORDERS).allowed
+    assert not asked(
+        [policy("two", SALES, item("select"), item("select", delegate=True, users=["bob"]))], ORDERS
+    )
+
+
+def test_no_change_at_all_is_refused() -> None:
+    assert asked([STEWARD]).reasons[0].rule == "empty-conjunction"
+
+
+def test_the_policy_before_and_the_one_after_are_both_asked_for() -> None:
+    elsewhere = policy("orders", {"database": ["hr"], "table": ["orders"]}, item("select"))
+    assert not asked([STEWARD], ORDERS, elsewhere).allowed
+    assert not asked([STEWARD], elsewhere, ORDERS).allowed
+    assert asked([STEWARD], ORDERS, {**ORDERS, "isEnabled": False}).allowed
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        policy("p", {"database": ["hr"], "table": ["*"]}, item("select")),
+        policy("p", {"database": ["sales", "hr"], "table": ["*"]}, item("select")),
+        policy("p", {"database": ["sale?"], "table": ["*"]}, item("select")),
+        policy("p", {"database": ["*"], "table": ["orders"]}, item("select")),
+        policy("p", {**SALES, "column": ["*"]}, item("select")),
+        policy("p", SALES, item("create")),
+        policy("p", SALES, item("select", "create")),
+        policy("p", SALES, item("all")),
+        policy("p", SALES),
+        policy("p", SALES, item("select"), isDenyAllElse=True),
+        policy("p", SALES, item("select"), policyPriority=1),
+        policy("p", SALES, denyPolicyItems=[item("create")]),
+        policy("p", SALES, item("select"), allowExceptions=[item("create")]),
+        policy("p", SALES, item("select"), denyExceptions=[item("create")]),
+        policy("p", SALES, item("select"), additionalResources=[{"database": {"values": ["hr"]}}]),
+        policy("p", {"key": ["sales"]}, item("use")),
+        {
+            **policy("p", {}, item("select")),
+            "resources": {"database": {"values": ["sales"], "isExcludes": True}, "table": {"values": ["*"]}},
+        },
+    ],
+    ids=lambda changed: json.dumps(changed)[:120],
+)
+def test_what_is_not_delegated_may_not_be_administered(changed: Json) -> None:
+    assert not asked([STEWARD], changed).allowed
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        policy("p", {"database": ["SALES"], "table": ["a", "b*"]}, item("select", users=["bob"])),
+        policy("p", {"database": ["sales"]}, item("update", users=["bob"])),
+        policy("p", SALES, denyPolicyItems=[item("Select", groups=["public"])]),
+        policy("p", SALES, item("select", delegate=True, users=["bob"])),
+        policy("p", {"database": ["sales"], "table": ["{USER}", "x{OWNER}"]}, item("select")),
+        {
+            **policy("p", {}, item("select")),
+            "resources": {
+                "database": {"values": ["sales"]},
+                "table": {"values": ["secret"], "isExcludes": True},
+            },
+        },
+    ],
+    ids=lambda changed: json.dumps(changed)[:120],
+)
+def test_what_is_delegated_may_be_administered(changed: Json) -> None:
+    assert asked([STEWARD], changed).allowed
+
+
+def test_all_delegates_everything() -> None:
+    every = policy("every", SALES, item("all", delegate=True))
+    for changed in (
+        policy("p", SALES, item("all")),
+        policy("p", SALES),
+        policy("p", SALES, item("index", users=["bob"]), isDenyAllElse=True),
+    ):
+        assert asked([every], changed).allowed
+
+
+def test_masks_and_row_filters_are_about_select() -> None:
+    column = {"database": ["sales"], "table": ["orders"], "column": ["card"]}
+    masking = {
+        **policy("m", column),
+        "policyType": 1,
+        "dataMaskPolicyItems": [{**item("select"), "dataMaskInfo": {"dataMaskType": "MASK_NONE"}}],
+    }
+    assert not asked([STEWARD], masking).allowed
+    columns = policy("columns", {**SALES, "column": ["*"]}, item("select", delegate=True))
+    assert asked([columns], masking).allowed
+    assert not asked([policy("columns", {**SALES, "column": ["*"]}, item("update", delegate=True))], masking)
+
+
+def test_delegation_through_groups_and_roles() -> None:
+    by_role = policy("steward", SALES, item("select", delegate=True, roles=["stewards"]))
+    assert asked([by_role], ORDERS, principal=Principal("bob", frozenset({"data"}))).allowed
+    assert not asked([by_role], ORDERS, principal=Principal("bob")).allowed
+
+
+def test_two_policies_may_delegate_together() -> None:
+    select = policy("s", SALES, item("select", delegate=True))
+    update = policy("u", SALES, item("update", delegate=True))
+    both = policy("p", SALES, item("select", "update"))
+    assert asked([select, update], both).allowed
+    assert not asked([select], both).allowed
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        {"conditions": [{"type": "ip-range", "values": ["10.*"]}]},
+        {"zoneName": "z"},
+        {"isEnabled": False},
+        {"validitySchedules": [{"endTime": "2030/01/01 00:00:00"}]},
+        {"policyItems": [{**item("select", delegate=True), "conditions": [{"type": "x", "values": ["y"]}]}]},
+        {"allowExceptions": [item("select")]},
+        {"denyPolicyItems": [item("select", groups=["public"])]},
+    ],
+    ids=lambda doubt: next(iter(doubt)),
+)
+def test_what_may_not_hold_delegates_nothing(doubt: Json) -> None:
+    assert asked([policy("steward", SALES, item("select", delegate=True))], ORDERS).allowed
+    assert not asked([{**STEWARD, **doubt}], ORDERS).allowed
+
+
+def test_whom_a_policy_denies_an_access_may_not_change_who_gets_it() -> None:
+    denied = policy("central", {"database": ["sales"], "table": ["orders"]})
+    denied["denyPolicyItems"] = [item("select")]
+    decision = asked([STEWARD, denied], ORDERS)
+    assert not decision.allowed
+    assert (decision.reasons[0].rule, decision.reasons[0].policy) == ("policy-deny", "central")
+    assert (
+        decision.explanation
+        == "Policy 'central' denies 'ann' the administration of select by Policy 'orders'."
+    )
+    # Neither beside nor around it, but elsewhere.
+    assert not asked([STEWARD, denied], policy("p", SALES, item("select"))).allowed
+    assert asked(
+        [STEWARD, denied], policy("p", {"database": ["sales"], "table": ["t"]}, item("select"))
+    ).allowed
+    assert asked([STEWARD, denied], policy("p", SALES, item("update"))).allowed
+
+
+def test_a_denial_of_higher_priority_decides_first_and_one_of_lower_priority_last() -> None:
+    denied = {**policy("central", SALES), "denyPolicyItems": [item("select")]}
+    assert not asked([STEWARD, {**denied, "policyPriority": 1}], ORDERS).allowed
+    assert asked([{**STEWARD, "policyPriority": 1}, denied], ORDERS).allowed
+    assert asked([{**STEWARD, "policyPriority": 1}, denied], {**ORDERS, "policyPriority": 1}).allowed
+
+
+def test_a_normal_grant_does_not_delegate_what_speaks_before_it() -> None:
+    assert not asked([STEWARD], {**ORDERS, "policyPriority": 1}).allowed
+
+
+def test_deny_all_else_denies_administration_to_others() -> None:
+    closed = policy("closed", SALES, item("select", users=["bob"]), isDenyAllElse=True)
+    assert not asked([STEWARD, closed], ORDERS).allowed
+    opened = policy("closed", SALES, item("select"), isDenyAllElse=True)
+    assert asked([STEWARD, opened], ORDERS).allowed
+
+
+def test_a_time_without_zone_decides_nothing() -> None:
+    with pytest.raises(RequestInvalid, match="time zone"):
+        PolicySet.empty().may_administer(ANN, [read(ORDERS)], datetime(2030, 1, 1))
+
+
+def resources(said: Json) -> ResourcePattern:
+    hierarchy = hierarchy_of(frozenset(said))
+    assert hierarchy is not None
+    return ResourcePattern(
+        hierarchy,
+        tuple(
+            LevelPattern.of(
+                [Pattern.of(value, level, said[level.name].get("isRecursive", False)) for value in values],
+                said[level.name].get("isExcludes", False),
+            )
+            for level in hierarchy[: len(said)]
+            for values in [said[level.name]["values"]]
+        ),
+    )
+
+
+def url(*values: str, recursive: bool = False) -> ResourcePattern:
+    return resources({"url": {"values": list(values), "isRecursive": recursive}})
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        (url("s3://lake/a"), url("s3a://lake/a/"), True),
+        (url("s3://lake/a"), url("s3://lake/a", recursive=True), False),
+        (url("s3://lake/a", recursive=True), url("s3://lake/a", recursive=True), True),
+        (url("s3://lake/a", recursive=True), url("s3://lake/a/b", recursive=True), True),
+        (url("s3://lake/a", recursive=True), url("s3://lake/ab"), False),
+        (url("s3://lake/a", recursive=True), url("s3://lake"), False),
+        (url("s3://lake/a*"), url("s3://lake/a", recursive=True), True),
+        (url("s3://lake/a/*"), url("s3://lake/a", recursive=True), False),
+        (url("s3://lake/a/*", "s3://lake/a"), url("s3://lake/a", recursive=True), True),
+        (url("s3://lake/?"), url("s3://lake/?"), True),
+        (url("s3://lake/?"), url("s3://lake/*"), False),
+        (url("s3://lake/*"), url("s3://lake/?*"), True),
+        (url("s3://lake/?*"), url("s3://lake/*"), False),
+        (url("*"), url("s3://lake/a", recursive=True), True),
+        (url("s3://lake/{USER}", recursive=True), url("s3://lake/ann/x"), True),
+        (url("s3://lake/{USER}", recursive=True), url("s3://lake/{USER}"), False),
+        (url("s3://lake/{OWNER}", recursive=True), url("s3://lake/ann"), False),
+        (url("s3://lake/*"), url("s3://lake/{USER}", "s3://lake/{OWNER}"), True),
+    ],
+)
+def test_covering_of_locations(wide: ResourcePattern, narrow: ResourcePattern, expected: bool) -> None:
+    assert covers(wide, narrow, "ann") is expected
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        (("a",), ("a",), True),
+        (("a", "b"), ("a",), True),
+        (("a",), ("a", "b"), False),
+        (("a*",), ("a", "ab", "a?c*"), True),
+        (("a*",), ("a", "b"), False),
+        # Values that are excluded.
+        (("!a",), ("!a",), True),
+        (("!a",), ("!a", "!b"), True),
+        (("!a", "!b"), ("!a",), False),
+        (("!a", "!b"), ("!a", "!b"), True),
+        (("!a",), ("!a*",), True),
+        (("!a*",), ("!a",), False),
+        (("!a",), ("b",), True),
+        (("!a",), ("b", "A"), False),
+        (("!a",), ("b*",), False),
+        (("!{USER}",), ("bob",), True),
+        (("!{USER}",), ("ann",), False),
+        (("!{OWNER}",), ("bob",), False),
+        (("!ann",), ("!{USER}",), False),
+        (("!{USER}",), ("!{USER}",), False),
+        (("!{USER}",), ("!*",), True),
+        (("*",), ("!a",), True),
+        (("a",), ("!b",), False),
+        (("!*",), ("!*",), False),
+        (("!*",), ("a",), False),
+    ],
+)
+def test_covering_of_names(wide: tuple[str, ...], narrow: tuple[str, ...], expected: bool) -> None:
+    def said(values: tuple[str, ...]) -> ResourcePattern:
+        names = [value.removeprefix("!") for value in values]
+        return resources({"database": {"values": names, "isExcludes": values[0].startswith("!")}})
+
+    assert covers(said(wide), said(narrow), "ann") is expected
+
+
+def test_a_level_that_is_left_out_is_covered_by_everything_only() -> None:
+    database = resources({"database": {"values": ["a"]}})
+
+    def wide(table: str, excludes: bool) -> ResourcePattern:
+        return resources(
+            {"database": {"values": ["a"]}, "table": {"values": [table], "isExcludes": excludes}}
+        )
+
+    assert covers(wide("*", False), database, "ann")
+    assert not covers(wide("*", True), database, "ann")
+    assert not covers(wide("t", False), database, "ann")
+    assert not covers(wide("t", True), database, "ann")
+
+
+VALUES = st.sampled_from(["a", "b", "ab", "a*", "?", "*b", "*", "{USER}", "a?"])
+LEVEL = st.fixed_dictionaries(
+    {"values": st.lists(VALUES, min_size=1, max_size=2), "isExcludes": st.booleans()}
+)
+TABLE_RESOURCES = st.one_of(
+    st.fixed_dictionaries({"database": LEVEL}), st.fixed_dictionaries({"database": LEVEL, "table": LEVEL})
+)
+NAMES = ("a", "b", "ab", "ann", "bob", "abb")
+
+
+@settings(max_examples=150, deadline=None)
+@given(TABLE_RESOURCES, TABLE_RESOURCES)
+def test_what_is_covered_matches_nothing_outside_and_what_is_apart_nothing_common(
+    one: Json, other: Json
+) -> None:
+    wide, narrow = resources(one), resources(other)
+    targets = [Target.of(Resource.database(name)) for name in NAMES]
+    targets += [Target.of(Resource.table(*names)) for names in product(NAMES, repeat=2)]
+    relevant = (Match.SELF, Match.SELF_AND_BELOW, Match.BELOW)
+    covered, meets = covers(wide, narrow, "ann"), overlaps(wide, narrow, "ann")
+    for target in targets:
+        ours = wide.match(target, "ann")
+        theirs = [narrow.match(target, user) for user in NAMES]
+        if covered and any(match.covers for match in theirs):
+            assert ours.covers
+        if not meets:
+            assert ours not in relevant or not any(match.covers for match in theirs)
+    assert (
+        meets
+        or not covered
+        or not any(
+            match.covers for target in targets for match in (narrow.match(target, user) for user in NAMES)
+        )
+    )
+
+
+PATHS = st.sampled_from(["", "/a", "/a/b", "/a*", "/*/b", "/?", "/ab"]).map(lambda path: f"s3://lake{path}")
+PLACES = [f"s3://lake{path}" for path in ("", "/a", "/b", "/ab", "/a/b", "/b/b", "/a/a", "/a/b/b", "/ab/b")]
+
+
+@settings(max_examples=150, deadline=None)
+@given(PATHS, PATHS, st.booleans(), st.booleans())
+def test_covering_of_locations_is_sound(one: str, other: str, deep: bool, also: bool) -> None:
+    wide, narrow = url(one, recursive=deep), url(other, recursive=also)
+    covered, meets = covers(wide, narrow, "ann"), overlaps(wide, narrow, "ann")
+    for target in (Target.of(Resource.url(place)) for place in PLACES):
+        ours, theirs = wide.match(target, "ann"), narrow.match(target, "ann")
+        assert not (covered and theirs.covers) or ours.covers
+        assert meets or ours is Match.NONE or not theirs.covers
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (url("s3://lake/a"), url("s3://lake/a"), True),
+        (url("s3://lake/a"), url("s3://lake/b"), False),
+        (url("s3://lake/a"), url("s3://lake"), True),
+        (url("s3://lake"), url("s3://lake/a"), False),
+        (url("s3://lake", recursive=True), url("s3://lake/a"), True),
+        (url("s3://lake/a/x"), url("s3://lake/a", recursive=True), True),
+        (url("s3://lake/b"), url("s3://lake/a*"), True),
+        (url("s3://lake/a*"), url("s3://lake/b"), False),
+        (url("s3://lake/{OWNER}"), url("s3://lake/b"), True),
+        (url("s3://lake/{USER}"), url("s3://lake/bob"), False),
+        (url("s3://lake/b"), resources({"key": {"values": ["b"]}}), False),
+        (resources({"database": {"values": ["a"]}}), resources({"database": {"values": ["b*"]}}), False),
+        (resources({"database": {"values": ["a"]}}), resources({"database": {"values": ["{USER}"]}}), True),
+        (resources({"database": {"values": ["a*"]}}), resources({"database": {"values": ["b*"]}}), True),
+        (
+            resources({"database": {"values": ["a"], "isExcludes": True}}),
+            resources({"database": {"values": ["a"]}}),
+            True,
+        ),
+        (
+            resources({"database": {"values": ["a"]}, "table": {"values": ["t"]}}),
+            resources({"database": {"values": ["a"]}, "table": {"values": ["u"]}}),
+            False,
+        ),
+        (
+            resources({"database": {"values": ["a"]}, "table": {"values": ["t"]}}),
+            resources({"database": {"values": ["a"]}}),
+            True,
+        ),
+        (
+            resources({"database": {"values": ["a"]}, "udf": {"values": ["*"]}}),
+            resources({"database": {"values": ["a"]}, "table": {"values": ["t"]}}),
+            False,
+        ),
+    ],
+)
+def test_overlapping(one: ResourcePattern, other: ResourcePattern, expected: bool) -> None:
+    assert overlaps(one, other, "ann") is expected
+
+
+def test_functions_do_not_cover_tables() -> None:
+    functions = resources({"database": {"values": ["*"]}, "udf": {"values": ["*"]}})
+    assert not covers(functions, resources({"database": {"values": ["a"]}}), "ann")
+    assert functions.hierarchy != TABLES

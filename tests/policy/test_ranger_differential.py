@@ -1,0 +1,171 @@
+"""Generated policies and requests: the evaluator and one that is a plain reading of Ranger's order agree."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policy.principal import Principal
+from policy.ranger import PolicySet
+from policy.requests import ACCESS_TYPES, AccessRequest, Resource
+from tests.policy.naive_ranger import Asker, allows, mask_of
+
+Json = dict[str, Any]
+
+NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
+ROLES = [
+    {"name": "r1", "users": [{"name": "ann"}], "roles": [{"name": "r2"}]},
+    {"name": "r2", "groups": [{"name": "g1"}]},
+]
+HELD = {"ann": {"r1"}, "bob": set(), "a*": set()}
+
+NAMES = st.sampled_from(["a", "b", "ab", "A", "*", "a*", "?", "*b", "{USER}", "{OWNER}", "x{USER}", "ann"])
+LITERALS = st.sampled_from(["a", "b", "ab", "Ab", "ann", "xann", "*", "a*", "bob"])
+BUCKET = "s3://lake"
+PATHS = st.sampled_from(
+    ["", "/a", "/a/b", "/a/*", "/*/b", "/a*", "/?", "/{USER}", "/{OWNER}/b", "/a/b/", "/*b", "/ab/{USER}*"]
+).map(lambda path: BUCKET + path)
+PLACES = st.sampled_from(["", "/a", "/a/b", "/ab", "/b", "/a/b/c", "/ann", "/ann/b", "/a/ab", "/ab/ann"]).map(
+    lambda path: BUCKET + path
+)
+
+
+def level(values: st.SearchStrategy[str], *flags: str) -> st.SearchStrategy[Json]:
+    said = {"values": st.lists(values, min_size=1, max_size=2)}
+    return st.fixed_dictionaries(said, optional={flag: st.booleans() for flag in flags})
+
+
+def named(*levels: str) -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries({name: level(NAMES, "isExcludes") for name in levels})
+
+
+RESOURCES = {
+    "tables": st.one_of(named("database"), named("database", "table"), named("database", "table", "column")),
+    "url": st.fixed_dictionaries({"url": level(PATHS, "isRecursive")}),
+    "storage": st.fixed_dictionaries(
+        {
+            "storage-type": level(st.sampled_from(["iceberg", "*", "hive"])),
+            "storage-url": level(PATHS, "isRecursive"),
+        }
+    ),
+    "key": st.fixed_dictionaries({"key": level(NAMES)}),
+}
+ACCESSES = {
+    "tables": ["select", "update", "create", "Select", "all"],
+    "url": ["read", "write", "all"],
+    "storage": ["rwstorage", "all"],
+    "key": ["use", "release", "all"],
+}
+CONDITIONS = st.sampled_from([[], [], [], [{"type": "ip-range", "values": ["10.*"]}]])
+WHO = st.fixed_dictionaries(
+    {
+        "users": st.lists(st.sampled_from(["ann", "bob", "{USER}", "{OWNER}", "a*"]), max_size=2),
+        "groups": st.lists(st.sampled_from(["g1", "g2", "public"]), max_size=1),
+        "roles": st.lists(st.sampled_from(["r1", "r2"]), max_size=1),
+    }
+).filter(lambda who: any(who.values()))
+
+
+@st.composite
+def items(draw: st.DrawFn, accesses: list[str]) -> list[Json]:
+    found = []
+    for who in draw(st.lists(WHO, max_size=2)):
+        types = draw(st.lists(st.sampled_from(accesses), min_size=1, max_size=2, unique=True))
+        found.append({**who, "accesses": [{"type": kind} for kind in types], "conditions": draw(CONDITIONS)})
+    return found
+
+
+@st.composite
+def access_policies(draw: st.DrawFn, kind: str) -> Json:
+    lists = ("policyItems", "denyPolicyItems", "allowExceptions", "denyExceptions")
+    policy: Json = {name: draw(items(ACCESSES[kind])) for name in lists}
+    policy["resources"] = draw(RESOURCES[kind])
+    policy["additionalResources"] = draw(st.lists(RESOURCES[kind], max_size=1))
+    policy["policyPriority"] = draw(st.integers(0, 1))
+    policy["isDenyAllElse"] = draw(st.sampled_from([False, False, False, True]))
+    policy["isEnabled"] = draw(st.sampled_from([True, True, True, False]))
+    policy["conditions"] = draw(CONDITIONS)
+    policy["zoneName"] = draw(st.sampled_from(["", "", "", "z"]))
+    return policy
+
+
+@st.composite
+def mask_policies(draw: st.DrawFn) -> Json:
+    found = []
+    for item in draw(items(["select"])):
+        types = ["MASK_NONE", "MASK_NULL", "MASK", "MASK_HASH"]
+        info: Json = {"dataMaskType": draw(st.sampled_from(types))}
+        info["conditionExpr"] = draw(st.sampled_from(["", "", "x > 1"]))
+        found.append({**item, "dataMaskInfo": info})
+    return {
+        "policyType": 1,
+        "resources": draw(named("database", "table", "column")),
+        "policyPriority": draw(st.integers(0, 1)),
+        "isEnabled": draw(st.sampled_from([True, True, True, False])),
+        "zoneName": draw(st.sampled_from(["", "", "z"])),
+        "dataMaskPolicyItems": found,
+    }
+
+
+@st.composite
+def requests(draw: st.DrawFn, kind: str) -> tuple[Resource, str]:
+    if kind == "tables":
+        depth = draw(st.integers(1, 3))
+        names = tuple(draw(LITERALS) for _ in range(depth))
+        resource = Resource(("database", "table", "column")[:depth], names)
+        access = draw(st.sampled_from(["select", "update", "create", "unprotect", "all", "_any"]))
+        return resource, access
+    if kind == "key":
+        resource = Resource.key(draw(LITERALS))
+    else:
+        resource = (Resource.url if kind == "url" else Resource.storage)(draw(PLACES))
+    return resource, draw(st.sampled_from([*sorted(ACCESS_TYPES[resource.levels]), "_any"]))
+
+
+@st.composite
+def askers(draw: st.DrawFn) -> Asker:
+    name = draw(st.sampled_from(["ann", "bob", "a*"]))
+    groups = frozenset(draw(st.lists(st.sampled_from(["g1", "g2"]), max_size=1)))
+    roles = set(HELD[name]) | ({"r2", "r1"} if "g1" in groups else set())
+    return Asker(name, groups, frozenset(roles), draw(st.sampled_from([None, "ann", "bob"])))
+
+
+def parsed(policies: list[Json]) -> PolicySet:
+    return PolicySet.parse({"p.json": json.dumps({"policies": policies, "roles": ROLES})})
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data(), st.sampled_from(["tables", "tables", "url", "storage", "key"]))
+def test_decisions_are_those_of_a_plain_reading_of_ranger(data: st.DataObject, kind: str) -> None:
+    policies = data.draw(st.lists(access_policies(kind), min_size=1, max_size=4), label="policies")
+    for number, policy in enumerate(policies):
+        policy["name"] = f"p{number}"
+    found = parsed(policies)
+    for _ in range(8):
+        asker = data.draw(askers(), label="asker")
+        resource, access = data.draw(requests(kind), label="request")
+        asked = dict(zip(resource.levels, resource.values, strict=True))
+        principal = Principal(asker.name, asker.groups)
+        decision = found.decide(AccessRequest(principal, resource, access, asker.owner), NOW)
+        assert decision.allowed is allows(policies, asker, asked, access), decision.explanation
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_masks_are_those_of_a_plain_reading_of_ranger(data: st.DataObject) -> None:
+    policies = data.draw(st.lists(mask_policies(), min_size=1, max_size=4), label="policies")
+    for number, policy in enumerate(policies):
+        policy["name"] = f"p{number}"
+    found = parsed(policies)
+    for _ in range(6):
+        asker = data.draw(askers(), label="asker")
+        names = [data.draw(LITERALS) for _ in range(3)]
+        asked = dict(zip(("database", "table", "column"), names, strict=True))
+        rule = found.mask_for(
+            Principal(asker.name, asker.groups), names[0], names[1], names[2], NOW, owner=asker.owner
+        )
+        assert (None if rule is None else rule.type) == mask_of(policies, asker, asked)
