@@ -53,6 +53,18 @@ def checkpoint_line(row: Mapping[str, object]) -> str:
     return canonical({**row, "content": json.loads(str(row["content"]))})
 
 
+def last_checkpoint_row(engine: Engine) -> dict[str, object]:
+    """The last checkpoint.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+        sqlalchemy.exc.NoResultFound: there is none.
+    """
+    query = select(lw_audit_checkpoint).order_by(lw_audit_checkpoint.c.number.desc()).limit(1)
+    with read(engine) as connection:
+        return dict(connection.execute(query).mappings().one())
+
+
 class NewRecords:
     """Records of all chains, from now on or from certain numbers on, each once.
 

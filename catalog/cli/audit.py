@@ -1,21 +1,36 @@
-"""`lakewarden audit`: read the audit trail, and check its chains."""
+"""`lakewarden audit`: read the audit trail, check it, copy it, and remove what is old."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from catalog import audit as trail
 from catalog.audit import StoredRecord
+from catalog.audit_checkpoints import Checkpointer, Signer
+from catalog.audit_reading import ends, rows_up_to
+from catalog.audit_retention import prune_as
+from catalog.audit_stream import NewRecords, checkpoint_line, last_checkpoint_row, record_line
+from catalog.audit_verify import Verdict, examine
 from catalog.cli import output
-from catalog.cli.arguments import AsJson, moment_of, table_of
-from catalog.cli.session import open_state, settings_of
+from catalog.cli.arguments import AsJson, AsUser, moment_of, table_of
+from catalog.cli.session import calling, open_state, open_warden, settings_of
+from catalog.config import Settings
 from catalog.identifiers import TableName
+from policy.errors import RequestInvalid
 
 app = typer.Typer(help="The audit trail.", no_args_is_help=True)
+
+_FOLLOW_S: Final = 1.0
+_WHEN: Final = "ISO 8601, or how long ago, such as 12h."
 
 
 @app.command()
@@ -23,9 +38,7 @@ def show(
     ctx: typer.Context,
     since: Annotated[
         datetime | None,
-        typer.Option(
-            parser=moment_of, metavar="TIME", help="From when on: ISO 8601, or how long ago, such as 12h."
-        ),
+        typer.Option(parser=moment_of, metavar="TIME", help=f"From when on: {_WHEN}"),
     ] = None,
     user: Annotated[str | None, typer.Option(help="Only what was asked on behalf of this user.")] = None,
     table: Annotated[
@@ -39,7 +52,7 @@ def show(
     with open_state(settings_of(ctx)) as engine:
         found = trail.read(
             engine,
-            since_ms=None if since is None else int(since.timestamp() * 1000),
+            since_ms=None if since is None else _ms(since),
             principal=user,
             table=None if table is None else str(table),
             limit=limit,
@@ -51,26 +64,133 @@ def show(
 
 
 @app.command()
-def verify(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Check that no record was edited, removed from the middle or reordered; exit with 1 if one was."""
-    with open_state(settings_of(ctx)) as engine:
-        problems = trail.verify(engine)
+def verify(
+    ctx: typer.Context,
+    checkpoint: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A copy of checkpoints or records that lay elsewhere: what it names has to be there. "
+            "May be repeated.",
+        ),
+    ] = None,
+    public_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HEX",
+            help="A public key that checkpoints may be signed with, besides that of `audit.key_file`. "
+            "May be repeated.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that nothing was edited, removed or put back; exit with 1 if something was."""
+    settings = settings_of(ctx)
+    keys = set(public_key or ())
+    signer = _signer(settings)
+    if signer is not None:
+        keys.add(signer.public_key)
+    with open_state(settings) as engine:
+        verdict = examine(engine, public_keys=frozenset(keys), evidence=_lines(checkpoint or []))
     if as_json:
-        output.document([asdict(problem) for problem in problems])
-    elif problems:
-        output.rows(
-            ("writer", "record", "kind", "what"),
-            [(problem.writer, problem.sequence, problem.kind, problem.detail) for problem in problems],
-        )
+        output.document(asdict(verdict))
     else:
-        output.note("Every chain of the audit trail holds.")
-    if problems:
+        _show_verdict(verdict)
+    if verdict.problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def checkpoint(ctx: typer.Context) -> None:
+    """Make a checkpoint now, and print the last one as a line of JSON, to be kept elsewhere."""
+    settings = settings_of(ctx)
+    with open_state(settings) as engine:
+        Checkpointer(engine, _signer(settings), _now_ms, settings.audit.checkpoint_s).make("cli")
+        row = last_checkpoint_row(engine)
+    sys.stdout.write(f"{checkpoint_line(row)}\n")
+
+
+@app.command()
+def export(
+    ctx: typer.Context,
+    since: Annotated[
+        datetime | None,
+        typer.Option(parser=moment_of, metavar="TIME", help=f"From when on: {_WHEN}"),
+    ] = None,
+    follow: Annotated[bool, typer.Option(help="Go on with what comes, until interrupted.")] = False,
+) -> None:
+    """Print records as lines of JSON, oldest first."""
+    with open_state(settings_of(ctx)) as engine, _until_interrupted():
+        numbers = ends(engine)
+        for row in rows_up_to(engine, numbers, 0 if since is None else _ms(since)):
+            sys.stdout.write(f"{record_line(row)}\n")
+        sys.stdout.flush()
+        coming = NewRecords(engine, numbers)
+        while follow:
+            while lines := coming.lines():
+                sys.stdout.write("".join(f"{line}\n" for line in lines))
+                coming.taken()
+            sys.stdout.flush()
+            time.sleep(_FOLLOW_S)
+
+
+@app.command()
+def prune(
+    ctx: typer.Context,
+    before: Annotated[
+        datetime,
+        typer.Option(parser=moment_of, metavar="TIME", help=f"From when on records stay: {_WHEN}"),
+    ],
+    force: Annotated[bool, typer.Option(help="Although the trail does not hold.")] = False,
+    as_user: AsUser = None,
+) -> None:
+    """Remove old records, in a way that leaves the rest checkable; needs `admin` on the service."""
+    with open_warden(ctx) as warden:
+        gone = prune_as(warden, calling(as_user), _ms(before), force=force)
+    output.note(f"Records that were removed: {gone}.")
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """Neither an interrupt nor a reader who had enough is an error."""
+    with suppress(KeyboardInterrupt, BrokenPipeError):
+        yield
+
+
+def _signer(settings: Settings) -> Signer | None:
+    return None if settings.audit.key_file is None else Signer(settings.audit.key_file)
+
+
+def _lines(files: list[Path]) -> Iterator[str]:
+    for file in files:
+        try:
+            with file.open(encoding="ascii", errors="replace") as lines:
+                yield from (line for line in lines if line.strip())
+        except OSError as error:
+            raise RequestInvalid(
+                f"The copy {file} cannot be read: {error.strerror}.",
+                rule="audit-copy",
+                hint="Name a file of lines that checkpoints or records were written to.",
+            ) from error
+
+
+def _show_verdict(verdict: Verdict) -> None:
+    if verdict.problems:
+        lines = [(each.writer, each.sequence, each.kind, each.detail) for each in verdict.problems]
+        output.rows(("writer", "number", "kind", "what"), lines)
+    else:
+        output.note("The audit trail holds.")
+    covered = None if verdict.checkpointed_ms is None else _time(verdict.checkpointed_ms)
+    signed = "none of them signed" if verdict.signed_from is None else f"signed from {verdict.signed_from} on"
+    output.note(f"Checked: {verdict.records} records of {verdict.chains} chains.")
+    output.note(f"Checkpoints: {verdict.checkpoints}, {signed}, the last one at {covered or 'no time'}.")
+    output.note(f"Lines elsewhere: {verdict.evidence}; of no use: {verdict.unreadable}.")
 
 
 def _line(stored: StoredRecord) -> tuple[object, ...]:
     record = stored.record
     answer = "allowed" if record.allowed else "refused"
+    answer = answer if record.decisions == 1 else f"{answer} {record.decisions} times"
     why = record.reasons[0].detail
     return _time(record.at_ms), record.principal, record.engine, record.action, record.resource, answer, why
 
@@ -86,3 +206,11 @@ def _full(stored: StoredRecord) -> dict[str, object]:
 
 def _time(at_ms: int) -> str | None:
     return output.moment(datetime.fromtimestamp(at_ms / 1000, UTC))
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _now_ms() -> int:
+    return _ms(datetime.now(UTC))

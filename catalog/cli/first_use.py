@@ -9,15 +9,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from catalog.cli.session import open_local_kms
+from catalog.audit_checkpoints import Checkpointer, Signer, last_checkpoint
+from catalog.cli.session import open_local_kms, open_state
 from catalog.config import LocalKmsOptions, Settings
 from catalog.db import migrate
-from catalog.db.engine import open_database
+from catalog.db.engine import open_database, read
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
 from catalog.keys.secret import SecretBytes
@@ -33,6 +35,7 @@ Say: TypeAlias = Callable[[str], None]
 DEFAULT_DATA_DIR: Final = "lakewarden-data"
 
 _POLICIES: Final = "policies"
+_AUDIT_KEY: Final = "audit.key"
 _ADMIN_POLICY: Final = "admin.json"
 
 _SETTINGS: Final = """\
@@ -47,6 +50,10 @@ policies = [{policies}]
 [kms]
 # The embedded default, not for production: its master keys are in reach of the catalog's process.
 kind = "local"
+
+[audit]
+# Signs the checkpoints of the audit trail; every replica needs the same one.
+key_file = {audit_key}
 """
 
 
@@ -74,6 +81,7 @@ def make_catalog(
     _make_directory(settings.data_dir, 0o700)
     _make_keys(settings, say)
     _make_database(settings, say)
+    _make_trail(settings, say)
     _make_policies(settings, admin, say)
     PolicyStore(PolicyFiles(settings.policies, settings.encryption_rules))
     return settings
@@ -102,6 +110,7 @@ def _settings_text(data_dir: Path) -> str:
     return _SETTINGS.format(
         data_dir=json.dumps(str(data_dir), ensure_ascii=False),
         policies=json.dumps(str(data_dir / _POLICIES), ensure_ascii=False),
+        audit_key=json.dumps(str(data_dir / _AUDIT_KEY), ensure_ascii=False),
     )
 
 
@@ -142,6 +151,22 @@ def _make_database(settings: Settings, say: Say) -> None:
     finally:
         engine.dispose()
     say("The database has this release's schema.")
+
+
+def _make_trail(settings: Settings, say: Say) -> None:
+    """The key of the audit trail, where the settings name one, and the first checkpoint."""
+    key_file = settings.audit.key_file
+    if key_file is None:
+        return
+    if not key_file.exists():
+        _make_directory(key_file.parent, 0o700)
+        KeyFile.create(key_file)
+        say(f"Created the key of the audit trail {key_file}, of mode 0600.")
+    with open_state(settings) as state:
+        with read(state) as connection:
+            is_new = last_checkpoint(connection) is None
+        if is_new:
+            Checkpointer(state, Signer(key_file), lambda: int(time.time() * 1000), 0).make("init")
 
 
 def _make_policies(settings: Settings, admin: Principal, say: Say) -> None:
