@@ -1,6 +1,8 @@
 """Who asks, may they, and the record of the answer.
 
-- A request is decided as a whole: all of its parts or nothing.
+- A request is decided as a whole: all of its parts or nothing, and by one set of policies. What is asked in
+  several steps that only count together is asked of one `settled` authorizer; otherwise a mask that a change
+  takes away together with the grant would be missed between two steps.
 - The decision is in the audit trail before it is answered; without a record there is no grant.
 - The records of a grant name every key and location granted, however many columns the table has.
 - A refusal by a later rule (a foreign path, a broken seal) is recorded too, under the same request id.
@@ -53,10 +55,18 @@ class Authorizer:
         self._policies = policies
         self._audit = audit
         self._now = now
+        self._settled_at: datetime | None = None
+
+    def settled(self) -> Authorizer:
+        """One that goes on deciding by the policies and the time of now; for a single request."""
+        policies = self._policies()
+        settled = Authorizer(lambda: policies, self._audit, self._now)
+        settled._settled_at = self.now()
+        return settled
 
     def decide(self, requests: Sequence[AccessRequest]) -> Decision:
         """All or nothing, without a record: for explaining and for filtering lists."""
-        return self._policies().decide_all(requests, self._now())
+        return self._policies().decide_all(requests, self.now())
 
     def policies(self) -> PolicySet:
         """The policies in force."""
@@ -64,7 +74,7 @@ class Authorizer:
 
     def now(self) -> datetime:
         """The time by which policies are judged."""
-        return self._now()
+        return self._settled_at or self._now()
 
     def screen(self, caller: Caller, action: str, resource: str, *ways: AccessRequest) -> None:
         """Refuse those who have none of some rights before anything is told or looked at.
@@ -107,7 +117,7 @@ class Authorizer:
             StateUnavailable: the decision could not be recorded.
         """
         asked = [*requests, *hidden]
-        policies, now = self._policies(), self._now()
+        policies, now = self._policies(), self.now()
         answers = [policies.decide(each, now) for each in asked]
         decision = Decision.all_of(answers)
         parts = _grant_parts(asked, answers) if decision.allowed else [decision.reasons]

@@ -155,14 +155,14 @@ class Planner:
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
             EncryptionPolicyViolation, DecryptionRefused, KeyNotUsable, KmsUnavailable: its keys do.
         """
-        # Read before anything is decided: policies that come meanwhile must not pass for those that decided.
-        policy_version = self._authorizer.policies().version
+        # Columns and masks are decided in several steps, which policies that come meanwhile must not part.
+        authorizer = self._authorizer.settled()
         owner = self._loader.owner(name)
-        self._may_see(caller, name, owner)
-        see_paths = self._sees_paths(caller, name, owner)
-        with self._authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
+        _require_sight(authorizer, caller, name, owner)
+        see_paths = _sees_paths(authorizer, caller, name, owner)
+        with authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
             table = self._loader.load(name)
-            report(self._authorizer, caller, table)
+            report(authorizer, caller, table)
             if table.seal is None and table.governed.ever_encrypted:
                 raise MetadataUnsealed(
                     "Unsealed metadata gets no keys, and files of this table are encrypted.",
@@ -175,9 +175,13 @@ class Planner:
             columns = resolve(
                 table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
             )
-            authorize(self._authorizer, caller, table, columns.names)
+            authorize(authorizer, caller, table, columns.names)
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
             planned = self._files(table, snapshot, schema, request, shown)
+            if self._authorizer.policies() is not authorizer.policies():
+                # Reading manifests may take long, and no key is released by policies of the past.
+                authorizer = self._authorizer.settled()
+                authorize(authorizer, caller, table, columns.names)
             keys = self._keyring.scan_keys(table.record, table.governed, planned)
         header = PlanHeader(
             table=table,
@@ -185,23 +189,11 @@ class Planner:
             schema=schema,
             columns=tuple(schema.find_column_name(field_id) or "" for field_id in columns.top_level),
             principal=caller.principal.name,
-            policy_version=policy_version,
+            policy_version=authorizer.policies().version,
             valid_ms=self._valid_ms,
             transport=keys.transport if keys else None,
         )
         return Plan(header, with_keys(planned, keys))
-
-    def _may_see(self, caller: Caller, name: TableName, owner: str | None) -> None:
-        """Refuse those without any right before anything is told of the table."""
-        any_right = gates.table_request(caller.principal, name.database, name.name, "_any", owner)
-        if not self._authorizer.decide([any_right]).allowed:
-            select = gates.table_request(caller.principal, name.database, name.name, "select", owner)
-            self._authorizer.require(caller, "table.plan", str(name), [select, any_right])
-
-    def _sees_paths(self, caller: Caller, name: TableName, owner: str | None) -> bool:
-        """Whether a refusal may name foreign paths: to those who look after the table."""
-        alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
-        return self._authorizer.decide([alter]).allowed
 
     def _files(
         self,
@@ -246,6 +238,20 @@ class Planner:
         if deletes is None:
             return rows
         return deletes.attach(rows, opened, pc.indices_nonzero(mask).to_pylist())
+
+
+def _require_sight(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> None:
+    """Refuse those without any right before anything is told of the table."""
+    any_right = gates.table_request(caller.principal, name.database, name.name, "_any", owner)
+    if not authorizer.decide([any_right]).allowed:
+        select = gates.table_request(caller.principal, name.database, name.name, "select", owner)
+        authorizer.require(caller, "table.plan", str(name), [select, any_right])
+
+
+def _sees_paths(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> bool:
+    """Whether a refusal may name foreign paths: to those who look after the table."""
+    alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
+    return authorizer.decide([alter]).allowed
 
 
 def _snapshot(table: LoadedTable, request: ScanRequest) -> Snapshot | None:
