@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -9,6 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 _FORK = multiprocessing.get_context("fork")
+# Linux: two names change places in one step, so that neither is missing in between.
+_renameat2 = ctypes.CDLL(None).renameat2
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 class Swapper:
@@ -25,30 +30,29 @@ class Swapper:
         self._swaps = _FORK.Value("q", 0, lock=False)
         self._stop = _FORK.Event()
         self._process = _FORK.Process(target=self._run, daemon=True)
-        workshop = name.parents[1] / "workshop"
-        workshop.mkdir()
-        self._spare = (workshop / "honest", workshop / "hostile")
+        self._spare = name.parents[1] / "spare"
 
     @property
     def swaps(self) -> int:
         """How often it has put one thing in the other's place."""
         return self._swaps.value
 
-    def places(self) -> tuple[Path, ...]:
-        """Where the two things may be by now."""
-        return self._name, *self._spare
+    def places(self) -> tuple[Path, Path]:
+        """Where the two things are, in either order."""
+        return self._name, self._spare
 
     def _run(self) -> None:
-        turn = 0
+        names = [os.fsencode(each) for each in self.places()]
+        turned = 0
         while not self._stop.is_set():
-            turn += 1
-            there, next_one = 1 - turn % 2, turn % 2
-            with suppress(OSError):  # the table's directory may just be removed, and what it held
-                self._name.rename(self._spare[there])
-            if not os.path.lexists(self._spare[next_one]):
-                self._makers[next_one](self._spare[next_one])
-            with suppress(OSError):
-                self._spare[next_one].rename(self._name)
+            for place, which in ((self._name, turned), (self._spare, 1 - turned)):
+                with suppress(OSError):  # the table's directory may just be removed
+                    if not os.path.lexists(place):
+                        self._makers[which](place)
+            for _ in range(100):
+                if _renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) != 0:
+                    break
+                turned = 1 - turned
                 self._swaps.value += 1
 
     def __enter__(self) -> Swapper:
