@@ -117,6 +117,11 @@ class PolicyStore:
         return self._problem
 
     @property
+    def last(self) -> InForce:
+        """The set that was in force last, for showing; nothing may be decided by it."""
+        return self._in_force
+
+    @property
     def age_s(self) -> float:
         """Seconds since the set was last known to be the one in the database."""
         return self._clock() - self._confirmed_at

@@ -64,9 +64,14 @@ class PekList(Answer):
 
 
 class PolicyState(Answer):
-    """The policies in force, and why newer files are not."""
+    """The policies and rules for encryption in force, and why newer ones are not.
+
+    `revision` is the number of the last change of the catalog's own documents.
+    """
 
     version: str
+    encryption_version: str
+    revision: int
     sources: list[str]
     problem: str | None
 

@@ -35,14 +35,14 @@ router = APIRouter(
 
 @router.get("/policies")
 def show_policies(caller: CallerOf, warden: WardenOf) -> models.PolicyState:
-    """The version of the policies in force, where they come from, and why newer files are not in force."""
+    """The version of the policies in force, where they come from, and why newer ones are not in force."""
     require_service(warden, caller, "admin.policies", "admin")
     return _policy_state(warden)
 
 
 @router.post("/policies/reload")
 def reload_policies(caller: CallerOf, warden: WardenOf) -> models.PolicyState:
-    """Read the policy files now; a set with a mistake is refused, and the one before stays in force."""
+    """Read all policies now; a set with a mistake is refused, and the one before stays in force."""
     require_service(warden, caller, "admin.policies.reload", "admin")
     warden.policies.reload()
     return _policy_state(warden)
@@ -164,9 +164,12 @@ def sweep(caller: CallerOf, warden: WardenOf) -> models.Swept:
 
 
 def _policy_state(warden: Warden) -> models.PolicyState:
+    found, settings = warden.policies.in_force(), warden.settings
     return models.PolicyState(
-        version=warden.policies.current().version,
-        sources=[str(path) for path in warden.settings.policies],
+        version=found.policies.version,
+        encryption_version=found.encryption.version,
+        revision=found.stored.version.revision,
+        sources=[str(path) for path in (*settings.policies, *settings.encryption_rules)],
         problem=warden.policies.problem,
     )
 

@@ -14,6 +14,7 @@ database and storage.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Final, Literal
 
@@ -40,6 +41,7 @@ from catalog.http.metrics import CONTENT_TYPE, Metrics
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
 from catalog.warden import Warden
+from policy.errors import StateUnavailable
 
 #: The framework would hand bodies and messages of exceptions to whatever the environment configures.
 _NO_TELEMETRY: Final[TelemetryConfig] = {
@@ -77,9 +79,13 @@ def healthz(warden: WardenOf) -> Health:
     response_class=PlainTextResponse,
     responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
 )
-def show_metrics(metrics: MetricsOf) -> Response:
-    """Counters since the start of the process: any valid token. They name no table, user or path."""
-    return Response(metrics.render(), media_type=CONTENT_TYPE)
+def show_metrics(metrics: MetricsOf, warden: WardenOf) -> Response:
+    """Counters and states of the process: any valid token. They name no table, user or path."""
+    with suppress(StateUnavailable):
+        # Looks for newer policies if it is time to, so that a process without other work is told of them.
+        warden.policies.current()
+    text = metrics.render() + metrics.render_states(warden.policies)
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 @service_router.get("/openapi.json", include_in_schema=False)

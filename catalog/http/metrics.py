@@ -1,4 +1,4 @@
-"""Counters of the service, in Prometheus' text format.
+"""Counters and states of the service, in Prometheus' text format.
 
 - Labels are methods, route templates, statuses and rule names: never a name of a table or principal, a path
   or a token. So whoever holds any valid token may read them.
@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from catalog.policies import PolicyStore
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _MAX_SERIES: Final = 2_000
@@ -26,6 +28,12 @@ _HELP: Final = {
     "lakewarden_request_seconds_total": "Time spent on requests, by route.",
     "lakewarden_refusals_total": "Requests refused, by rule.",
     "lakewarden_commits_total": "Commits that took effect, by kind.",
+}
+
+_STATES: Final = {
+    "lakewarden_policies_outdated": "1 if newer policies were refused or cannot be read, else 0.",
+    "lakewarden_policies_age_seconds": "Time since the policies in force were last known to be the newest.",
+    "lakewarden_policies_revision": "Number of the last change of the catalog's own policies in force.",
 }
 
 _Labels = tuple[tuple[str, str], ...]
@@ -64,6 +72,19 @@ class Metrics:
         with self._lock:
             counts = sorted(self._counts.items())
         return "".join(self._lines(counts))
+
+    @staticmethod
+    def render_states(policies: PolicyStore) -> str:
+        """The states of the process as text."""
+        values = (
+            float(policies.problem is not None),
+            policies.age_s,
+            float(policies.last.stored.version.revision),
+        )
+        return "".join(
+            f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {value:g}\n"
+            for (name, text), value in zip(_STATES.items(), values, strict=True)
+        )
 
     def _add(self, name: str, labels: _Labels, amount: float) -> None:
         with self._lock:

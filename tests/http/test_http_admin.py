@@ -314,4 +314,5 @@ def test_metrics_count_and_name_nobody(
     assert f'lakewarden_requests_total{{method="GET",route="{route}",status="404"}}' in answer.text
     assert 'lakewarden_commits_total{kind="create"}' in answer.text
     assert 'lakewarden_refusals_total{rule="' in answer.text
+    assert "lakewarden_policies_outdated 0" in answer.text
     assert namespace not in answer.text and "alice" not in answer.text

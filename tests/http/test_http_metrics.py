@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from catalog.http.metrics import Metrics
+from catalog.policies import PolicyStore
+from catalog.policy_files import PolicyFiles
 
 
 @pytest.mark.parametrize("rule", ["", "a b", 'x"}', "x" * 65, "s3://a/b", "line\nbreak"])
@@ -21,6 +25,21 @@ def test_number_of_series_is_bounded() -> None:
     lines = [line for line in metrics.render().splitlines() if not line.startswith("#")]
     assert len(lines) <= 2_001
     assert sum(float(line.rsplit(" ", 1)[1]) for line in lines) == 5_000
+
+
+def test_policies_that_are_not_the_newest_are_told(tmp_path: Path) -> None:
+    path, seconds = tmp_path / "a.json", [0.0]
+    path.write_text("[]")
+    policies = PolicyStore(PolicyFiles([path]), clock=lambda: seconds[0])
+    text = Metrics.render_states(policies)
+    assert "# TYPE lakewarden_policies_outdated gauge\nlakewarden_policies_outdated 0\n" in text
+    assert "lakewarden_policies_revision 0\n" in text
+    path.write_text("{")
+    seconds[0] = 7.0
+    assert "lakewarden_policies_age_seconds 7\n" in Metrics.render_states(policies)
+    policies.current()
+    text = Metrics.render_states(policies)
+    assert "lakewarden_policies_outdated 1\n" in text and "lakewarden_policies_age_seconds 0\n" in text
 
 
 def test_counts_add_up() -> None:
