@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -113,10 +113,18 @@ class Considered:
         owner = self.request.owner
         return self._policies.has_row_filter(self.request.principal, database, table, self.now, owner=owner)
 
-    @property
-    def scheduled(self) -> tuple[Policy, ...]:
-        """The policies that are valid at some times only."""
-        return tuple(policy for policy in self.policies if policy.schedules)
+    def scheduled(self, kinds: Iterable[PolicyType]) -> list[Policy]:
+        """The policies of these types that are valid at some times only, and then have a say."""
+        asked = set(kinds)
+        return [
+            each for each in self.policies if each.schedules and each.type in asked and self._speaks(each)
+        ]
+
+    def _speaks(self, policy: Policy) -> bool:
+        """Whether a policy, once it is valid, is heard."""
+        request = self.request
+        target = Target.of(_asked(request.resource, policy.type))
+        return relation(policy, target, request.principal.name, request.owner) is not Match.ABOVE
 
     def replacing(self, old: Policy, new: Policy) -> Considered:
         """The same with another policy in the place of one, which may be a disabled one."""
@@ -126,12 +134,8 @@ class Considered:
 
     @cached_property
     def _policies(self) -> PolicySet:
-        return policy_set(self.policies, self.roles)
-
-
-def policy_set(policies: Sequence[Policy], roles: Sequence[Role]) -> PolicySet:
-    """A set of these policies and roles, to ask it what would be; it has no version."""
-    return PolicySet(Contents(tuple(policies), (), {role.name: role for role in roles}), "")
+        roles = {role.name: role for role in self.roles}
+        return PolicySet(Contents(self.policies, (), roles), "")
 
 
 def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Match:

@@ -1,0 +1,201 @@
+"""Cases of policy tests, as typed values.
+
+A case asks one question (a request, a SQL statement, or how a table is to be encrypted) and says what the
+answer is to be. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from policy.ddl.lint import Dialect
+from policy.decision import Reason
+from policy.identifiers import TableName
+from policy.principal import Principal
+from policy.requests import Resource
+from policy.testing.fixtures import FixtureTable
+
+NO_MASK: Final = "none"
+"""How a case says that a column is seen as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request.
+
+    Attributes:
+        principal: who asks.
+        access: an access type of the resource.
+        resource: what is asked for.
+        owner: who owns it; None where nobody is known to.
+    """
+
+    principal: Principal
+    access: str
+    resource: Resource
+    owner: str | None
+
+    def __str__(self) -> str:
+        owned = "" if self.owner is None else f", owned by {self.owner!r}"
+        return f"{_who(self.principal)} asks for {self.access} on {self.resource}{owned}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A SQL statement.
+
+    Attributes:
+        principal: who runs it, in an engine that acts for him.
+        sql: the statement.
+        dialect: whose SQL it is.
+        database: the current namespace; None if there is none.
+        owner: who owns the tables of which no other owner is known.
+    """
+
+    principal: Principal
+    sql: str
+    dialect: Dialect
+    database: str | None
+    owner: str | None
+
+    def __str__(self) -> str:
+        return f"{_who(self.principal)} runs, in {self.dialect}: {' '.join(self.sql.split())}"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A table of the file's `tables`, as if it were made with its columns and properties."""
+
+    table: TableName
+
+    def __str__(self) -> str:
+        return f"table {self.table} is made"
+
+
+Question: TypeAlias = Asked | Run | Made
+
+
+@dataclass(frozen=True, slots=True)
+class Because:
+    """What a reason of the decision is to say; what is None may be anything.
+
+    Attributes:
+        rule: name of the rule.
+        policy: name of the policy, or of the encryption rule.
+        item: label of the policy's item.
+        detail: a part of the sentence.
+    """
+
+    rule: str | None
+    policy: str | None
+    item: str | None
+    detail: str | None
+
+    def matches(self, reason: Reason) -> bool:
+        """Whether a reason says all of it."""
+        named = (self.rule, reason.rule), (self.policy, reason.policy), (self.item, reason.item)
+        return all(wanted in (None, found) for wanted, found in named) and (
+            self.detail is None or self.detail in reason.detail
+        )
+
+    def __str__(self) -> str:
+        parts = {"rule": self.rule, "policy": self.policy, "item": self.item, "detail": self.detail}
+        return ", ".join(f"{name} {value!r}" for name, value in parts.items() if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedMask:
+    """The mask that a column is to have.
+
+    Attributes:
+        type: one of Ranger's mask types, or `NO_MASK`.
+        value: the expression of a custom mask; None for any.
+        policy: name of the policy that it comes from; None for any.
+    """
+
+    type: str
+    value: str | None
+    policy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the answer is to be.
+
+    Attributes:
+        allowed: whether the decision is a grant.
+        because: what one of its reasons says; None for anything.
+        mask: the mask on the column that is asked for; None if nothing is said of it.
+        filtered: whether only some rows are seen; None if nothing is said of it.
+    """
+
+    allowed: bool
+    because: Because | None
+    mask: WantedMask | None
+    filtered: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case.
+
+    Attributes:
+        name: its name, one in its file.
+        file: the file.
+        line: where it begins there, from 1.
+        at: when the question is asked; None if the time must not matter.
+        question: the question.
+        expected: the answer that it is to get.
+    """
+
+    name: str
+    file: str
+    line: int
+    at: datetime | None
+    question: Question
+    expected: Expected
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The catalog that a file's SQL is run against.
+
+    Attributes:
+        name: how the engine calls it.
+        master_key: its master key, for tables that name none.
+        engine: the engine's name.
+    """
+
+    name: str = "lakewarden"
+    master_key: str | None = None
+    engine: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """What a file of cases says.
+
+    Attributes:
+        name: the file.
+        policies: paths of the policies that it tests, relative to it.
+        encryption_rules: paths of encryption rules, relative to it.
+        catalog: the catalog.
+        tables: the tables that are known to its cases.
+        cases: its cases; at least one.
+    """
+
+    name: str
+    policies: tuple[str, ...]
+    encryption_rules: tuple[str, ...]
+    catalog: Catalog
+    tables: Mapping[TableName, FixtureTable]
+    cases: tuple[Case, ...]
+
+
+def _who(principal: Principal) -> str:
+    names = {"groups": principal.groups, "roles": principal.roles}
+    also = "; ".join(f"{kind} {', '.join(sorted(each))}" for kind, each in names.items() if each)
+    return f"{principal.name!r} ({also})" if also else repr(principal.name)

@@ -1,0 +1,103 @@
+"""Tables that the cases of a file know.
+
+Rules:
+- Properties are governed ones, in any spelling, and are read as those of a new table; others say nothing here
+  and are refused.
+- Columns are named by the dotted names of what holds values: ``id``, ``customer.email``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from policy import encryption_rules, governed
+from policy.allowlist import AllowList
+from policy.ddl.context import TableFacts
+from policy.encryption import EncryptionSpec
+from policy.errors import PropertyInvalid
+from policy.identifiers import TableName
+from policy.location import Location
+
+
+@dataclass(frozen=True, slots=True)
+class FixtureTable:
+    """A table.
+
+    Attributes:
+        name: its name.
+        owner: who owns it; None if that is not known.
+        columns: its columns; None if they are not known.
+        location: where it lies; None if that is not known.
+        allowed: where it may be read from; None if that is not known.
+        spec: its encryption.
+    """
+
+    name: TableName
+    owner: str | None
+    columns: tuple[str, ...] | None
+    location: Location | None
+    allowed: AllowList | None
+    spec: EncryptionSpec
+
+    @classmethod
+    def of(
+        cls,
+        name: TableName,
+        *,
+        owner: str | None,
+        columns: tuple[str, ...] | None,
+        location: Location | None,
+        properties: Mapping[str, str],
+        master_key: str | None,
+    ) -> FixtureTable:
+        """A table with these properties, governed ones in any spelling.
+
+        Raises:
+            PropertyInvalid, LocationInvalid: a property is refused, or is none that governs a table.
+        """
+        given, others = governed.split(properties)
+        if others:
+            raise PropertyInvalid(
+                f"The property {next(iter(others))[:80]!r} does not govern a table.",
+                rule="governed-property",
+                hint="Leave it out.",
+            )
+        listed = given.get(governed.ALLOWED_PATHS)
+        allowed = None if location is None else AllowList.of([location])
+        return cls(
+            name,
+            owner,
+            columns,
+            location,
+            allowed if listed is None else AllowList.parse(listed),
+            EncryptionSpec.parse(properties, catalog_master_key_id=master_key),
+        )
+
+    def for_statements(self) -> TableFacts:
+        """What a statement finds when it names the table."""
+        if self.columns is None:
+            return TableFacts(self.owner, allowed=self.allowed, spec=self.spec, location=self.location)
+        outer = dict.fromkeys(name.partition(".")[0] for name in self.columns)
+        paths = (path for name in self.columns for path in _paths(name) if "." in path)
+        return TableFacts(
+            owner=self.owner,
+            columns=tuple(outer),
+            nested=tuple(dict.fromkeys(paths)),
+            leaves=self.for_rules().columns,
+            allowed=self.allowed,
+            spec=self.spec,
+            location=self.location,
+        )
+
+    def for_rules(self) -> encryption_rules.TableFacts:
+        """What encryption rules are held against."""
+        return encryption_rules.TableFacts.of_names(
+            self.name.database, self.name.name, self.columns or (), self.spec
+        )
+
+
+def _paths(name: str) -> list[str]:
+    """A dotted name and those of what it is in: ``a``, ``a.b``, ``a.b.c``."""
+    return list(accumulate(name.split("."), lambda outer, inner: f"{outer}.{inner}"))

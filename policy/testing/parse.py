@@ -1,0 +1,290 @@
+"""Files of cases into typed cases: all of a file, or nothing of it.
+
+Rules:
+- Every mapping has a closed set of names, every value is a text, a list or a mapping
+  (`policy.testing.strict_yaml`); what would be without effect is refused.
+- A file has at least one case. Names of cases are unique in it.
+- A case asks exactly one thing: `access` on a `resource`, a `sql` statement, or how a `table` is to be
+  encrypted.
+- A request that cannot be built (no such access type, a location that is none) is a mistake in the file, not
+  a denial.
+
+Source: docs/policy-tests.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from policy.ddl.lint import Dialect
+from policy.errors import InvalidInput
+from policy.identifiers import TableName, namespace_of
+from policy.location import Location
+from policy.principal import Principal
+from policy.ranger.servicedef import MASK_NONE, MASK_TYPES
+from policy.requests import AccessRequest, Resource
+from policy.resource_names import resource_named, table_named
+from policy.testing.cases import (
+    NO_MASK,
+    Asked,
+    Because,
+    Case,
+    CaseFile,
+    Catalog,
+    Expected,
+    Made,
+    Question,
+    Run,
+    WantedMask,
+)
+from policy.testing.fixtures import FixtureTable
+from policy.testing.strict_yaml import Node
+from policy.testing.strict_yaml import parse as parse_yaml
+
+MAX_CASES: Final = 10_000
+"""Most cases in a file."""
+
+_WHO: Final = ("user", "groups", "roles")
+_REQUEST: Final = (*_WHO, "access", "resource", "owner", "at", "mask", "rows")
+_STATEMENT: Final = (*_WHO, "sql", "dialect", "database", "owner", "at")
+_BESIDE: Final = {"access": _REQUEST, "sql": _STATEMENT, "table": ("table",)}
+_ALWAYS: Final = ("name", "description", "expect", "because")
+_DIALECTS: Final[Mapping[str, Dialect]] = {"spark": "spark", "hive": "hive"}
+
+
+def parse_cases(file: str, data: bytes) -> CaseFile:
+    """Read a file of cases.
+
+    Args:
+        file: its name, for messages.
+        data: its content.
+
+    Raises:
+        RequestInvalid: naming file, line, column and field of the first thing that is wrong.
+    """
+    top = parse_yaml(file, data)
+    fields = top.fields("description", "policies", "encryption_rules", "catalog", "tables", "cases")
+    if "description" in fields:
+        fields["description"].text()
+    if "cases" not in fields:
+        raise top.invalid("there are no cases.", "Write a list named cases.")
+    catalog = _catalog(fields["catalog"]) if "catalog" in fields else Catalog()
+    tables = _tables(fields["tables"], catalog) if "tables" in fields else {}
+    return CaseFile(
+        name=file,
+        policies=_paths(fields, "policies"),
+        encryption_rules=_paths(fields, "encryption_rules"),
+        catalog=catalog,
+        tables=tables,
+        cases=_cases(fields["cases"], tables),
+    )
+
+
+def _paths(fields: Mapping[str, Node], name: str) -> tuple[str, ...]:
+    if name not in fields:
+        return ()
+    for node in fields[name].elements():
+        if node.line_of_text().startswith("/"):
+            raise node.invalid("a path is relative to the file of cases.")
+    return fields[name].texts()
+
+
+def _catalog(node: Node) -> Catalog:
+    fields = node.fields("name", "master_key", "engine")
+    given = {name: each.line_of_text() for name, each in fields.items()}
+    return Catalog(**given)
+
+
+def _tables(node: Node, catalog: Catalog) -> dict[TableName, FixtureTable]:
+    tables: dict[TableName, FixtureTable] = {}
+    for text, each in node.members().items():
+        with _said_of(each):
+            table = _table(table_named(text), each, catalog)
+        tables[table.name] = table
+    return tables
+
+
+def _table(name: TableName, node: Node, catalog: Catalog) -> FixtureTable:
+    fields = node.fields("owner", "columns", "location", "properties")
+    given = fields["properties"].members() if "properties" in fields else {}
+    location = _text(fields, "location")
+    owner = _text(fields, "owner")
+    if owner is not None:
+        Principal(owner)
+    return FixtureTable.of(
+        name,
+        owner=owner,
+        columns=fields["columns"].texts() if "columns" in fields else None,
+        location=None if location is None else Location.parse(location),
+        properties={key: value.line_of_text() for key, value in given.items()},
+        master_key=catalog.master_key,
+    )
+
+
+def _cases(node: Node, tables: Mapping[TableName, FixtureTable]) -> tuple[Case, ...]:
+    elements = node.elements()
+    if len(elements) > MAX_CASES:
+        raise node.invalid(f"a file has at most {MAX_CASES} cases, not {len(elements)}.", "Split it.")
+    names: set[str] = set()
+    cases = []
+    for element in elements:
+        case = _case(element, tables)
+        if case.name in names:
+            raise element.invalid(f"another case has the name {case.name!r}.", "Name each case for itself.")
+        names.add(case.name)
+        cases.append(case)
+    return tuple(cases)
+
+
+def _case(node: Node, tables: Mapping[TableName, FixtureTable]) -> Case:
+    fields = node.fields(*dict.fromkeys((*_ALWAYS, *_REQUEST, *_STATEMENT, "table")))
+    kinds = [name for name in ("access", "sql", "table") if name in fields]
+    if len(kinds) != 1:
+        raise node.invalid(
+            "a case asks one thing.", "Write access and resource, or sql and dialect, or table."
+        )
+    kind = kinds[0]
+    known = {"access": (*_REQUEST, "at", "mask", "rows"), "sql": (*_STATEMENT, "at"), "table": ("table",)}[
+        kind
+    ]
+    for name in fields:
+        if name not in (*_ALWAYS, *known):
+            raise fields[name].invalid(f"this has no effect beside {kind}.", "Leave it out.")
+    if "description" in fields:
+        fields["description"].text()
+    return Case(
+        name=_name(_needed(node, fields, "name")),
+        file=node.file,
+        line=node.line,
+        at=_moment(fields["at"]) if "at" in fields else None,
+        question=_QUESTIONS[kind](node, fields, tables),
+        expected=_expected(node, fields),
+    )
+
+
+def _name(node: Node) -> str:
+    name = node.line_of_text()
+    if "::" in name:
+        raise node.invalid("two colons have a meaning to test runners.", "Choose another name.")
+    return name
+
+
+def _asked(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]) -> Asked:
+    named = _needed(node, fields, "resource")
+    with _said_of(named):
+        resource = resource_named(named.line_of_text())
+    principal = _principal(node, fields)
+    owner = _text(fields, "owner")
+    if owner is None:
+        owner = _owner_of(resource, tables)
+    access = fields["access"].line_of_text()
+    with _said_of(fields["access"]):
+        AccessRequest(principal, resource, access, owner)
+    if "mask" in fields and (resource.levels[-1] != "column" or access != "select"):
+        raise fields["mask"].invalid("a mask is what select on a column is answered with.")
+    if "rows" in fields and (resource.levels[-1] not in ("table", "column") or access != "select"):
+        raise fields["rows"].invalid("rows are what select on a table or a column is answered with.")
+    return Asked(principal, access, resource, owner)
+
+
+def _run(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]) -> Run:
+    dialect = _needed(node, fields, "dialect").choice(*_DIALECTS)
+    if "database" in fields:
+        with _said_of(fields["database"]):
+            namespace_of(fields["database"].line_of_text().split("."))
+    return Run(
+        principal=_principal(node, fields),
+        sql=fields["sql"].text(),
+        dialect=_DIALECTS[dialect],
+        database=_text(fields, "database"),
+        owner=_text(fields, "owner"),
+    )
+
+
+def _made(node: Node, fields: Mapping[str, Node], tables: Mapping[TableName, FixtureTable]) -> Made:
+    named = fields["table"]
+    with _said_of(named):
+        table = table_named(named.line_of_text())
+    if table not in tables:
+        raise named.invalid("this is none of the file's tables.", "Describe it under tables.")
+    if tables[table].columns is None:
+        raise named.invalid("the columns of this table are not known.", "Give its columns under tables.")
+    return Made(table)
+
+
+_Reader: TypeAlias = Callable[[Node, Mapping[str, Node], Mapping[TableName, FixtureTable]], Question]
+_QUESTIONS: Final[Mapping[str, _Reader]] = {"access": _asked, "sql": _run, "table": _made}
+
+
+def _owner_of(resource: Resource, tables: Mapping[TableName, FixtureTable]) -> str | None:
+    """The owner of the table that a resource is, or is a column of."""
+    if resource.levels[:2] != ("database", "table"):
+        return None
+    table = tables.get(TableName(tuple(resource.values[0].split(".")), resource.values[1]))
+    return None if table is None else table.owner
+
+
+def _principal(node: Node, fields: Mapping[str, Node]) -> Principal:
+    user = _needed(node, fields, "user")
+    groups, roles = (fields[name].texts() if name in fields else () for name in ("groups", "roles"))
+    with _said_of(user):
+        return Principal(user.line_of_text(), frozenset(groups), frozenset(roles))
+
+
+def _moment(node: Node) -> datetime:
+    text = node.line_of_text()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as problem:
+        raise node.invalid("this is no time.", 'Write it as "2030-01-31T12:00:00+01:00".') from problem
+    if moment.tzinfo is None:
+        raise node.invalid("the time has no zone.", 'Write it as "2030-01-31T12:00:00+01:00".')
+    return moment
+
+
+def _expected(node: Node, fields: Mapping[str, Node]) -> Expected:
+    allowed = _needed(node, fields, "expect").choice("allow", "deny") == "allow"
+    rows = fields["rows"].choice("all", "filtered") if "rows" in fields else None
+    return Expected(
+        allowed=allowed,
+        because=_because(fields["because"]) if "because" in fields else None,
+        mask=_mask(fields["mask"]) if "mask" in fields else None,
+        filtered=None if rows is None else rows == "filtered",
+    )
+
+
+def _because(node: Node) -> Because:
+    fields = node.fields("rule", "policy", "item", "detail")
+    return Because(*(_text(fields, name) for name in ("rule", "policy", "item", "detail")))
+
+
+def _mask(node: Node) -> WantedMask:
+    fields = node.fields("type", "value", "policy")
+    named = _needed(node, fields, "type").choice(NO_MASK, *sorted(MASK_TYPES - {MASK_NONE}))
+    if named == NO_MASK and len(fields) > 1:
+        raise node.invalid("what is not masked has neither policy nor value.", "Leave them out.")
+    return WantedMask(named, _text(fields, "value"), _text(fields, "policy"))
+
+
+def _needed(node: Node, fields: Mapping[str, Node], name: str) -> Node:
+    if name not in fields:
+        raise node.invalid(f"{name} is missing.", "Add it.")
+    return fields[name]
+
+
+def _text(fields: Mapping[str, Node], name: str) -> str | None:
+    return fields[name].line_of_text() if name in fields else None
+
+
+@contextmanager
+def _said_of(node: Node) -> Iterator[None]:
+    """What is refused by the rules of names, requests and properties is refused here."""
+    try:
+        yield
+    except InvalidInput as problem:
+        if problem.rule == "policy-test":
+            raise
+        raise node.invalid(problem.message, problem.hint) from problem

@@ -1,0 +1,299 @@
+"""Runs cases against policies.
+
+Rules:
+- A case passes if the decision is the expected one, one of its reasons says all that `because` says, and mask
+  and rows are those that are expected, where something is.
+- No case depends on the day on which it runs: where a policy that is valid at some times only can have a say,
+  the case has to say at which time it asks.
+- A statement is one statement; what a script would be is several cases.
+- Decisions are those of `PolicySet`, `policy.ddl.lint` and `EncryptionRules`; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from policy.ddl.context import LintContext, TableFacts
+from policy.ddl.lint import StatementDecision, lint
+from policy.decision import Decision
+from policy.encryption_rules import EncryptionRules
+from policy.errors import RequestInvalid
+from policy.explain.changes import Explanation, explain
+from policy.explain.considered import Book, Considered, labels_of, without
+from policy.identifiers import TableName
+from policy.ranger.evaluate import MaskRule
+from policy.ranger.model import Policy, PolicyType
+from policy.ranger.parse import Contents, parse_documents
+from policy.ranger.policyset import PolicySet
+from policy.requests import AccessRequest
+from policy.testing.cases import NO_MASK, Asked, Case, CaseFile, Expected, Made, Run
+from policy.testing.coverage import Coverage, Part, PartsOfPolicies, parts_of_rules
+
+_ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+_Answer: TypeAlias = tuple[Decision, MaskRule | None, bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+        case: the case.
+        problems: how the answer differs from the expected one; none if the case passed.
+        decision: the decision; None where there was none.
+        mask: the mask on the column, where the case says something of it.
+        filtered: whether rows are filtered, where the case says something of it.
+        reached: the parts of the policies that it has reached.
+        explanation: what the decision of a request hangs on, where the case failed.
+    """
+
+    case: Case
+    problems: tuple[str, ...]
+    decision: Decision | None
+    mask: MaskRule | None = None
+    filtered: bool | None = None
+    reached: frozenset[Part] = frozenset()
+    explanation: Explanation | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the answer is the expected one."""
+        return not self.problems
+
+
+class Tested:
+    """The policies that cases test.
+
+    Attributes:
+        book: policies and roles.
+        parts: the parts of the policies.
+        rules: encryption rules.
+        rule_parts: the parts that these are, by name.
+
+    Raises:
+        PolicyInvalid: a document has a mistake.
+    """
+
+    def __init__(self, policies: Mapping[str, bytes], encryption: Mapping[str, bytes]) -> None:
+        contents = parse_documents(policies)
+        self.book = Book(contents)
+        self.parts = PartsOfPolicies(policies, contents)
+        self.rules = EncryptionRules.parse(encryption)
+        self.rule_parts = parts_of_rules(self.rules)
+
+    def coverage(self, outcomes: Iterable[Outcome]) -> Coverage:
+        """What these outcomes have reached of everything that there is."""
+        reached: frozenset[Part] = frozenset().union(*(outcome.reached for outcome in outcomes))
+        return Coverage(frozenset((*self.parts, *self.rule_parts.values())), reached)
+
+
+class Watched(PolicySet):
+    """Policies that keep what they were asked.
+
+    Attributes:
+        asked: each request, in the order in which they came.
+    """
+
+    def __init__(self, contents: Contents) -> None:
+        super().__init__(contents, "")
+        self.asked: list[AccessRequest] = []
+
+    def decide(self, request: AccessRequest, now: datetime) -> Decision:
+        """As `PolicySet.decide`."""
+        self.asked.append(request)
+        return super().decide(request, now)
+
+
+class Suite:
+    """The cases of a file with the policies that they test.
+
+    Attributes:
+        file: what the file says.
+        tested: the policies.
+
+    Raises:
+        RequestInvalid: there is no policy, or no encryption rule, that the cases could test: without any,
+            every case that expects a denial, or a table that fits all rules, would pass.
+    """
+
+    def __init__(self, file: CaseFile, tested: Tested) -> None:
+        self.file = file
+        self.tested = tested
+        self._book, self._rules, self._rule_parts = tested.book, tested.rules, tested.rule_parts
+        made = [isinstance(case.question, Made) for case in file.cases]
+        if not all(made) and not tested.book.contents.policies:
+            raise _untested(file, "policies")
+        if any(made) and not tested.rules.rules:
+            raise _untested(file, "encryption_rules")
+
+    def run(self, case: Case) -> Outcome:
+        """Ask a case's question, and compare the answer."""
+        question = case.question
+        if isinstance(question, Asked):
+            return self._asked(case, question)
+        if isinstance(question, Run):
+            return self._ran(case, question)
+        return self._made(case, question)
+
+    def _asked(self, case: Case, question: Asked) -> Outcome:
+        request = AccessRequest(question.principal, question.resource, question.access, question.owner)
+        considered = self._book.consider(request, case.at or _ANY_TIME)
+        scheduled = considered.scheduled(_looked_at(case.expected))
+        if case.at is None and scheduled:
+            return _needs_time(case, scheduled[0])
+        decision, mask, filtered = answer = _answer(considered, case.expected)
+        problems = (*_differences(decision, case.expected), *_other_values(mask, filtered, case.expected))
+        if problems:
+            explained = explain(self._book, considered)
+            return Outcome(case, problems, decision, mask, filtered, explanation=explained)
+        reached = frozenset(self._reached(considered, case, answer))
+        return Outcome(case, problems, decision, mask, filtered, reached)
+
+    def _reached(self, considered: Considered, case: Case, answer: _Answer) -> Iterator[Part]:
+        for policy in considered.policies:
+            for label in labels_of(policy):
+                changed = considered.replacing(policy, without(policy, label))
+                if _answer(changed, case.expected) != answer:
+                    yield self.tested.parts.part(policy, label)
+
+    def _ran(self, case: Case, question: Run) -> Outcome:
+        policies = self._book.contents.policies
+        watched = self._watched(policies)
+        statements = self._judged(case, question, watched, self._rules)
+        considered = [self._book.consider(request, case.at or _ANY_TIME) for request in watched.asked]
+        scheduled = [policy for each in considered for policy in each.scheduled(PolicyType)]
+        if case.at is None and scheduled:
+            return _needs_time(case, scheduled[0])
+        if len(statements) != 1:
+            return Outcome(case, (f"sql holds {len(statements)} statements; a case has one.",), None)
+        decision = statements[0].decision
+        problems = _differences(decision, case.expected)
+        if problems:
+            return Outcome(case, problems, decision)
+        related = {id(policy) for each in considered for policy in each.policies}
+        heard = tuple(policy for policy in policies if id(policy) in related)
+        return Outcome(
+            case, (), decision, reached=frozenset(self._reached_by(case, question, heard, decision))
+        )
+
+    def _reached_by(
+        self, case: Case, question: Run, heard: tuple[Policy, ...], decision: Decision
+    ) -> Iterator[Part]:
+        """The parts without which a statement would be answered in another way."""
+        for policy in heard:
+            for label in labels_of(policy):
+                changed = (without(each, label) if each is policy else each for each in heard)
+                answered = self._judged(case, question, self._watched(changed), self._rules)
+                if answered[0].decision != decision:
+                    yield self.tested.parts.part(policy, label)
+        for name, part in self._rule_parts.items():
+            answered = self._judged(case, question, self._watched(heard), _lacking(self._rules, name))
+            if answered[0].decision != decision:
+                yield part
+
+    def _judged(
+        self, case: Case, question: Run, policies: PolicySet, rules: EncryptionRules
+    ) -> list[StatementDecision]:
+        catalog = self.file.catalog
+        context = LintContext(
+            principal=question.principal,
+            policies=policies,
+            encryption=rules,
+            now=case.at or _ANY_TIME,
+            catalog=catalog.name,
+            database=question.database,
+            owner=question.owner,
+            engine=catalog.engine,
+            master_key_id=catalog.master_key,
+            known=self._known,
+        )
+        return lint(question.sql, question.dialect, context)
+
+    def _known(self, name: TableName) -> TableFacts | None:
+        table = self.file.tables.get(name)
+        return None if table is None else table.for_statements()
+
+    def _watched(self, policies: Iterable[Policy]) -> Watched:
+        return Watched(Contents(tuple(policies), (), self._book.contents.roles))
+
+    def _made(self, case: Case, question: Made) -> Outcome:
+        facts = self.file.tables[question.table].for_rules()
+        decision = self._rules.decide(facts)
+        problems = _differences(decision, case.expected)
+        reached = (
+            part
+            for name, part in self._rule_parts.items()
+            if not problems and _lacking(self._rules, name).decide(facts) != decision
+        )
+        return Outcome(case, problems, decision, reached=frozenset(reached))
+
+
+def _untested(file: CaseFile, what: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"{file.name}: there are no {what} to test.",
+        rule="policy-test",
+        hint=f"Name documents under {what}, or on the command line.",
+    )
+
+
+def _lacking(rules: EncryptionRules, name: str) -> EncryptionRules:
+    return EncryptionRules(tuple(rule for rule in rules.rules if rule.name != name), "")
+
+
+def _needs_time(case: Case, policy: Policy) -> Outcome:
+    problem = (
+        f'{policy.title} is valid at some times only: say at which time, such as at: "2030-01-31T12:00Z".'
+    )
+    return Outcome(case, (problem,), None)
+
+
+def _looked_at(expected: Expected) -> Iterator[PolicyType]:
+    """The types of policies that have a say in what a case looks at."""
+    yield PolicyType.ACCESS
+    if expected.mask is not None:
+        yield PolicyType.MASK
+    if expected.filtered is not None:
+        yield PolicyType.ROW_FILTER
+
+
+def _answer(considered: Considered, expected: Expected) -> _Answer:
+    """What a case looks at."""
+    mask = None if expected.mask is None else considered.mask
+    filtered = None if expected.filtered is None else considered.has_row_filter
+    return considered.decision, mask, filtered
+
+
+def _differences(decision: Decision, expected: Expected) -> tuple[str, ...]:
+    if decision.allowed != expected.allowed:
+        return (f"expected {_word(expected.allowed)}, got {_word(decision.allowed)}.",)
+    because = expected.because
+    if because is not None and not any(map(because.matches, decision.reasons)):
+        return (f"no reason has {because}.",)
+    return ()
+
+
+def _other_values(mask: MaskRule | None, filtered: bool | None, expected: Expected) -> Iterator[str]:
+    wanted = expected.mask
+    if wanted is not None:
+        found = NO_MASK if mask is None else mask.type
+        if found != wanted.type:
+            yield f"expected the mask {wanted.type}, got {found}."
+        elif mask is not None:
+            if wanted.value not in (None, mask.value):
+                yield f"expected the mask's value {wanted.value!r}, got {mask.value!r}."
+            if wanted.policy not in (None, mask.policy):
+                yield f"expected the mask of policy {wanted.policy!r}, got that of {mask.policy!r}."
+    if filtered != expected.filtered:
+        yield f"expected {_rows(expected.filtered)}, got {_rows(filtered)}."
+
+
+def _rows(filtered: bool | None) -> str:
+    return "filtered rows" if filtered else "all rows"
+
+
+def _word(allowed: bool) -> str:
+    return "allow" if allowed else "deny"
