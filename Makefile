@@ -6,8 +6,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
+DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks tests/http
 
-.PHONY: test test-oldest-spark demo lint format bench java clean
+.PHONY: test test-oldest-spark demo lint format coverage mutation bench java clean
 
 test: java lint
 	$(BIN)/pytest -n 2 --dist loadfile
@@ -31,6 +32,14 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# Every branch of the decision modules is run by some test.
+coverage: $(INSTALLED)
+	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow' --cov --cov-config=pyproject.toml --cov-report=term $(DECISION_TESTS)
+
+# Faults put into the decision modules are noticed by the tests: make mutation MODULE=policy/ranger/evaluate.py
+mutation: $(VENV)/.mutation
+	$(BIN)/python tools/mutation.py $(if $(MODULE),'$(MODULE)')
+
 bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
 
@@ -51,6 +60,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(venv)
 	$(PIP) -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(VENV)/.mutation: pyproject.toml constraints.txt | $(INSTALLED)
+	$(PIP) -c constraints.txt -e '.[mutation]'
 	@touch $@
 
 $(OLDEST_SPARK)/.installed: | $(INSTALLED)

@@ -17,8 +17,15 @@ MAX_DEPTH: Final = 64
 _STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
+
+
 class _Ambiguous(ValueError):
     """Raised inside the decoder; never leaves this module."""
+
+
+class _Repeated(ValueError):
+    """The same, for a name that comes twice in one object."""
 
 
 def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestInvalid) -> object:
@@ -43,6 +50,8 @@ def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestIn
             f"{what} is not JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}.",
             rule="json",
         ) from problem
+    except _Repeated as problem:
+        raise error(f"{what} is ambiguous: {_repetition(text)}.", rule="json") from problem
     except _Ambiguous as problem:
         raise error(f"{what} is ambiguous: {problem}.", rule="json") from problem
     except ValueError as problem:
@@ -52,17 +61,27 @@ def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestIn
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _Ambiguous(f"the name {_repeated(pairs)[:80]!r} is given twice in one object")
+        raise _Repeated
     return found
 
 
-def _repeated(pairs: list[tuple[str, object]]) -> str:
-    """The first name that comes a second time, in one pass: hostile texts have many names."""
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            return name
-        seen.add(name)
+def _repetition(text: str) -> str:
+    """Which name comes twice, and in which line; `text` is JSON at least up to the end of that object."""
+    names: list[set[object] | None] = []
+    name_next = False
+    for token in _TOKEN.finditer(text):
+        mark = token.group()
+        if mark in ("{", "["):
+            names.append(set() if mark == "{" else None)
+        elif mark in ("}", "]"):
+            names.pop()
+        elif name_next and (seen := names[-1]) is not None:
+            name = json.loads(mark)
+            if name in seen:
+                line = text.count("\n", 0, token.start()) + 1
+                return f"the name {name[:80]!r} is given twice in one object, again in line {line}"
+            seen.add(name)
+        name_next = mark == "{" or (mark == "," and names[-1] is not None)
     raise AssertionError("no name is given twice")
 
 

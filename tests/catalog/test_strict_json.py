@@ -63,5 +63,19 @@ def test_a_name_given_twice_among_very_many_is_found_in_one_pass() -> None:
     assert "'7a11f' is given twice" in refusal(f'{{{names},"7a11f":0}}')
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"a": 1, "a": 2}', 1),
+        ('{"a": {"b": 1,\n"c": "b"},\n "d": ["a", "a"],\n "\\u0061" : 2}', 4),
+        ('[{"x}": "{\n",\n "a": [], "b": {}, "a": {}}]', 2),
+        ('{"x": {"a": 1,\n "a": 2}, "x": 3}', 2),
+        ('{"a": "\\"", "b": -1.5e3, "c": null,\n\n"a": true}', 3),
+    ],
+)
+def test_the_line_of_a_repetition_is_named(text: str, line: int) -> None:
+    assert f"'a' is given twice in one object, again in line {line}." in refusal(text)
+
+
 def test_the_first_repetition_is_named() -> None:
     assert "'b' is given twice" in refusal('{"a": 1, "b": 2, "b": 3, "a": 4}')
