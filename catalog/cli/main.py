@@ -21,6 +21,7 @@ from catalog.cli import (
     key,
     output,
     policy,
+    policy_check,
     policy_lint,
     policy_report,
     policy_store,
@@ -69,6 +70,7 @@ app.add_typer(db.app, name="db")
 app.add_typer(table.app, name="table")
 app.add_typer(key.app, name="key")
 app.add_typer(audit.app, name="audit")
+policy.app.command("check")(policy_check.check)
 policy.app.command("report")(policy_report.report)
 policy.app.command("lint")(policy_lint.lint_file)
 policy.app.command("list")(policy_store.list_)

@@ -1,0 +1,181 @@
+"""`lakewarden policy check`: one decision, what it hangs on, and what would change it.
+
+It reads the policy files and the catalog's own policies, as the service would. It needs its database, and
+neither KMS nor storage; so it does not know who owns a table, unless it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from catalog.cli import output
+from catalog.cli.arguments import AsJson, Groups, Roles
+from catalog.cli.policy import DENIED
+from catalog.cli.session import policies_in_force
+from policy.decision import Reason
+from policy.errors import RequestInvalid
+from policy.explain import Book, Considered, Explanation, explain
+from policy.principal import Principal
+from policy.ranger.parse import parse_documents
+from policy.requests import AccessRequest, Resource
+from policy.resource_names import resource_named
+
+_SEEN_BY: tuple[str, ...] = ("select", "all", "_any")
+
+
+def resource_of(text: str) -> Resource:
+    """The resource that ``KIND:NAME`` means.
+
+    Raises:
+        typer.BadParameter: it means none.
+        LocationInvalid: the name is to be a location and is none.
+    """
+    try:
+        return resource_named(text)
+    except RequestInvalid as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def moment_with_zone(text: str) -> datetime:
+    """A moment in ISO 8601 that says its zone.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise typer.BadParameter("give a time with its zone, such as 2030-01-31T12:00+01:00")
+    return moment
+
+
+def check(
+    ctx: typer.Context,
+    resource: Annotated[
+        Resource,
+        typer.Argument(
+            parser=resource_of,
+            metavar="RESOURCE",
+            help="database:NAMESPACE, table:NAMESPACE.TABLE, column:NAMESPACE.TABLE/COLUMN, url:LOCATION, "
+            "storage:LOCATION, key:MASTER_KEY_ID, engine:NAME or service:NAME.",
+            show_default=False,
+        ),
+    ],
+    access: Annotated[str, typer.Argument(help="An access type, such as select.", show_default=False)],
+    as_user: Annotated[str, typer.Option("--as", metavar="USER", help="The principal who would ask.")],
+    groups: Groups = None,
+    roles: Roles = None,
+    owner: Annotated[
+        str | None,
+        typer.Option(metavar="USER", help="Who owns the resource; what is granted to {OWNER} needs it."),
+    ] = None,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=moment_with_zone,
+            metavar="TIME",
+            help="When it would be asked, such as 2030-01-31T12:00+01:00; now by default.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain whether a principal may do something: exit with 0 if so, with 3 if not."""
+    principal = Principal(as_user, frozenset(groups or ()), frozenset(roles or ()))
+    request = AccessRequest(principal, resource, access, owner)
+    book = Book(parse_documents(policies_in_force(ctx).policy_documents()))
+    considered = book.consider(request, at or datetime.now(UTC))
+    explanation = explain(book, considered)
+    if as_json:
+        output.document(_document(considered, explanation))
+    else:
+        _show(considered, explanation)
+    if not explanation.decision.allowed:
+        raise typer.Exit(DENIED)
+
+
+def _document(considered: Considered, explanation: Explanation) -> dict[str, Any]:
+    decision = explanation.decision
+    return {
+        "allowed": decision.allowed,
+        "reasons": [asdict(each) for each in decision.reasons],
+        "at": considered.now.isoformat(),
+        "roles-held": explanation.held,
+        **_seen(considered),
+        "without": [
+            {
+                "policy": each.policy,
+                "item": each.item,
+                "allowed": each.decision.allowed,
+                "reasons": [asdict(reason) for reason in each.decision.reasons],
+            }
+            for each in explanation.without
+        ],
+        "changes": [asdict(each) for each in explanation.changes],
+    }
+
+
+def _seen(considered: Considered) -> dict[str, Any]:
+    """What is seen of the values, where a question about reading them was put."""
+    if considered.request.access not in _SEEN_BY:
+        return {}
+    depth = len(considered.request.resource.levels)
+    found: dict[str, Any] = {}
+    if considered.request.resource.levels[-1] == "column":
+        found["mask"] = None if considered.mask is None else asdict(considered.mask)
+    if considered.request.resource.levels[0] == "database" and depth > 1:
+        found["row-filter"] = considered.has_row_filter
+    return found
+
+
+def _show(considered: Considered, explanation: Explanation) -> None:
+    decision = explanation.decision
+    output.line("allowed" if decision.allowed else "denied")
+    output.rows(("rule", "policy", "item", "why"), map(_row, decision.reasons))
+    for remark in _remarks(considered, explanation):
+        output.line(remark)
+    if explanation.changes:
+        output.line("One of these would be enough for it to be allowed:")
+        output.rows(
+            ("what", "would have to be different", "then granted by"),
+            ((each.what, each.detail, f"{each.policy} {each.item}") for each in explanation.changes),
+        )
+    elif not decision.allowed:
+        output.line("No single change of who asks, or when, or of one policy would be enough to allow it.")
+
+
+def _row(reason: Reason) -> tuple[str | None, ...]:
+    return reason.rule, reason.policy, reason.item, reason.detail
+
+
+def _remarks(considered: Considered, explanation: Explanation) -> Iterator[str]:
+    """What holds beside the decision."""
+    if explanation.held:
+        yield f"Roles held: {', '.join(explanation.held)}."
+    if considered.request.access in _SEEN_BY:
+        yield from _masks(considered)
+    for each in explanation.without:
+        answer = "allowed" if each.decision.allowed else "denied"
+        yield f"Without {each.item} of {each.policy!r}: {answer}. {each.decision.explanation}"
+
+
+def _masks(considered: Considered) -> Iterator[str]:
+    seen = _seen(considered)
+    if considered.request.resource.levels[-1] == "column":
+        mask = considered.mask
+        yield (
+            "The column is not masked."
+            if mask is None
+            else (
+                f"The column is masked by {mask.policy!r}: {mask.type}"
+                f"{'' if mask.value is None else f', {mask.value}'}."
+            )
+        )
+    if seen.get("row-filter"):
+        yield "A policy filters the table's rows."
