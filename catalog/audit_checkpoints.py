@@ -29,7 +29,7 @@ from sqlalchemy import Connection, Engine, bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.audit_records import GENESIS, Row, canonical, digest
-from catalog.db.engine import write
+from catalog.db.engine import read, write
 from catalog.db.schema import lw_audit_chain, lw_audit_checkpoint
 from catalog.keys.root_key import KeyFile, RootDescription, subkey
 from policy.errors import KmsUnavailable, StateUnavailable
@@ -195,6 +195,17 @@ class Checkpointer:
     def is_due(self) -> bool:
         """Whether it is time for the next one."""
         return self._records >= _RECORDS or time.monotonic() >= self._next_at
+
+    def begin(self, writer: str) -> None:
+        """Make the first checkpoint, if there is none.
+
+        Raises:
+            StateUnavailable, CommitStateUnknown: the database does not answer.
+        """
+        with read(self._engine) as connection:
+            is_new = last_checkpoint(connection) is None
+        if is_new:
+            self.make(writer)
 
     def make(self, writer: str) -> int | None:
         """Make the first checkpoint, or the next one if a chain went on since the last one.

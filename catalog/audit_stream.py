@@ -146,12 +146,11 @@ class LineFile:
             OSError: they could not be written whole.
         """
         text = "".join(f"{line}\n" for line in lines)
-        data = (f"\n{text}" if self._torn else text).encode("ascii")
         descriptor = self._open()
+        data = (f"\n{text}" if self._torn else text).encode("ascii")
         while data:
-            self._torn = True
             data = data[os.write(descriptor, data) :]
-        self._torn = False
+            self._torn = bool(data)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -127,9 +127,12 @@ class Warden:
             return int(now().timestamp() * 1000)
 
         signer = None if settings.audit.key_file is None else Signer(settings.audit.key_file)
+        checkpointer = Checkpointer(engine, signer, now_ms, settings.audit.checkpoint_s)
+        if signer is not None:
+            checkpointer.begin("first")
         audit = AuditTrail(
             engine,
-            checkpointer=Checkpointer(engine, signer, now_ms, settings.audit.checkpoint_s),
+            checkpointer=checkpointer,
             refusal_bytes=settings.audit.refusal_bytes,
         )
         authorizer = Authorizer(policies.current, audit, now)

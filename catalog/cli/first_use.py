@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from catalog.audit_checkpoints import Checkpointer, Signer, last_checkpoint
+from catalog.audit_checkpoints import Checkpointer, Signer
 from catalog.cli.session import open_local_kms, open_state
 from catalog.config import LocalKmsOptions, Settings
 from catalog.db import migrate
-from catalog.db.engine import open_database, read
+from catalog.db.engine import open_database
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
 from catalog.keys.secret import SecretBytes
@@ -163,10 +163,7 @@ def _make_trail(settings: Settings, say: Say) -> None:
         KeyFile.create(key_file)
         say(f"Created the key of the audit trail {key_file}, of mode 0600.")
     with open_state(settings) as state:
-        with read(state) as connection:
-            is_new = last_checkpoint(connection) is None
-        if is_new:
-            Checkpointer(state, Signer(key_file), lambda: int(time.time() * 1000), 0).make("init")
+        Checkpointer(state, Signer(key_file), lambda: int(time.time() * 1000), 0).begin("init")
 
 
 def _make_policies(settings: Settings, admin: Principal, say: Say) -> None:
