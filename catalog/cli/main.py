@@ -25,6 +25,7 @@ from catalog.cli import (
     policy_lint,
     policy_report,
     policy_store,
+    policy_test,
     serve,
     table,
     token,
@@ -71,6 +72,7 @@ app.add_typer(table.app, name="table")
 app.add_typer(key.app, name="key")
 app.add_typer(audit.app, name="audit")
 policy.app.command("check")(policy_check.check)
+policy.app.command("test")(policy_test.test)
 policy.app.command("report")(policy_report.report)
 policy.app.command("lint")(policy_lint.lint_file)
 policy.app.command("list")(policy_store.list_)

@@ -36,9 +36,9 @@ def note(sentence: str) -> None:
     _print(Text(_shown(sentence)), stderr=True)
 
 
-def line(text: str) -> None:
-    """One line of a result on standard output."""
-    _print(Text(_shown(text)))
+def line(text: str, *, style: str = "") -> None:
+    """One line of a result on standard output; `style` counts on terminals alone."""
+    _print(Text(_shown(text), style=style))
 
 
 def secret(text: str) -> None:

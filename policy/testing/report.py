@@ -25,4 +25,4 @@ def failure_lines(outcome: Outcome) -> Iterator[str]:
             f"without {each.item} of {each.policy!r}: {each.decision.explanation}"
             for each in outcome.explanation.without
         )
-        yield from (f"it would be allowed if: {each.detail}" for each in outcome.explanation.changes)
+        yield from (f"for it to be allowed: {each.detail}" for each in outcome.explanation.changes)

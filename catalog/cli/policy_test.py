@@ -1,0 +1,177 @@
+"""`lakewarden policy test`: run cases against policies, before the policies are in force.
+
+It reads files alone: no settings, no database. Exit codes: 0 if every case passed; 1 if one failed, or the
+cases reach too little of the policies; 2 if something could not be run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from catalog.cli import output
+from catalog.cli.arguments import AsJson
+from catalog.cli.policy_test_reports import FileRun, WholeRun, as_document, as_junit
+from policy.errors import LakewardenError
+from policy.testing import Coverage
+from policy.testing.report import failure_lines
+from policy_cases.files import Loader, case_files
+
+FAILED: Final = 1
+"""Exit code of cases that were answered in another way, or reach too little."""
+
+BROKEN: Final = 2
+"""Exit code where something could not be run."""
+
+_MOST_MISSED: Final = 30
+
+
+def test(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="Directories with *.policy-test.yaml files at any depth, or such files.",
+            show_default=False,
+        ),
+    ],
+    policies: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Policies to test instead of those that the files name."),
+    ] = None,
+    encryption_rules: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Encryption rules to test instead of those that the files name."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line for each case.")] = False,
+    min_coverage: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT", min=0, max=100, help="Fail if the cases reach less of the policies than this."
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a report in JUnit's XML.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run policy tests: exit with 0 if every case passes, with 1 if not, with 2 if one cannot be run."""
+    started = time.perf_counter()
+    loader = Loader(policies or (), encryption_rules or ())
+    files = []
+    for file in _runs(paths, loader):
+        files.append(file)
+        if not as_json:
+            _show_file(file, verbose=verbose)
+    run = WholeRun(
+        files,
+        Coverage.of(file.coverage for file in files if file.coverage is not None),
+        time.perf_counter() - started,
+    )
+    if junit is not None:
+        _write(junit, as_junit(run))
+    if as_json:
+        output.document(as_document(run))
+    else:
+        _show_summary(run)
+    _exit(run, min_coverage)
+
+
+def _runs(paths: list[Path], loader: Loader) -> Iterator[FileRun]:
+    """Each file at these paths once, in order; what cannot be run is among them."""
+    seen: set[Path] = set()
+    for path in paths:
+        try:
+            found = case_files(path)
+        except LakewardenError as error:
+            yield FileRun(str(path), error=str(error))
+            continue
+        for file in found:
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield _run(file, loader)
+
+
+def _run(path: Path, loader: Loader) -> FileRun:
+    try:
+        suite = loader.load(path)
+    except LakewardenError as error:
+        return FileRun(str(path), error=str(error))
+    run = FileRun(suite.file.name)
+    for case in suite.file.cases:
+        began = time.perf_counter()
+        outcome = suite.run(case)
+        run.timed.append((outcome, time.perf_counter() - began))
+    run.coverage = suite.tested.coverage(run.outcomes)
+    return run
+
+
+def _show_file(file: FileRun, *, verbose: bool) -> None:
+    if file.error is not None:
+        output.line(f"{file.name} cannot be run", style="red")
+        return
+    failed = not all(outcome.passed for outcome in file.outcomes)
+    marks = "".join("." if outcome.passed else "F" for outcome in file.outcomes)
+    shown = "" if verbose else f" {marks}"
+    output.line(f"{file.name}{shown}  {_took(file.seconds)}", style="red" if failed else "green")
+    for outcome, seconds in file.timed if verbose else ():
+        word, style = ("passed", "green") if outcome.passed else ("FAILED", "red")
+        output.line(f"  {word}  {outcome.case.name}  {_took(seconds)}", style=style)
+
+
+def _show_summary(run: WholeRun) -> None:
+    for outcome in (outcome for file in run.files for outcome in file.outcomes if not outcome.passed):
+        case = outcome.case
+        output.line("")
+        output.line(f"FAILED {case.file}:{case.line} {case.name}", style="red")
+        for line in failure_lines(outcome):
+            output.line(f"    {line}")
+    for file in run.broken:
+        output.line("")
+        output.line(f"{file.error}", style="red")
+    _show_missed(run.coverage)
+    counts = f"{run.count(passed=True)} passed, {run.count(passed=False)} failed"
+    broken = f", {len(run.broken)} not run" if run.broken else ""
+    output.line(f"{counts}{broken} in {_took(run.seconds)}", style="bold")
+
+
+def _show_missed(coverage: Coverage) -> None:
+    missed = coverage.missed
+    if missed:
+        output.line("")
+        output.line("No case reaches:")
+    for part in missed[:_MOST_MISSED]:
+        output.line(f"    {part}")
+    if len(missed) > _MOST_MISSED:
+        output.line(f"    and {len(missed) - _MOST_MISSED} more; --json lists all")
+    reached = f"{len(coverage.reached)} of {len(coverage.parts)} parts of the policies"
+    if coverage.parts:
+        output.line("")
+        output.line(f"reached: {reached}, {coverage.percent:.1f} %")
+
+
+def _exit(run: WholeRun, min_coverage: float | None) -> None:
+    if run.broken:
+        raise typer.Exit(BROKEN)
+    if run.count(passed=False):
+        raise typer.Exit(FAILED)
+    if min_coverage is not None and run.coverage.percent < min_coverage:
+        output.note(
+            f"The cases reach {run.coverage.percent:.1f} % of the policies, less than {min_coverage:g} %."
+        )
+        raise typer.Exit(FAILED)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise typer.BadParameter(f"--junit: {path} cannot be written: {error.strerror}") from error
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
