@@ -35,6 +35,7 @@ from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable, TableLoader
 from catalog.schema_changes import ColumnChange, stage
+from policy import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
 from policy.requests import AccessRequest
 
@@ -175,15 +176,24 @@ def _sources(metadata: TableMetadata) -> frozenset[int]:
 
 
 def _property_updates(changes: Sequence[SetProperty | RemoveProperty]) -> list[TableUpdate]:
-    """The last word on each property counts."""
+    """The last word on each ordinary property counts; all words on governed ones have to agree."""
+    governed = [each for each in changes if governed_names.is_governed(each.name)]
     last: dict[str, str | None] = {
-        each.name: each.value if isinstance(each, SetProperty) else None for each in changes
+        each.name: each.value if isinstance(each, SetProperty) else None
+        for each in changes
+        if not governed_names.is_governed(each.name)
     }
     given = {name: value for name, value in last.items() if value is not None}
     removed = [name for name, value in last.items() if value is None]
-    updates: list[TableUpdate] = []
+    updates: list[TableUpdate] = [_property_update(each) for each in governed]
     if given:
         updates.append(SetPropertiesUpdate(updates=given))
     if removed:
         updates.append(RemovePropertiesUpdate(removals=removed))
     return updates
+
+
+def _property_update(change: SetProperty | RemoveProperty) -> TableUpdate:
+    if isinstance(change, SetProperty):
+        return SetPropertiesUpdate(updates={change.name: change.value})
+    return RemovePropertiesUpdate(removals=[change.name])

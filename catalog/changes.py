@@ -95,6 +95,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
     """
     check_numbers(updates, table)
     ordinary: list[TableUpdate] = []
+    said: dict[str, str] = {}
     given: dict[str, str] = {}
     governed_unset: set[str] = set()
     locations: list[str] = []
@@ -103,6 +104,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             governed, rest = _split(update.updates, in_force)
             _refuse_two_values(given, governed, table)
             given |= governed
+            said |= update.updates
             check_ordinary_properties(rest, table)
             refuse_location_property(rest, table)
             locations += [rest[name] for name in WRITE_PATHS if name in rest]
@@ -117,6 +119,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             if isinstance(update, SetLocationUpdate):
                 locations.append(update.location)
             ordinary.append(update)
+    _split(said, in_force)  # what contradicts itself within one update does so in two
     _refuse_both(given, governed_unset, table)
     # Clients echo what `loadTable` showed them; an echo is no change.
     governed_set = {name: value for name, value in given.items() if in_force.get(name) != value}

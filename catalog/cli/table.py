@@ -48,7 +48,10 @@ def set_(
     as_user: AsUser = None,
 ) -> None:
     """Set properties of a table, governed ones included."""
-    updates = SetPropertiesUpdate(updates=dict(_pair(text) for text in properties))
+    pairs = [_pair(text) for text in properties]
+    if len(dict(pairs)) != len(pairs):
+        raise typer.BadParameter("name each property once")
+    updates = SetPropertiesUpdate(updates=dict(pairs))
     _change(ctx, table, [updates], force, as_user)
 
 
