@@ -222,20 +222,25 @@ class PolicyDocuments:
         with read(self._engine) as connection:
             return tuple(map(_change, connection.execute(query).mappings()))
 
-    def at(self, document: DocumentId, revision: int) -> StoredDocument | None:
-        """What the change of this number made of a document; None if it changed another one.
+    def find(self, document: DocumentId, revision: int | None = None) -> StoredDocument | None:
+        """A document as the change of a number left it, by default as the last one did.
+
+        Returns:
+            None if there was no such change of it.
 
         Raises:
+            PolicyInvalid: the document is not the one that was recorded.
             StateUnavailable: the database does not answer.
         """
         query = select(lw_policy_document).where(
             _documents.catalog == self._catalog,
             _documents.kind == document.kind.value,
             _documents.name == document.name,
-            _documents.revision == revision,
         )
+        if revision is not None:
+            query = query.where(_documents.revision == revision)
         with read(self._engine) as connection:
-            row = connection.execute(query).mappings().one_or_none()
+            row = connection.execute(query.order_by(_documents.revision.desc()).limit(1)).mappings().first()
         return None if row is None else _stored(row)
 
     def replace(self, base: StoredSet, changed: Sequence[StoredDocument]) -> StoredSet:

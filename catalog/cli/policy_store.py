@@ -66,7 +66,7 @@ def get(
     """Print a document, byte for byte; its revision goes to standard error."""
     document = DocumentId(kind, name)
     with _open(ctx) as (_, documents, _):
-        found = documents.at(document, revision) if revision else documents.current().documents.get(document)
+        found = documents.find(document, revision)
     if found is None or found.content is None:
         raise RequestInvalid(
             f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),

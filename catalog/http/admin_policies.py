@@ -129,7 +129,7 @@ def show_document(
     revision: Annotated[int | None, Query(ge=1, le=2**62)] = None,
 ) -> Response:
     """What a document says, or said since the change of a number."""
-    found = _find(warden, document, revision)
+    found = warden.policy_documents.find(document, revision)
     if _is_admin(warden, caller):
         require_service(warden, caller, _READ, "admin", _about(document))
     else:
@@ -206,7 +206,8 @@ def _change(
     if is_admin:
         require_service(warden, caller, _CHANGE, "admin", about)
     else:
-        allow(warden.policy_documents.current().documents)
+        found = (warden.policy_documents.find(each.id) for each in edits)
+        allow({each.id: each for each in found if each is not None and each.content is not None})
     if dry_run:
         prepared = warden.policy_changes.prepare(edits, caller)
     else:
@@ -233,12 +234,6 @@ def _require(warden: Warden, caller: Caller, action: str, about: str, decision: 
             rule=decision.reasons[0].rule,
             hint="Ask an administrator for `admin` on the service, or for policies with `delegateAdmin`.",
         )
-
-
-def _find(warden: Warden, document: DocumentId, revision: int | None) -> StoredDocument | None:
-    if revision is not None:
-        return warden.policy_documents.at(document, revision)
-    return warden.policy_documents.current().documents.get(document)
 
 
 def _history(changes: Sequence[Change]) -> ChangeList:

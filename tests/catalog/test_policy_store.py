@@ -7,8 +7,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, event, update
 
 from catalog import policies as policies_module
@@ -91,9 +95,41 @@ def test_what_is_written_is_what_is_read(documents: PolicyDocuments) -> None:
         (2, True),
         (1, False),
     ]
-    old = documents.at(MAIN, 1)
+    old = documents.find(MAIN, 1)
     assert old is not None and old.content == content
-    assert documents.at(MAIN, 3) is None
+    assert documents.find(MAIN, 3) is None
+
+
+_EDITS = st.lists(
+    st.tuples(st.sampled_from(Kind), st.sampled_from("ab"), st.none() | st.binary(max_size=3)), max_size=8
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits=_EDITS)
+def test_any_changes_leave_what_they_say_and_the_way_back(
+    engine: Engine, edits: list[tuple[Kind, str, bytes | None]]
+) -> None:
+    documents = PolicyDocuments(engine, uuid4().hex)
+    states: list[dict[DocumentId, bytes | None]] = [{}]
+    for kind, name, content in edits:
+        document = DocumentId(kind, name)
+        _write(documents, content, document)
+        states.append({each: says for each, says in states[-1].items() if each != document})
+        if content is not None:
+            states[-1][document] = content
+    found = documents.current()
+    assert {each: stored.content for each, stored in found.documents.items()} == states[-1]
+    assert found.version == documents.version()
+    assert found.version.revision == len(edits)
+    history = documents.history(limit=100)
+    for revision, state in enumerate(states):
+        last = {each.id: each.revision for each in reversed(history) if each.revision <= revision}
+        then = {each: documents.find(each, number) for each, number in last.items()}
+        kept = {
+            each: stored.content for each, stored in then.items() if stored and stored.content is not None
+        }
+        assert kept == state
 
 
 def test_catalogs_in_one_database_have_sets_of_their_own(engine: Engine, documents: PolicyDocuments) -> None:
@@ -307,9 +343,9 @@ def test_a_long_reading_keeps_no_request_waiting_and_no_old_set_in_force_beyond_
     released = threading.Event()
     parse = InForce.of
 
-    def slow(*arguments: object) -> InForce:
+    def slow(*arguments: Any) -> InForce:
         assert released.wait(60)
-        return parse(*arguments)  # type: ignore[arg-type]
+        return parse(*arguments)
 
     monkeypatch.setattr(policies_module, "_PATIENCE_S", 0.0)
     monkeypatch.setattr(policies_module, "_LAST_PATIENCE_S", 0.0)
@@ -340,6 +376,59 @@ def test_many_requests_at_once_read_a_change_once(
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(lambda _: _may(store, "bob"), range(64)))
     assert len(parsed) == 1
+
+
+class _Lock:
+    """The store's lock, telling when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.release = self._lock.release
+        self.waited_for = threading.Event()
+
+    def acquire(self, blocking: bool) -> bool:
+        if self._lock.acquire(blocking=False):
+            return True
+        if blocking:
+            self.waited_for.set()
+        return self._lock.acquire(blocking)
+
+
+def test_requests_that_no_set_can_answer_wait_for_the_one_that_looks(
+    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, released, parse = _Lock(), threading.Event(), InForce.of
+
+    def slow(*arguments: Any) -> InForce:
+        assert released.wait(60)
+        return parse(*arguments)
+
+    monkeypatch.setattr(InForce, "of", slow)
+    monkeypatch.setattr(store, "_lock", lock)
+    _write(documents, _granting("bob"))
+    clock.now += MAX_AGE_S
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(_may, store, "bob") for _ in range(2)]
+        assert lock.waited_for.wait(30)
+        released.set()
+        assert all(each.result() for each in answers)
+
+
+def test_the_age_of_a_set_is_counted_from_when_it_was_asked_for(
+    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was changed while documents were read is not in them."""
+    parse = InForce.of
+
+    def slow(*arguments: Any) -> InForce:
+        clock.now += 30
+        return parse(*arguments)
+
+    monkeypatch.setattr(InForce, "of", slow)
+    _write(documents, _granting("bob"))
+    clock.now += 5
+    assert _may(store, "bob")
+    assert store.age_s == 30
 
 
 def test_a_database_restored_from_a_backup_is_noticed(
