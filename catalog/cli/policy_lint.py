@@ -28,6 +28,7 @@ from policy.ddl.context import Known, nothing_known
 from policy.ddl.lexer import MAX_CHARACTERS
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName
+from policy.location import Location
 from policy.principal import Principal
 from policy.requests import AccessRequest
 
@@ -80,6 +81,7 @@ def lint_file(
             owner=owner,
             engine=engine,
             master_key_id=settings.kms.default_master_key_id,
+            warehouse=Location.parse(settings.warehouse),
             known=known,
         )
         answers = lint(text, dialect.value, context)

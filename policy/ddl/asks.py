@@ -35,7 +35,7 @@ from policy.ddl.statements import (
 )
 from policy.encryption import EncryptionSpec, judge_sources, resolve_columns
 from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
-from policy.identifiers import TableName
+from policy.identifiers import TableName, slug
 from policy.location import Location
 from policy.namespace_gates import check_namespace_properties, namespace_requests
 from policy.requests import AccessRequest, Resource
@@ -69,7 +69,7 @@ class Asks:
     Attributes:
         context: what it is judged by.
         names: how its names are resolved.
-        facts: what the statements before made known of tables.
+        facts: what the statements before made known of tables; None of one that is gone.
         views: temporary views, with the names as they were resolved where each was made.
         needed: what it needs.
         assumed: what has to hold beside, and is not known.
@@ -77,15 +77,20 @@ class Asks:
 
     context: LintContext
     names: Names
-    facts: Mapping[TableName, TableFacts]
+    facts: Mapping[TableName, TableFacts | None]
     views: Mapping[str, tuple[Names, Query]] = field(default_factory=dict)
     needed: list[Ask] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
 
     def known(self, name: TableName) -> TableFacts:
         """What is known of a table."""
-        found = self.facts.get(name) or self.context.known(name)
-        return TableFacts(self.context.owner) if found is None else found
+        if name in self.facts:
+            return self.facts[name] or TableFacts(None)
+        return self.context.known(name) or TableFacts(self.context.owner)
+
+    def _exists(self, name: TableName) -> bool:
+        """Whether a table is known to exist."""
+        return (self.facts[name] if name in self.facts else self.context.known(name)) is not None
 
     def create_table(self, statement: CreateTable) -> tuple[TableName, TableFacts]:
         """CREATE TABLE; what is known of the table afterwards."""
@@ -100,7 +105,7 @@ class Asks:
         paths = {*asked.added, *gates.write_paths(ordinary), *([location] if location else [])}
         self._table(name, "create", None)
         self._all(gates.storage_requests(self.context.principal, paths, None))
-        self._all(gates.key_requests(self.context.principal, asked.new_keys))
+        self._keys(asked.new_keys)
         facts = self._made(statement, asked, location)
         protection.require_new(self.context.encryption, name, facts)
         _check_columns(statement, asked.spec, facts, str(name))
@@ -108,7 +113,14 @@ class Asks:
             self.look(Look(statement.like))
         if statement.query is not None:
             self.read(statement.query)
-            self._require_own_place(asked.allowed, location, given=governed_names.ALLOWED_PATHS in governed)
+            if governed_names.ALLOWED_PATHS in governed:
+                self._require_own_place(name, asked.allowed, location)
+        if statement.may_exist:
+            # If it is there it stays as it is, and somebody else's.
+            return name, self.known(name)
+        if self._exists(name):
+            raise Refusal("table-exists", f"The table {name} exists.", "Take another name.")
+        self.assumed.append(f"there is no table {name} yet")
         return name, facts
 
     def alter_properties(self, statement: AlterProperties) -> tuple[TableName, TableFacts]:
@@ -130,7 +142,7 @@ class Asks:
         asked = self._next(facts, governed, removed, str(name))
         own = facts.location if facts.default_location else None
         self._all(gates.storage_requests(self.context.principal, [*moved, *asked.added], own))
-        self._all(gates.key_requests(self.context.principal, asked.new_keys))
+        self._keys(asked.new_keys)
         if asked.unprotects:
             self._table(name, "unprotect", facts)
         if governed or removed:
@@ -176,9 +188,7 @@ class Asks:
     def look(self, statement: Look) -> None:
         """Loading a table's metadata: any of several rights lets one do it."""
         name = self.names.table(statement.name)
-        facts = self.known(name)
-        ways = tuple(self._request(name, access, facts) for access in _LOADING)
-        self.needed.append(Ask(ways, owner_known=facts.owner is not None))
+        self._load(name, self.known(name))
 
     def namespace(self, statement: Namespace) -> None:
         """An operation on a namespace; on the catalog itself nothing is asked for."""
@@ -235,7 +245,11 @@ class Asks:
         return True
 
     def _columns(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]] | None) -> None:
-        """SELECT on top-level columns; on what is nested in them, that no policy speaks against it."""
+        """What loading the table takes, and SELECT on top-level columns.
+
+        On what is nested in these, it is enough that no policy speaks against it.
+        """
+        self._load(name, facts)
         if paths is None:
             if facts.columns is None:
                 raise Refusal(
@@ -280,13 +294,12 @@ class Asks:
             )
         return _widest(governed, removed, key, table)
 
-    def _require_own_place(self, allowed: AllowList, location: Location | None, *, given: bool) -> None:
+    def _require_own_place(self, name: TableName, allowed: AllowList, location: Location | None) -> None:
         """What is written with a table's creation has to be readable: its list covers its own place."""
-        if not given:
-            return
-        if location is None:
+        place = location or _above_default(self.context.warehouse, name)
+        if place is None:
             self.assumed.append("the allowed list covers the place that the table gets")
-        elif not allowed.covers(location):
+        elif not allowed.covers(place):
             raise Refusal(
                 "allowed-paths",
                 "The table's own location is not in its allowed list; what is written could not be read.",
@@ -313,6 +326,14 @@ class Asks:
             default_location=location is None,
         )
 
+    def _load(self, name: TableName, facts: TableFacts) -> None:
+        ways = tuple(self._request(name, access, facts) for access in _LOADING)
+        self.needed.append(Ask(ways, owner_known=facts.owner is not None))
+
+    def _keys(self, key_ids: Iterable[str]) -> None:
+        self._all(gates.key_requests(self.context.principal, key_ids))
+        self.assumed += [f"the KMS has the master key {key_id}" for key_id in sorted(key_ids)]
+
     def _table(self, name: TableName, access: str, facts: TableFacts | None) -> None:
         known = facts is None or facts.owner is not None
         self.needed.append(Ask((self._request(name, access, facts),), owner_known=known))
@@ -327,6 +348,11 @@ class Asks:
 
 #: A list is never sent back to this: see `Asks._next`.
 _ANYWHERE: Final = Location.parse("file:///lakewarden/unknown")
+
+
+def _above_default(warehouse: Location | None, name: TableName) -> Location | None:
+    """The directory below which the catalog chooses a new table's place."""
+    return None if warehouse is None else warehouse.child(*(slug(level) for level in name.namespace))
 
 
 _NO_FACTS: Final = TableFacts(None)

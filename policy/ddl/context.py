@@ -68,6 +68,7 @@ class LintContext:
         owner: the owner of every table of which no other is known; None if he is not known.
         engine: the engine's name, which code in it is asked for; None if it is not known.
         master_key_id: the catalog's master key, for tables that name none.
+        warehouse: below which the catalog chooses the places of new tables; None if it is not known.
         known: answers what is known of a table.
     """
 
@@ -80,4 +81,5 @@ class LintContext:
     owner: str | None = None
     engine: str | None = None
     master_key_id: str | None = None
+    warehouse: Location | None = None
     known: Known = field(default=nothing_known)

@@ -21,6 +21,7 @@ from policy.ddl.statements import (
     CreateView,
     DropTable,
     DropView,
+    Explain,
     Insert,
     Look,
     Namespace,
@@ -143,8 +144,7 @@ def _create(cursor: Cursor) -> Statement:
         cursor.refuse("only views and functions are made like this")
     if cursor.took_one(*_NAMESPACE):
         return _create_namespace(cursor)
-    if cursor.ahead("EXTERNAL") and cursor.hive:
-        cursor.expect("EXTERNAL")
+    cursor.took("EXTERNAL")
     cursor.expect("TABLE")
     return create_table(cursor)
 
@@ -331,7 +331,7 @@ def _explain(cursor: Cursor) -> Statement:
     cursor.took_one("EXTENDED", "CODEGEN", "COST", "FORMATTED")
     if cursor.ahead("EXPLAIN"):
         cursor.refuse("EXPLAIN explains another statement")
-    return _statement(cursor)
+    return Explain(_statement(cursor))
 
 
 def _add(cursor: Cursor) -> Statement:

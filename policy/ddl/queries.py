@@ -32,7 +32,9 @@ from policy.ddl.reading import Reader
 from policy.ddl.statements import Query
 
 MAX_TOKENS: Final = 20_000
-MAX_DEPTH: Final = 60
+MAX_PARENTHESES: Final = 60
+#: Deepest tree; each operator in a row of `AND` is a level of its own.
+MAX_LEVELS: Final = 400
 
 _HINT: Final = "Write it in a simpler form, or have somebody look at it who may allow it."
 _BEGIN: Final = ("SELECT", "WITH", "VALUES", "FROM")
@@ -126,7 +128,7 @@ def _check_size(start: int, tokens: Sequence[Token]) -> None:
             raise Problem(
                 token.start, "query", f"The sign {token.text} asks for what is not known here.", _HINT
             )
-    if len(tokens) > MAX_TOKENS or deepest > MAX_DEPTH:
+    if len(tokens) > MAX_TOKENS or deepest > MAX_PARENTHESES:
         raise Problem(start, "query", "The query is too long, or nested too deeply.", _HINT)
 
 
@@ -140,17 +142,25 @@ def _is_concatenation(token: Token, tokens: Sequence[Token]) -> bool:
 def _check_nodes(start: int, tree: exp.Expr) -> None:
     if not isinstance(tree, exp.Query | exp.Values):
         raise Problem(start, "query", f"{type(tree).__name__} is no query.", _HINT)
-    for node in tree.walk():
+    left: list[tuple[exp.Expr, int]] = [(tree, 0)]
+    while left:
+        node, level = left.pop()
         if not is_known(node):
             raise Problem(
                 start, "query", f"The query has a part ({type(node).__name__}) that is not known here.", _HINT
             )
+        if level > MAX_LEVELS:
+            raise Problem(start, "query", "The query is nested too deeply.", _HINT)
+        left += [(each, level + 1) for each in node.iter_expressions()]
 
 
 def _check_kept(start: int, tokens: Iterable[Token], written: str, *, hive: bool) -> None:
     """Hold what sqlglot understood against what stands there."""
-    there = (each for each in tokens if not _is_syntax(each))
-    lost = _contents(there) - _contents(tokens_of(written, hive=hive))
+    try:
+        kept = _contents(tokens_of(written, hive=hive))
+    except Problem as problem:
+        raise Problem(start, "query", f"The query is not understood: {problem.message}", _HINT) from problem
+    lost = _contents(each for each in tokens if not _is_syntax(each)) - kept
     if lost:
         shown = ascii(min(lost)[1][:60])
         raise Problem(start, "query", f"The parser of queries passes over {shown}.", _HINT)

@@ -7,12 +7,16 @@ its SELECT and of those around it, and is asked for on all of them; less would l
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from sqlglot import exp
 
 from policy.ddl.cursor import Name
 from policy.ddl.problems import Problem
 from policy.ddl.statements import Query, Reference
+
+#: The clause TRANSFORM … USING; there is a function of that name, too.
+SCRIPT: Final = "TRANSFORM with a script"
 
 
 class Reader:
@@ -64,7 +68,7 @@ class Reader:
             case exp.Anonymous():
                 self._function(node)
             case exp.QueryTransform():
-                self._functions.append("TRANSFORM")
+                self._functions.append(SCRIPT)
 
     def _column(self, node: exp.Column) -> None:
         if isinstance(node.this, exp.Star):

@@ -18,6 +18,7 @@ from policy.ddl.statements import (
     CreateView,
     DropTable,
     DropView,
+    Explain,
     Insert,
     Look,
     Namespace,
@@ -46,12 +47,12 @@ class Script:
 
     Attributes:
         names: how names are resolved.
-        facts: what is known of the tables that were made or altered.
+        facts: what is known of the tables that were made or altered; None of one that is gone.
         views: the temporary views, with the names as they were resolved where each was made.
     """
 
     names: Names
-    facts: dict[TableName, TableFacts] = field(default_factory=dict)
+    facts: dict[TableName, TableFacts | None] = field(default_factory=dict)
     views: dict[str, tuple[Names, Query]] = field(default_factory=dict)
 
     @classmethod
@@ -85,13 +86,16 @@ class Script:
             case RenameTable():
                 return self._rename(*asks.rename(statement), asks)
             case DropTable():
-                return self._forget(asks.drop_table(statement))
+                return self._know(asks.drop_table(statement), None)
             case CreateView():
                 return self._view(statement, asks)
             case DropView():
                 return self._drop_view(statement)
             case Namespace():
                 return self._namespace(statement, asks)
+            case Explain():
+                self.ask(statement.statement, asks)
+                return _nothing
         self._without_effect(statement, asks)
         return _nothing
 
@@ -113,7 +117,7 @@ class Script:
             case Nothing():
                 pass
 
-    def _know(self, name: TableName, facts: TableFacts) -> After:
+    def _know(self, name: TableName, facts: TableFacts | None) -> After:
         def after() -> None:
             self.facts[name] = facts
 
@@ -123,13 +127,10 @@ class Script:
         facts = asks.known(source)
 
         def after() -> None:
-            self.facts.pop(source, None)
+            self.facts[source] = None
             self.facts[target] = facts
 
         return after
-
-    def _forget(self, name: TableName) -> After:
-        return lambda: self.facts.__setitem__(name, TableFacts(None))
 
     def _view(self, statement: CreateView, asks: Asks) -> After:
         asks.read(statement.query)

@@ -57,7 +57,18 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE, also from a query or like another table."""
+    """CREATE TABLE.
+
+    Attributes:
+        name: the table.
+        properties: its properties, options among them.
+        location: where it is to lie.
+        columns: its columns, unless they come from elsewhere.
+        sources: the columns that partition it.
+        query: the query that it is made from.
+        like: the table that it is made like.
+        may_exist: whether it is no error if it exists.
+    """
 
     name: Name
     properties: Mapping[str, str]
@@ -66,6 +77,7 @@ class CreateTable:
     sources: tuple[Name, ...] = ()
     query: Query | None = None
     like: Name | None = None
+    may_exist: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +190,13 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN of another statement, which has no effect then."""
+
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """What asks for nothing, such as a harmless setting."""
 
@@ -195,5 +214,6 @@ Statement = (
     | Look
     | Namespace
     | Code
+    | Explain
     | Nothing
 )

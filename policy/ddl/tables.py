@@ -44,7 +44,7 @@ class _Clauses:
     """The clauses of a CREATE TABLE, as they come."""
 
     cursor: Cursor
-    seen: set[str] = field(default_factory=set)
+    seen: set[tuple[str, ...]] = field(default_factory=set)
     properties: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     location: str | None = None
@@ -59,9 +59,9 @@ class _Clauses:
             words = next((words for words in readers if self.cursor.ahead(*words)), None)
             if words is None:
                 return
-            if words[0] in self.seen:
+            if words in self.seen:
                 self.cursor.refuse("the clause stands twice")
-            self.seen.add(words[0])
+            self.seen.add(words)
             self.cursor.expect(*words)
             readers[words](self)
 
@@ -126,7 +126,7 @@ _HIVE: Final[_Readers] = {
 def create_table(cursor: Cursor) -> Statement:
     """What follows CREATE TABLE."""
     start = cursor.next.start
-    cursor.took("IF", "NOT", "EXISTS")
+    may_exist = cursor.took("IF", "NOT", "EXISTS")
     name = cursor.name()
     like = _like(cursor)
     columns = columns_of(cursor) if like is None and cursor.next.is_symbol("(") else None
@@ -145,7 +145,7 @@ def create_table(cursor: Cursor) -> Statement:
     properties, location = _merged(clauses, start)
     _refuse_reserved(properties, start, hive=cursor.hive)
     all_columns = None if columns is None else (*columns, *clauses.added)
-    return CreateTable(name, properties, location, all_columns, clauses.sources, query, like)
+    return CreateTable(name, properties, location, all_columns, clauses.sources, query, like, may_exist)
 
 
 def alter_table(cursor: Cursor) -> Statement:

@@ -1,0 +1,274 @@
+"""What lint does not know is not taken as given; what a script does is known to what follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from policy.allowlist import AllowList
+from policy.ddl import LintContext, TableFacts
+from policy.encryption import EncryptionSpec
+from policy.errors import RequestInvalid
+from policy.identifiers import TableName
+from policy.location import Location
+from tests.policy.ddl_support import ANN, BOB, KEY, answers, context, needs, rule, the_answer
+from tests.support.lake import policy, tables
+
+PLAIN = EncryptionSpec.parse({}, catalog_master_key_id=KEY)
+ENCRYPTED = EncryptionSpec.parse({"encryption.mechanism": "envelope"}, catalog_master_key_id=KEY)
+HOME = Location.parse("s3://lake/s/t-1")
+
+
+def _knowing(facts: TableFacts, user: str = ANN) -> LintContext:
+    """A context in which there is one table, `s.t`."""
+    there = TableName(("s",), "t")
+    return context(user, known=lambda name: facts if name == there else None)
+
+
+def _facts(spec: EncryptionSpec = PLAIN) -> TableFacts:
+    return TableFacts(
+        owner=ANN,
+        columns=("id", "person"),
+        nested=("person.name", "person.ssn"),
+        allowed=AllowList.of([HOME]),
+        spec=spec,
+        location=HOME,
+        default_location=True,
+    )
+
+
+# Owners
+
+
+def test_an_unknown_owner_might_be_anybody() -> None:
+    assert rule(the_answer("DROP TABLE lake.s.t", context(BOB))) == "policy-no-match"
+    assert the_answer("DROP TABLE lake.s.t", context(BOB, owner=BOB)).decision.allowed
+    assert not the_answer("DROP TABLE lake.s.t", context(BOB, owner=ANN)).decision.allowed
+
+
+def test_a_policy_that_denies_owners_counts_where_the_owner_is_unknown() -> None:
+    item = [{"users": ["{OWNER}"], "accesses": [{"type": "drop", "isAllowed": True}]}]
+    denied = policy("keep", tables("bobs"), {}, denyPolicyItems=item)
+    assert rule(the_answer("DROP TABLE lake.bobs.t", context(BOB, denied))) == "policy-deny"
+    assert the_answer("DROP TABLE lake.bobs.t", context(BOB, denied, owner=ANN)).decision.allowed
+
+
+def test_who_makes_a_table_owns_it() -> None:
+    made, altered, dropped = answers(
+        "CREATE TABLE lake.shared.t (id INT); ALTER TABLE lake.shared.t SET TBLPROPERTIES ('a'='b');"
+        "DROP TABLE lake.shared.t",
+        context(BOB),
+    )
+    assert made.decision.allowed and altered.decision.allowed and dropped.decision.allowed
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "EXPLAIN CREATE TABLE lake.shared.t (id INT)",
+        "CREATE TABLE IF NOT EXISTS lake.shared.t (id INT)",
+        "CREATE TABLE lake.shared.t (id INT) LOCATION 's3://elsewhere/t'",
+        "CREATE TABLE lake.shared.t (id INT); DROP TABLE lake.shared.t",
+        "CREATE TABLE lake.shared.t (id INT); ALTER TABLE lake.shared.t RENAME TO bobs.t",
+    ],
+)
+def test_a_table_that_may_be_another_ones_is_not_owned(first: str) -> None:
+    assert not answers(f"{first}; DROP TABLE lake.shared.t", context(BOB))[-1].decision.allowed
+
+
+def test_a_renamed_table_keeps_its_owner() -> None:
+    *_, dropped = answers(
+        "CREATE TABLE lake.shared.t (id INT); ALTER TABLE lake.shared.t RENAME TO u;DROP TABLE lake.shared.u",
+        context(BOB),
+    )
+    assert dropped.decision.allowed
+
+
+def test_a_table_that_is_known_to_exist_is_not_made() -> None:
+    known = _knowing(_facts())
+    assert rule(the_answer("CREATE TABLE lake.s.t (id INT)", known)) == "table-exists"
+    dropped, made = answers("DROP TABLE lake.s.t; CREATE TABLE lake.s.t (id INT)", known)
+    assert dropped.decision.allowed and made.decision.allowed
+
+
+# Names
+
+
+def test_the_current_namespace_is_that_of_the_last_use() -> None:
+    sql = (
+        "DROP TABLE t; USE lake.a; DROP TABLE t; USE b.c; DROP TABLE t; "
+        "DROP TABLE lake.d.t; USE lake; DROP TABLE t"
+    )
+    told = [needs(each) for each in answers(sql) if each.decision.allowed]
+    assert told[0::2] == [["drop table db.t"], ["drop table a.t"], ["drop table b.c.t"], []]
+    assert rule(answers(sql)[-1]) == "namespace"
+
+
+@pytest.mark.parametrize(
+    "use", ["USE", "USE lake.a b", "USE spark_catalog", "SET CATALOG x", "EXECUTE IMMEDIATE 'USE x'"]
+)
+def test_after_a_use_that_is_denied_the_current_namespace_is_unknown(use: str) -> None:
+    _, unknown, known = answers(f"{use}; DROP TABLE t; DROP TABLE lake.s.t")
+    assert rule(unknown) == "no-database"
+    assert known.decision.allowed
+
+
+def test_without_a_current_namespace_a_bare_name_is_denied() -> None:
+    assert rule(the_answer("DROP TABLE t", context(database=None))) == "no-database"
+    with pytest.raises(RequestInvalid):
+        answers("DROP TABLE t", context(database="a..b"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("LAKE.s.t", "catalog-name"),
+        ("spark_catalog.s.t", "other-catalog"),
+        ("Spark_Catalog.s.t", "other-catalog"),
+        ("global_temp.t", "other-catalog"),
+        ("lake.t", "namespace"),
+        ("parquet.`s3://lake/f`", "by-path"),
+        ("CSV.f", "by-path"),
+        ("`lake.s.t`", "identifier"),
+    ],
+)
+def test_names_that_lead_elsewhere(name: str, expected: str) -> None:
+    for statement in ("DROP TABLE NAME", "INSERT INTO NAME VALUES (1)", "SELECT a FROM NAME"):
+        assert rule(the_answer(statement.replace("NAME", name))) == expected
+
+
+def test_hive_folds_names() -> None:
+    assert needs(the_answer("DROP TABLE Sales.Orders", dialect="hive")) == ["drop table sales.orders"]
+    assert rule(the_answer("DROP TABLE lake.sales.orders", dialect="hive")) == "name"
+
+
+def test_new_names_are_below_the_catalog() -> None:
+    sql = "ALTER TABLE lake.a.t RENAME TO {}"
+    assert needs(the_answer(sql.format("u")))[1] == "create table a.u"
+    assert needs(the_answer(sql.format("b.u")))[1] == "create table b.u"
+    assert needs(the_answer(sql.format("lake.u")))[1] == "create table lake.u"
+    assert rule(the_answer(sql.format("lake.b.u"))) == "identifier"
+
+
+# Columns
+
+
+def test_all_columns_are_read_where_they_are_known() -> None:
+    assert rule(the_answer("SELECT * FROM lake.s.t")) == "columns-unknown"
+    answer = the_answer("SELECT * FROM lake.s.t", _knowing(_facts()))
+    assert needs(answer)[1:] == [
+        "select column s.t.id",
+        "select column s.t.person",
+        "select column s.t.person.name",
+        "select column s.t.person.ssn",
+    ]
+    *_, made = answers("CREATE TABLE lake.s.u (a INT, b STRING); SELECT count(*) FROM lake.s.u")
+    assert needs(made)[1:] == ["select column s.u.a", "select column s.u.b"]
+    *_, altered = answers(
+        "CREATE TABLE lake.s.u AS SELECT 1 AS a; ALTER TABLE lake.s.u ADD COLUMN b INT;SELECT * FROM lake.s.u"
+    )
+    assert needs(altered)[1:] == ["select column s.u.a", "select column s.u.b"]
+
+
+def test_a_column_without_a_table_is_asked_for_where_it_may_be() -> None:
+    sql = "SELECT x FROM lake.s.t JOIN lake.s.u ON t.id = u.id"
+    assert {"select column s.t.x", "select column s.u.x"} <= set(needs(the_answer(sql)))
+    assert "select column s.t.x" not in needs(the_answer(sql, _knowing(_facts())))
+    assert rule(the_answer("SELECT x FROM lake.s.t", _knowing(_facts()))) == "column"
+
+
+def test_a_field_may_not_be_denied_and_needs_no_grant_of_its_own() -> None:
+    granted = policy("p", {"database": ["s"], "table": ["t"], "column": ["person"]}, {BOB: ["select"]})
+    loads = policy("l", {"database": ["s"], "table": ["t"]}, {BOB: ["select"]})
+    item = [{"users": [BOB], "accesses": [{"type": "select", "isAllowed": True}]}]
+    path = {"database": ["s"], "table": ["t"], "column": ["person.ssn"]}
+    denied = policy("d", path, {}, denyPolicyItems=item)
+    sql = "SELECT person.ssn FROM lake.s.t"
+    assert the_answer(sql, context(BOB, granted, loads)).decision.allowed
+    assert rule(the_answer(sql, context(BOB, granted, loads, denied))) == "policy-deny"
+
+
+def test_masks_and_row_filters_are_in_the_way() -> None:
+    mask = {
+        "name": "m",
+        "service": "lake",
+        "policyType": 1,
+        "resources": {n: {"values": [v]} for n, v in (("database", "s"), ("table", "t"), ("column", "id"))},
+        "dataMaskPolicyItems": [
+            {
+                "users": [ANN],
+                "accesses": [{"type": "select", "isAllowed": True}],
+                "dataMaskInfo": {"dataMaskType": "MASK_NULL"},
+            }
+        ],
+    }
+    assert rule(the_answer("SELECT id FROM lake.s.t", context(ANN, mask))) == "mask"
+    assert the_answer("SELECT other FROM lake.s.t", context(ANN, mask)).decision.allowed
+
+
+def test_temporary_views_read_what_their_query_reads() -> None:
+    made, read, dropped, gone = answers(
+        "CREATE OR REPLACE TEMP VIEW v AS SELECT secret FROM t; SELECT x FROM v; DROP VIEW v; SELECT x FROM v"
+    )
+    assert needs(made) == needs(read) == ["select table db.t", "select column db.t.secret"]
+    assert dropped.decision.allowed
+    assert needs(gone) == ["select table db.v", "select column db.v.x"]
+    moved = answers("CREATE TEMP VIEW v AS SELECT a FROM t; USE lake.other; SELECT a FROM v")[-1]
+    assert needs(moved) == ["select table db.t", "select column db.t.a"]
+    assert rule(the_answer("DROP VIEW v")) == "not-supported-yet"
+
+
+# What governs
+
+
+def test_dropping_protection_is_asked_for_where_it_may_be_there() -> None:
+    sql = "ALTER TABLE lake.s.t SET TBLPROPERTIES ('encryption.mechanism'='plaintext')"
+    assert needs(the_answer(sql)) == ["alter table s.t", "unprotect table s.t"]
+    assert needs(the_answer(sql, _knowing(_facts(ENCRYPTED)))) == ["alter table s.t", "unprotect table s.t"]
+    assert needs(the_answer(sql, _knowing(_facts()))) == ["alter table s.t"]
+
+
+def test_what_is_allowed_already_is_not_asked_for_again() -> None:
+    sql = f"ALTER TABLE lake.s.t SET TBLPROPERTIES ('read.allowed.data.paths'='{HOME}/data,s3://lake/other')"
+    both = ["alter table s.t", "rwstorage storage-url s3://lake/other", f"rwstorage storage-url {HOME}/data"]
+    assert needs(the_answer(sql)) == both
+    assert needs(the_answer(sql, _knowing(_facts()))) == both[:2]
+
+
+def test_the_list_goes_back_to_a_place_that_has_to_be_known() -> None:
+    sql = "ALTER TABLE lake.s.t UNSET TBLPROPERTIES ('read.allowed.data.paths')"
+    assert rule(the_answer(sql)) == "state-unknown"
+    assert needs(the_answer(sql, _knowing(_facts()))) == ["alter table s.t"]
+    elsewhere = replace(_facts(), allowed=AllowList.of([]), default_location=False)
+    assert needs(the_answer(sql, _knowing(elsewhere))) == ["alter table s.t", f"rwstorage storage-url {HOME}"]
+
+
+def test_rows_that_come_with_a_table_have_to_be_readable() -> None:
+    sql = "CREATE TABLE lake.s.n TBLPROPERTIES ('read.allowed.data.paths'='{}') AS SELECT 1 AS a"
+    judged_by = context(warehouse=Location.parse("s3://lake"))
+    assert rule(the_answer(sql.format("s3://lake/other"), judged_by)) == "allowed-paths"
+    assert the_answer(sql.format("s3://lake/s"), judged_by).decision.allowed
+    assert "the place that the table gets" in " ".join(the_answer(sql.format("s3://lake/s")).assumed)
+    placed = sql.replace(" TBL", " LOCATION 's3://lake/n' TBL")
+    assert rule(the_answer(placed.format("s3://lake/other"))) == "allowed-paths"
+
+
+# Code
+
+
+def test_code_is_asked_of_the_engine() -> None:
+    grant = policy("code", {"engine": ["hub"]}, {ANN: ["code"]})
+    for sql in (
+        "ADD JAR s3://lake/x.jar",
+        "CREATE TEMPORARY FUNCTION f AS 'com.X'",
+        "SELECT reflect('java.lang.System', 'exit', 1)",
+        "SELECT f(1)",
+        "SELECT db.upper('a')",
+        "SELECT TRANSFORM(a) USING 'cat' AS (b STRING) FROM lake.s.t",
+    ):
+        assert rule(the_answer(sql)) == "code"
+        assert rule(the_answer(sql, context(engine="hub"))) == "policy-no-match"
+        assert "code engine hub" in needs(the_answer(sql, context(ANN, grant, engine="hub")))
+    for sql in ("SELECT upper('a')", "SELECT lake.system.bucket(2, 1)", "SELECT transform(array(1), x -> x)"):
+        assert the_answer(sql).decision.allowed

@@ -1,0 +1,83 @@
+"""Every statement of the corpus is answered as it says there: what it needs, or where and why it is denied.
+
+Ann, who may do everything with tables, locations and keys, would run it, so that what is denied is denied
+whatever the policies say.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.ddl import StatementDecision
+from tests.policy.ddl_support import answers, needs, rule
+
+CORPUS = json.loads((Path(__file__).parents[1] / "vectors" / "ddl" / "statements.json").read_text("utf-8"))
+
+
+def _told(answer: StatementDecision) -> dict[str, Any]:
+    at = {"at": f"{answer.line}:{answer.column}"}
+    return at | ({"needs": needs(answer)} if answer.decision.allowed else {"denied": rule(answer)})
+
+
+def test_statements_of_the_corpus() -> None:
+    assert len(CORPUS) > 400
+    wrong = {}
+    for each in CORPUS:
+        told = [_told(answer) for answer in answers(each["sql"], dialect=each["dialect"])]
+        if told != each["answers"]:
+            wrong[each["sql"]] = told
+    assert not wrong
+
+
+def test_a_denial_says_what_to_do() -> None:
+    denied = [
+        answer
+        for each in CORPUS
+        for answer in answers(each["sql"], dialect=each["dialect"])
+        if not answer.decision.allowed
+    ]
+    assert len(denied) > 200
+    assert not [answer for answer in denied if not answer.decision.reasons[0].detail]
+    assert not [
+        answer.decision.explanation for answer in denied if not answer.hint and rule(answer) != "identifier"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        (
+            """CREATE TABLE encrypted (ssn STRING, email STRING, name STRING) USING ORC OPTIONS (
+                 hadoop.security.key.provider.path "kms://http@localhost:9600/kms", orc.key.provider "hadoop",
+                 orc.encrypt "pii:ssn,email", orc.mask "nullify:ssn;sha256:email")""",
+            "table-format",
+        ),
+        (
+            """CREATE TABLE encrypted (ssn STRING, email STRING, name STRING) USING iceberg OPTIONS (
+                 orc.encrypt "pii:ssn,email", orc.mask "nullify:ssn;sha256:email")""",
+            "not-in-effect",
+        ),
+    ],
+)
+def test_the_way_to_ask_for_orc_encryption(sql: str, expected: str) -> None:
+    (answer,) = answers(sql)
+    assert rule(answer) == expected
+
+
+def test_the_proposal_for_hive() -> None:
+    sql = (
+        "CREATE TABLE sales.t (id INT) STORED BY ICEBERG TBLPROPERTIES ("
+        "'read.allowed.data.paths'='{}/some/old/loc/icebergtbl1,{}/new/loc/icebergtbl1')"
+    )
+    (bare,) = answers(sql.format("", ""), dialect="hive")
+    assert rule(bare) == "location-invalid"
+    (answer,) = answers(sql.format("s3://lake", "s3://lake"), dialect="hive")
+    assert needs(answer) == [
+        "create table sales.t",
+        "rwstorage storage-url s3://lake/new/loc/icebergtbl1",
+        "rwstorage storage-url s3://lake/some/old/loc/icebergtbl1",
+    ]
