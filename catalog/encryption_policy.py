@@ -156,8 +156,13 @@ def _today_first(names: Iterable[ColumnName]) -> tuple[ColumnName, ...]:
 def _same_columns(table: LoadedTable, metadata: TableMetadata, spec: EncryptionSpec) -> bool:
     """Whether a commit plainly leaves columns and encryption as they are, as most do."""
     base = table.metadata
-    unchanged = spec == table.governed.spec and metadata.schemas == base.schemas
-    return unchanged and _named_schemas(metadata, _snapshot_ids(base)) == {base.current_schema_id}
+    if spec != table.governed.spec or len(metadata.schemas) != len(base.schemas):
+        return False
+    # Most schemas are the very same objects, and wide ones take long to compare.
+    pairs = zip(metadata.schemas, base.schemas, strict=True)
+    return all(after is before or after == before for after, before in pairs) and _named_schemas(
+        metadata, _snapshot_ids(base)
+    ) == {base.current_schema_id}
 
 
 def _in_use(metadata: TableMetadata, passed_over: frozenset[int] = frozenset()) -> list[Schema]:

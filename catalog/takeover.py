@@ -203,10 +203,10 @@ class Takeover:
             state=TableState.PREPARED,
         )
         overlaps = self._authorize_taking(caller, "table.register", record, metadata, first, None)
+        self._encryption.of_new(name, metadata, _plain(record).spec).enforce(str(name))
         if known is not None:
             return self._resume(record, known, location, data)
         table = LoadedTable(record, _plain(record), metadata, location.original, None)
-        self._encryption.of_new(name, metadata, table.governed.spec).enforce(str(name))
         files = self._inspector.whole(table)
         return self._seal_new(caller, table, Digest.of(data), files, overlaps)
 

@@ -13,6 +13,7 @@ The one question about a right::
 from policy.allowlist import AllowList
 from policy.decision import Decision, Reason
 from policy.encryption import EncryptionSpec
+from policy.encryption_rules import EncryptionRules
 from policy.errors import LakewardenError
 from policy.location import Location
 from policy.principal import Principal
@@ -23,6 +24,7 @@ __all__ = [
     "AccessRequest",
     "AllowList",
     "Decision",
+    "EncryptionRules",
     "EncryptionSpec",
     "LakewardenError",
     "Location",

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
+from catalog import faults
 from catalog.alter import SetProperty
 from catalog.cli.policy_report import with_progress
 from catalog.encryption_report import Standing, TableStanding
@@ -166,6 +167,20 @@ def test_a_table_is_registered_only_if_it_breaks_no_rule(lake: Lake, tmp_path: P
     assert not exists(lake, name)
     put_rules(lake, rule("personal", columns=["iban"]))
     lake.warden.takeover.register(lake.caller(ALICE), name, location)
+
+
+def test_a_rule_that_comes_while_a_registration_is_cut_short_counts(lake: Lake, tmp_path: Path) -> None:
+    def dies_at(name: str) -> None:
+        if name == "register:prepared":
+            raise InterruptedError
+
+    location, name = made_elsewhere(tmp_path), fresh()
+    with faults.hooked(dies_at), pytest.raises(InterruptedError):
+        lake.warden.takeover.register(lake.caller(ALICE), name, location)
+    put_rules(lake, rule("personal", columns=["ssn"]))
+    with pytest.raises(EncryptionPolicyViolation):
+        lake.warden.takeover.register(lake.caller(ALICE), name, location)
+    assert not exists(lake, name)
 
 
 def test_columns_of_old_snapshots_are_registered_with_the_table(lake: Lake, tmp_path: Path) -> None:
