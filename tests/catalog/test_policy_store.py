@@ -161,6 +161,18 @@ def test_of_changes_at_once_one_comes_first(documents: PolicyDocuments) -> None:
         assert documents.current().version == documents.version()
 
 
+def test_a_set_that_says_the_same_again_is_not_the_one_before(documents: PolicyDocuments) -> None:
+    _write(documents, b"1")
+    base = _write(documents, None)
+    _write(documents, b"1")
+    after = _write(documents, None)
+    assert (after.version.digest, after.documents) == (base.version.digest, {})
+    changed = StoredDocument.of(Edit(MAIN, b"2", None), 3, author="ann", request_id="r", changed_at=NOW)
+    with pytest.raises(CommitConflict):
+        documents.replace(base, [changed])
+    assert documents.current() == after
+
+
 @pytest.mark.parametrize(
     "change",
     [
