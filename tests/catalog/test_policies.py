@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog import policies as policies_module
 from catalog.policies import PolicyStore
 from catalog.policy_files import PolicyFiles
 from policy.errors import PolicyInvalid
@@ -27,6 +28,12 @@ class _Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New policies are waited for, however slow the machine is."""
+    monkeypatch.setattr(policies_module, "_PATIENCE_S", 60.0)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from catalog import policies as policies_module
 from catalog.authorize import Caller
 from catalog.errors import CommitConflict
 from catalog.policies import MAX_AGE_S, PolicyStore
@@ -35,6 +36,12 @@ class _Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New policies are waited for, however slow the machine is."""
+    monkeypatch.setattr(policies_module, "_PATIENCE_S", 60.0)
 
 
 @pytest.fixture

@@ -47,6 +47,12 @@ class _Clock:
         return self.now
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New policies are waited for, however slow the machine is."""
+    monkeypatch.setattr(policies_module, "_PATIENCE_S", 60.0)
+
+
 @pytest.fixture
 def clock() -> _Clock:
     return _Clock()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog import policies as policies_module
 from catalog.http.metrics import Metrics
 from catalog.policies import PolicyStore
 from catalog.policy_files import PolicyFiles
@@ -27,7 +28,8 @@ def test_number_of_series_is_bounded() -> None:
     assert sum(float(line.rsplit(" ", 1)[1]) for line in lines) == 5_000
 
 
-def test_policies_that_are_not_the_newest_are_told(tmp_path: Path) -> None:
+def test_policies_that_are_not_the_newest_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies_module, "_PATIENCE_S", 60.0)
     path, seconds = tmp_path / "a.json", [0.0]
     path.write_text("[]")
     policies = PolicyStore(PolicyFiles([path]), clock=lambda: seconds[0])
