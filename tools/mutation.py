@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-WORK = ROOT / "build" / "mutation"
+WORK = ROOT / "build" / "mutation" / str(os.getpid())
 MAX_ALIVE = 0.10
 """A share of living mutants from which on the run fails."""
 
@@ -65,6 +66,7 @@ def main() -> int:
     if not any(tally.total for tally in tallies.values()):
         print(f"mutmut made no mutants, and ended with {run.returncode}: see {WORK / 'mutmut.log'}")
         return 2
+    shutil.rmtree(WORK)
     return _report(tallies)
 
 
@@ -91,7 +93,6 @@ def _tests(project: dict[str, Any], modules: list[str]) -> list[str]:
 
 
 def _prepare(modules: list[str], tests: list[str]) -> None:
-    shutil.rmtree(WORK, ignore_errors=True)
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "policy", WORK / "policy", ignore=ignore)
     for name in ("policy", "support", "vectors"):
