@@ -6,6 +6,7 @@ Mallory may make and alter every table, and has no right on any location or key.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,15 +24,29 @@ MALLORY = "mallory"
 VICTIM = "s3://victim/t"
 PATHS = "read.allowed.data.paths"
 GRANTS = policy("mallory", tables("*"), {MALLORY: ["create", "alter", "select", "update", "drop"]})
-JUDGED_BY = LintContext(
-    Principal(MALLORY),
-    PolicySet.parse({"p.json": json.dumps({"policies": [GRANTS]})}),
-    EncryptionRules.empty(),
-    NOW,
-    catalog="lake",
-    database="db",
-    master_key_id=KEY,
+SECRET = policy(
+    "secret",
+    {"database": ["v"], "table": ["t"], "column": ["secret"]},
+    {},
+    denyPolicyItems=[{"users": [MALLORY], "accesses": [{"type": "select", "isAllowed": True}]}],
 )
+
+
+def _judged_by(*policies: dict[str, Any]) -> LintContext:
+    found = PolicySet.parse({"p.json": json.dumps({"policies": policies})})
+    return LintContext(
+        Principal(MALLORY),
+        found,
+        EncryptionRules.empty(),
+        NOW,
+        catalog="lake",
+        database="db",
+        master_key_id=KEY,
+    )
+
+
+JUDGED_BY = _judged_by(GRANTS)
+WITHOUT_SECRET = _judged_by(GRANTS, SECRET)
 
 #: What needs a right that Mallory does not have, as name and value.
 WANTED = [
@@ -76,13 +91,13 @@ LOOKS = {"a": "а", "e": "е", "o": "ο", "p": "р", "c": "с", "i": "ı", "s": 
 
 
 @pytest.mark.parametrize(("dialect", "form"), FORMS)
-@pytest.mark.parametrize(("name", "value"), WANTED)
-def test_every_property_counts_wherever_it_stands(dialect: Dialect, form: str, name: str, value: str) -> None:
+def test_every_property_counts_wherever_it_stands(dialect: Dialect, form: str) -> None:
     harmless = form.replace("@K", "owner-team").replace("@V", "sales")
     if "victim" not in form:
         assert the_answer(harmless, JUDGED_BY, dialect).decision.allowed
-    answer = the_answer(form.replace("@K", name).replace("@V", value), JUDGED_BY, dialect)
-    assert not answer.decision.allowed
+    for name, value in WANTED:
+        answer = the_answer(form.replace("@K", name).replace("@V", value), JUDGED_BY, dialect)
+        assert not answer.decision.allowed, name
 
 
 @st.composite
@@ -111,7 +126,7 @@ def _disguised(draw: st.DrawFn) -> str:
 
 
 @given(_disguised(), st.sampled_from(FORMS))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_disguised_name_is_denied_or_is_another_property(name: str, form: tuple[Dialect, str]) -> None:
     dialect, text = form
     answer = the_answer(text.replace("@K", name).replace("@V", VICTIM), JUDGED_BY, dialect)
@@ -245,16 +260,7 @@ def test_a_key_stands_once(clause: str, keys: str) -> None:
         "SELECT date_add(current_date, secret) FROM lake.v.t DISTRIBUTE BY secret",
     ],
 )
-@pytest.mark.parametrize(
-    "around", ["{}", "INSERT INTO lake.o.t {}", "CREATE TABLE lake.o.n AS {}", "EXPLAIN {}"]
-)
-def test_no_form_of_a_query_reads_a_column_that_is_denied(around: str, query: str) -> None:
-    item = [{"users": [MALLORY], "accesses": [{"type": "select", "isAllowed": True}]}]
-    path = {"database": ["v"], "table": ["t"], "column": ["secret"]}
-    denied = policy("secret", path, {}, denyPolicyItems=item)
-    policies = PolicySet.parse({"p.json": json.dumps({"policies": [GRANTS, denied]})})
-    judged_by = LintContext(
-        Principal(MALLORY), policies, EncryptionRules.empty(), NOW, catalog="lake", database="db"
-    )
-    assert the_answer(around.format("SELECT a FROM lake.v.t"), judged_by).decision.allowed
-    assert not the_answer(around.format(query), judged_by).decision.allowed
+def test_no_form_of_a_query_reads_a_column_that_is_denied(query: str) -> None:
+    for around in ("{}", "INSERT INTO lake.o.t {}", "CREATE TABLE lake.o.n AS {}", "EXPLAIN {}"):
+        assert the_answer(around.format("SELECT a FROM lake.v.t"), WITHOUT_SECRET).decision.allowed
+        assert not the_answer(around.format(query), WITHOUT_SECRET).decision.allowed, around

@@ -1,0 +1,91 @@
+"""Encryption rules count before a statement runs, as they do in the catalog."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from policy.allowlist import AllowList
+from policy.ddl import LintContext, TableFacts
+from policy.encryption import EncryptionSpec
+from policy.encryption_rules import EncryptionRules
+from policy.encryption_rules import TableFacts as RuleFacts
+from policy.identifiers import TableName
+from tests.policy.ddl_support import ANN, BOB, KEY, answers, context, needs, rule, the_answer
+from tests.support.lake import policy, tables
+from tests.support.rules import rule as encryption_rule
+from tests.support.rules import rules_of
+
+RULES = rules_of(encryption_rule("personal", columns=["ssn"], mustEncrypt=True))
+ENVELOPE = "TBLPROPERTIES ('encryption.mechanism'='envelope')"
+
+
+def _ruled(user: str = ANN, *more: dict[str, object], **known: object) -> LintContext:
+    return context(user, *more, encryption=RULES, **known)
+
+
+def _table(spec: dict[str, str], *columns: str) -> TableFacts:
+    parsed = EncryptionSpec.parse(spec, catalog_master_key_id=KEY)
+    leaves = RuleFacts.of_names("s", "t", columns, parsed).columns
+    return TableFacts(ANN, columns, (), leaves, spec=parsed)
+
+
+def _known(facts: TableFacts, user: str = ANN, *more: dict[str, object]) -> LintContext:
+    there = TableName(("s",), "t")
+    return _ruled(user, *more, known=lambda name: facts if name == there else None)
+
+
+def test_a_new_table_fits_the_rules() -> None:
+    sql = "CREATE TABLE lake.s.n (id INT, person STRUCT<ssn: STRING>, ssn STRING) "
+    assert rule(the_answer(sql, _ruled())) == "must-encrypt"
+    assert "personal" in the_answer(sql, _ruled()).decision.explanation
+    assert the_answer(sql + ENVELOPE, _ruled()).decision.allowed
+    assert the_answer("CREATE TABLE lake.s.n (id INT)", _ruled()).decision.allowed
+    hive = "CREATE TABLE s.n (id INT, SSN STRING) STORED BY ICEBERG "
+    assert rule(the_answer(hive, _ruled(), "hive")) == "must-encrypt"
+    assert the_answer(hive + ENVELOPE, _ruled(), "hive").decision.allowed
+
+
+def test_columns_that_come_from_a_query_count() -> None:
+    assert (
+        rule(the_answer("CREATE TABLE lake.s.n AS SELECT a AS ssn FROM lake.s.t", _ruled())) == "must-encrypt"
+    )
+    assert the_answer("CREATE TABLE lake.s.n AS SELECT a FROM lake.s.t", _ruled()).decision.allowed
+    unknown = "CREATE TABLE lake.s.n AS SELECT * FROM VALUES (1)"
+    assert rule(the_answer(unknown, _ruled())) == "encryption-rules"
+
+
+def test_a_column_is_not_added_or_renamed_past_a_rule() -> None:
+    plain, encrypted = _table({}, "id", "other"), _table({"encryption.mechanism": "envelope"}, "id", "other")
+    for change in ("ADD COLUMN ssn STRING", "RENAME COLUMN other TO ssn"):
+        sql = f"ALTER TABLE lake.s.t {change}"
+        assert rule(the_answer(sql, _known(plain))) == "must-encrypt"
+        assert the_answer(sql, _known(encrypted)).decision.allowed
+    assert the_answer("ALTER TABLE lake.s.t ADD COLUMN more INT", _known(plain)).decision.allowed
+    assert rule(the_answer("ALTER TABLE lake.s.t ADD COLUMN ssn INT", _ruled())) == "encryption-rules"
+
+
+def test_protection_that_a_rule_asks_for_is_not_dropped() -> None:
+    encrypted = _table({"encryption.mechanism": "envelope"}, "id", "ssn")
+    dropped = "ALTER TABLE lake.s.t SET TBLPROPERTIES ('encryption.mechanism'='plaintext')"
+    known = replace(encrypted, allowed=AllowList.of([]))
+    assert rule(the_answer(dropped, _known(known))) == "must-encrypt"
+    assert rule(the_answer(dropped, _ruled())) == "encryption-rules"
+    assert the_answer("ALTER TABLE lake.s.t SET TBLPROPERTIES ('a'='b')", _known(known)).decision.allowed
+
+
+def test_a_name_out_of_a_rules_reach_takes_unprotect() -> None:
+    rules = rules_of(encryption_rule("here", databases=["s"], mustEncrypt=True))
+    facts = _table({"encryption.mechanism": "envelope"}, "id")
+    may = policy("may", tables("*"), {BOB: ["alter", "create"]})
+    there = TableName(("s",), "t")
+    judged_by = context(BOB, may, encryption=rules, known=lambda name: facts if name == there else None)
+    assert rule(the_answer("ALTER TABLE lake.s.t RENAME TO other.t", judged_by)) == "policy-no-match"
+    assert the_answer("ALTER TABLE lake.s.t RENAME TO u", judged_by).decision.allowed
+    judged_by = context(ANN, encryption=rules, known=lambda name: facts if name == there else None)
+    assert "unprotect table s.t" in needs(the_answer("ALTER TABLE lake.s.t RENAME TO other.t", judged_by))
+
+
+def test_without_rules_nothing_has_to_be_known() -> None:
+    judged_by = context(encryption=EncryptionRules.empty())
+    statements = "ALTER TABLE lake.s.t ADD COLUMN ssn INT; CREATE TABLE lake.s.n AS SELECT * FROM VALUES (1)"
+    assert all(each.decision.allowed for each in answers(statements, judged_by))
