@@ -10,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from sqlalchemy import Engine, event, func, select
 from catalog import audit as audit_module
 from catalog import audit_store
 from catalog.audit import AuditRecord, AuditTrail, read, verify
+from catalog.audit_verify import examine
 from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
 from catalog.db.migrate import upgrade
@@ -209,27 +211,111 @@ def test_an_append_inside_a_write_block_is_refused_at_once(engine: Engine, trail
         trail.append([_record()])
 
 
-def test_an_acknowledged_record_survives_kill_9(engine: Engine, tmp_path: Path) -> None:
-    program = textwrap.dedent(
-        """
-        import sys
-        from catalog.audit import AuditRecord, AuditTrail
-        from catalog.db.engine import open_database
-        from policy.decision import Reason
-        trail = AuditTrail(open_database(sys.argv[1]))
-        for number in range(1_000_000):
-            trail.append([AuditRecord("ann", None, "load", "db.t", True, (Reason("r", "d"),), "q", number)])
-            print(number, flush=True)
-        """
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(engine.url)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    acknowledged = [int(process.stdout.readline()) for _ in range(20)]
-    process.send_signal(signal.SIGKILL)
-    acknowledged += [int(line) for line in process.communicate(timeout=30)[0].split()]
-    with read_transaction(engine) as connection:
-        latest = connection.execute(select(func.max(lw_audit.c.at_ms))).scalar_one()
-    assert latest >= acknowledged[-1]
+_WRITER = textwrap.dedent(
+    """
+    import sys
+    from catalog.audit import AuditRecord, AuditTrail
+    from catalog.audit_checkpoints import Checkpointer
+    from catalog.db.engine import open_database
+    from policy.decision import Reason
+    engine = open_database(sys.argv[1])
+    trail = AuditTrail(engine, checkpointer=Checkpointer(engine, None, lambda: 1, 0.01))
+    for number in range(1_000_000):
+        allowed = number % 2 == 0
+        user = "ann" if allowed else f"user-{number}"
+        trail.append([AuditRecord(user, None, "load", "db.t", allowed, (Reason("r", "d"),), "q", -number)])
+        print(number, flush=True)
+    """
+)
+
+
+def test_acknowledged_records_of_two_writers_survive_kill_9(any_engine: Engine) -> None:
+    """Killed at any moment, checkpoints under way included, with clocks that go back."""
+    url = any_engine.url.render_as_string(hide_password=False)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, url], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    acknowledged = []
+    for process in processes:
+        assert process.stdout is not None
+        acknowledged.append([int(process.stdout.readline()) for _ in range(30)])
+    for process, numbers in zip(processes, acknowledged, strict=True):
+        process.send_signal(signal.SIGKILL)
+        numbers += [int(line) for line in process.communicate(timeout=30)[0].split()]
+    verdict = examine(any_engine)
+    assert verdict.problems == []
+    assert verdict.chains == 2 and verdict.checkpoints > 0
+    with read_transaction(any_engine) as connection:
+        per_writer = select(func.count(), func.min(lw_audit.c.at_ms)).group_by(lw_audit.c.writer)
+        there = sorted((count, -oldest) for count, oldest in connection.execute(per_writer))
+    # Each record once, and at the most the one that was not acknowledged yet besides.
+    for numbers, (count, last) in zip(sorted(acknowledged, key=len), there, strict=True):
+        assert count == last + 1
+        assert len(numbers) <= count <= len(numbers) + 1
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_database_that_is_full_or_read_only_stops_grants_and_refusals_and_nothing_is_lost(
+    engine: Engine, allowed: bool
+) -> None:
+    trail = AuditTrail(engine)
+    trail.append([_record()])
+    record = replace(_record("bob", resource="x" * 1_900), allowed=allowed)
+    other = sqlite3.connect(str(engine.url.database), isolation_level=None)
+    other.execute("CREATE TRIGGER full BEFORE INSERT ON lw_audit BEGIN SELECT RAISE(ABORT, 'full'); END")
+    with pytest.raises(StateUnavailable, match="without a record there is no grant"):
+        trail.append([record])
+    other.execute("DROP TRIGGER full")
+    other.close()
+    trail.append([record])
+    trail.close()
+    assert _sequences(engine) == [1, 2]
+    assert verify(engine) == []
+
+
+def test_a_full_disk_stops_grants_until_there_is_space(engine: Engine) -> None:
+    """The database may not grow any more, as on a disk that is full."""
+
+    def limit(pages: int) -> None:
+        for _ in range(4):
+            with engine.connect() as connection:
+                connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+    trail = AuditTrail(engine)
+    trail.append([_record()])
+    limit(1)
+    with pytest.raises(StateUnavailable, match="full"):
+        for _ in range(200):
+            trail.append([_record(resource="x" * 1_900)])
+    written = len(_sequences(engine))
+    limit(1_000_000)
+    trail.append([_record()])
+    trail.close()
+    assert _sequences(engine) == list(range(1, written + 2))
+    assert verify(engine) == []
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_two_commits_in_doubt_one_after_the_other(
+    engine: Engine, trail: AuditTrail, monkeypatch: pytest.MonkeyPatch, took_effect: bool
+) -> None:
+    trail.append([_record()])
+    real = audit_store.write
+
+    @contextmanager
+    def doubtful(engine: Engine) -> Iterator[object]:
+        with real(engine) as connection:
+            yield connection
+            if not took_effect:
+                raise CommitStateUnknown("lost")
+        raise CommitStateUnknown("lost")
+
+    monkeypatch.setattr(audit_store, "write", doubtful)
+    for number in range(3):
+        with pytest.raises(StateUnavailable):
+            trail.append([_record(f"in doubt {number}")])
+    monkeypatch.setattr(audit_store, "write", real)
+    trail.append([_record()])
+    assert _sequences(engine) == ([1, 2, 3, 4, 5] if took_effect else [1, 2])
     assert verify(engine) == []
