@@ -125,7 +125,7 @@ def test_lists_show_what_one_has_a_right_on(world: World) -> None:
 
 
 #: Roles for which a location makes a difference, or must not.
-_WORTH_TRYING = ("nobody", "alterer", "owner", "creator", "keeper", "mason", "storer", STEWARD)
+_WORTH_TRYING = ("alterer", "owner", "creator", "keeper", "mason", "storer", STEWARD)
 #: With RWStorage on one directory, on none, and on all, for the further ways to name a location.
 _FEW = ("keeper", "mason", STEWARD)
 #: Roles that may not load a table, each for another reason.
