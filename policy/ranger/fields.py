@@ -156,5 +156,5 @@ def _kind(value: object) -> str:
     """What a JSON value is, in words."""
     if value is None:
         return "null"
-    words = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
-    return words.get(type(value), "a number")
+    words = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a number"}
+    return words.get(type(value), "a fraction")

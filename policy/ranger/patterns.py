@@ -181,9 +181,7 @@ def _understood_pattern(text: str, scheme: str) -> str:
         # A name below it, because the root of a host is no location, and can be what a policy is about.
         return Location.parse(f"{directory}/x").canonical.removesuffix("/x") + rest
     except LocationInvalid as problem:
-        raise ValueError(
-            f"{problem.message} Nothing can match: {problem.hint}".removesuffix(".")
-        ) from problem
+        raise ValueError(f"nothing can match this: {problem.message}".removesuffix(".")) from problem
 
 
 def _open_authority(text: str, scheme: str) -> str:

@@ -65,14 +65,19 @@ def parse_zone(name: str | None) -> tzinfo:
     """
     if name is None:
         return UTC
-    offset = _GMT_OFFSET.fullmatch(name)
-    if offset is not None:
-        span = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-        return timezone(span if offset[1] == "+" else -span)
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, OSError) as problem:
+        return _offset(name) or ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as problem:
         raise ValueError(f"unknown time zone {name!r}") from problem
+
+
+def _offset(name: str) -> tzinfo | None:
+    """The zone that a name such as ``GMT+05:30`` means; None for a name of another form."""
+    found = _GMT_OFFSET.fullmatch(name)
+    if found is None:
+        return None
+    span = timedelta(hours=int(found[2]), minutes=int(found[3]))
+    return timezone(span if found[1] == "+" else -span)
 
 
 def parse_time(text: str, zone: tzinfo) -> datetime:

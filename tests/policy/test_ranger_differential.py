@@ -1,4 +1,7 @@
-"""Generated policies and requests: the evaluator and one that is a plain reading of Ranger's order agree."""
+"""Generated policies and requests: the evaluator and one that is a plain reading of Ranger's order agree.
+
+A profile of hypothesis that asks for more examples gets them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tests.policy.naive_ranger import Asker, allows, mask_of
 
 Json = dict[str, Any]
 
+EXAMPLES = settings(deadline=None, suppress_health_check=list(HealthCheck))
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
 ROLES = [
     {"name": "r1", "users": [{"name": "ann"}], "roles": [{"name": "r2"}]},
@@ -138,7 +142,7 @@ def parsed(policies: list[Json]) -> PolicySet:
     return PolicySet.parse({"p.json": json.dumps({"policies": policies, "roles": ROLES})})
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@EXAMPLES
 @given(st.data(), st.sampled_from(["tables", "tables", "url", "storage", "key"]))
 def test_decisions_are_those_of_a_plain_reading_of_ranger(data: st.DataObject, kind: str) -> None:
     policies = data.draw(st.lists(access_policies(kind), min_size=1, max_size=4), label="policies")
@@ -154,7 +158,7 @@ def test_decisions_are_those_of_a_plain_reading_of_ranger(data: st.DataObject, k
         assert decision.allowed is allows(policies, asker, asked, access), decision.explanation
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@EXAMPLES
 @given(st.data())
 def test_masks_are_those_of_a_plain_reading_of_ranger(data: st.DataObject) -> None:
     policies = data.draw(st.lists(mask_policies(), min_size=1, max_size=4), label="policies")

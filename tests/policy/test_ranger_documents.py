@@ -35,13 +35,8 @@ def test_refused_with_document_line_and_field(case: dict[str, Any]) -> None:
     text = case["text"] if "text" in case else json.dumps(case["document"], indent=1)
     with pytest.raises(PolicyInvalid) as refusal:
         PolicySet.parse({"bad.json": text})
-    message = refusal.value.message
-    assert case["says"] in message
-    if case["field"] is not None:
-        place = f", {case['field']}: " if case["field"] else ": "
-        line = case.get("line")
-        assert message.startswith("bad.json, line ") and place in message
-        assert line is None or message.startswith(f"bad.json, line {line}, ")
+    assert (refusal.value.message, refusal.value.hint) == (case["message"], case["hint"])
+    assert refusal.value.rule in ("policy-document", "json")
 
 
 @pytest.mark.parametrize(

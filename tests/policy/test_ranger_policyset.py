@@ -110,6 +110,28 @@ def test_the_mask_rule_is_a_value() -> None:
     assert policies(mask).mask_for(ANN, "a", "t", "c", NOW) == MaskRule("MASK_HASH", None, "m")
 
 
+@pytest.mark.parametrize(
+    ("values", "user", "owner", "filtered"),
+    [
+        ({"users": ["{OWNER}"]}, "ann", "ann", True),
+        ({"users": ["{OWNER}"]}, "ann", "bob", False),
+        ({"users": ["{OWNER}"]}, "ann", None, False),
+        ({"users": ["ann"]}, "ann", None, True),
+        ({"users": ["ann"]}, "bob", None, False),
+    ],
+)
+def test_row_filters_are_for_whom_they_name(
+    values: dict[str, Any], user: str, owner: str | None, filtered: bool
+) -> None:
+    said = {**item("select", **values), "rowFilterInfo": {"filterExpr": "x > 1"}}
+    found = policies(
+        policy("f", {"database": ["a"], "table": ["{OWNER}", "t"]}, policyType=2, rowFilterPolicyItems=[said])
+    )
+    assert found.has_row_filter(Principal(user), "a", "t", NOW, owner=owner) is filtered
+    if owner is not None:
+        assert found.has_row_filter(Principal(user), "a", owner, NOW, owner=owner) is filtered
+
+
 NAMES = st.sampled_from(["a", "b", "A", "*", "a*", "?", "{USER}", "ann"])
 RESOURCES = st.one_of(
     st.fixed_dictionaries({"database": st.lists(NAMES, min_size=1, max_size=3)}),

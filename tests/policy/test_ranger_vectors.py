@@ -15,18 +15,22 @@ from policy.requests import AccessRequest, Resource
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ranger"
 FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(VECTORS.glob("*.json"))}
-SETS = {
-    stem: PolicySet.parse({name: json.dumps(document) for name, document in data["documents"].items()})
-    for stem, data in FILES.items()
-    if "documents" in data
-}
+
+
+@pytest.fixture(scope="module")
+def sets() -> dict[str, PolicySet]:
+    return {
+        stem: PolicySet.parse({name: json.dumps(document) for name, document in data["documents"].items()})
+        for stem, data in FILES.items()
+        if "documents" in data
+    }
 
 
 def cases(section: str) -> list[Any]:
     return [
         pytest.param(stem, case, id=f"{stem}: {case['name']}")
-        for stem in SETS
-        for case in FILES[stem].get(section, ())
+        for stem, data in FILES.items()
+        for case in data.get(section, ())
     ]
 
 
@@ -46,9 +50,11 @@ def resource(named: dict[str, str]) -> Resource:
 
 
 @pytest.mark.parametrize(("stem", "case"), cases("cases"))
-def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
+def test_access_is_decided_as_the_vector_says(
+    sets: dict[str, PolicySet], stem: str, case: dict[str, Any]
+) -> None:
     request = AccessRequest(principal(case), resource(case["resource"]), case["access"], case.get("owner"))
-    decision = SETS[stem].decide(request, moment(stem, case))
+    decision = sets[stem].decide(request, moment(stem, case))
     reason = decision.reasons[0]
     assert ("allow" if decision.allowed else "deny") == case["expected"], reason.detail
     assert (reason.rule, reason.policy, reason.item) == (case["rule"], case["policy"], case["item"])
@@ -59,8 +65,10 @@ def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(("stem", "case"), cases("masks"))
-def test_mask_is_chosen_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
-    rule = SETS[stem].mask_for(
+def test_mask_is_chosen_as_the_vector_says(
+    sets: dict[str, PolicySet], stem: str, case: dict[str, Any]
+) -> None:
+    rule = sets[stem].mask_for(
         principal(case), case["database"], case["table"], case["column"], moment(stem, case)
     )
     found = None if rule is None else {"type": rule.type, "value": rule.value, "policy": rule.policy}
@@ -68,6 +76,8 @@ def test_mask_is_chosen_as_the_vector_says(stem: str, case: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(("stem", "case"), cases("row_filters"))
-def test_row_filter_is_found_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
-    found = SETS[stem].has_row_filter(principal(case), case["database"], case["table"], moment(stem, case))
+def test_row_filter_is_found_as_the_vector_says(
+    sets: dict[str, PolicySet], stem: str, case: dict[str, Any]
+) -> None:
+    found = sets[stem].has_row_filter(principal(case), case["database"], case["table"], moment(stem, case))
     assert found is case["expected"]
