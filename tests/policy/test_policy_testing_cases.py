@@ -1,0 +1,214 @@
+"""Files of cases are read whole or refused with the place and field of what is wrong."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from policy.errors import RequestInvalid
+from policy.identifiers import TableName
+from policy.location import Location
+from policy.principal import Principal
+from policy.requests import Resource
+from policy.testing import parse_cases
+from policy.testing.cases import Asked, Because, CaseFile, Made, Run, WantedMask
+from policy.testing.parse import MAX_CASES
+
+ASK = "name: it, user: bob, access: select, expect: deny"
+RUN = "name: it, user: bob, dialect: spark, expect: deny"
+
+
+def read(text: str) -> CaseFile:
+    return parse_cases("f.yaml", text.encode())
+
+
+def one(case: str, top: str = "") -> CaseFile:
+    return read(f"{top}\ncases:\n  - {{{case}}}\n")
+
+
+def refused(text: str) -> str:
+    with pytest.raises(RequestInvalid) as caught:
+        read(text)
+    assert caught.value.rule == "policy-test"
+    return str(caught.value)
+
+
+def refused_case(case: str, top: str = "") -> str:
+    return refused(f"{top}\ncases:\n  - {{{case}}}\n")
+
+
+WHOLE = """
+description: All that a file can say.
+policies: [a.json, ../b]
+encryption_rules: [c.json]
+catalog: {name: lake, master_key: k0, engine: spark}
+tables:
+  sales.eu.orders:
+    owner: olga
+    location: s3://lake/orders
+    columns: [id, customer.email, customer.address.city]
+    properties: {encryption.key-id: k1, read.allowed.data.paths: "s3://lake/orders,s3://x/y"}
+  sales.bare: {owner: olga}
+  sales.placed: {location: s3://lake/placed}
+cases:
+  - name: a request
+    description: Why it matters.
+    user: bob
+    groups: [g1, g2]
+    roles: [r1]
+    at: "2030-01-31T12:00:00+01:00"
+    access: select
+    resource: column:sales.eu.orders/customer.email
+    expect: allow
+    because: {rule: policy-allow, policy: p, item: "policyItems[0]", detail: grants}
+    mask: {type: CUSTOM, value: f(x), policy: m}
+    rows: filtered
+  - {name: a statement, user: bob, sql: DROP TABLE t, dialect: hive, database: sales.eu,
+     owner: own, expect: deny}
+  - {name: a table, table: sales.eu.orders, expect: allow}
+"""
+
+
+def test_a_file_is_read_as_it_says() -> None:
+    found = read(WHOLE)
+    assert (found.policies, found.encryption_rules) == (("a.json", "../b"), ("c.json",))
+    assert (found.catalog.name, found.catalog.master_key, found.catalog.engine) == ("lake", "k0", "spark")
+    request, statement, table = found.cases
+    bob = Principal("bob", frozenset({"g1", "g2"}), frozenset({"r1"}))
+    column = Resource.column("sales.eu", "orders", "customer.email")
+    assert request.question == Asked(bob, "select", column, owner="olga")
+    assert (request.name, request.line) == ("a request", 15)
+    assert request.at == datetime.fromisoformat("2030-01-31T12:00:00+01:00")
+    assert request.expected.because == Because("policy-allow", "p", "policyItems[0]", "grants")
+    assert request.expected.mask == WantedMask("CUSTOM", "f(x)", "m")
+    assert request.expected.allowed and request.expected.filtered is True
+    assert statement.question == Run(Principal("bob"), "DROP TABLE t", "hive", "sales.eu", "own")
+    assert statement.at is None and not statement.expected.allowed and statement.expected.filtered is None
+    assert table.question == Made(TableName(("sales", "eu"), "orders"))
+
+
+def test_tables_are_known_as_the_catalog_would_know_them() -> None:
+    tables = read(WHOLE).tables
+    orders = tables[TableName(("sales", "eu"), "orders")].for_statements()
+    assert (orders.owner, orders.columns) == ("olga", ("id", "customer"))
+    assert orders.nested == ("customer.email", "customer.address", "customer.address.city")
+    assert orders.leaves is not None and [each.name for each in orders.leaves][1] == "customer.email"
+    assert orders.spec is not None and orders.spec.master_key_id == "k1"
+    assert orders.allowed is not None and len(orders.allowed.entries) == 2
+    bare = tables[TableName(("sales",), "bare")].for_statements()
+    assert (bare.columns, bare.leaves, bare.allowed, bare.location) == (None, None, None, None)
+    placed = tables[TableName(("sales",), "placed")].for_statements()
+    assert placed.location == Location.parse("s3://lake/placed")
+    assert placed.allowed is not None and placed.allowed.entries == (placed.location,)
+
+
+def test_an_owner_of_its_own_comes_before_that_of_the_table() -> None:
+    tables = "tables: {s.t: {owner: olga}}"
+    asked = [
+        one(f"{ASK}, resource: {resource}{owner}", tables).cases[0].question
+        for resource, owner in (
+            ("table:s.t", ""),
+            ("column:s.t/c", ""),
+            ("table:s.t", ", owner: bob"),
+            ("table:s.u", ""),
+            ("database:s", ""),
+        )
+    ]
+    assert [each.owner for each in asked if isinstance(each, Asked)] == ["olga", "olga", "bob", None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("description: x", "line 1, column 1: there are no cases"),
+        ("cases: []", "line 1, column 1: cases: an empty list"),
+        ("cases: {}", "cases: a list is expected"),
+        ("- a", "a mapping is expected, not a list"),
+        ("cases: [a]", "line 1, column 9: cases[0]: a mapping is expected"),
+        ("case: []", "line 1, column 1: case: the name is unknown here"),
+        ("policies: a.json\ncases: []", "policies: a list is expected"),
+        ("policies: [a, a]\ncases: []", "policies[1]: 'a' is given twice"),
+        ("policies: [/a]\ncases: []", "policies[0]: a path is relative"),
+        ("catalog: {key: k}\ncases: []", "catalog.key: the name is unknown"),
+        ("tables: {t: {owner: o}}\ncases: []", "tables.t: A table's name begins with its namespace"),
+        ("tables: {s.t: {owner: ' '}}\ncases: []", "tables.s.t.owner: an empty text"),
+        ("tables: {s.t: {location: lake}}\ncases: []", "line 1, column 10: tables.s.t: "),
+        ("tables: {s.t: {properties: {comment: c}}}\ncases: []", "'comment' does not govern a table"),
+        ("tables: {s.t: {properties: {encryption.mechanism: rot13}}}\ncases: []", "tables.s.t: "),
+        ("tables: {s.t: {properties: {encryption.footer: 'encrypted'}}}\ncases: []", "tables.s.t: "),
+    ],
+)  # fmt: skip
+def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
+    assert what in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("case", "what"),
+    [
+        ("name: it, expect: deny", "line 3, column 5: cases[0]: a case asks one thing"),
+        (f"{ASK}, resource: table:s.t, sql: x", "a case asks one thing"),
+        (f"{ASK}", "resource is missing"),
+        ("name: it, access: select, resource: table:s.t, expect: deny", "user is missing"),
+        ("user: u, access: select, resource: table:s.t, expect: deny", "name is missing"),
+        ("name: it, user: u, access: select, resource: table:s.t", "expect is missing"),
+        (f"{ASK}, resource: table:s.t, acces: x", "cases[0].acces: the name is unknown"),
+        (f"{ASK}, resource: table:s.t, dialect: spark", "cases[0].dialect: this has no effect beside access"),
+        (f"{RUN}, sql: x, mask: {{type: none}}", "cases[0].mask: this has no effect beside sql"),
+        ("name: it, table: s.t, expect: deny, user: u", "cases[0].user: this has no effect beside table"),
+        ("name: it, table: s.t, expect: deny", "cases[0].table: this is none of the file's tables"),
+        (f"{ASK}, resource: orders", "cases[0].resource: A resource is written as KIND:NAME"),
+        (f"{ASK}, resource: tabel:s.t", "cases[0].resource: "),
+        (f"{ASK}, resource: column:s.t", "cases[0].resource: A column is named after its table"),
+        (f"{ASK}, resource: storage:lake", "cases[0].resource: "),
+        (f"{ASK}, resource: key:k", "cases[0].access: A key has no access type 'select'"),
+        (f"{ASK}, resource: table:s.t, groups: g", "cases[0].groups: a list is expected"),
+        (f"{ASK}, resource: table:s.t, groups: []", "cases[0].groups: an empty list"),
+        (
+            f"{ASK}, resource: table:s.t, mask: {{type: none}}",
+            "cases[0].mask: a mask is what select",
+        ),
+        (f"{ASK}, resource: column:s.t/c, mask: {{type: HASH}}", "cases[0].mask.type: 'HASH' is none of"),
+        (f"{ASK}, resource: column:s.t/c, mask: {{type: MASK_NONE}}", "'MASK_NONE' is none of"),
+        (f"{ASK}, resource: column:s.t/c, mask: {{type: none, policy: p}}", "neither policy nor value"),
+        (f"{ASK}, resource: database:s, rows: all", "cases[0].rows: rows are what select"),
+        (f"{ASK}, resource: table:s.t, because: {{}}", "cases[0].because: an empty mapping"),
+        (
+            f"{ASK}, resource: table:s.t, because: {{reason: x}}",
+            "cases[0].because.reason: the name is unknown",
+        ),
+        (f"{ASK}, resource: table:s.t, at: tomorrow", "cases[0].at: this is no time"),
+        (f"{ASK}, resource: table:s.t, at: '2030-01-31T12:00'", "cases[0].at: the time has no zone"),
+        (f"{RUN}, sql: x, database: s..t", "cases[0].database: "),
+        (f"{RUN.replace('spark', 'trino')}, sql: x", "cases[0].dialect: 'trino' is none of spark, hive"),
+        (f"{RUN.replace('deny', 'refuse')}, sql: x", "cases[0].expect: 'refuse' is none of allow, deny"),
+        (f"{ASK.replace('bob', 'b' * 300)}, resource: table:s.t", "cases[0].user: "),
+        (f"{ASK.replace('it,', 'a::b,')}, resource: table:s.t", "cases[0].name: two colons"),
+        (f"{ASK.replace('deny', 'no')}, resource: table:s.t", "cases[0].expect: 'no' is not a text"),
+    ],
+)
+def test_a_case_with_a_mistake_is_refused(case: str, what: str) -> None:
+    assert what in refused_case(case)
+
+
+def test_a_table_without_columns_cannot_be_held_against_rules() -> None:
+    found = refused_case("name: it, table: s.t, expect: deny", "tables: {s.t: {owner: o}}")
+    assert "the columns of this table are not known" in found
+
+
+def test_names_of_cases_are_unique_and_their_number_is_bounded() -> None:
+    case = f"  - {{{ASK}, resource: table:s.t}}\n"
+    assert "line 3, column 5: cases[1]: another case has the name 'it'" in refused(f"cases:\n{case}{case}")
+    many = "cases:\n" + "  - a\n" * (MAX_CASES + 1)
+    assert f"at most {MAX_CASES} cases" in refused(many)
+
+
+def test_questions_and_reasons_are_shown_in_words() -> None:
+    request, statement, table = (each.question for each in read(WHOLE).cases)
+    assert str(request) == (
+        "'bob' (groups g1, g2; roles r1) asks for select on column sales.eu.orders.customer.email, "
+        "owned by 'olga'"
+    )
+    assert str(statement) == "'bob' runs, in hive: DROP TABLE t"
+    assert str(table) == "table sales.eu.orders is made"
+    assert str(Because(None, "p", None, "x")) == "policy 'p', detail 'x'"
