@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import commit, load, plan, spark
+from bench import commit, load, locations, plan, spark
 from bench.report import machine, show, write
 
 
@@ -23,6 +23,7 @@ def main() -> None:
     runs = 3 if given.quick else 7
     figures = []
     for title, measure in (
+        ("Allowed lists", lambda _: locations.measure(runs)),
         ("loadTable over HTTP", lambda root: load.measure(root, 20 * runs)),
         ("Commit checks", lambda root: commit.measure(root, runs)),
         (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),

@@ -8,7 +8,8 @@ Rules, in plain words:
 4. The empty list allows nothing.
 5. The property is a comma-separated list, or a JSON array of strings when a path has a comma.
 6. The vectorized form gives the same answers as the scalar one: what a conservative regular expression proves
-   harmless is decided in Arrow, everything else by the scalar form.
+   harmless is decided in Arrow, everything else by the scalar form, for a directory once where its answer
+   does not depend on the name in it.
 
 Source: docs/architecture.md; the vectors in tests/vectors/locations.json name what each reader does.
 """
@@ -40,6 +41,10 @@ _BLANKS = " \t\r\n"
 _MAX_PROPERTY_CHARACTERS: Final = 4_000_000
 # RE2 leaves its fast automaton when a pattern grows too large, so entries are matched in batches.
 _BATCH = 128
+# Rows at a time: what is kept of them in between stays small.
+_ROWS = 1 << 17
+_SHORT_NAME = min(rules.max_name_bytes for rules in SCHEMES)
+_SHORT_PATH = min(rules.max_path_bytes for rules in SCHEMES)
 _LIST_HINT = "Give locations separated by commas, or a JSON array of strings if a path has a comma."
 _NO_OBJECT = Decision.deny(Reason("location-invalid", "The location names a bucket, not an object in it."))
 _OUTSIDE = Decision.deny(Reason("allowed-paths", f"The location is in no entry of `{PROPERTY}`."))
@@ -135,9 +140,8 @@ class AllowList:
             TypeError: the column does not hold strings.
         """
         chunks = paths.chunks if isinstance(paths, pa.ChunkedArray) else [paths]
-        return pa.concat_arrays(
-            [pa.array([], pa.bool_()), *(self._decide_chunk(_strings(c)) for c in chunks)]
-        )
+        slices = (c.slice(start, _ROWS) for c in map(_strings, chunks) for start in range(0, len(c), _ROWS))
+        return pa.concat_arrays([pa.array([], pa.bool_()), *map(self._decide_slice, slices)])
 
     @cached_property
     def _prefixes(self) -> tuple[str, ...]:
@@ -155,7 +159,7 @@ class AllowList:
             for batch in _batches([entry for entry in self.entries if entry.scheme == rules.name])
         )
 
-    def _decide_chunk(self, paths: pa.Array) -> pa.BooleanArray:
+    def _decide_slice(self, paths: pa.Array) -> pa.BooleanArray:
         harmless = pa.repeat(False, len(paths))
         for patterns in self._patterns:
             harmless = pc.or_(harmless, patterns.harmless(paths))
@@ -170,10 +174,27 @@ class AllowList:
         candidates = pa.repeat(False, len(paths))
         for patterns in self._patterns:
             candidates = pc.or_(candidates, patterns.candidates(paths))
-        answers = pa.array(
-            [self._decide_bytes(raw) for raw in _as_bytes(paths.filter(candidates))], pa.bool_()
+        return pc.replace_with_mask(
+            candidates, candidates, self._decide_by_directory(paths.filter(candidates))
         )
-        return pc.replace_with_mask(candidates, candidates, answers)
+
+    def _decide_by_directory(self, paths: pa.Array) -> pa.BooleanArray:
+        """Each directory once, then each path on which its directory does not decide; all have a slash."""
+        halves = pc.split_pattern(paths, "/", max_splits=1, reverse=True)
+        directories, names = pc.list_element(halves, 0).dictionary_encode(), pc.list_element(halves, 1)
+        verdicts = pa.array(map(self._decide_directory, _as_bytes(directories.dictionary)), pa.bool_())
+        answers = pc.if_else(_ordinary(names, paths), verdicts.take(directories.indices), None)
+        open_ones = pc.is_null(answers)
+        found = pa.array(map(self._decide_bytes, _as_bytes(paths.filter(open_ones))), pa.bool_())
+        return pc.replace_with_mask(answers, open_ones, found)
+
+    def _decide_directory(self, raw: bytes) -> bool | None:
+        """The answer for every ordinary name in a directory; none if it depends on the name."""
+        try:
+            child = Location.parse(f"{raw.decode('utf-8')}/x")
+        except (LocationInvalid, UnicodeDecodeError):
+            return False
+        return True if child.canonical.removesuffix("x").startswith(self._prefixes) else None
 
     def _decide_bytes(self, raw: bytes) -> bool:
         try:
@@ -236,6 +257,13 @@ def _literal(text: str) -> str:
 def _batches(entries: list[Location]) -> Iterator[list[Location]]:
     for start in range(0, len(entries), _BATCH):
         yield entries[start : start + _BATCH]
+
+
+def _ordinary(names: pa.Array, paths: pa.Array) -> pa.BooleanArray:
+    """Where the last name needs no closer look, and neither it nor the path can break a scheme's bound."""
+    found = pc.match_substring_regex(names, f"^{ORDINARY_NAME}$")
+    short_name = pc.less_equal(pc.binary_length(names), _SHORT_NAME)
+    return pc.and_(found, pc.and_(short_name, pc.less_equal(pc.binary_length(paths), _SHORT_PATH)))
 
 
 def _strings(chunk: pa.Array) -> pa.Array:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.allowlist import MAX_ENTRIES, AllowList
 from policy.errors import InvalidInput, LocationInvalid, PropertyInvalid
 from policy.location import Location
+from tests.locations.spellings import ENTRIES, paths
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
 LIST = AllowList.of(["s3://b1/t", "file:///d/e"])
@@ -159,50 +161,47 @@ def test_bounds_hold_in_the_vectorized_form():
     assert LIST.decide_many(pa.array(paths)).to_pylist() == [True, True, True, False, True, False]
 
 
-_ROOTS = ["s3://b1", "s3a://b1", "file:", "file://", "b1", "b12", "C:"]
-_ODD = [
-    "\\",
-    "?",
-    "#",
-    "é",
-    "👩‍🚀",
-    "\u200b",
-    "\n",
-    " ",
-    "+",
-    ";",
-    "{",
-    "}",
-    ",",
-    "%",
-    "=",
-    "．",
-    "@",
-    ":",
-    "~",
-    "-",
-    "_",
-]
-_ENCODED = ["%2e", "%2F", "%2f", "%25", "2e", "%00", "%5C", "%C3%A9", "%C0%AE", "%E2%80%8B"]
-_PLAIN = ["/", "/", "/", "//", "t", "t", "d", "e", "a b", ".", "..", "x" * 200]
-_PIECES = st.sampled_from([*_ROOTS, *_ODD, *_ENCODED, *_PLAIN])
-_LISTS = [
-    ["s3://b1/t", "file:///d/e"],
-    ["s3://b1"],
-    ["file:///d", "s3://b1/a b/é"],
-    ["s3://b1/t/f%2Fg", "s3://b12"],
-]
-_START = st.sampled_from(
-    ["s3://b1/t/", "s3n://b1/", "file:/d/e/", "file:///d/", "s3://b1/a b/é/", "s3://b1/t/f%2Fg/", ""]
-)
-_PATHS = st.builds(lambda start, pieces: start + "".join(pieces), _START, st.lists(_PIECES, max_size=8))
+@st.composite
+def _columns(draw: st.DrawFn) -> tuple[list[str], list[str | None]]:
+    """Entries, and a column of paths in which directories and names occur again, in every combination."""
+    entries = draw(st.lists(st.sampled_from(ENTRIES), min_size=1, max_size=4))
+    found = draw(st.lists(st.sampled_from(entries).flatmap(paths), min_size=2, max_size=5))
+    names = draw(
+        st.lists(st.sampled_from(["f", "f.", "C:x", "x" * 250, "", "..", "a b"]) | st.text(), max_size=3)
+    )
+    column = [*found, *(f"{path}/{name}" for path in (*found, *entries) for name in names)]
+    return entries, draw(st.permutations([*column, *column, None, *entries]))
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    entries=st.sampled_from(_LISTS), paths=st.lists(_PATHS | st.text() | st.none(), min_size=10, max_size=20)
+@settings(
+    max_examples=max(100, settings.default.max_examples),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
-def test_vectorized_and_scalar_form_agree(entries, paths):
+@given(_columns())
+def test_vectorized_and_scalar_form_agree(drawn):
+    entries, column = drawn
     allowed = AllowList.of(entries)
-    scalar = [path is not None and allowed.decide(path).allowed for path in paths]
-    assert allowed.decide_many(pa.array(paths, pa.string())).to_pylist() == scalar
+    encodable = [path for path in column if path is None or not re.search("[\ud800-\udfff]", path)]
+    scalar = [path is not None and allowed.decide(path).allowed for path in encodable]
+    assert allowed.decide_many(pa.array(encodable, pa.string())).to_pylist() == scalar
+
+
+def test_the_file_that_is_an_entry_is_found_beside_others_of_its_directory():
+    one = AllowList.of(["hdfs://nn:8020/d \u6771/f", "s3://b1/%25/g"])
+    column = [
+        "hdfs://NN:8020/d \u6771/f",
+        "hdfs://nn:8020/d \u6771/g",
+        "s3a://b1/%25/g",
+        "s3://b1/%25/h",
+        "s3://b1/%25/",
+    ]
+    assert one.decide_many(pa.array(column * 2)).to_pylist() == [True, False, True, False, False] * 2
+
+
+def test_an_odd_directory_with_bytes_that_are_no_text_is_refused():
+    raw = pa.array(
+        [b"s3://b1/t/\xe9 x/f", "s3://b1/t/\u00e9 x/f".encode(), b"s3://b1/t/a b/\xff", b"s3://b1/t/a b/f"]
+    )
+    column = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    assert LIST.decide_many(column).to_pylist() == [False, True, False, True]
