@@ -10,6 +10,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from catalog.policy_delegation import MAX_DELEGATED_SIZE
+from catalog.policy_documents import DocumentId, PolicyDocuments, StoredDocument
 from tests.support.http_calls import refused
 from tests.support.lake import policy, tables
 from tests.support.service import Service
@@ -295,9 +297,14 @@ def test_nothing_else_can_be_changed_or_read_by_delegation(
     both = json.dumps({"policies": json.loads(theirs)["policies"] + json.loads(mine)["policies"]})
     with_role = json.dumps({**json.loads(mine), "roles": [{"name": "r", "users": [{"name": "bob"}]}]})
     more = mine.replace('"select"', '"alter"')
-    disabled = theirs.replace('"service"', '"isEnabled": false, "service"')
-    for text in (theirs, both, with_role, more, disabled, "[]"):
+    disabled = both.replace('"service"', '"isEnabled": false, "service"', 1)
+    own = f"{path}-own"
+    revision = _put(bob, own, mine).json()["revision"]
+    for text in (theirs, both, with_role, more, disabled, "[]", mine + " " * MAX_DELEGATED_SIZE):
         refused(_put(bob, path, text), 403, "NotAuthorized", "policy-no-delegation")
+        refused(_put(bob, own, text, revision), 403, "NotAuthorized", "policy-no-delegation")
+    assert bob.get(own).text == mine
+    _delete(alice, own, revision)
     rules = f"{DOCUMENTS}/encryption/d-{uuid4().hex}"
     refused(_put(bob, rules, '{"rules": []}'), 403, "NotAuthorized", "policy-no-delegation")
     # A document of others is answered like one that does not exist, unless its name is to be taken.
@@ -316,3 +323,31 @@ def test_nothing_else_can_be_changed_or_read_by_delegation(
         assert "elsewhere" not in json.dumps(answers)
         _delete(alice, path, revision)
     refused(bob.get(DOCUMENTS), 403, "NotAuthorized")
+
+
+@pytest.mark.usefixtures("delegated")
+def test_a_document_that_others_took_over_meanwhile_is_not_changed_by_delegation(
+    served: Service,
+    alice: httpx.Client,
+    bob: httpx.Client,
+    namespace: str,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bob guesses the revision of a change that is made between the look at his rights and his change."""
+    revision = _put(bob, path, _reading(namespace, "carol")).json()["revision"]
+    theirs, find = _reading("elsewhere", "dave"), PolicyDocuments.find
+    left = [lambda: _put(alice, path, theirs, revision)]
+
+    def found_before(documents: PolicyDocuments, document: DocumentId) -> StoredDocument | None:
+        found = find(documents, document)
+        if left:
+            assert left.pop()().status_code == 200
+        return found
+
+    monkeypatch.setattr(PolicyDocuments, "find", found_before)
+    answer = _put(bob, path, _reading(namespace, "bob"), revision + 1)
+    refused(answer, 403, "NotAuthorized", "policy-no-delegation")
+    assert not left
+    monkeypatch.undo()
+    assert alice.get(path).text == theirs
