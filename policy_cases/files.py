@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from policy.errors import RequestInvalid
 from policy.ranger.parse import MAX_DOCUMENT_SIZE
-from policy.testing import CaseFile, Suite, Tested, parse_cases
+from policy.testing import CaseFile, Suite, UnderTest, parse_cases
 from policy.testing.strict_yaml import MAX_SIZE
 from policy_cases import SUFFIX
 
@@ -54,7 +54,7 @@ class Loader:
     def __init__(self, policies: Sequence[Path] = (), encryption_rules: Sequence[Path] = ()) -> None:
         self._policies = tuple(policies)
         self._encryption_rules = tuple(encryption_rules)
-        self._tested: dict[tuple[tuple[Path, ...], tuple[Path, ...]], Tested] = {}
+        self._tested: dict[tuple[tuple[Path, ...], tuple[Path, ...]], UnderTest] = {}
 
     def load(self, path: Path) -> Suite:
         """Read a file of cases.
@@ -66,12 +66,14 @@ class Loader:
         file = parse_cases(_name(path.resolve()), _read(path, MAX_SIZE))
         return Suite(file, self._tested_by(file, path.parent))
 
-    def _tested_by(self, file: CaseFile, base: Path) -> Tested:
+    def _tested_by(self, file: CaseFile, base: Path) -> UnderTest:
         policies = self._policies or tuple(base / name for name in file.policies)
         encryption = self._encryption_rules or tuple(base / name for name in file.encryption_rules)
         paths = tuple(_documents(policies)), tuple(_documents(encryption))
         if paths not in self._tested:
-            self._tested[paths] = Tested(*({_name(path): _document(path) for path in each} for each in paths))
+            self._tested[paths] = UnderTest(
+                *({_name(path): _document(path) for path in each} for each in paths)
+            )
         return self._tested[paths]
 
 

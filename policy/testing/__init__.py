@@ -3,6 +3,6 @@
 from policy.testing.cases import Case, CaseFile
 from policy.testing.coverage import Coverage, Part
 from policy.testing.parse import parse_cases
-from policy.testing.run import Outcome, Suite, Tested
+from policy.testing.run import Outcome, Suite, UnderTest
 
-__all__ = ["Case", "CaseFile", "Coverage", "Outcome", "Part", "Suite", "Tested", "parse_cases"]
+__all__ = ["Case", "CaseFile", "Coverage", "Outcome", "Part", "Suite", "UnderTest", "parse_cases"]

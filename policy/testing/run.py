@@ -65,7 +65,7 @@ class Outcome:
         return not self.problems
 
 
-class Tested:
+class UnderTest:
     """The policies that cases test.
 
     Attributes:
@@ -120,7 +120,7 @@ class Suite:
             every case that expects a denial, or a table that fits all rules, would pass.
     """
 
-    def __init__(self, file: CaseFile, tested: Tested) -> None:
+    def __init__(self, file: CaseFile, tested: UnderTest) -> None:
         self.file = file
         self.tested = tested
         self._book, self._rules, self._rule_parts = tested.book, tested.rules, tested.rule_parts
@@ -245,9 +245,7 @@ def _lacking(rules: EncryptionRules, name: str) -> EncryptionRules:
 
 
 def _needs_time(case: Case, policy: Policy) -> Outcome:
-    problem = (
-        f'{policy.title} is valid at some times only: say at which time, such as at: "2030-01-31T12:00Z".'
-    )
+    problem = f'{policy.title} is not always valid: say at which time, such as at: "2030-01-31T12:00Z".'
     return Outcome(case, (problem,), None)
 
 

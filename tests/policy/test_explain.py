@@ -196,13 +196,13 @@ def test_an_explanation_is_true_of_policies_changed_as_it_says(data: st.DataObje
         found = explain(book, book.consider(request, NOW))
         assert found.decision == whole.decide(request, NOW)
         for each in found.without:
-            lacking = _lacking(policies, each.policy, each.item)
-            assert each.decision.allowed is allows(lacking, asker, asked, access)
+            fewer = lacking(policies, each.policy, each.item)
+            assert each.decision.allowed is allows(fewer, asker, asked, access)
         for change in found.changes:
             _check_change(change.what, change.detail, policies, asker, asked, access)
 
 
-def _lacking(policies: list[Json], name: str, label: str) -> list[Json]:
+def lacking(policies: list[Json], name: str, label: str) -> list[Json]:
     """The same documents without an item."""
     changed = deepcopy(policies)
     found = next(each for each in changed if each["name"] == name)
@@ -222,7 +222,7 @@ def _check_change(
     label = re.search(r"(\w+\[\d\])", detail)
     if what in ("denial", "exception") and named is not None:
         removed = label[1] if label is not None else "isDenyAllElse"
-        assert allows(_lacking(policies, named[1], removed), asker, asked, access), detail
+        assert allows(lacking(policies, named[1], removed), asker, asked, access), detail
     elif what == "disabled" and named is not None:
         enabled = [{**each, "isEnabled": True} if each["name"] == named[1] else each for each in policies]
         assert allows(enabled, asker, asked, access), detail

@@ -1,0 +1,352 @@
+"""Cases pass or fail as the policies answer, whatever the day, and reach what their answers hang on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policy.errors import PolicyInvalid, RequestInvalid
+from policy.identifiers import TableName
+from policy.principal import Principal
+from policy.ranger.parse import parse_documents
+from policy.testing import Case, CaseFile, Coverage, Outcome, Suite, UnderTest, parse_cases
+from policy.testing.cases import Asked, Catalog, Expected
+from policy.testing.coverage import PartsOfPolicies
+from policy.testing.report import failure_lines
+from tests.policy.naive_ranger import allows
+from tests.policy.test_explain import lacking
+from tests.policy.test_ranger_differential import NOW, ROLES, access_policies, askers, requests
+
+Json = dict[str, Any]
+SELECT = [{"type": "select"}]
+SALES = {"database": {"values": ["sales"]}, "table": {"values": ["*"]}, "column": {"values": ["*"]}}
+OWNERS = {"users": ["{OWNER}"], "accesses": [{"type": "all"}]}
+READERS = {"groups": ["readers"], "accesses": SELECT}
+MASKED = {
+    "name": "masks",
+    "policyType": 1,
+    "resources": {**SALES, "column": {"values": ["email"]}},
+    "dataMaskPolicyItems": [{**READERS, "dataMaskInfo": {"dataMaskType": "CUSTOM", "valueExpr": "f({col})"}}],
+}
+FILTERED = {
+    "name": "filters",
+    "policyType": 2,
+    "resources": {"database": {"values": ["sales"]}, "table": {"values": ["orders"]}},
+    "rowFilterPolicyItems": [{**READERS, "rowFilterInfo": {"filterExpr": "id = 1"}}],
+}
+READ = "user: bob, groups: [readers], access: select"
+
+
+def sales(**more: Any) -> Json:
+    return {"name": "sales", "resources": SALES, "policyItems": [READERS, OWNERS], **more}
+
+
+def suite(cases: str, *policies: Json, rules: list[Json] | None = None, top: str = "") -> Suite:
+    file = parse_cases("f.yaml", f"{top}\ncases:\n{cases}".encode())
+    tested = {"p.json": json.dumps({"policies": policies}).encode()} if policies else {}
+    return Suite(file, UnderTest(tested, {"r.json": json.dumps({"rules": rules}).encode()} if rules else {}))
+
+
+def run(case: str, *policies: Json, **more: Any) -> Outcome:
+    tested = suite(f"  - {{name: it, {case}}}", *policies, **more)
+    return tested.run(tested.file.cases[0])
+
+
+def reached(outcome: Outcome) -> list[str]:
+    assert outcome.passed, outcome.problems
+    return [f"{part.policy} {part.item}".strip() for part in sorted(outcome.reached)]
+
+
+def test_a_grant_and_a_denial_pass_where_they_are_expected_and_fail_where_not() -> None:
+    asked = f"{READ}, resource: table:sales.orders"
+    assert run(f"{asked}, expect: allow", sales()).passed
+    failed = run(f"{asked}, expect: deny", sales())
+    assert failed.problems == ("expected deny, got allow.",) and not failed.reached
+    assert failed.decision is not None and failed.decision.allowed
+    assert run("user: eve, access: select, resource: table:sales.orders, expect: deny", sales()).passed
+
+
+@pytest.mark.parametrize(
+    ("because", "passes"),
+    [
+        ("policy: sales", True),
+        ("policy: sale", False),
+        ("item: 'policyItems[0]', rule: policy-allow", True),
+        ("item: 'policyItems[1]'", False),
+        ("rule: policy-deny", False),
+        ("detail: grants select on", True),
+        ("detail: Grants", False),
+    ],
+)
+def test_one_reason_has_to_say_all_that_is_expected(because: str, passes: bool) -> None:
+    case = f"{READ}, resource: table:sales.orders, expect: allow, because: {{{because}}}"
+    assert run(case, sales()).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("mask", "problem"),
+    [
+        ("type: CUSTOM", None),
+        ("type: CUSTOM, value: 'f({col})', policy: masks", None),
+        ("type: CUSTOM, value: 'g({col})'", "the mask's value"),
+        ("type: CUSTOM, policy: other", "the mask of policy 'other', got that of 'masks'"),
+        ("type: MASK_HASH", "expected the mask MASK_HASH, got CUSTOM"),
+        ("type: none", "expected the mask none, got CUSTOM"),
+    ],
+)
+def test_a_mask_is_the_expected_one_in_all_that_is_said_of_it(mask: str, problem: str | None) -> None:
+    case = f"{READ}, resource: column:sales.orders/email, expect: allow, mask: {{{mask}}}"
+    problems = run(case, sales(), MASKED).problems
+    assert (problem is None and not problems) or (problem is not None and problem in problems[0])
+
+
+def test_a_mask_that_nobody_has_is_none() -> None:
+    asked = f"{READ}, resource: column:sales.orders/id, expect: allow"
+    assert run(f"{asked}, mask: {{type: none}}", sales(), MASKED).passed
+    assert run(f"{asked}, mask: {{type: CUSTOM}}", sales(), MASKED).problems == (
+        "expected the mask CUSTOM, got none.",
+    )
+
+
+def test_rows_are_all_or_filtered() -> None:
+    asked = f"{READ}, resource: table:sales.orders, expect: allow"
+    assert run(f"{asked}, rows: filtered", sales(), FILTERED).passed
+    assert run(f"{asked}, rows: all", sales(), FILTERED).problems == (
+        "expected all rows, got filtered rows.",
+    )
+    column = f"{READ}, resource: column:sales.orders/id, expect: allow"
+    assert run(f"{column}, rows: filtered", sales()).problems == ("expected filtered rows, got all rows.",)
+
+
+SCHEDULED = [{"startTime": "2030/01/01 00:00:00", "endTime": "2030/12/31 00:00:00"}]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        f"{READ}, resource: table:sales.orders, expect: allow",
+        f"{READ}, resource: table:sales.orders, expect: deny",
+        "user: bob, sql: DROP TABLE sales.orders, dialect: spark, expect: deny",
+    ],
+)
+def test_a_case_that_depends_on_the_time_has_to_say_the_time(case: str) -> None:
+    outcome = run(case, sales(validitySchedules=SCHEDULED))
+    assert "Policy 'sales' is not always valid" in outcome.problems[0] and outcome.decision is None
+    other = {**sales(), "name": "other", "resources": {"database": {"values": ["hr"]}}}
+    assert "not always" not in "".join(run(case, sales(), {**other, "validitySchedules": SCHEDULED}).problems)
+
+
+def test_the_time_that_a_case_says_decides() -> None:
+    policy = sales(validitySchedules=SCHEDULED)
+    asked = f"{READ}, resource: table:sales.orders"
+    assert run(f'{asked}, expect: allow, at: "2030-06-01T12:00Z"', policy).passed
+    assert run(f'{asked}, expect: deny, at: "2031-06-01T12:00Z"', policy).passed
+    drop = "user: olga, owner: olga, sql: DROP TABLE sales.orders, dialect: spark"
+    assert run(f'{drop}, expect: allow, at: "2030-06-01T12:00Z"', policy).passed
+    assert run(f'{drop}, expect: deny, at: "2031-06-01T12:00Z"', policy).passed
+
+
+def test_times_of_masks_and_rows_matter_only_where_a_case_looks_at_them() -> None:
+    late = {"validitySchedules": SCHEDULED}
+    asked = f"{READ}, resource: column:sales.orders/email, expect: allow"
+    assert run(asked, sales(), {**MASKED, **late}, {**FILTERED, **late}).passed
+    masked = run(f"{asked}, mask: {{type: none}}", sales(), {**MASKED, **late})
+    filtered = run(f"{asked}, rows: all", sales(), {**FILTERED, **late})
+    assert "Policy 'masks'" in masked.problems[0] and "Policy 'filters'" in filtered.problems[0]
+
+
+def test_a_policy_on_a_table_that_is_not_always_valid_does_not_matter_to_its_database() -> None:
+    above = {**sales(), "name": "above", "resources": {"database": {"values": ["sales"]}}}
+    asked = f"{READ}, resource: table:sales.orders, expect: allow"
+    assert run(asked, sales(), {**above, "validitySchedules": SCHEDULED}).passed
+
+
+def test_a_statement_is_decided_for_its_user_in_its_namespace() -> None:
+    known = "tables: {sales.orders: {owner: olga, columns: [id]}}"
+    alter = "sql: ALTER TABLE orders ADD COLUMN more INT, dialect: spark, database: sales"
+    assert run(f"user: olga, {alter}, expect: allow", sales(), top=known).passed
+    assert run(f"user: bob, {alter}, expect: deny", sales(), top=known).passed
+    assert run(f"user: bob, owner: bob, {alter}, expect: deny", sales(), top=known).passed
+    assert run(f"user: bob, owner: bob, {alter}, expect: allow", sales()).passed
+
+
+def test_a_statement_that_cannot_be_read_is_a_denial() -> None:
+    case = "user: olga, sql: ALTER TABLE sales.orders FROBNICATE, dialect: spark, expect: deny"
+    assert run(case, sales()).passed
+
+
+@pytest.mark.parametrize("sql", ["'-- nothing'", "DROP TABLE sales.a; DROP TABLE sales.b"])
+def test_a_case_has_one_statement(sql: str) -> None:
+    outcome = run(f"user: olga, sql: {sql}, dialect: spark, expect: deny", sales())
+    assert not outcome.passed and "a case has one" in outcome.problems[0]
+
+
+RULES = [
+    {"name": "encrypted", "databases": ["sales"], "tables": ["orders"], "mustEncrypt": True},
+    {"name": "long", "databases": ["sales"], "tables": ["*"], "mustEncrypt": False, "minDataKeyLength": 32},
+]
+TABLES = """
+catalog: {master_key: k}
+tables:
+  sales.orders: {owner: olga, columns: [id], properties: {encryption.mechanism: envelope}}
+  sales.clear: {columns: [id]}
+  sales.short: {columns: [id], properties: {encryption.data-key-length: "16"}}
+"""
+
+
+def test_tables_are_held_against_encryption_rules() -> None:
+    for table, answer in (("orders", "allow"), ("clear", "allow"), ("short", "deny")):
+        assert run(f"table: sales.{table}, expect: {answer}", rules=RULES, top=TABLES).passed
+    failed = run("table: sales.short, expect: allow", rules=RULES, top=TABLES)
+    assert failed.problems == ("expected allow, got deny.",) and not failed.reached
+    case = "table: sales.short, expect: deny, because: {rule: data-key-length, policy: long}"
+    assert reached(run(case, rules=RULES, top=TABLES)) == ["long"]
+
+
+def test_statements_are_held_against_encryption_rules() -> None:
+    create = "user: olga, sql: CREATE TABLE sales.orders (id INT), dialect: spark"
+    creators = sales(policyItems=[{"users": ["olga"], "accesses": [{"type": "all"}]}])
+    denied = run(f"{create}, expect: deny, because: {{detail: must be encrypted}}", creators, rules=RULES)
+    assert reached(denied) == ["encrypted"]
+    assert run(f"{create}, expect: allow", creators, rules=RULES[1:]).passed
+
+
+def test_an_item_is_reached_if_the_answer_hangs_on_it() -> None:
+    denying = sales(
+        denyPolicyItems=[{"users": ["bob", "eve"], "accesses": SELECT}],
+        denyExceptions=[{"users": ["bob"], "accesses": SELECT}],
+        allowExceptions=[{"users": ["carol"], "accesses": SELECT}],
+    )
+    table = "groups: [readers], access: select, resource: table:sales.orders"
+    assert reached(run(f"user: bob, {table}, expect: allow", denying)) == [
+        "sales denyExceptions[0]",
+        "sales policyItems[0]",
+    ]
+    assert reached(run(f"user: eve, {table}, expect: deny", denying)) == ["sales denyPolicyItems[0]"]
+    assert reached(run(f"user: carol, {table}, expect: deny", denying)) == ["sales allowExceptions[0]"]
+    assert reached(run(f"user: dan, {table}, expect: allow", denying)) == ["sales policyItems[0]"]
+
+
+def test_all_else_denied_is_reached_where_it_denies() -> None:
+    closed = {"name": "closed", "resources": SALES, "isDenyAllElse": True}
+    assert reached(run(f"{READ}, resource: table:sales.orders, expect: deny", sales(), closed)) == [
+        "closed isDenyAllElse"
+    ]
+
+
+def test_what_matches_and_changes_nothing_is_not_reached() -> None:
+    again = {**sales(), "name": "again"}
+    asked = f"{READ}, resource: table:sales.orders, expect: allow"
+    assert reached(run(asked, sales(), again)) == ["sales policyItems[0]"]
+
+
+def test_masks_and_rows_are_reached_only_where_a_case_says_what_they_are() -> None:
+    asked = f"{READ}, resource: column:sales.orders/email, expect: allow"
+    policies = (sales(), MASKED, FILTERED)
+    assert reached(run(asked, *policies)) == ["sales policyItems[0]"]
+    masked = run(f"{asked}, mask: {{type: CUSTOM}}", *policies)
+    assert reached(masked) == ["sales policyItems[0]", "masks dataMaskPolicyItems[0]"]
+    filtered = run(f"{asked}, rows: filtered", *policies)
+    assert reached(filtered) == ["sales policyItems[0]", "filters rowFilterPolicyItems[0]"]
+
+
+def test_statements_reach_the_items_that_grant_what_they_need() -> None:
+    storage = {
+        "name": "places",
+        "resources": {"storage-type": {"values": ["iceberg"]}, "storage-url": {"values": ["s3://lake/x"]}},
+        "policyItems": [{"users": ["olga"], "accesses": [{"type": "rwstorage"}]}],
+    }
+    known = "tables: {sales.orders: {owner: olga, columns: [id], location: s3://lake/orders}}"
+    statement = "ALTER TABLE sales.orders SET TBLPROPERTIES ('read.allowed.data.paths' = 's3://lake/x')"
+    found = run(f'user: olga, sql: "{statement}", dialect: spark, expect: allow', sales(), storage, top=known)
+    assert reached(found) == ["sales policyItems[1]", "places policyItems[0]"]
+
+
+def test_disabled_policies_are_no_part_of_what_is_to_be_reached() -> None:
+    tested = suite(
+        f"  - {{name: it, {READ}, resource: table:sales.orders, expect: allow}}",
+        {**sales(), "name": "off", "isEnabled": False},
+        sales(isDenyAllElse=True),
+        rules=RULES[:1],
+    )
+    coverage = tested.tested.coverage([tested.run(case) for case in tested.file.cases])
+    assert [str(part) for part in coverage.missed] == [
+        "p.json: 'sales' isDenyAllElse",
+        "p.json: 'sales' policyItems[1]",
+        "r.json: 'encrypted'",
+    ]
+    assert coverage.percent == 25.0
+    assert Coverage.of([coverage, coverage]) == coverage
+    assert Coverage.of([]).percent == 100.0
+
+
+def test_policies_of_one_name_in_two_services_are_two() -> None:
+    policies = [sales(service="a"), sales(service="b")]
+    documents = {"p.json": json.dumps(policies[:1]).encode(), "q.json": json.dumps(policies[1:]).encode()}
+    parts = list(PartsOfPolicies(documents, parse_documents(documents)))
+    assert len(set(parts)) == 4
+
+
+def test_without_anything_to_test_no_case_passes() -> None:
+    denied = "  - {name: it, user: bob, access: select, resource: table:s.t, expect: deny}"
+    for policies in ((), ({**sales(), "isEnabled": False},)):
+        with pytest.raises(RequestInvalid, match=r"f\.yaml: there are no policies to test"):
+            suite(denied, *policies, rules=RULES)
+    with pytest.raises(RequestInvalid, match="there are no encryption_rules to test"):
+        suite("  - {name: it, table: sales.orders, expect: allow}", sales(), top=TABLES)
+    with pytest.raises(PolicyInvalid, match=r"p\.json, line 1"):
+        suite(denied, {**sales(), "polcyItems": []})
+
+
+def test_a_failure_shows_all_that_decided_and_what_would_change_it() -> None:
+    at = 'at: "2030-06-01T12:00Z", '
+    failed = run(f"{at}user: bob, access: select, resource: table:sales.orders, expect: allow", sales())
+    lines = list(failure_lines(failed))
+    assert lines[:4] == [
+        "expected allow, got deny.",
+        "asked: 'bob' asks for select on table sales.orders",
+        "at: 2030-06-01T12:00:00+00:00",
+        "decision: deny",
+    ]
+    assert "  policy-no-match: No policy grants select on table sales.orders to 'bob'." in lines
+    assert "for it to be allowed: 'bob' would have to be in the group 'readers'." in lines
+    masked = f"{READ}, resource: column:sales.orders/email, expect: deny, mask: {{type: none}}"
+    lines = list(failure_lines(run(masked, sales(), MASKED)))
+    assert "mask: CUSTOM [masks]" in lines
+    assert any(line.startswith("  policy-allow [sales policyItems[0]]: ") for line in lines)
+    assert any(line.startswith("without policyItems[0] of 'sales': No policy grants") for line in lines)
+    statement = run("user: bob, sql: DROP TABLE sales.t, dialect: spark, expect: allow", sales())
+    assert any("policy-no-match" in line for line in failure_lines(statement))
+    untimed = run(f"{READ}, resource: table:sales.t, expect: deny", sales(validitySchedules=SCHEDULED))
+    assert len(list(failure_lines(untimed))) == 2
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data(), st.sampled_from(["tables", "tables", "url", "storage", "key"]))
+def test_an_item_that_turns_the_answer_of_a_plain_reading_is_reached(data: st.DataObject, kind: str) -> None:
+    policies = data.draw(st.lists(access_policies(kind), min_size=1, max_size=3), label="policies")
+    for number, each in enumerate(policies):
+        each["name"] = f"p{number}"
+    if not any(each["isEnabled"] for each in policies):
+        return
+    asker = data.draw(askers(), label="asker")
+    resource, access = data.draw(requests(kind), label="request")
+    asked = dict(zip(resource.levels, resource.values, strict=True))
+    answer = allows(policies, asker, asked, access)
+    question = Asked(Principal(asker.name, asker.groups), access, resource, asker.owner)
+    case = Case("it", "f.yaml", 1, NOW, question, Expected(answer, None, None, None))
+    tables: dict[TableName, Any] = {}
+    documents = {"p.json": json.dumps({"policies": policies, "roles": ROLES}).encode()}
+    tested = Suite(CaseFile("f.yaml", (), (), Catalog(), tables, (case,)), UnderTest(documents, {}))
+    outcome = tested.run(case)
+    assert outcome.passed, outcome.problems
+    found = {(part.policy, part.item) for part in outcome.reached}
+    parts = tested.tested.coverage([outcome]).parts
+    assert outcome.reached <= parts
+    for part in parts:
+        if allows(lacking(policies, part.policy, part.item), asker, asked, access) is not answer:
+            assert (part.policy, part.item) in found
