@@ -261,7 +261,7 @@ class Asks:
         for column in sorted({path[0] for path in paths}):
             self._column(name, column, facts, unless_denied=False)
         nested = {".".join(path) for path in paths if len(path) > 1}
-        nested |= {each for each in facts.nested or () if each.split(".")[0] in {p[0] for p in paths}}
+        nested |= {each for each in facts.nested or () if any(_reads(path, each, facts) for path in paths)}
         for column in sorted(nested):
             self._column(name, column, facts, unless_denied=True)
         if facts.nested is None:
@@ -353,6 +353,13 @@ _ANYWHERE: Final = Location.parse("file:///lakewarden/unknown")
 def _above_default(warehouse: Location | None, name: TableName) -> Location | None:
     """The directory below which the catalog chooses a new table's place."""
     return None if warehouse is None else warehouse.child(*(slug(level) for level in name.namespace))
+
+
+def _reads(path: Name, field: str, facts: TableFacts) -> bool:
+    """Whether to read `path` is to read `field`; a path that is written in another way may read all."""
+    read, known = ".".join(path).lower(), {each.lower() for each in facts.nested or ()}
+    above = read if len(path) == 1 or read in known else path[0].lower()
+    return f"{field.lower()}.".startswith(f"{above}.")
 
 
 _NO_FACTS: Final = TableFacts(None)

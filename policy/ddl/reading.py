@@ -79,7 +79,7 @@ class Reader:
         if qualified:
             for number, rest in qualified:
                 self._columns.append(Reference(frozenset({number}), rest))
-        elif not _is_derived(node, path):
+        elif not _is_derived(node, path) and not _orders_by_alias(node, path):
             candidates = frozenset(self._around(node))
             if candidates:
                 self._columns.append(Reference(candidates, path, optional=_is_alias(node, path)))
@@ -220,6 +220,12 @@ def _derived_names(select: exp.Select, qualified: bool) -> Iterator[set[str]]:
         if isinstance(source, exp.Subquery):
             columns |= {each.lower() for each in _outputs(source) or ()}
         yield columns | ({source.alias.lower()} if qualified and source.alias else set())
+
+
+def _orders_by_alias(column: exp.Column, path: Name) -> bool:
+    """Whether a column is an output of its own SELECT: an ORDER BY looks there first."""
+    order = column.find_ancestor(exp.Order, exp.Select, exp.Window)
+    return isinstance(order, exp.Order) and isinstance(order.parent, exp.Select) and _is_alias(column, path)
 
 
 def _is_alias(column: exp.Column, path: Name) -> bool:

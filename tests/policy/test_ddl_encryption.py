@@ -10,7 +10,7 @@ from policy.encryption import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.encryption_rules import TableFacts as RuleFacts
 from policy.identifiers import TableName
-from tests.policy.ddl_support import ANN, BOB, KEY, answers, context, needs, rule, the_answer
+from tests.support.ddl import ANN, BOB, KEY, answers, context, needs, rule, the_answer
 from tests.support.lake import policy, tables
 from tests.support.rules import rule as encryption_rule
 from tests.support.rules import rules_of

@@ -17,7 +17,7 @@ from policy.encryption_rules import EncryptionRules
 from policy.governed import is_governed
 from policy.principal import Principal
 from policy.ranger import PolicySet
-from tests.policy.ddl_support import KEY, NOW, rule, the_answer
+from tests.support.ddl import KEY, NOW, rule, the_answer
 from tests.support.lake import policy, tables
 
 MALLORY = "mallory"

@@ -12,7 +12,7 @@ from policy.encryption import EncryptionSpec
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName
 from policy.location import Location
-from tests.policy.ddl_support import ANN, BOB, KEY, answers, context, needs, rule, the_answer
+from tests.support.ddl import ANN, BOB, KEY, answers, context, needs, rule, the_answer
 from tests.support.lake import policy, tables
 
 PLAIN = EncryptionSpec.parse({}, catalog_master_key_id=KEY)

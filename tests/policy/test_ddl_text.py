@@ -10,7 +10,7 @@ from policy.ddl import Dialect
 from policy.ddl.lexer import MAX_CHARACTERS, MAX_TOKENS, Kind, tokens_of
 from policy.ddl.parse import MAX_STATEMENTS
 from policy.ddl.problems import Problem
-from tests.policy.ddl_support import answers, needs, rule, the_answer
+from tests.support.ddl import answers, needs, rule, the_answer
 
 DIALECTS: tuple[Dialect, ...] = ("spark", "hive")
 
