@@ -351,3 +351,4 @@ def test_a_document_that_others_took_over_meanwhile_is_not_changed_by_delegation
     assert not left
     monkeypatch.undo()
     assert alice.get(path).text == theirs
+    assert _delete(alice, path, revision + 1).status_code == 200
