@@ -62,10 +62,11 @@ def main() -> int:
     print(f"{len(modules)} modules, tests in {' '.join(tests)}", flush=True)
     with (WORK / "mutmut.log").open("w", encoding="utf-8") as log:
         run = subprocess.run([_mutmut(), "run"], cwd=WORK, stdout=log, stderr=subprocess.STDOUT, check=False)
-    tallies = {module: _tally(module) for module in modules}
-    if not any(tally.total for tally in tallies.values()):
-        print(f"mutmut made no mutants, and ended with {run.returncode}: see {WORK / 'mutmut.log'}")
+    codes = {module: _exit_codes(module) for module in modules}
+    if any(None in found.values() for found in codes.values()) or not any(codes.values()):
+        print(f"mutmut did not come to its end ({run.returncode}): see {WORK / 'mutmut.log'}")
         return 2
+    tallies = {module: _tally(module, codes[module]) for module in modules}
     shutil.rmtree(WORK)
     return _report(tallies)
 
@@ -100,7 +101,8 @@ def _prepare(modules: list[str], tests: list[str]) -> None:
     settings = {
         "source_paths": ["policy"],
         "only_mutate": modules,
-        "pytest_add_cli_args": ["-p", "no:cacheprovider", "--import-mode=importlib"],
+        # The profile "ci" of hypothesis draws the same examples each time and has no deadline.
+        "pytest_add_cli_args": ["-p", "no:cacheprovider", "--hypothesis-profile=ci"],
         "pytest_add_cli_args_test_selection": tests,
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
@@ -112,10 +114,17 @@ def _mutmut() -> str:
     return str(Path(sys.executable).with_name("mutmut"))
 
 
-def _tally(module: str) -> Tally:
-    tally = Tally()
+def _exit_codes(module: str) -> dict[str, int | None]:
+    """How the tests of each mutant ended; None for one that was not tried."""
     results = WORK / "mutants" / f"{module}.meta"
-    codes = json.loads(results.read_text("utf-8"))["exit_code_by_key"] if results.exists() else {}
+    if not results.exists():
+        return {}
+    found: dict[str, int | None] = json.loads(results.read_text("utf-8"))["exit_code_by_key"]
+    return found
+
+
+def _tally(module: str, codes: dict[str, int | None]) -> Tally:
+    tally = Tally()
     equivalents = Counter(
         (each["module"], each["function"], each["change"].strip()) for each in _equivalents()
     )
