@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 
 from tests.support.host import ADMIN, Host
 from tests.support.rules import rule, text_of
@@ -65,3 +69,20 @@ def test_a_draft_with_a_mistake_is_refused_with_its_place(host: Host) -> None:
 def test_the_report_is_for_administrators(host: Host) -> None:
     make_tables(host)
     assert "may not do this" in host.run("policy", "report", "--as", "bob", code=1).stderr
+
+
+def test_the_example_of_the_documentation_works(host: Host) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "encryption-policy.md").read_text("utf-8")
+    (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    path = host.data / "house.json"
+    path.write_text(example)
+    with host.catalog() as catalog:
+        for namespace in ("crm", "sandbox"):
+            catalog.create_namespace(namespace)
+            catalog.create_table((namespace, "leads"), Schema(NestedField(1, "email", StringType())))
+    (broken,) = host.json("policy", "report", "--as", ADMIN, "--rules", str(path), code=3)["tables"]
+    (violation,) = broken["violations"]
+    told = f"Encryption rule {violation['rule']!r}: {violation['detail']} {violation['remedy']}"
+    assert broken["table"] == "crm.leads" and told in page.replace("\n-- ", " ")
+    host.run("policy", "put", "house", str(path), "--kind", "encryption", "--as", ADMIN)
+    assert "1 breaks" in host.run("policy", "report", "--as", ADMIN, code=3).stdout

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from policy.encryption import EncryptionSpec, Mechanism
-from policy.encryption_rules import EncryptionRules, TableFacts
+from policy.encryption_rules import EncryptionRules
 from policy.encryption_rules.contradictions import common
 from policy.errors import PolicyInvalid
 from tests.support.rules import rule, rules_of, tag, text_of
@@ -218,13 +215,3 @@ def test_rules_that_something_satisfies_are_accepted(first: dict[str, Any], seco
 def test_what_two_patterns_share(one: str, other: str, shared: str | None) -> None:
     assert common(one, other) == shared
     assert common(other, one) == shared
-
-
-def test_the_example_of_the_documentation_is_a_document() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "encryption-policy.md").read_text("utf-8")
-    (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    rules = EncryptionRules.parse({"house.json": example})
-    spec = EncryptionSpec(Mechanism.PLAINTEXT)
-    decision = rules.decide(TableFacts.of_names("crm", "leads", ["id", "email"], spec))
-    assert decision.explanation in " ".join(page.replace("\n-- ", " ").split())
-    assert rules.decide(TableFacts.of_names("sandbox", "leads", ["id", "ssn"], spec)).allowed
