@@ -127,11 +127,7 @@ def size_of(row: Row) -> int:
 
 
 def from_columns(row: Mapping[str, object]) -> AuditRecord:
-    """A stored record; the texts stay as they were stored.
-
-    Raises:
-        ValueError: the stored reasons are not what this module writes.
-    """
+    """A stored record; the texts stay as they were stored."""
     return AuditRecord(
         principal=str(row["principal"]),
         engine=None if row["engine"] is None else str(row["engine"]),
@@ -228,8 +224,11 @@ def _reason_fields(reason: Reason) -> dict[str, str]:
 
 
 def _parse_reasons(text: str) -> tuple[Reason, ...]:
-    found = json.loads(text)
+    """What somebody edited must not keep the other records from being read."""
     try:
-        return tuple(Reason(**fields) for fields in found)
-    except TypeError as error:
-        raise ValueError("the reasons are not a list of objects") from error
+        found = tuple(
+            Reason(**{name: str(value) for name, value in each.items()}) for each in json.loads(text)
+        )
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        found = ()
+    return found or (Reason("unreadable", "The reasons are not as the catalog writes them."),)

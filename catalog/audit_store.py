@@ -14,13 +14,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
     Engine,
-    Update,
+    bindparam,
     case,
     cast,
     func,
@@ -35,6 +36,27 @@ from catalog.db.engine import read, write
 from catalog.db.schema import lw_audit, lw_audit_chain
 from policy.decision import Reason
 from policy.errors import CommitStateUnknown
+
+#: Every request waits for these statements, so they are built once.
+_APPEND: Final = insert(lw_audit)
+_BEGIN: Final = insert(lw_audit_chain)
+_MOVE: Final = (
+    update(lw_audit_chain)
+    .where(
+        lw_audit_chain.c.writer == bindparam("of"),
+        lw_audit_chain.c.sequence == bindparam("old_sequence"),
+        lw_audit_chain.c.hash == bindparam("old_hash"),
+    )
+    .values(
+        sequence=bindparam("new_sequence"),
+        hash=bindparam("new_hash"),
+        at_ms=case(
+            (lw_audit_chain.c.at_ms < bindparam("latest"), bindparam("latest")), else_=lw_audit_chain.c.at_ms
+        ),
+        refusal_bytes=lw_audit_chain.c.refusal_bytes + bindparam("refusals"),
+        other_bytes=lw_audit_chain.c.other_bytes + bindparam("others"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +118,9 @@ class ChainWriter:
             StateUnavailable, CommitStateUnknown: the database does not answer.
         """
         if self._end.sequence:
+            here = lw_audit_chain.c.writer == self._end.writer
             with write(self._engine) as connection:
-                connection.execute(_chain(self._end.writer).values(closed=True))
+                connection.execute(update(lw_audit_chain).where(here).values(closed=True))
 
     def _put(self, connection: Connection, rows: Sequence[Row]) -> Position:
         # A commit in doubt has taken effect, or has not, or is under way in the server until the lock is had.
@@ -151,7 +174,7 @@ def _continue(connection: Connection, end: Position, rows: Sequence[Row]) -> Pos
     last = Position(end.writer, end.sequence + len(chain), str(chain[-1]["hash"]))
     if not _moved(connection, end, last, rows):
         return None
-    connection.execute(insert(lw_audit), chain)
+    connection.execute(_APPEND, chain)
     return last
 
 
@@ -159,25 +182,16 @@ def _moved(connection: Connection, end: Position, last: Position, rows: Sequence
     """Note the new end of a chain, and the space that its new records take."""
     refusals = sum(size_of(row) for row in rows if not row["allowed"])
     others = sum(size_of(row) for row in rows if row["allowed"])
-    head = {"sequence": last.sequence, "hash": last.hash}
     latest = max(int(str(row["at_ms"])) for row in rows)
     if end.sequence == 0:
-        first = {"writer": last.writer, "checkpointed": 0, "closed": False}
+        head = {"writer": last.writer, "sequence": last.sequence, "hash": last.hash, "at_ms": latest}
         sizes = {"refusal_bytes": refusals, "other_bytes": others}
-        connection.execute(insert(lw_audit_chain).values(at_ms=latest, **head, **first, **sizes))
+        connection.execute(_BEGIN, {**head, **sizes, "checkpointed": 0, "closed": False})
         return True
-    column = lw_audit_chain.c
-    there = _chain(end.writer).where(column.sequence == end.sequence, column.hash == end.hash)
-    sums = {
-        "refusal_bytes": column.refusal_bytes + refusals,
-        "other_bytes": column.other_bytes + others,
-    }
-    later = case((column.at_ms < latest, latest), else_=column.at_ms)
-    return connection.execute(there.values(at_ms=later, **head, **sums)).rowcount == 1
-
-
-def _chain(writer: str) -> Update:
-    return update(lw_audit_chain).where(lw_audit_chain.c.writer == writer)
+    old = {"of": end.writer, "old_sequence": end.sequence, "old_hash": end.hash}
+    new = {"new_sequence": last.sequence, "new_hash": last.hash, "latest": latest}
+    sums = {"refusals": refusals, "others": others}
+    return connection.execute(_MOVE, {**old, **new, **sums}).rowcount == 1
 
 
 def _lost(end: Position, next_row: Row) -> Row:

@@ -43,14 +43,28 @@ _PAGE: Final = 100
 def record_line(row: Mapping[str, object]) -> str:
     """A record as one line of JSON, without its end."""
     fields = {name: row[name] for name in (*HASHED_FIELDS, "decisions", "hash")}
-    fields["reasons"] = json.loads(str(row["reasons"]))
-    at = datetime.fromtimestamp(int(str(row["at_ms"])) / 1000, UTC)
-    return canonical({**fields, "at": at.isoformat(timespec="milliseconds")})
+    return canonical({**fields, "reasons": _document(row["reasons"]), "at": _moment(row["at_ms"])})
 
 
 def checkpoint_line(row: Mapping[str, object]) -> str:
     """A checkpoint as one line of JSON, without its end."""
-    return canonical({**row, "content": json.loads(str(row["content"]))})
+    return canonical({**row, "content": _document(row["content"])})
+
+
+def _document(text: object) -> object:
+    """A JSON text as JSON; one that somebody edited, as it is."""
+    try:
+        return json.loads(str(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _moment(at_ms: object) -> str | None:
+    """A time as text; none for one that cannot be a time."""
+    try:
+        return datetime.fromtimestamp(int(str(at_ms)) / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def last_checkpoint_row(engine: Engine) -> dict[str, object]:

@@ -16,9 +16,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -179,13 +180,18 @@ class Tallies:
         """Close the windows whose time is over, and return the records of what they counted."""
         now = time.monotonic()
         with self._lock:
-            return self._taken(lambda end_s: end_s <= now)
+            users = [self._users.pop(name) for name in self._over(now)]
+            self._entries -= sum(len(user.equal) + len(user.kinds) for user in users)
+            return self._rows(users, now)
 
     def close(self) -> list[Row]:
         """Count nothing any more, and return the records of all that was counted."""
         with self._lock:
             self._closed = True
-            return self._taken(lambda _: True)
+            # Of a refusal that is not on record yet, nothing was answered.
+            users = list(self._users.values())
+            self._users.clear()
+            return self._rows(users, math.inf)
 
     def _user(self, name: str) -> _User | None:
         user = self._users.get(name)
@@ -234,19 +240,16 @@ class Tallies:
             self._crowd = _Crowd(time.monotonic() + self._window_s)
         self._crowd.add(row)
 
-    def _over(self, is_over: Callable[[float], bool]) -> list[str]:
+    def _over(self, now: float) -> list[str]:
         """The users whose window is over, but for those for whom a record is being written."""
         # Windows are equally long, so they end in the order in which they began.
-        ended = takewhile(lambda each: is_over(each[1].end_s), self._users.items())
+        ended = takewhile(lambda each: each[1].end_s <= now, self._users.items())
         return [name for name, user in ended if all(count.on_record.done() for count in user.counts())]
 
-    def _taken(self, is_over: Callable[[float], bool]) -> list[Row]:
-        rows: list[Row] = []
-        for name in self._over(is_over):
-            user = self._users.pop(name)
-            self._entries -= len(user.equal) + len(user.kinds)
-            rows += [count.row() for count in user.counts() if count.number]
-        if self._crowd is not None and is_over(self._crowd.end_s):
+    def _rows(self, users: Iterable[_User], now: float) -> list[Row]:
+        counts = (count for user in users for count in user.counts())
+        rows = [count.row() for count in counts if count.number and count.on_record.done()]
+        if self._crowd is not None and self._crowd.end_s <= now:
             rows.append(self._crowd.row())
             self._crowd = None
         return rows

@@ -205,7 +205,11 @@ def _full(stored: StoredRecord) -> dict[str, object]:
 
 
 def _time(at_ms: int) -> str | None:
-    return output.moment(datetime.fromtimestamp(at_ms / 1000, UTC))
+    """A time as text; none for one that somebody put in place of a time."""
+    try:
+        return output.moment(datetime.fromtimestamp(at_ms / 1000, UTC))
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _ms(moment: datetime) -> int:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, insert, select, update
 
 from catalog.audit import AuditRecord, AuditTrail
+from catalog.audit import read as read_trail
 from catalog.audit_checkpoints import Checkpointer
 from catalog.audit_reading import ends, rows_up_to
 from catalog.audit_records import record_hash
@@ -209,3 +210,20 @@ def test_a_pipe_that_nobody_reads_stops_nobody(
     exports.close()
     os.close(reader)
     assert ends(engine)[trail.writer_id] == 2_001
+
+
+@pytest.mark.parametrize(
+    "change", [{"reasons": "x"}, {"reasons": "[]"}, {"reasons": "[" * 10_000}, {"at_ms": 2**62}]
+)
+def test_a_record_that_was_edited_keeps_no_other_from_being_read(
+    engine: Engine, change: dict[str, object]
+) -> None:
+    """Attack: make one's own record unreadable, so that nothing newer is shown or copied."""
+    trail = AuditTrail(engine)
+    trail.append([_record(), _record(2, "bob")])
+    trail.close()
+    with write(engine) as connection:
+        connection.execute(update(lw_audit).where(lw_audit.c.sequence == 1).values(**change))
+    assert {found.record.principal for found in read_trail(engine)} == {"ann", "bob"}
+    lines = [record_line(row) for row in rows_up_to(engine, ends(engine), 0)]
+    assert {json.loads(line)["principal"] for line in lines} == {"ann", "bob"}
