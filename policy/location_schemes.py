@@ -9,8 +9,8 @@ Rules, in plain words:
 3. A bucket or container is compared as bytes and is in lower case; a host is compared without regard to case,
    since names in DNS, Hadoop's cache of file systems and `FileSystem.checkPath` have no case.
 4. No authority has a user, password or IPv6 address, and only HDFS has a port: PyArrow drops the port of
-   `s3`, `gs` and `abfs`, and takes the user of `hdfs` for the one to act as. HDFS's port counts, also as
-   present or absent: the name of a highly available cluster has none.
+   `s3`, `gs` and `abfs`, and libhdfs takes the user of `hdfs` for the one to act as. HDFS's port counts, also
+   as present or absent: the name of a highly available cluster has none.
 5. Azure: container, account and endpoint all count. `abfs` goes to a `dfs` endpoint, `wasb` to a `blob` one.
    Of `abfss://c@account.blob.core.windows.net/d/f` PyArrow drops the container and opens container `d`.
 6. Azure: no name ends in a dot. The ABFS driver refuses to make one, and clients that treat URLs as .NET
