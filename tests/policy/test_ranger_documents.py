@@ -154,3 +154,12 @@ def test_no_policies_deny_everything() -> None:
 def test_line_of_a_path(path: tuple[str | int, ...], line: int) -> None:
     text = '{"a" : "}]\\"",\n "e": {},\n "b": [ [1, 2],\n  {"k": [],\n   "c" :\tnull} ] }'
     assert line_of(text, path) == line
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [(("a",), 1), (("b", 0), 2), (("b", 1), 3), (("b", 2, "c"), 4), (("d",), 5), (("e",), 1)],
+)
+def test_line_of_a_path_in_a_text_without_spaces(path: tuple[str | int, ...], line: int) -> None:
+    text = '{"a":1,"b":[\n2,\n3,{"x":"X",\n"c":"}"}],\n"d":"X]"}'
+    assert line_of(text, path) == line

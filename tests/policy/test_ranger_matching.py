@@ -6,7 +6,7 @@ import re
 from itertools import product
 
 import pytest
-from hypothesis import given, reject
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target, fold
@@ -36,11 +36,13 @@ def location_pattern(value: str, recursive: bool) -> Pattern:
         reject()
 
 
+@settings(deadline=None)
 @given(st.text("ab*?", min_size=1, max_size=7), st.text("ab*?", max_size=8))
 def test_wildcards_by_definition(pattern: str, text: str) -> None:
     assert Pattern.of(pattern, EXACT).matches((text,), "u") is reference(pattern, text)
 
 
+@settings(deadline=None)
 @given(st.from_regex(r"[ab/*?]{0,4}[ab*?]", fullmatch=True), st.text("ab/", max_size=6))
 def test_recursive_location_matches_what_is_below_a_match(pattern: str, text: str) -> None:
     pattern, text = f"s3://bucket{pattern}", f"s3://bucket{text}"
@@ -49,6 +51,7 @@ def test_recursive_location_matches_what_is_below_a_match(pattern: str, text: st
     assert location_pattern(pattern, recursive=True).matches((text,), "u") is expected
 
 
+@settings(deadline=None)
 @given(st.text("ab/*?", min_size=1, max_size=4), st.text("ab", min_size=1, max_size=2), st.booleans())
 def test_reaches_below_by_search(pattern: str, name: str, recursive: bool) -> None:
     """Every match below within four characters is foreseen."""
@@ -85,6 +88,7 @@ def test_reaches_below_of_a_user_elsewhere() -> None:
     assert not Pattern.of("s3://{USER}/x", URL).reaches_below(("s3://b",), "c")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20), st.text(max_size=5))
 def test_user_names_are_literal(user: str, other: str) -> None:
     pattern = Pattern.of("a_{USER}*", EXACT)
@@ -92,6 +96,7 @@ def test_user_names_are_literal(user: str, other: str) -> None:
     assert pattern.matches((other,), user) is other.startswith(f"a_{user}")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=10))
 def test_fold_ignores_case_and_keeps_length(text: str) -> None:
     assert fold(fold(text)) == fold(text)

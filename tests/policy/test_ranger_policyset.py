@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.errors import RequestInvalid
@@ -152,6 +152,7 @@ ASKED = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(RESOURCES, st.integers(0, 1), st.booleans()), max_size=6), ASKED)
 def test_the_index_changes_no_answer(
     drawn: list[tuple[dict[str, list[str]], int, bool]], asked: Resource
