@@ -124,7 +124,7 @@ def test_unchanged_files_are_not_read_again(
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     first = store.current()
     read: list[object] = []
-    monkeypatch.setattr(PolicyFiles, "read", read.append)
+    monkeypatch.setattr(PolicyFiles, "read", lambda files: read.append(files))
     assert store.current() is first
     assert read == []
 
@@ -165,7 +165,7 @@ def test_a_bad_set_is_parsed_once_a_change(
     (tmp_path / "b.json").write_text("{")
     store.current()
     read: list[object] = []
-    monkeypatch.setattr(PolicyFiles, "read", read.append)
+    monkeypatch.setattr(PolicyFiles, "read", lambda files: read.append(files))
     assert _may(store.current(), "ann")
     assert store.problem is not None
     assert read == []

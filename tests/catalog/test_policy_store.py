@@ -173,7 +173,8 @@ def test_a_set_that_says_the_same_again_is_not_the_one_before(documents: PolicyD
     _write(documents, b"1")
     after = _write(documents, None)
     assert (after.version.digest, after.documents) == (base.version.digest, {})
-    changed = StoredDocument.of(Edit(MAIN, b"2", None), 3, author="ann", request_id="r", changed_at=NOW)
+    other = DocumentId(Kind.RANGER, "other")
+    changed = StoredDocument.of(Edit(other, b"2", None), 3, author="ann", request_id="r", changed_at=NOW)
     with pytest.raises(CommitConflict):
         documents.replace(base, [changed])
     assert documents.current() == after
