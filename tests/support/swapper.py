@@ -45,17 +45,22 @@ class Swapper:
         names = [os.fsencode(each) for each in self.places()]
         turned = 0
         while not self._stop.is_set():
-            for place, which in ((self._name, turned), (self._spare, 1 - turned)):
-                with suppress(OSError):  # the table's directory may just be removed
-                    if not os.path.lexists(place):
-                        self._makers[which](place)
+            with suppress(OSError):  # the table's directory may just be removed
+                self._make(turned)
             for _ in range(100):
                 if _renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) != 0:
                     break
                 turned = 1 - turned
                 self._swaps.value += 1
 
+    def _make(self, turned: int) -> None:
+        """What is missing of the two things, in the places where they should be by now."""
+        for place, which in ((self._name, turned), (self._spare, 1 - turned)):
+            if not os.path.lexists(place):
+                self._makers[which](place)
+
     def __enter__(self) -> Swapper:
+        self._make(0)
         self._process.start()
         return self
 
