@@ -315,34 +315,36 @@ def test_cve_2026_42810_names_with_wildcards_reach_no_other_table(
 @pytest.mark.parametrize(
     ("location", "neighbour"),
     [
-        ("t_1", "tx1"),
-        ("t%", "tab"),
+        ("t_1", "tx1/x"),
+        ("t%", "tab/x"),
         ("t*", "tab/x"),
-        ("t[a]b", "tab"),
-        ("{USER}", "bob"),
-        ("t'", "t"),
-        ("a%2A", "a*"),
+        ("t[a]b", "tab/x"),
+        ("{USER}", "bob/x"),
+        ("t'", "t/x"),
+        ("a%2A", "a*/x"),
     ],
 )
 def test_cve_2026_42810_locations_with_wildcards_hold_no_other_directory(
     served: Service, location: str, neighbour: str
 ) -> None:
     """They overlap nothing but themselves, no list with them covers more, purging them deletes no more."""
-    lake, alice = served.lake, served.lake.catalog(ALICE)
+    lake, alice, bob = served.lake, served.lake.catalog(ALICE), served.lake.catalog(BOB)
     root = f"file://{lake.root}/odd"
-    with _more_policies(lake, _storage(f"{root}/")):
-        beside = lake.catalog(BOB).create_table("bobs.beside", _SCHEMA, location=f"{root}/{neighbour}")
-        odd = alice.create_table("db.odd", _SCHEMA, location=f"{root}/{location}")
-        try:
-            # Bob has no right on Alice's table, so an overlap would have refused either.
-            assert not AllowList.of([odd.location()]).decide(f"{beside.location()}/x.parquet").allowed
-            append_files(lake, table_name(["db"], "odd"))
-            files = sorted(Path(lake.root, "odd", neighbour).rglob("*"))
-            alice.purge_table("db.odd")
-            assert sorted(Path(lake.root, "odd", neighbour).rglob("*")) == files and files
-            assert lake.catalog(BOB).load_table("bobs.beside").location() == beside.location()
-        finally:
-            lake.catalog(BOB).purge_table("bobs.beside")
+    beside = alice.create_table("db.beside", _SCHEMA, location=f"{root}/{neighbour}").location()
+    try:
+        with _more_policies(lake, _storage(f"{root}/")):
+            # Bob has no right on Alice's table, so an overlap would be refused.
+            odd = bob.create_table("bobs.odd", _SCHEMA, location=f"{root}/{location}").location()
+        assert not AllowList.of([odd]).decide(f"{beside}/x.parquet").allowed
+        with _more_policies(lake, _storage(odd)), pytest.raises(NotAuthorized):
+            bob.create_table("bobs.over", _SCHEMA, location=f"{beside}/x")
+        append_files(lake, table_name(["bobs"], "odd"))
+        files = sorted(Path(lake.root, "odd", neighbour).rglob("*"))
+        bob.purge_table("bobs.odd")
+        assert sorted(Path(lake.root, "odd", neighbour).rglob("*")) == files and files
+        assert alice.load_table("db.beside").location() == beside
+    finally:
+        alice.purge_table("db.beside")
 
 
 def test_a_column_called_like_a_wildcard_is_that_column(served: Service) -> None:

@@ -69,6 +69,14 @@ def test_every_property_that_sends_writers_somewhere_is_a_location() -> None:
         "token",
         "credential",
         "rest.sigv4-enabled",
+        "hf.token",
+        "ecs.s3.endpoint",
+        "http-client.proxy-endpoint",
+        "auth.manager",
+        "ssl.cabundle",
+        "oauth2-server-uri",
+        "warehouse",
+        "DEFAULT_SCHEME",
     ],
 )
 def test_properties_that_would_configure_the_reader_are_refused(name: str) -> None:

@@ -13,7 +13,7 @@ from catalog.db.schema import iceberg_tables
 from catalog.errors import NamespaceExists, NamespaceNotEmpty, NoSuchNamespace
 from catalog.namespaces import Namespaces
 from policy.errors import LocationInvalid, NotAuthorized, PropertyInvalid, RequestInvalid
-from tests.support.lake import ALICE, BOB, Lake, open_lake
+from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, standard_policies
 from tests.support.postgres import PostgresServer
 from tests.support.tables import SCHEMA, fresh
 
@@ -94,6 +94,24 @@ def test_a_namespace_with_a_table_is_not_dropped_and_an_emptied_one_is(
     namespaces.drop(alice, name)
     with pytest.raises(NoSuchNamespace):
         namespaces.tables(alice, name)
+
+
+def test_owners_are_shown_what_they_own(lake: Lake, namespaces: Namespaces, name: tuple[str, ...]) -> None:
+    """A right of owners counts in lists as it does on the table."""
+    here = {"database": [name[0]], "table": ["*"], "column": ["*"]}
+    creating = policy("creating", here, {"dave": ["create"]})
+    owning = policy("owning", here, {"{OWNER}": ["select"]})
+    other = policy("other", here | {"table": ["other"]}, {"dave": ["select"]})
+    namespaces.create(lake.caller(ALICE), name, {})
+    lake.catalog().create_table((*name, "hers"), SCHEMA)
+    lake.set_policies([*standard_policies(), creating])
+    try:
+        lake.catalog("dave").create_table((*name, "his"), SCHEMA)
+        lake.set_policies([*standard_policies(), owning, other])
+        shown = namespaces.tables(lake.caller("dave"), name)
+    finally:
+        lake.set_policies(standard_policies())
+    assert [each.name for each in shown] == ["his"]
 
 
 def test_what_is_not_governed_is_not_listed(
