@@ -334,3 +334,134 @@ def test_a_column_out_of_reach_drops_protection_and_one_that_is_gone_does_not() 
     before = TableFacts("finance", "pay", (column,), UNIFORM)
     assert rules.loosened(before, TableFacts("finance", "pay", (renamed,), UNIFORM))
     assert not rules.loosened(before, TableFacts("finance", "pay", (), UNIFORM))
+
+
+# -- what is told
+
+_KEYED = {"columns": "other:ssn"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "properties", "told"),
+    [
+        ({}, None, ("", "The table must be encrypted.", "Set encryption.mechanism=envelope.")),
+        (
+            {"columns": ["ssn"]},
+            None,
+            ("", "Column 'ssn' must be encrypted.", "Set encryption.mechanism=envelope."),
+        ),
+        (
+            {"columns": ["id"]},
+            _KEYED,
+            (
+                "",
+                "Column 'id' must be encrypted.",
+                "Name it in encryption.columns, or leave that property out.",
+            ),
+        ),
+        (
+            {"columns": ["ssn"], "columnKey": True},
+            {},
+            (
+                "",
+                "Column 'ssn' must have a column key of its own.",
+                "Give it one in encryption.columns, other than the table's encryption.master-key-id.",
+            ),
+        ),
+        (
+            {"masterKeys": ["b", "a"]},
+            {},
+            (KEY, f"The master key '{KEY}' is not allowed for the table.", "Use one of: a, b."),
+        ),
+        (
+            {"masterKeys": ["a"], "columns": ["ssn"]},
+            _KEYED,
+            ("other", "The master key 'other' is not allowed for the column 'ssn'.", "Use one of: a."),
+        ),
+        (
+            {"algorithms": ["AES_GCM_V1"]},
+            {"algorithm": "AES_GCM_CTR_V1"},
+            (
+                "AES_GCM_CTR_V1",
+                "The algorithm AES_GCM_CTR_V1 is not allowed.",
+                "Set encryption.algorithm=AES_GCM_V1.",
+            ),
+        ),
+        (
+            {"minDataKeyLength": 24},
+            {"data_key_length": "16"},
+            ("16", "Data keys of 16 bytes are too short.", "Set encryption.data-key-length to 24 or more."),
+        ),
+        (
+            {"plaintextFooter": False},
+            {"footer": "plaintext"},
+            ("", "A footer in clear is not allowed.", "Set encryption.footer=encrypted."),
+        ),
+        (
+            {"stockReaders": False},
+            {"stock_readers": "true"},
+            ("", "Stock readers are not allowed.", "Set encryption.stock-readers=false."),
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_broken_is_told_with_what_to_do(
+    fields: dict[str, Any], properties: dict[str, str] | None, told: tuple[str, str, str]
+) -> None:
+    of = PLAIN if properties is None else spec(**({"mechanism": "envelope"} | properties))
+    (found,) = rules_of(rule("r", **fields)).violations(facts(of=of))
+    assert (found.found, found.detail, found.remedy) == told
+    assert (found.rule, found.document) == ("r", "rules.json")
+
+
+def test_columns_of_snapshots_are_told_to_be_expired() -> None:
+    column = Column(3, (ColumnName("ssn", "ssn"),), None, is_current=False)
+    found = TableFacts("finance", "pay", (column,), PLAIN)
+    broken_two = rules_of(rule("r", columns=["ssn"], columnKey=True)).violations(found)
+    assert [each.remedy for each in broken_two] == ["Expire the snapshots that hold it."] * 2
+    assert broken_two[0].detail == "Column 'ssn' of a snapshot's schema must be encrypted."
+
+
+def test_what_is_told_of_a_column_is_bounded() -> None:
+    """Names come from whoever made the table."""
+    names = tuple(ColumnName(f"ssn.{number}{'x' * 400}", "x") for number in range(9))
+    found = TableFacts("finance", "pay", (Column(3, names),), PLAIN)
+    (violation,) = rules_of(rule("r", columns=["ssn"])).violations(found)
+    assert len(violation.detail) < 500 and violation.detail.count("'ssn.") == 4
+
+
+def test_both_the_table_and_its_columns_can_leave_a_rule() -> None:
+    """A rule on the table asks the same of each column, also where another rule takes over for the table."""
+    rules = rules_of(
+        rule("r", databases=["finance"]),
+        rule("s", databases=["hr"], **{"except": [{"columns": ["ssn"]}]}),
+    )
+    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert not rules.loosened(facts("id", of=UNIFORM), facts("id", of=UNIFORM, database="hr"))
+    assert rules.loosened(facts(of=UNIFORM, database="hr"), facts("ssn", of=UNIFORM, database="x"))
+
+
+def test_demands_of_several_rules_on_one_thing_add_up() -> None:
+    one = rule("r", databases=["finance"], minDataKeyLength=32)
+    two = rule("s", databases=["finance"], algorithms=["AES_GCM_V1"])
+    both = rule("t", databases=["hr"], minDataKeyLength=32, algorithms=["AES_GCM_V1"])
+    assert not rules_of(one, two, both).loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    del both["algorithms"]
+    assert rules_of(one, two, both).loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert not rules_of(one, both).loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+
+
+@pytest.mark.parametrize("field", ["plaintextFooter", "stockReaders"])
+def test_a_ban_that_does_not_hold_elsewhere_is_dropped(field: str) -> None:
+    rules = rules_of(rule("r", databases=["finance"], **{field: False}), rule("s", databases=["hr"]))
+    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+
+
+def test_other_master_keys_elsewhere_drop_protection() -> None:
+    rules = rules_of(
+        rule("r", databases=["finance"], masterKeys=[KEY]),
+        rule("s", databases=["hr"], masterKeys=["*"]),
+        rule("t", databases=["it"], masterKeys=[KEY]),
+    )
+    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert not rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="it"))
