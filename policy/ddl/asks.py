@@ -149,7 +149,7 @@ class Asks:
             self.assumed.append("no live snapshot needs a location that the allowed list would lose")
         after = _with(facts, asked, touched=bool(governed or removed))
         if after.spec is None or after.spec != facts.spec:
-            self._loosens(name, facts, after, asked.unprotects)
+            protection.require_change(self.context.encryption, name, facts, after)
         return name, after
 
     def alter_columns(self, statement: AlterColumns) -> tuple[TableName, TableFacts]:
@@ -158,7 +158,7 @@ class Asks:
         facts = self.known(name)
         after = protection.with_columns(facts, statement)
         self._table(name, "alter", facts)
-        self._loosens(name, facts, after, False)
+        protection.require_change(self.context.encryption, name, facts, after)
         self.assumed.append("the table's columns and their types allow the change")
         return name, after
 
@@ -271,11 +271,6 @@ class Asks:
         resource = Resource.column(name.database, name.name, column)
         request = AccessRequest(self.context.principal, resource, "select", owner=facts.owner)
         self.needed.append(Ask((request,), facts.owner is not None, reads=True, unless_denied=unless_denied))
-
-    def _loosens(self, name: TableName, before: TableFacts, after: TableFacts, asked: bool) -> None:
-        """What takes a table out of the reach of an encryption rule drops protection."""
-        if protection.require_change(self.context.encryption, name, before, after) and not asked:
-            self._table(name, "unprotect", before)
 
     def _next(
         self, facts: TableFacts, governed: Mapping[str, str], removed: frozenset[str], table: str

@@ -30,13 +30,13 @@ class Names:
     Attributes:
         catalog: the catalog's name in the engine.
         current: the current namespace; None if it is not known, empty for the catalog itself.
-        foreign: whether the current catalog is another one.
+        lost: whether the current catalog is not known any more.
         hive: whether Hive reads the script.
     """
 
     catalog: str
     current: Namespace | None
-    foreign: bool
+    lost: bool
     hive: bool
 
     def table(self, name: Name) -> TableName:
@@ -92,8 +92,7 @@ class Names:
         return self._current()
 
     def _current(self) -> Namespace:
-        if self.foreign:
-            raise self._outside("The current catalog")
+        self._require_current()
         if self.current is None:
             raise Refusal(
                 "no-database",
@@ -121,9 +120,16 @@ class Names:
             raise self._outside(ascii(parts[0]))
         if len(parts) == 1 and not alone:
             return None
-        if self.foreign:
-            raise self._outside("The current catalog")
+        self._require_current()
         return parts
+
+    def _require_current(self) -> None:
+        if self.lost:
+            raise Refusal(
+                "current-unknown",
+                "A denied statement before may have made another catalog the current one.",
+                f"Begin the name with {self.catalog}, or correct the statement that is denied.",
+            )
 
     def _folded(self, name: Name) -> Name:
         return tuple(part.lower() for part in name) if self.hive else name

@@ -268,25 +268,18 @@ def _show(cursor: Cursor) -> Statement:
             cursor.property_names()
         return Look(name)
     if cursor.took("COLUMNS"):
-        _in(cursor)
+        if not cursor.took_one("IN", "FROM"):
+            cursor.refuse("IN is expected")
         return Look(cursor.name())
     lists_namespaces = cursor.took_one(*_NAMESPACES)
     if not lists_namespaces:
         cursor.expect("TABLES")
-    listed = cursor.name() if _in(cursor, optional=True) else None
+    listed = cursor.name() if cursor.took_one("IN", "FROM") else None
     if cursor.took("LIKE") or cursor.next.kind is Kind.STRING:
         cursor.remark()
     if lists_namespaces and listed is None:
         return Nothing()
     return Namespace(listed, "_any")
-
-
-def _in(cursor: Cursor, *, optional: bool = False) -> bool:
-    if cursor.took_one("IN", "FROM"):
-        return True
-    if not optional:
-        cursor.refuse("IN is expected")
-    return False
 
 
 def _describe(cursor: Cursor) -> Statement:

@@ -56,17 +56,16 @@ def require_name(rules: EncryptionRules, source: TableName, target: TableName, f
     return rules.loosened(before, after)
 
 
-def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> bool:
-    """Hold other columns, or another encryption, of a table against the rules; whether it drops protection.
+def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> None:
+    """Hold other columns, or another encryption, of a table against the rules.
+
+    A column keeps its earlier names, so that no statement takes it out of the reach of a rule.
 
     Raises:
         as `require_new`.
     """
-    if not rules.rules:
-        return False
-    old, new = _rule_facts(name, before), _rule_facts(name, after)
-    _enforce(rules.decide_change(old, new), name)
-    return rules.loosened(old, new)
+    if rules.rules:
+        _enforce(rules.decide_change(_rule_facts(name, before), _rule_facts(name, after)), name)
 
 
 def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:

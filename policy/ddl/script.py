@@ -64,7 +64,7 @@ class Script:
         """
         given = context.database
         current = None if given is None else namespace_of(given.split("."))
-        return cls(Names(context.catalog, current, foreign=False, hive=hive))
+        return cls(Names(context.catalog, current, lost=False, hive=hive))
 
     def asks(self, context: LintContext) -> Asks:
         """What the next statement needs is collected here."""
@@ -102,20 +102,17 @@ class Script:
     def denied(self, kind: str) -> None:
         """After a statement that is denied: what is no plain statement about tables may have been a USE."""
         if kind.partition(" ")[0] not in _NO_USE:
-            self.names = replace(self.names, current=None)
+            self.names = replace(self.names, lost=True)
 
     def _without_effect(self, statement: Insert | Select | Look | Code | Nothing, asks: Asks) -> None:
-        match statement:
-            case Insert():
-                asks.insert(statement)
-            case Select():
-                asks.read(statement.query)
-            case Look():
-                asks.look(statement)
-            case Code():
-                asks.code(statement.what)
-            case Nothing():
-                pass
+        if isinstance(statement, Insert):
+            asks.insert(statement)
+        elif isinstance(statement, Select):
+            asks.read(statement.query)
+        elif isinstance(statement, Look):
+            asks.look(statement)
+        elif isinstance(statement, Code):
+            asks.code(statement.what)
 
     def _know(self, name: TableName, facts: TableFacts | None) -> After:
         def after() -> None:
@@ -156,7 +153,7 @@ class Script:
         current = self.names.namespace(statement.name)
 
         def after() -> None:
-            self.names = replace(self.names, current=current, foreign=False)
+            self.names = replace(self.names, current=current, lost=False)
 
         return after
 

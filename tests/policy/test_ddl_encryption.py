@@ -61,6 +61,9 @@ def test_a_column_is_not_added_or_renamed_past_a_rule() -> None:
         assert rule(the_answer(sql, _known(plain))) == "must-encrypt"
         assert the_answer(sql, _known(encrypted)).decision.allowed
     assert the_answer("ALTER TABLE lake.s.t ADD COLUMN more INT", _known(plain)).decision.allowed
+    old = _table({}, "id", "ssn", "more")
+    assert rule(the_answer("ALTER TABLE lake.s.t DROP COLUMN more", _known(old))) == "must-encrypt"
+    assert the_answer("ALTER TABLE lake.s.t DROP COLUMN ssn", _known(old)).decision.allowed
     assert rule(the_answer("ALTER TABLE lake.s.t ADD COLUMN ssn INT", _ruled())) == "encryption-rules"
 
 
