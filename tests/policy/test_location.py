@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from policy import location
 from policy.errors import LocationInvalid
 from policy.location import Location, shown
 from policy.location_names import ORDINARY_NAME, forbidden_character, problem_with_name
@@ -178,3 +179,35 @@ def test_ordinary_names_pass_the_careful_check_too(monkeypatch):
 def test_schemes_have_distinct_spellings():
     spellings = [spelling for rules in SCHEMES for spelling in rules.spellings]
     assert len(spellings) == len(set(spellings))
+
+
+def test_the_short_cut_answers_as_the_careful_way_does():
+    valid = [case["text"] for case in VECTORS["canonical"] if case["canonical"]]
+    taken = [text for text in (*valid, *(path for _, path in GRANTED)) if location._split_ordinary(text)]
+    assert len(taken) > 200
+    assert [text for text in taken if location._split_ordinary(text) != location._split_with_care(text)] == []
+
+
+def test_a_name_by_itself_is_checked_as_one_in_a_location():
+    assert problem_with_name("a\x00") == "has the control or format character U+0000"
+    assert problem_with_name("") == "has an empty path segment"
+
+
+def test_a_location_shows_itself_in_its_one_spelling():
+    assert repr(Location.parse("abfs://c01@ACC.dfs.core.windows.net/a/")) == (
+        "Location('abfss://c01@acc.dfs.core.windows.net/a')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("abfss://data@acme.blob.core.windows.net/a/../b", "abfss://data@acme.blob.core.windows.net/a/../b"),
+        ("hdfs://nn:8020/a//b", "hdfs://nn:8020/a//b"),
+        ("abfss://data:key@acme.dfs.core.windows.net/a", "abfss://***"),
+        ("hdfs://me:word@nn/a", "hdfs://***"),
+        ("oss://id:se/cret@bucket/a", "oss://***"),
+    ],
+)
+def test_a_container_and_a_port_are_shown_and_credentials_are_not(text, seen):
+    assert shown(text) == seen
