@@ -10,16 +10,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.errors import PolicyInvalid, RequestInvalid
+from policy.explain import Book
 from policy.identifiers import TableName
 from policy.principal import Principal
+from policy.ranger import PolicySet
 from policy.ranger.parse import parse_documents
+from policy.requests import AccessRequest, Resource
 from policy.testing import Case, CaseFile, Coverage, Outcome, Suite, UnderTest, parse_cases
 from policy.testing.cases import Asked, Catalog, Expected
 from policy.testing.coverage import PartsOfPolicies
 from policy.testing.report import failure_lines
 from tests.policy.naive_ranger import allows
 from tests.policy.test_explain import lacking
-from tests.policy.test_ranger_differential import NOW, ROLES, access_policies, askers, requests
+from tests.policy.test_ranger_differential import (
+    LITERALS,
+    NOW,
+    ROLES,
+    access_policies,
+    askers,
+    mask_policies,
+    requests,
+)
 
 Json = dict[str, Any]
 SELECT = [{"type": "select"}]
@@ -350,3 +361,33 @@ def test_an_item_that_turns_the_answer_of_a_plain_reading_is_reached(data: st.Da
     for part in parts:
         if allows(lacking(policies, part.policy, part.item), asker, asked, access) is not answer:
             assert (part.policy, part.item) in found
+
+
+def test_one_case_is_enough_for_what_it_tests_to_be_needed() -> None:
+    asked = f"  - {{name: ask, {READ}, resource: table:sales.orders, expect: deny}}\n"
+    both = asked + "  - {name: made, table: sales.orders, expect: allow}"
+    with pytest.raises(RequestInvalid, match="there are no policies to test"):
+        suite(both, rules=RULES, top=TABLES)
+    with pytest.raises(RequestInvalid, match="there are no encryption_rules to test"):
+        suite(both, sales(), top=TABLES)
+    assert suite(both, sales(), rules=RULES, top=TABLES).file.cases[1].name == "made"
+
+
+def test_of_two_equal_policies_neither_is_needed() -> None:
+    asked = f"{READ}, resource: table:sales.orders, expect: allow"
+    assert reached(run(asked, sales(service="a"), sales(service="b"))) == []
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data(), st.lists(mask_policies(), min_size=1, max_size=3))
+def test_masks_are_those_of_the_whole_set(data: st.DataObject, policies: list[Json]) -> None:
+    for number, each in enumerate(policies):
+        each["name"] = f"p{number}"
+    documents = {"p.json": json.dumps({"policies": policies, "roles": ROLES})}
+    book, whole = Book(parse_documents(documents)), PolicySet.parse(documents)
+    asker = data.draw(askers())
+    names = [data.draw(LITERALS) for _ in range(3)]
+    principal = Principal(asker.name, asker.groups)
+    request = AccessRequest(principal, Resource.column(*names), "select", asker.owner)
+    found = book.consider(request, NOW).mask
+    assert found == whole.mask_for(principal, names[0], names[1], names[2], NOW, owner=asker.owner)
