@@ -90,7 +90,7 @@ def numbers(text: str, bounds: tuple[int, int]) -> tuple[int, ...]:
     found: set[int] = set()
     for part in text.split(","):
         first, last = (lowest, highest) if part.strip() == "*" else _range(part)
-        if bounds is YEARS and first < last:
+        if bounds is YEARS:
             first, last = max(first, lowest), min(last, highest)
         if not lowest <= first <= last <= highest:
             raise ValueError(f"numbers are {lowest} to {highest} here")

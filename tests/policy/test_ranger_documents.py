@@ -163,3 +163,4 @@ def test_line_of_a_path(path: tuple[str | int, ...], line: int) -> None:
 def test_line_of_a_path_in_a_text_without_spaces(path: tuple[str | int, ...], line: int) -> None:
     text = '{"a":1,"b":[\n2,\n3,{"x":"X",\n"c":"}"}],\n"d":"X]"}'
     assert line_of(text, path) == line
+    assert line_of(f"\n{text}", path) == line + 1
