@@ -232,7 +232,7 @@ class Settings(BaseSettings):
     cache: CacheSettings = CacheSettings()
     limits: LimitSettings = LimitSettings()
     audit: AuditSettings = AuditSettings()
-    plan_valid_s: float = Field(default=30.0, gt=0, le=60)
+    plan_valid_s: float = Field(default=20.0, gt=0, le=20)
     write_ttl_s: PositiveInt = 24 * 3600
     staged_ttl_s: PositiveInt = 3600
     unsealed_metadata: Literal["allow", "forbid"] = "allow"

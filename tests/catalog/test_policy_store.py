@@ -271,7 +271,7 @@ def test_without_the_database_a_set_answers_for_a_minute_and_then_nothing_does(
         assert store.problem is not None and "does not answer" in store.problem
         clock.now += 0.1
         for _ in range(3):
-            with pytest.raises(StateUnavailable, match="60 seconds"):
+            with pytest.raises(StateUnavailable, match="40 seconds"):
                 store.current()
             clock.now += 10
     clock.now += 5
