@@ -16,10 +16,10 @@ import typer
 from catalog.cli import output
 from catalog.cli.arguments import AsJson
 from catalog.cli.policy_test_reports import FileRun, WholeRun, as_document, as_junit
+from catalog.policy_cases.files import Loader, case_files
 from policy.errors import LakewardenError
 from policy.testing import Coverage
 from policy.testing.report import failure_lines
-from policy_cases.files import Loader, case_files
 
 FAILED: Final = 1
 """Exit code of cases that were answered in another way, or reach too little."""

@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from catalog.cli.main import app
+from catalog.policy_cases.files import case_files
 from policy.errors import RequestInvalid
-from policy_cases.files import case_files
 from tests.support.host import ADMIN, Host
 
 pytest_plugins = ["pytester"]
@@ -251,7 +251,7 @@ def test_pytest_shows_a_defect_with_its_traceback(
 
 
 def test_pytest_runs_cases_in_several_processes(place: Path) -> None:
-    plugins = ("-p", "xdist", "-p", "policy_cases.pytest_plugin", "-p", "no:cacheprovider", "-n", "2")
+    plugins = ("-p", "xdist", "-p", "catalog.policy_cases.pytest_plugin", "-p", "no:cacheprovider", "-n", "2")
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path}
     command = [sys.executable, "-m", "pytest", *plugins]
@@ -263,14 +263,19 @@ def test_pytest_runs_cases_in_several_processes(place: Path) -> None:
 
 def test_the_plugin_is_there_once_lakewarden_is_installed() -> None:
     (found,) = [each for each in entry_points(group="pytest11") if each.name == "lakewarden"]
-    assert found.value == "policy_cases.pytest_plugin"
+    assert found.value == "catalog.policy_cases.pytest_plugin"
 
 
 def test_the_plugin_costs_a_project_without_policy_tests_nothing() -> None:
-    code = "import sys, policy_cases.pytest_plugin; print(*sys.modules)"
+    code = "import sys, catalog.policy_cases.pytest_plugin; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    loaded = {name.split(".")[0] for name in done.stdout.split()}
-    assert not {"policy", "catalog", "yaml", "pyarrow"} & loaded and "pytest" in loaded
+    loaded = done.stdout.split()
+    assert {name for name in loaded if name.startswith("catalog")} == {
+        "catalog",
+        "catalog.policy_cases",
+        "catalog.policy_cases.pytest_plugin",
+    }
+    assert not {"policy", "yaml", "pyarrow"} & set(loaded) and "pytest" in loaded
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from policy_cases import SUFFIX
+from catalog.policy_cases import SUFFIX
 
 if TYPE_CHECKING:
     from policy.testing import Case, Outcome, Suite
@@ -31,8 +31,8 @@ class PolicyTestFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         """One item a case."""
+        from catalog.policy_cases.files import Loader
         from policy.errors import LakewardenError
-        from policy_cases.files import Loader
 
         loader = self.config.stash.setdefault(_LOADER, Loader())
         try:

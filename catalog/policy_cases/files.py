@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
+from catalog.policy_cases import SUFFIX
 from policy.errors import RequestInvalid
 from policy.ranger.parse import MAX_DOCUMENT_SIZE
 from policy.testing import CaseFile, Suite, UnderTest, parse_cases
 from policy.testing.strict_yaml import MAX_SIZE
-from policy_cases import SUFFIX
 
 _NEARLY: Final = ("policy-test.yml", "policy-tests.yaml", "policy_test.yaml", "policy.test.yaml")
 

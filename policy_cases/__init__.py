@@ -1,8 +1,0 @@
-"""Files of policy tests: finding and reading them, and collecting them for pytest.
-
-What is in them, and how they are run, is `policy.testing`. This package is apart from `policy` because that
-reads no files, and because pytest imports its plugins at every start: nothing is imported here.
-"""
-
-SUFFIX = ".policy-test.yaml"
-"""How the name of a file of cases ends."""
