@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, delete, insert, select, update
 
 from catalog.audit import AuditRecord, AuditTrail
+from catalog.audit import read as read_trail
 from catalog.audit_checkpoints import Checkpointer, Signer, checkpoint_hash
 from catalog.audit_records import chained
 from catalog.audit_stream import checkpoint_line, last_checkpoint_row, record_line
@@ -157,11 +158,24 @@ def test_checkpoints_signed_with_another_key(engine: Engine, signer: Signer, tmp
 def test_a_checkpoint_that_was_edited(engine: Engine, signer: Signer, change: str) -> None:
     _chain(engine, signer)
     _chain(engine, signer)
-    value = 7 if change == "at_ms" else last_checkpoint_row(engine)[change].replace("1", "2")  # type: ignore[attr-defined]
+    old = str(last_checkpoint_row(engine)[change])
+    value = 7 if change == "at_ms" else old[:-2] + ("}}" if old[-2] == "0" else "00")
     with write(engine) as connection:
         first = lw_audit_checkpoint.c.number == 1
         connection.execute(update(lw_audit_checkpoint).where(first).values(**{change: value}))
     assert "checkpoint" in _kinds(examine(engine, public_keys=_keys(signer)).problems)
+
+
+def test_a_checkpoint_replaced_by_one_with_a_right_hash_of_its_own(engine: Engine) -> None:
+    _chain(engine, None)
+    _chain(engine, None)
+    with write(engine) as connection:
+        first = lw_audit_checkpoint.c.number == 1
+        row = connection.execute(select(lw_audit_checkpoint).where(first)).mappings().one()
+        forged = {**row, "at_ms": 1}
+        new = update(lw_audit_checkpoint).where(first).values(at_ms=1, hash=checkpoint_hash(forged))
+        connection.execute(new)
+    assert [(each.sequence, each.kind) for each in verify(engine)] == [(2, "checkpoint")]
 
 
 def test_a_signature_taken_away_is_seen_when_the_next_checkpoint_is_signed(
@@ -259,6 +273,23 @@ def test_a_running_process_says_that_its_chain_was_cut(any_engine: Engine) -> No
     assert (lost["action"], lost["resource"], lost["allowed"]) == ("audit.chain-lost", writer, False)
     assert "ended with record 10" in lost["reasons"]
     assert grant["principal"] == "bob"
+
+
+def test_a_running_process_says_that_the_end_of_its_chain_was_edited(engine: Engine) -> None:
+    """Attack: change its last record, compute the hash anew, and note it as the end."""
+    trail = AuditTrail(engine)
+    trail.append([_record(number) for number in range(3)])
+    writer = trail.writer_id
+    with write(engine) as connection:
+        rows = connection.execute(select(lw_audit).order_by(lw_audit.c.sequence)).mappings().all()
+        (forged,) = chained([{**rows[2], "principal": "eve"}], writer, 2, rows[1]["hash"])
+        connection.execute(update(lw_audit).where(lw_audit.c.sequence == 3).values(**forged))
+        connection.execute(update(lw_audit_chain).values(hash=forged["hash"]))
+    trail.append([_record(4)])
+    trail.close()
+    assert trail.writer_id != writer
+    lost = [found.record for found in read_trail(engine) if found.record.action == "audit.chain-lost"]
+    assert rows[2]["hash"] in lost[0].reasons[0].detail
 
 
 def test_a_running_process_says_that_its_last_checkpoint_is_gone(engine: Engine) -> None:

@@ -101,6 +101,15 @@ def test_what_is_removed_by_hand_is_not_taken_for_pruned(any_engine: Engine, sig
     assert [each.split()[0] for each in _problems(any_engine, signer)] == ["missing"]
 
 
+def test_an_end_that_is_removed_is_not_taken_for_pruned(any_engine: Engine, signer: Signer) -> None:
+    """Attack: remove the end of a chain whose beginning was pruned."""
+    _trail(any_engine, signer, range(100)).close()
+    prune(any_engine, 10, signer, "w", 1_000)
+    with write(any_engine) as connection:
+        connection.execute(delete(lw_audit).where(lw_audit.c.at_ms > 90))
+    assert {each.split()[0] for each in _problems(any_engine, signer)} == {"truncated"}
+
+
 def test_a_pruning_that_was_made_up_is_not_signed(any_engine: Engine, signer: Signer) -> None:
     """Attack: remove records, and write a checkpoint that says they were pruned."""
     _trail(any_engine, signer, range(100)).close()

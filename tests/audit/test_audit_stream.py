@@ -209,6 +209,7 @@ def test_a_pipe_that_nobody_reads_stops_nobody(
     trail.close()
     exports.close()
     os.close(reader)
+    assert not exports._thread.is_alive()
     assert ends(engine)[trail.writer_id] == 2_001
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -296,26 +297,31 @@ def test_a_full_disk_stops_grants_until_there_is_space(engine: Engine) -> None:
     assert verify(engine) == []
 
 
-@pytest.mark.parametrize("took_effect", [True, False])
-def test_two_commits_in_doubt_one_after_the_other(
-    engine: Engine, trail: AuditTrail, monkeypatch: pytest.MonkeyPatch, took_effect: bool
+@pytest.mark.parametrize("effects", list(itertools.product([True, False], repeat=3)))
+def test_commits_in_doubt_one_after_the_other(
+    engine: Engine, trail: AuditTrail, monkeypatch: pytest.MonkeyPatch, effects: tuple[bool, ...]
 ) -> None:
     trail.append([_record()])
+    writer = trail.writer_id
     real = audit_store.write
 
-    @contextmanager
-    def doubtful(engine: Engine) -> Iterator[object]:
-        with real(engine) as connection:
-            yield connection
-            if not took_effect:
-                raise CommitStateUnknown("lost")
-        raise CommitStateUnknown("lost")
+    def doubtful(took_effect: bool) -> Callable[[Engine], AbstractContextManager[object]]:
+        @contextmanager
+        def write(engine: Engine) -> Iterator[object]:
+            with real(engine) as connection:
+                yield connection
+                if not took_effect:
+                    raise CommitStateUnknown("lost")
+            raise CommitStateUnknown("lost")
 
-    monkeypatch.setattr(audit_store, "write", doubtful)
-    for number in range(3):
+        return write
+
+    for effect in effects:
+        monkeypatch.setattr(audit_store, "write", doubtful(effect))
         with pytest.raises(StateUnavailable):
-            trail.append([_record(f"in doubt {number}")])
+            trail.append([_record("in doubt")])
     monkeypatch.setattr(audit_store, "write", real)
     trail.append([_record()])
-    assert _sequences(engine) == ([1, 2, 3, 4, 5] if took_effect else [1, 2])
+    assert _sequences(engine) == list(range(1, 3 + sum(effects)))
+    assert trail.writer_id == writer
     assert verify(engine) == []
