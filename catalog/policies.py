@@ -29,8 +29,9 @@ from policy.encryption_rules import EncryptionRules
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.ranger import PolicySet
 
-#: For how many seconds a set answers after it was last known to be the one in the database. Plans that engines
-#: keep are good for at most 20 seconds more (`plan_valid_s`), so that nothing is read by policies of a minute ago.
+#: For how many seconds a set answers after it was last known to be the one in the database. Plans that
+#: engines keep are good for at most 20 seconds more (`plan_valid_s`): nothing is read by policies of a minute
+#: ago.
 MAX_AGE_S: Final = 40.0
 
 #: Seconds that a request waits for new documents to be read: usually, and if no set can answer it.
