@@ -203,7 +203,8 @@ def test_whom_a_policy_denies_an_access_may_not_change_who_gets_it() -> None:
     denied["denyPolicyItems"] = [item("select")]
     decision = asked([STEWARD, denied], ORDERS)
     assert not decision.allowed
-    assert (decision.reasons[0].rule, decision.reasons[0].policy) == ("policy-deny", "central")
+    reason = decision.reasons[0]
+    assert (reason.rule, reason.policy, reason.item) == ("policy-deny", "central", "denyPolicyItems[0]")
     assert (
         decision.explanation
         == "Policy 'central' denies 'ann' the administration of select by Policy 'orders'."
@@ -214,6 +215,15 @@ def test_whom_a_policy_denies_an_access_may_not_change_who_gets_it() -> None:
         [STEWARD, denied], policy("p", {"database": ["sales"], "table": ["t"]}, item("select"))
     ).allowed
     assert asked([STEWARD, denied], policy("p", SALES, item("update"))).allowed
+
+
+def test_macros_in_force_are_those_of_who_asks() -> None:
+    home = policy("homes", {"database": ["home_{USER}"]}, item("select", delegate=True, groups=["public"]))
+    anns, bobs = (policy("p", {"database": [name]}, item("select")) for name in ("home_ann", "home_bob"))
+    assert asked([home], anns).allowed and not asked([home], bobs).allowed
+    everything = policy("all", {"database": ["*"]}, item("select", delegate=True))
+    closed = {**policy("closed", {"database": ["home_{USER}"]}), "denyPolicyItems": [item("select")]}
+    assert asked([everything, closed], bobs).allowed and not asked([everything, closed], anns).allowed
 
 
 def test_a_denial_of_higher_priority_decides_first_and_one_of_lower_priority_last() -> None:

@@ -138,7 +138,7 @@ def test_tokens_are_joined(value: str, tokens: int) -> None:
         ("s3://lake/", "s3://lake"),
         ("s3://", "s3:/"),
         ("s3a://*", "s3://*"),
-        ("s3a://La*/X", "s3://la*/X"),
+        ("s3a://La*/X/Y", "s3://la*/X/Y"),
         ("s3://{USER}/X", "s3://{USER}/X"),
         ("s3://Lake-{USER}-X/Y", "s3://lake-{USER}-x/Y"),
         ("s3://lake/A{OWNER}/*/", "s3://lake/A{OWNER}/*"),

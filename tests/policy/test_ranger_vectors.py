@@ -17,13 +17,9 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "ranger"
 FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(VECTORS.glob("*.json"))}
 
 
-@pytest.fixture(scope="module")
-def sets() -> dict[str, PolicySet]:
-    return {
-        stem: PolicySet.parse({name: json.dumps(document) for name, document in data["documents"].items()})
-        for stem, data in FILES.items()
-        if "documents" in data
-    }
+def set_of(stem: str) -> PolicySet:
+    documents = FILES[stem]["documents"]
+    return PolicySet.parse({name: json.dumps(document) for name, document in documents.items()})
 
 
 def cases(section: str) -> list[Any]:
@@ -50,11 +46,9 @@ def resource(named: dict[str, str]) -> Resource:
 
 
 @pytest.mark.parametrize(("stem", "case"), cases("cases"))
-def test_access_is_decided_as_the_vector_says(
-    sets: dict[str, PolicySet], stem: str, case: dict[str, Any]
-) -> None:
+def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
     request = AccessRequest(principal(case), resource(case["resource"]), case["access"], case.get("owner"))
-    decision = sets[stem].decide(request, moment(stem, case))
+    decision = set_of(stem).decide(request, moment(stem, case))
     reason = decision.reasons[0]
     assert ("allow" if decision.allowed else "deny") == case["expected"], reason.detail
     assert (reason.rule, reason.policy, reason.item) == (case["rule"], case["policy"], case["item"])
@@ -65,10 +59,8 @@ def test_access_is_decided_as_the_vector_says(
 
 
 @pytest.mark.parametrize(("stem", "case"), cases("masks"))
-def test_mask_is_chosen_as_the_vector_says(
-    sets: dict[str, PolicySet], stem: str, case: dict[str, Any]
-) -> None:
-    rule = sets[stem].mask_for(
+def test_mask_is_chosen_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
+    rule = set_of(stem).mask_for(
         principal(case), case["database"], case["table"], case["column"], moment(stem, case)
     )
     found = None if rule is None else {"type": rule.type, "value": rule.value, "policy": rule.policy}
@@ -76,8 +68,6 @@ def test_mask_is_chosen_as_the_vector_says(
 
 
 @pytest.mark.parametrize(("stem", "case"), cases("row_filters"))
-def test_row_filter_is_found_as_the_vector_says(
-    sets: dict[str, PolicySet], stem: str, case: dict[str, Any]
-) -> None:
-    found = sets[stem].has_row_filter(principal(case), case["database"], case["table"], moment(stem, case))
+def test_row_filter_is_found_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
+    found = set_of(stem).has_row_filter(principal(case), case["database"], case["table"], moment(stem, case))
     assert found is case["expected"]
