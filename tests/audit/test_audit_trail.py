@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -230,20 +230,21 @@ _WRITER = textwrap.dedent(
 )
 
 
-def test_acknowledged_records_of_two_writers_survive_kill_9(any_engine: Engine) -> None:
+def test_acknowledged_records_of_two_writers_survive_kill_9(any_engine: Engine, tmp_path: Path) -> None:
     """Killed at any moment, checkpoints under way included, with clocks that go back."""
     url = any_engine.url.render_as_string(hide_password=False)
-    processes = [
-        subprocess.Popen([sys.executable, "-c", _WRITER, url], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    acknowledged = []
+    outputs = [tmp_path / "first", tmp_path / "second"]
+    processes = []
+    for output in outputs:
+        with output.open("w") as file:
+            processes.append(subprocess.Popen([sys.executable, "-c", _WRITER, url], stdout=file))
+    while any(output.read_text().count("\n") < 30 for output in outputs):
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.01)
     for process in processes:
-        assert process.stdout is not None
-        acknowledged.append([int(process.stdout.readline()) for _ in range(30)])
-    for process, numbers in zip(processes, acknowledged, strict=True):
-        process.send_signal(signal.SIGKILL)
-        numbers += [int(line) for line in process.communicate(timeout=30)[0].split()]
+        process.kill()
+        process.wait(30)
+    acknowledged = [output.read_text().splitlines() for output in outputs]
     verdict = examine(any_engine)
     assert verdict.problems == []
     assert verdict.chains == 2 and verdict.checkpoints > 0
