@@ -89,6 +89,17 @@ def test_a_table_is_made_as_the_rules_ask_or_not_at_all(lake: Lake, door: str) -
 
 
 @pytest.mark.parametrize("door", ["staged create", "create as select"])
+def test_the_first_of_two_steps_is_refused_already(lake: Lake, door: str) -> None:
+    """Nobody writes files for a table that cannot be made."""
+    put_rules(lake, rule("personal", columns=["ssn"]))
+    with pytest.raises(EncryptionPolicyViolation):
+        if door == "staged create":
+            lake.catalog().create_table_transaction(str(fresh()), PERSONAL)
+        else:
+            Engine.stage(lake, fresh(), schema=PERSONAL)
+
+
+@pytest.mark.parametrize("door", ["staged create", "create as select"])
 def test_a_rule_that_comes_between_two_steps_counts(lake: Lake, door: str) -> None:
     name = fresh()
     if door == "staged create":
