@@ -215,3 +215,63 @@ def test_rules_that_something_satisfies_are_accepted(first: dict[str, Any], seco
 def test_what_two_patterns_share(one: str, other: str, shared: str | None) -> None:
     assert common(one, other) == shared
     assert common(other, one) == shared
+
+
+_WITHOUT_EFFECT = "a rule cannot allow what another one forbids, so this would be without effect."
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem", "hint"),
+    [
+        ({"except": [{}]}, "an exception names databases, tables or columns.", "Or leave it out."),
+        (
+            {"mustEncrypt": None},
+            "the rule does not say mustEncrypt.",
+            "Write true, or false if what it asks holds only for what is encrypted.",
+        ),
+        ({"mustEncrypt": False}, "the rule asks for nothing.", "Say what it asks, or remove it."),
+        (
+            {"mustEncrypt": False, "columnKey": True},
+            "a column with a key of its own is encrypted: columnKey needs mustEncrypt.",
+            None,
+        ),
+        ({"columnKey": False}, _WITHOUT_EFFECT, "Write true, or leave it out."),
+        ({"stockReaders": True}, _WITHOUT_EFFECT, "Write false, or leave it out."),
+        (
+            {"algorithms": ["x" * 100]},
+            f"{'x' * 80!r} is not an algorithm.",
+            "Known are: AES_GCM_V1, AES_GCM_CTR_V1.",
+        ),
+        (
+            {"algorithms": ["AES_GCM_V1", "AES_GCM_CTR_V1"]},
+            "these are all algorithms, so this would be without effect.",
+            None,
+        ),
+        (
+            {"masterKeys": ["{USER}"]},
+            "what must be encrypted does not depend on who asks: there are no macros.",
+            None,
+        ),
+        ({"minDataKeyLength": 7}, "7 is not the length of a data key in bytes.", "Write 16, 24 or 32."),
+        ({"tables": ["x" * 257]}, "a pattern has at most 256 characters.", None),
+        ({"tables": []}, "at least one is needed.", 'Write ["*"] for all.'),
+        ({"tags": ["x"]}, "the tag 'x' is assigned to no column.", "Assign it under tags."),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_told_with_what_to_do(fields: dict[str, Any], problem: str, hint: str | None) -> None:
+    with pytest.raises(PolicyInvalid) as raised:
+        rules_of(rule("r") | fields)
+    assert raised.value.message.endswith(f": {problem}")
+    assert raised.value.hint == hint
+
+
+def test_mistakes_of_several_rules_are_told_with_what_to_do() -> None:
+    with pytest.raises(PolicyInvalid) as raised:
+        rules_of(rule("a", **_V1), rule("b", **_CTR))
+    assert raised.value.message.endswith(": nothing can satisfy 'a' and 'b': they share no algorithm.")
+    assert raised.value.hint == "Change what is asked, or take out with except what both are about."
+    with pytest.raises(PolicyInvalid) as raised:
+        rules_of(rule("a"), tags=(tag("pii", "x"),))
+    assert raised.value.message.endswith(": no rule is about the tag 'pii', so it protects nothing.")
+    assert raised.value.hint == "Correct the name, or name the tag in a rule."
