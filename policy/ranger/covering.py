@@ -95,8 +95,7 @@ def _patterns_apart(one: Pattern, other: Pattern, user: str) -> bool:
     if named is None:
         return False
     if other.text is not None:
-        below = one.level.location and named.reaches_below((other.text,), user)
-        within = named.text is not None and other.matches((named.text,), user)
-        return not (below or within or named.matches((other.text,), user))
+        meets = named.matches((other.text,), user)
+        return not (meets or (one.level.location and named.reaches_below((other.text,), user)))
     symbols = _symbols(other)
     return named.text is not None and not one.level.location and len(symbols) not in run(symbols, named.text)

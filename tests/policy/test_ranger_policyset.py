@@ -80,6 +80,45 @@ def test_reasons_are_sentences_that_name_policy_id_and_item() -> None:
     )
 
 
+CONDITIONS = [{"type": "time", "values": ["x"]}]
+
+
+@pytest.mark.parametrize(
+    ("more", "conditions", "because"),
+    [
+        ({}, [], ""),
+        ({}, CONDITIONS, "; its conditions are not evaluated, so the denial holds"),
+        (
+            {"conditions": CONDITIONS},
+            [],
+            "; it has conditions, which are not evaluated, so the denial holds",
+        ),
+        (
+            {"zoneName": "z"},
+            CONDITIONS,
+            "; it belongs to the security zone 'z', and zones are not evaluated, "
+            "and its conditions are not evaluated, so the denial holds",
+        ),
+    ],
+)
+def test_a_denial_says_what_may_not_hold(
+    more: dict[str, Any], conditions: list[dict[str, Any]], because: str
+) -> None:
+    denied = {**COLUMNS, **more, "policyItems": []}
+    denied["denyPolicyItems"] = [{**item("select"), "conditions": conditions}]
+    decision = policies(denied).decide(select("t", "c1"), NOW)
+    assert decision.explanation == (
+        f"Policy 'cols' denies select on column a.t.c1 to 'ann' by denyPolicyItems[0]{because}."
+    )
+    assert decision.reasons[0].item == "denyPolicyItems[0]"
+
+
+def test_what_may_not_hold_is_named_with_its_item() -> None:
+    doubted = {**COLUMNS, "policyItems": [item("update"), {**item("select"), "conditions": CONDITIONS}]}
+    reason = policies(doubted).decide(select("t", "c1"), NOW).reasons[1]
+    assert (reason.rule, reason.policy, reason.item) == ("policy-unevaluable", "cols", "policyItems[1]")
+
+
 def test_all_names_what_is_missing() -> None:
     most = policy(
         "most", {"database": ["a"]}, policyItems=[item("select", "update", "create", "drop", "alter")]
@@ -182,6 +221,62 @@ def test_a_policy_with_very_many_names_is_found() -> None:
     found = policies(wide)
     assert found.decide(AccessRequest(ANN, Resource.table("n7", "N299"), "select"), NOW).allowed
     assert not found.decide(AccessRequest(ANN, Resource.table("n7", "n300"), "select"), NOW).allowed
+
+
+@pytest.mark.parametrize("also", [[], [{"database": {"values": ["other"]}}]], ids=["one set", "two sets"])
+def test_the_owner_in_a_resource_is_that_of_the_request(also: list[dict[str, Any]]) -> None:
+    own = policy(
+        "own", {"database": ["{OWNER}"], "table": ["*"]}, policyItems=[item("select")], additionalResources=[]
+    )
+    if also:
+        own["additionalResources"] = [{**also[0], "table": {"values": ["*"]}}]
+    found = policies(own)
+
+    def reads(owner: str | None) -> bool:
+        return found.decide(AccessRequest(ANN, Resource.table("bob", "t"), "select", owner), NOW).allowed
+
+    assert reads("bob") and not reads("ann") and not reads(None)
+
+
+def masking(name: str, kind: str, **more: Any) -> dict[str, Any]:
+    said = {**item("select"), "dataMaskInfo": {"dataMaskType": kind}}
+    levels = {"database": ["{OWNER}", "a"], "table": ["t"], "column": ["c"]}
+    return policy(name, levels, policyType=1, dataMaskPolicyItems=[said], **more)
+
+
+def test_a_mask_in_the_database_of_its_owner() -> None:
+    found = policies(masking("m", "MASK_HASH"))
+    assert found.mask_for(ANN, "bob", "t", "c", NOW, owner="bob") is not None
+    assert found.mask_for(ANN, "bob", "t", "c", NOW, owner="ann") is None
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "expected"),
+    [
+        ("MASK_HASH", "MASK_NULL", "MASK_HASH"),
+        ("MASK_NONE", "MASK_NULL", None),
+        ("MASK_NONE", "MASK_HASH", None),
+        ("MASK_NULL", "MASK_NONE", "MASK_NULL"),
+    ],
+)
+def test_the_mask_of_higher_priority_counts(above: str, below: str, expected: str | None) -> None:
+    for documents in (
+        [masking("z", above, policyPriority=1), masking("a", below)],
+        [masking("z", below), masking("a", above, policyPriority=1)],
+    ):
+        rule = policies(*documents).mask_for(ANN, "a", "t", "c", NOW)
+        assert (None if rule is None else rule.type) == expected
+
+
+def test_a_row_filter_of_higher_priority_counts() -> None:
+    def filtering(name: str, expression: str, **more: Any) -> dict[str, Any]:
+        said = {**item("select"), "rowFilterInfo": {"filterExpr": expression}}
+        levels = {"database": ["a"], "table": ["t"]}
+        return policy(name, levels, policyType=2, rowFilterPolicyItems=[said], **more)
+
+    lifted = policies(filtering("z", "", policyPriority=1), filtering("a", "x > 1"))
+    assert not lifted.has_row_filter(ANN, "a", "t", NOW)
+    assert policies(filtering("z", ""), filtering("a", "x > 1")).has_row_filter(ANN, "a", "t", NOW)
 
 
 def test_a_mask_for_the_owner_applies_to_the_owner():
