@@ -6,8 +6,8 @@ table and every mutant that lives; ends with 1 if a tenth of the mutants or more
 
 The faults are made by mutmut, in a copy below build/. What it does not change: properties, other decorated
 functions, and values at the top of a module. Mutants that mean the same as the original are listed with the
-reason in tests/mutants.toml, by module, function and the lines that differ; those that take `strict=False` from
-a zip are known.
+reason in tests/mutants.toml, by module, function and the lines that differ; those that take
+`strict=False` from a zip are known.
 """
 
 from __future__ import annotations
