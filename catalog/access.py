@@ -1,6 +1,14 @@
-"""Loading a table on behalf of somebody."""
+"""Loading a table on behalf of somebody.
+
+- SELECT, UPDATE or ALTER on the table lets its metadata be loaded, and so does SELECT on one of its columns.
+- Whether there is a table is told to those who have any right on it: who may make one of that name would
+  learn it anyway.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
 
 from catalog import gates
 from catalog.authorize import Authorizer, Caller
@@ -9,9 +17,10 @@ from catalog.identifiers import TableName
 from catalog.inspection import Inspector
 from catalog.loading import LoadedTable, TableLoader
 from policy.decision import Decision, Reason
+from policy.requests import ANY, AccessRequest, Resource
 
-#: Any of these on a table lets its metadata be loaded.
-_LOADING_RIGHTS = ("select", "update", "alter")
+_LOAD: Final = "table.load"
+_LOADING_RIGHTS: Final = ("select", "update", "alter")
 
 
 class TableAccess:
@@ -32,36 +41,56 @@ class TableAccess:
         """Load a table's metadata.
 
         Raises:
-            NotAuthorized: SELECT, UPDATE or ALTER on the table is needed; whether it exists is not told.
+            NotAuthorized: SELECT, UPDATE or ALTER on the table, or SELECT on a column of it, is needed;
+                whether it exists is not told.
             NoSuchTable, MetadataTampered, MetadataUnsealed, LocationNotAllowed: see `TableLoader.load`.
             LocationNotAllowed, MetadataInvalid: unsealed metadata names a file that breaks a rule.
         """
-        self._require(caller, name)
-        with self._authorizer.recorded(caller, "table.load", str(name)):
+        authorizer = self._authorizer.settled()
+        owner = self._loader.owner(name)
+        ways = [_on_table(caller, name, access, owner) for access in _LOADING_RIGHTS]
+        if not _any_of(authorizer, ways) and authorizer.decide([_on_table(caller, name, ANY, owner)]).allowed:
+            ways += self._on_columns(caller, name, owner)
+        authorizer.require(caller, _LOAD, str(name), [_any_of(authorizer, ways) or ways[0]])
+        with authorizer.recorded(caller, _LOAD, str(name)):
             table = self._loader.load(name)
             if table.seal is None:
                 self._inspector.whole(table)
-        report(self._authorizer, caller, table)
+        report(authorizer, caller, table)
         return table
 
     def exists(self, caller: Caller, name: TableName) -> bool:
-        """Whether there is such a table; told to those who may load it."""
-        self._require(caller, name)
-        with self._authorizer.recorded(caller, "table.load", str(name)):
+        """Whether there is such a table.
+
+        Raises:
+            NotAuthorized: the caller has no right on it.
+        """
+        owner = self._loader.owner(name)
+        self._authorizer.require(caller, _LOAD, str(name), [_on_table(caller, name, ANY, owner)])
+        with self._authorizer.recorded(caller, _LOAD, str(name)):
             try:
                 self._loader.load(name)
             except NoSuchTable:
                 return False
             return True
 
-    def _require(self, caller: Caller, name: TableName) -> None:
-        owner = self._loader.owner(name)
-        requests = [
-            gates.table_request(caller.principal, name.database, name.name, access, owner)
-            for access in _LOADING_RIGHTS
-        ]
-        granted = next((each for each in requests if self._authorizer.decide([each]).allowed), requests[0])
-        self._authorizer.require(caller, "table.load", str(name), [granted])
+    def _on_columns(self, caller: Caller, name: TableName, owner: str | None) -> list[AccessRequest]:
+        """SELECT on each column, for those who have some right on the table; none without such a table."""
+        try:
+            columns = self._loader.load(name).metadata.schema().column_names
+        except NoSuchTable:
+            return []
+        resources = (Resource.column(name.database, name.name, column) for column in columns)
+        return [AccessRequest(caller.principal, each, "select", owner=owner) for each in resources]
+
+
+def _on_table(caller: Caller, name: TableName, access: str, owner: str | None) -> AccessRequest:
+    return gates.table_request(caller.principal, name.database, name.name, access, owner)
+
+
+def _any_of(authorizer: Authorizer, ways: Sequence[AccessRequest]) -> AccessRequest | None:
+    """The first that is granted."""
+    return next((each for each in ways if authorizer.decide([each]).allowed), None)
 
 
 def require(

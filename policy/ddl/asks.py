@@ -188,7 +188,8 @@ class Asks:
     def look(self, statement: Look) -> None:
         """Loading a table's metadata: any of several rights lets one do it."""
         name = self.names.table(statement.name)
-        self._load(name, self.known(name))
+        facts = self.known(name)
+        self._load(name, facts, facts.columns or ())
 
     def namespace(self, statement: Namespace) -> None:
         """An operation on a namespace; on the catalog itself nothing is asked for."""
@@ -249,7 +250,6 @@ class Asks:
 
         On what is nested in these, it is enough that no policy speaks against it.
         """
-        self._load(name, facts)
         if paths is None:
             if facts.columns is None:
                 raise Refusal(
@@ -258,7 +258,9 @@ class Asks:
                     "Name the columns, or give --live to look them up.",
                 )
             paths = {(each,) for each in facts.columns}
-        for column in sorted({path[0] for path in paths}):
+        top_level = sorted({path[0] for path in paths})
+        self._load(name, facts, top_level)
+        for column in top_level:
             self._column(name, column, facts, unless_denied=False)
         nested = {".".join(path) for path in paths if len(path) > 1}
         nested |= {each for each in facts.nested or () if any(_reads(path, each, facts) for path in paths)}
@@ -268,8 +270,7 @@ class Asks:
             self.assumed.append(f"no policy withholds a field inside of a column of {name}")
 
     def _column(self, name: TableName, column: str, facts: TableFacts, *, unless_denied: bool) -> None:
-        resource = Resource.column(name.database, name.name, column)
-        request = AccessRequest(self.context.principal, resource, "select", owner=facts.owner)
+        request = self._select(name, column, facts)
         self.needed.append(Ask((request,), facts.owner is not None, reads=True, unless_denied=unless_denied))
 
     def _next(
@@ -321,8 +322,14 @@ class Asks:
             default_location=location is None,
         )
 
-    def _load(self, name: TableName, facts: TableFacts) -> None:
+    def _select(self, name: TableName, column: str, facts: TableFacts) -> AccessRequest:
+        resource = Resource.column(name.database, name.name, column)
+        return AccessRequest(self.context.principal, resource, "select", owner=facts.owner)
+
+    def _load(self, name: TableName, facts: TableFacts, columns: Iterable[str]) -> None:
+        """A right on the table, or SELECT on one of its columns."""
         ways = tuple(self._request(name, access, facts) for access in _LOADING)
+        ways += tuple(self._select(name, each, facts) for each in columns)
         self.needed.append(Ask(ways, owner_known=facts.owner is not None))
 
     def _keys(self, key_ids: Iterable[str]) -> None:

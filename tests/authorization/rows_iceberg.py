@@ -214,8 +214,8 @@ ROWS: Final = (
     Row(
         f"HEAD {_TABLE}",
         "look",
-        _LOAD,
-        _LOADERS,
+        ("any",),
+        "reader writer alterer owner creator dropper keeper mason releaser sparked steward",
         lambda attempt: attempt.http.head(f"{attempt.v1}/tables/{attempt.standing()}"),
         ok=204,
         on_table=True,

@@ -123,8 +123,8 @@ METHODS: Final[Mapping[str, Case]] = MappingProxyType(
             lambda catalog, attempt: catalog.rename_table((OWN, attempt.table()), _new(attempt)),
         ),
         "table_exists": Case(
-            ("select|update|alter",),
-            _LOADERS,
+            ("any",),
+            "reader writer alterer owner creator dropper keeper mason releaser sparked steward",
             lambda catalog, attempt: catalog.table_exists((OWN, PLAIN)),
         ),
         "update_namespace_properties": Case(

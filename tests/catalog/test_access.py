@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 from pyiceberg.table.update import SetPropertiesUpdate
 from sqlalchemy import update
 
@@ -16,8 +17,8 @@ from catalog.db.schema import iceberg_tables
 from catalog.identifiers import TableName
 from catalog.metadata import dump_metadata
 from catalog.planning.plan import ScanRequest
-from policy.errors import MetadataUnsealed, UnsupportedFormatVersion
-from tests.support.lake import ALICE, CAROL, Lake
+from policy.errors import MetadataUnsealed, NotAuthorized, UnsupportedFormatVersion
+from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, SCHEMA, fresh, make, name_of, records, rows
 
 
@@ -132,3 +133,42 @@ def test_a_version_that_nobody_knows_is_refused(lake: Lake) -> None:
     rewritten(lake, name_of(table), **{"format-version": 4})
     with pytest.raises(UnsupportedFormatVersion):
         lake.catalog().load_table(table.name())
+
+
+def test_a_right_on_one_column_loads_the_table_and_reads_that_column_alone(lake: Lake) -> None:
+    table = make(lake, "db.by_column")
+    lake.set_policies([*standard_policies(), policy("one", columns_of(table, "id"), {BOB: ["select"]})])
+    assert lake.warden.access.load(lake.caller(BOB), name_of(table)).name == "db.by_column"
+    bob = lake.caller(BOB, engine="spark")
+    lake.warden.planner.plan(bob, name_of(table), ScanRequest(columns=("id",)))
+    for columns in (("name",), None):
+        with pytest.raises(NotAuthorized):
+            lake.warden.planner.plan(bob, name_of(table), ScanRequest(columns=columns))
+
+
+def test_a_right_on_a_column_that_is_not_there_loads_nothing(lake: Lake) -> None:
+    table = make(lake, "db.by_no_column")
+    lake.set_policies([*standard_policies(), policy("one", columns_of(table, "gone"), {BOB: ["select"]})])
+    with pytest.raises(NotAuthorized) as there:
+        lake.warden.access.load(lake.caller(BOB), name_of(table))
+    lake.catalog().drop_table("db.by_no_column")
+    with pytest.raises(NotAuthorized) as gone:
+        lake.warden.access.load(lake.caller(BOB), name_of(table))
+    assert str(there.value) == str(gone.value)
+
+
+def test_whoever_may_create_a_table_learns_whether_there_is_one(lake: Lake) -> None:
+    table = make(lake, "db.there")
+    resources = {"database": ["db"], "table": ["there", "free"], "column": ["*"]}
+    lake.set_policies([*standard_policies(), policy("creates", resources, {BOB: ["create"]})])
+    bob = lake.catalog(BOB)
+    assert bob.table_exists("db.there") and not bob.table_exists("db.free")
+    with pytest.raises(NotAuthorized):
+        bob.table_exists("db.other")
+    with pytest.raises(NotAuthorized):
+        lake.warden.access.load(lake.caller(BOB), name_of(table))
+
+
+def columns_of(table: Table, *columns: str) -> dict[str, list[str]]:
+    database, name = table.name()
+    return {"database": [database], "table": [name], "column": list(columns)}

@@ -23,7 +23,8 @@ from policy.principal import Principal
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, policy, standard_policies
 from tests.support.spark import CATALOG, SparkLake
 
-#: In the namespace `lint`, Bob may load tables and read some columns, alter one table and write another.
+#: In the namespace `lint`, Bob may load tables and read some columns, one of them by a right on nothing else,
+#: make tables of some names, alter one table and write another.
 GRANTS: Final = [
     policy("reads", {"database": ["lint"], "table": ["t"]}, {BOB: ["select"]}),
     policy("columns", {"database": ["lint"], "table": ["t"], "column": ["id", "person"]}, {BOB: ["select"]}),
@@ -33,6 +34,8 @@ GRANTS: Final = [
         {},
         denyPolicyItems=[{"users": [BOB], "accesses": [{"type": "select", "isAllowed": True}]}],
     ),
+    policy("one", {"database": ["lint"], "table": ["c"], "column": ["id"]}, {BOB: ["select"]}),
+    policy("creates", {"database": ["lint"], "table": ["new*"], "column": ["*"]}, {BOB: ["create"]}),
     policy("writes", {"database": ["lint"], "table": ["w"], "column": ["*"]}, {BOB: ["update"]}),
     policy("alters", {"database": ["lint"], "table": ["a"], "column": ["*"]}, {BOB: ["alter"]}),
     policy("namespaces", {"database": ["lintbob*"]}, {BOB: ["create", "alter", "drop"]}),
@@ -78,6 +81,14 @@ bob      SELECT (SELECT max(secret) FROM lint.t)
 bob      SELECT a.id FROM lint.t a JOIN lint.w b ON a.id = b.id
 alice    SELECT nosuchfunction(id) FROM lint.t
 alice    SELECT lake.system.bucket(4, id), upper(secret) FROM lint.t
+bob      SELECT id FROM lint.c
+bob      SELECT secret FROM lint.c
+bob      SELECT count(*) FROM lint.c
+bob      DESCRIBE lint.c
+carol    SELECT id FROM lint.c
+bob      INSERT INTO lint.c VALUES (1, 'x')
+bob      CREATE TABLE lint.new1 (id INT)
+bob      INSERT INTO lint.new1 VALUES (1)
 bob      INSERT INTO lint.w VALUES (1, 'x')
 bob      INSERT INTO lint.w SELECT id, secret FROM lint.t
 alice    INSERT OVERWRITE lint.w VALUES (1, 'x')
@@ -127,6 +138,7 @@ def lake(spark_lake: SparkLake) -> Iterator[SparkLake]:
         "CREATE NAMESPACE IF NOT EXISTS lake.bobs",
         "CREATE TABLE lake.lint.t (id INT, secret STRING, person STRUCT<name: STRING, ssn: STRING>)",
         "CREATE TABLE lake.lint.w (id INT, secret STRING)",
+        "CREATE TABLE lake.lint.c (id INT, secret STRING)",
         "CREATE TABLE lake.lint.a (id INT, v STRING)",
         "INSERT INTO lake.lint.t VALUES (1, 'a', named_struct('name', 'n', 'ssn', 's'))",
     ):

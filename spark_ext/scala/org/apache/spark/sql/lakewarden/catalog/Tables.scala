@@ -29,11 +29,14 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   def load(ident: Identifier): GuardedTable =
     recent.reuse(ident, users.owner())(guarded(ident, loaded(ident), None))
 
+  /** Told to those with any right on the table, who may be about to create it. */
   def exists(ident: Identifier): Boolean =
-    try {
-      loaded(ident)
-      true
-    } catch { case _: NoSuchTableException => false }
+    client.exists(paths.table(levels(ident), ident.name)).getOrElse {
+      try {
+        loaded(ident)
+        true
+      } catch { case _: NoSuchTableException => false }
+    }
 
   /** An earlier state, chosen by what the table's metadata says of its past. */
   def load(ident: Identifier, choose: JsonNode => AsOf): GuardedTable = {

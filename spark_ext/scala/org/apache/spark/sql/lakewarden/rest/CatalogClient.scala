@@ -12,6 +12,9 @@ import com.fasterxml.jackson.databind.JsonNode
 trait CatalogClient {
   def get(path: Seq[String], query: Map[String, String] = Map.empty): JsonNode
 
+  /** Whether there is something; none if this is not told, which another request then says why. */
+  def exists(path: Seq[String]): Option[Boolean]
+
   /** @return the answer, or a missing node for an empty one */
   def post(path: Seq[String], body: Option[JsonNode] = None): JsonNode
 

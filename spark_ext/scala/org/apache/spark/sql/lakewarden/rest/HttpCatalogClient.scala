@@ -26,6 +26,13 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
   override def get(path: Seq[String], query: Map[String, String]): JsonNode =
     json(send(request(path, query).GET, repeatable = true))
 
+  override def exists(path: Seq[String]): Option[Boolean] =
+    answer(request(path, Map.empty).method("HEAD", BodyPublishers.noBody), repeatable = true).statusCode match {
+      case 204 => Some(true)
+      case 404 => Some(false)
+      case _   => None
+    }
+
   override def post(path: Seq[String], body: Option[JsonNode]): JsonNode =
     json(changing(path)(send(posting(path, body), Repeatable(path.last))))
 
@@ -59,19 +66,22 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
     }
 
   private def send(builder: HttpRequest.Builder, repeatable: Boolean): HttpResponse[InputStream] = {
+    val answered = answer(builder, repeatable)
+    if (answered.statusCode / 100 == 2) answered else throw refusal(answered)
+  }
+
+  private def answer(builder: HttpRequest.Builder, repeatable: Boolean): HttpResponse[InputStream] = {
     val request = builder.build()
-    val answer =
-      try Http.send(request, BodyHandlers.ofInputStream)
-      catch {
-        case error @ (_: ConnectException | _: HttpConnectTimeoutException) =>
-          throw unavailable("The catalog cannot be reached", error)
-        case error: IOException if !repeatable => throw unanswered(error)
-        case error: HttpTimeoutException       => throw unavailable("The catalog does not answer in time", error)
-        case error: IOException =>
-          try Http.send(request, BodyHandlers.ofInputStream)
-          catch { case _: IOException => throw unavailable("The connection to the catalog broke", error) }
-      }
-    if (answer.statusCode / 100 == 2) answer else throw refusal(answer)
+    try Http.send(request, BodyHandlers.ofInputStream)
+    catch {
+      case error @ (_: ConnectException | _: HttpConnectTimeoutException) =>
+        throw unavailable("The catalog cannot be reached", error)
+      case error: IOException if !repeatable => throw unanswered(error)
+      case error: HttpTimeoutException       => throw unavailable("The catalog does not answer in time", error)
+      case error: IOException =>
+        try Http.send(request, BodyHandlers.ofInputStream)
+        catch { case _: IOException => throw unavailable("The connection to the catalog broke", error) }
+    }
   }
 
   private def json(answer: HttpResponse[InputStream]): JsonNode =
