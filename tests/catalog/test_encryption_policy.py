@@ -15,12 +15,14 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 from catalog import faults
 from catalog.alter import SetProperty
 from catalog.cli.policy_report import with_progress
+from catalog.encryption_policy import facts_of
 from catalog.encryption_report import Standing, TableStanding
 from catalog.identifiers import TableName
 from catalog.schema_changes import AddColumn, DropColumn, MakeOptional, MoveColumn, RenameColumn, UpdateDoc
+from policy.encryption import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, NotAuthorized, NotSupportedYet
-from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies, tables
+from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake, policy, standard_policies, tables
 from tests.support.rules import put_rules, rule, rules_of
 from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of, records, rows
 
@@ -156,6 +158,21 @@ def test_nested_columns_are_columns(lake: Lake) -> None:
     schema = Schema(NestedField(1, "people", ListType(3, person)))
     with pytest.raises(EncryptionPolicyViolation, match=r"'people\.element\.ssn'"):
         make(lake, schema=schema)
+
+
+def test_column_keys_are_those_of_the_current_schema(lake: Lake) -> None:
+    """Where column keys take effect: by today's names, structs with all that is in them."""
+    person = StructType(NestedField(4, "ssn", StringType()), NestedField(5, "name", StringType()))
+    table = make(lake, schema=Schema(NestedField(1, "id", LongType()), NestedField(3, "who", person)))
+    alter(lake, table, RenameColumn(("id",), "key"))
+    spec = EncryptionSpec.parse({"encryption.columns": "a:who;b:id"}, catalog_master_key_id=MASTER_KEY)
+    metadata = lake.warden.loader.load(name_of(table)).metadata
+    found = facts_of(name_of(table), metadata, spec, metadata.schemas[::-1])
+    assert {each.name: (each.key_id, len(each.names)) for each in found.columns} == {
+        "key": (None, 2),
+        "who.ssn": ("a", 1),
+        "who.name": ("a", 1),
+    }
 
 
 # -- tables that are taken over
