@@ -6,8 +6,8 @@ table and every mutant that lives; ends with 1 if a tenth of the mutants or more
 
 The faults are made by mutmut, in a copy below build/. What it does not change: properties, other decorated
 functions, and values at the top of a module. Mutants that mean the same as the original are listed with the
-reason in tests/mutants.toml, by module, function and the lines that differ; those that take
-`strict=False` from a zip are known.
+reason in tests/mutants.toml, by module, function and the lines that differ; those in how
+strict a zip is are known, since that is an assertion.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORK = ROOT / "build" / "mutation" / str(os.getpid())
 MAX_ALIVE = 0.10
 """A share of living mutants from which on the run fails."""
 
-_NOT_STRICT = re.compile(r",\s*(strict=(False|None)\s*)?(?=\))")
+_NOT_STRICT = re.compile(r",\s*(strict=(True|False|None)\s*)?(?=\))")
 # Exit codes of mutmut's children: its tests failed, or the mutant ran into a limit of time or crashed.
 KILLED = frozenset({1, 3, 24, 36, 152, 255, -24, -11, -9})
 
@@ -168,7 +168,7 @@ def _change(mutant: str) -> str:
 
 
 def _says_the_same(change: str) -> bool:
-    """Whether lines differ in nothing but whether they say `strict=False`."""
+    """Whether lines differ in nothing but how strict a zip is."""
     plain = [_NOT_STRICT.sub("", line[2:]) for line in change.splitlines()]
     return plain[: len(plain) // 2] == plain[len(plain) // 2 :]
 

@@ -273,6 +273,32 @@ def test_match_by_depth(pattern: ResourcePattern, expected: str) -> None:
     assert found == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("kind", "place", "user", "owner", "expected"),
+    [
+        ("iceberg", "s3://lake/{USER}/x", "ann", None, Match.BELOW),
+        ("iceberg", "s3://lake/{USER}/x", "bob", None, Match.NONE),
+        ("iceberg", "s3://lake/{OWNER}/x", "bob", "ann", Match.BELOW),
+        ("iceberg", "s3://lake/{OWNER}/x", "ann", "bob", Match.NONE),
+        ("iceberg", "s3://lake/{OWNER}/x", "ann", None, Match.NONE),
+        ("iceberg", "s3://lake/ann", "bob", None, Match.SELF),
+        ("hive", "s3://lake/ann/x", "ann", None, Match.NONE),
+        ("{USER}", "s3://lake/ann/x", "iceberg", "ann", Match.BELOW),
+        ("{USER}", "s3://lake/ann/x", "ann", "iceberg", Match.NONE),
+        ("{OWNER}", "s3://lake/ann/x", "ann", "iceberg", Match.BELOW),
+        ("{OWNER}", "s3://lake/ann/x", "iceberg", "ann", Match.NONE),
+    ],
+)
+def test_what_lies_below_a_location_goes_by_names_too(
+    kind: str, place: str, user: str, owner: str | None, expected: Match
+) -> None:
+    levels = hierarchy_of(frozenset({"storage-type", "storage-url"}))
+    assert levels is not None
+    said = [Pattern.of(value, level) for value, level in zip((kind, place), levels, strict=True)]
+    resources = ResourcePattern(levels, tuple(LevelPattern.of([pattern], False) for pattern in said))
+    assert resources.match(Target.of(Resource.storage("s3://lake/ann")), user, owner) is expected
+
+
 def test_another_hierarchy_does_not_match() -> None:
     assert levels("*").match(Target.of(Resource.key("a")), "u") is Match.NONE
 

@@ -131,8 +131,12 @@ def test_all_names_what_is_missing() -> None:
 
 def test_a_time_without_zone_decides_nothing() -> None:
     found, naive = policies(COLUMNS), datetime(2030, 1, 1)
-    with pytest.raises(RequestInvalid, match="time zone"):
+    with pytest.raises(RequestInvalid, match="time zone") as refusal:
         found.decide(select("t", "c1"), naive)
+    assert (refusal.value.message, refusal.value.rule) == (
+        "A time without a time zone decides nothing.",
+        "now",
+    )
     with pytest.raises(RequestInvalid, match="time zone"):
         found.mask_for(ANN, "a", "t", "c", naive)
     with pytest.raises(RequestInvalid, match="time zone"):
