@@ -82,3 +82,16 @@ def test_a_table_that_was_dropped(spark_lake: SparkLake, run_before: DataFrame) 
     spark_lake.rows("DROP TABLE lake.db.revoked")
     until_the_plan_is_old()
     assert "NoSuchTable" in refusal(run_before)
+
+
+def test_a_plan_that_was_made_long_before_its_first_run(spark_lake: SparkLake, run_before: DataFrame) -> None:
+    carol = spark_lake.session(CAROL)
+    # Spark asks how large both sides of a join are before it runs anything.
+    rows = carol.table("lake.db.revoked").join(carol.table("lake.db.revoked"), "id")
+    rows.explain()
+    spark_lake.lake.set_policies([each for each in standard_policies() if each["name"] != "carol-reads"])
+    try:
+        until_the_plan_is_old()
+        assert "NotAuthorized" in refusal(rows)
+    finally:
+        spark_lake.lake.set_policies(standard_policies())

@@ -31,14 +31,14 @@ private[lakewarden] final class GuardedScan(
     with SupportsReportStatistics
     with SupportsMetadata {
   private val table = handle.table
-  private lazy val plan = ask()
+  private lazy val (askedAt, plan) = (System.nanoTime, ask())
 
   override def readSchema(): StructType = FieldIds.strip(wanted)
   override def toBatch: Batch = this
 
   override def planInputPartitions(): Array[InputPartition] = {
     val session = SparkSession.active
-    val lease = new PlanLease(table.fullName, plan.files, plan.validNanos, () => session.withActive(ask()))
+    val lease = new PlanLease(table.fullName, plan.files, plan.validNanos, askedAt, () => session.withActive(ask()))
     GuardedPartition.pack(plan.files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
   }
 

@@ -12,12 +12,19 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *
   * @param validNanos
   *   how long an answer of the catalog counts
+  * @param askedAt
+  *   when it was asked for the plan, by `clock`; Spark may make a plan long before it first runs it
   * @param askAgain
   *   asks for the same plan; throws what refuses it
   */
 private[read] final class PlanLease(
-    table: String, files: Seq[PlannedFile], validNanos: Long, askAgain: () => Plan, clock: () => Long = System.nanoTime) {
-  private var asked = clock()
+    table: String,
+    files: Seq[PlannedFile],
+    validNanos: Long,
+    askedAt: Long,
+    askAgain: () => Plan,
+    clock: () => Long = System.nanoTime) {
+  private var asked = askedAt
 
   /** Throws what refuses the scan now. */
   def require(): Unit = synchronized {
