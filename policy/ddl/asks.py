@@ -174,7 +174,11 @@ class Asks:
         return source, target
 
     def drop_table(self, statement: DropTable) -> TableName:
-        """DROP TABLE."""
+        """DROP TABLE; of a temporary view Spark drops the view instead."""
+        if len(statement.name) == 1 and statement.name[0].lower() in self.views:
+            raise Refusal(
+                "view", f"{statement.name[0][:80]!a} is a temporary view.", "Drop it with DROP VIEW."
+            )
         name = self.names.table(statement.name)
         self._table(name, "drop", self.known(name))
         return name

@@ -32,12 +32,14 @@ class Names:
         current: the current namespace; None if it is not known, empty for the catalog itself.
         lost: whether the current catalog is not known any more.
         hive: whether Hive reads the script.
+        hidden: whether a name of one part may be that of a temporary view that is not known.
     """
 
     catalog: str
     current: Namespace | None
     lost: bool
     hive: bool
+    hidden: bool = False
 
     def table(self, name: Name) -> TableName:
         """The table that a name means.
@@ -119,6 +121,7 @@ class Names:
         if parts[0].lower() in _ELSEWHERE and (alone or len(parts) > 1):
             raise self._outside(ascii(parts[0]))
         if len(parts) == 1 and not alone:
+            self._require_table()
             return None
         self._require_current()
         return parts
@@ -129,6 +132,14 @@ class Names:
                 "current-unknown",
                 "A denied statement before may have made another catalog the current one.",
                 f"Begin the name with {self.catalog}, or correct the statement that is denied.",
+            )
+
+    def _require_table(self) -> None:
+        if self.hidden:
+            raise Refusal(
+                "view-unknown",
+                "A denied statement before may have made a temporary view of that name, or another one.",
+                "Name the table's namespace, or correct the statement that is denied.",
             )
 
     def _folded(self, name: Name) -> Name:

@@ -36,6 +36,8 @@ _PLAIN: Final = (
     "REPLACE SELECT SHOW TRUNCATE UPDATE VALUES WITH"
 )
 _NO_USE: Final = frozenset(_PLAIN.split())
+#: Words that statements begin with which make or change a temporary view.
+_VIEWS: Final = ("CREATE TEMP", "CREATE OR REPLACE TEMP", "ALTER VIEW", "CACHE")
 
 #: What is otherwise once a statement was carried out.
 After = Callable[[], None]
@@ -100,9 +102,15 @@ class Script:
         return _nothing
 
     def denied(self, kind: str) -> None:
-        """After a statement that is denied: what is no plain statement about tables may have been a USE."""
+        """After a statement that is denied: what is no plain statement about tables may have been a USE.
+
+        One of a temporary view may have had effect all the same: who makes it, says what its name means.
+        """
         if kind.partition(" ")[0] not in _NO_USE:
             self.names = replace(self.names, lost=True)
+        if kind.startswith(_VIEWS):
+            self.names = replace(self.names, hidden=True)
+            self.views.clear()
 
     def _without_effect(self, statement: Insert | Select | Look | Code | Nothing, asks: Asks) -> None:
         if isinstance(statement, Insert):

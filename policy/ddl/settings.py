@@ -34,6 +34,10 @@ _HARMLESS: Final = frozenset(
     }
 )
 _HARMLESS_BELOW: Final = ("spark.sql.adaptive.",)
+#: Among those: a class that the engine loads, and rules of the engine that are left out.
+_NOT_HARMLESS: Final = frozenset(
+    {"spark.sql.adaptive.customcostevaluatorclass", "spark.sql.adaptive.optimizer.excludedrules"}
+)
 
 
 def check_setting(cursor: Cursor) -> None:
@@ -50,8 +54,7 @@ def check_setting(cursor: Cursor) -> None:
     name = ".".join(cursor.name())
     # What follows a harmless name is its value, whatever it is.
     is_assignment = cursor.next.is_symbol("=")
-    folded = name.lower()
-    if not is_assignment or (folded not in _HARMLESS and not folded.startswith(_HARMLESS_BELOW)):
+    if not is_assignment or not _is_harmless(name.lower()):
         raise Problem(
             start,
             "setting",
@@ -61,3 +64,7 @@ def check_setting(cursor: Cursor) -> None:
     cursor.expect_symbol("=")
     while cursor.next.kind is not Kind.END:
         cursor.take()
+
+
+def _is_harmless(name: str) -> bool:
+    return name in _HARMLESS or (name.startswith(_HARMLESS_BELOW) and name not in _NOT_HARMLESS)

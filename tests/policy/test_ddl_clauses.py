@@ -102,6 +102,8 @@ def test_what_is_understood(sql: str, needed: list[str] | None) -> None:
         ("ADD CONSTRAINT x", "syntax"),
         ("SET TIME ZONE x", "syntax"),
         ("SET spark.sql.adaptive.enabled", "setting"),
+        ("SET spark.sql.adaptive.customCostEvaluatorClass = a.B", "setting"),
+        ("SET `spark`.sql.adaptive.optimizer.ExcludedRules = a.B", "setting"),
         ("DROP FUNCTION f", "not-supported-yet"),
         ("DROP TABLE " + ".".join("a" * (MAX_NAME_PARTS + 1)), "name"),
         ("SELECT :a FROM s.t", "query"),

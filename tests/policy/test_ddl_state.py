@@ -117,6 +117,27 @@ def test_after_a_use_that_is_denied_the_current_namespace_is_unknown(use: str) -
     assert answers(f"{use}; USE lake.s; DROP TABLE t")[-1].decision.allowed
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        "CREATE TEMPORARY VIEW t USING parquet OPTIONS (path 's3://lake/x')",
+        "CREATE OR REPLACE TEMP VIEW t AS SELECT a FROM spark_catalog.db.t",
+        "CREATE TEMP VIEW t AS SELECT a FROM s.x; ALTER VIEW t AS SELECT a FROM s.y",
+        "CACHE TABLE t AS SELECT a FROM s.x; USE lake.db",
+    ],
+)
+def test_after_a_denied_view_a_bare_name_is_not_taken_for_a_table(view: str) -> None:
+    *_, bare, full = answers("; ".join([view, "SELECT a FROM t", "SELECT a FROM lake.db.t"]))
+    assert rule(bare) == "view-unknown"
+    assert full.decision.allowed
+
+
+def test_a_temporary_view_is_not_dropped_like_a_table() -> None:
+    answer = answers("CREATE TEMP VIEW t AS SELECT a FROM s.x; DROP TABLE T; DROP TABLE db.t")
+    assert rule(answer[1]) == "view"
+    assert answer[2].decision.allowed
+
+
 def test_without_a_current_namespace_a_bare_name_is_denied() -> None:
     assert rule(the_answer("DROP TABLE t", context(database=None))) == "no-database"
     with pytest.raises(RequestInvalid):
