@@ -143,6 +143,11 @@ def has_final_dot(name: str) -> bool:
     return _FINAL_DOT.search(decode_fully(name) or "") is not None
 
 
+def is_one_name(text: str) -> bool:
+    """Whether every reader takes `text` for one name, though a location may also hold encoded slashes."""
+    return problem_with_name(text) is None and _ABSOLUTE.search(decode_fully(text) or "/") is None
+
+
 def _wide_character(escape: re.Match[str]) -> str:
     return chr(int(escape[1], 16))
 

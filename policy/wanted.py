@@ -95,15 +95,6 @@ def for_change(
     )
 
 
-def _next_allowed(
-    current: AllowList, governed_set: Mapping[str, str], governed_unset: Collection[str], location: Location
-) -> AllowList:
-    if names.ALLOWED_PATHS in governed_unset:
-        return AllowList.of([location])
-    given = governed_set.get(names.ALLOWED_PATHS)
-    return current if given is None else AllowList.parse(given)
-
-
 def _next_spec(
     current: EncryptionSpec,
     governed_set: Mapping[str, str],

@@ -26,7 +26,7 @@ from itertools import groupby
 
 from policy.decision import Decision, Reason
 from policy.ranger.covering import covers, overlaps
-from policy.ranger.evaluate import Subject, judge
+from policy.ranger.evaluate import Subject, doubt_about, judge
 from policy.ranger.matching import ResourcePattern
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import access_types_of
@@ -90,7 +90,9 @@ def _delegation(
     """The grant, if `policy` certainly delegates an access type on all of `resource`."""
     delegating = replace(policy, allow=tuple(item for item in policy.allow if item.delegates))
     verdict = judge(delegating, subject, access)
-    if verdict is None or not verdict.allowed or verdict.doubt is not None or policy.limit is not None:
+    if verdict is None or not verdict.allowed or verdict.doubt is not None:
+        return None
+    if doubt_about(policy, subject.name) is not None:
         return None
     if not any(covers(ours, resource, subject.name) for ours in policy.resources):
         return None

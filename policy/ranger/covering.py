@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from policy.ranger.matching import LevelPattern, ResourcePattern
-from policy.ranger.patterns import MACROS, Pattern, Token, Wild, run, units
+from policy.ranger.patterns import MACROS, Pattern, Token, Wild, run, spellings_of, units
 
 
 def covers(wide: ResourcePattern, narrow: ResourcePattern, user: str) -> bool:
@@ -95,7 +95,8 @@ def _patterns_apart(one: Pattern, other: Pattern, user: str) -> bool:
     if named is None:
         return False
     if other.text is not None:
-        meets = named.matches((other.text,), user)
-        return not (meets or (one.level.location and named.reaches_below((other.text,), user)))
+        spellings = spellings_of(one.level, other.text)
+        meets = named.matches(spellings, user)
+        return not (meets or (one.level.location and named.reaches_below(spellings, user)))
     symbols = _symbols(other)
     return named.text is not None and not one.level.location and len(symbols) not in run(symbols, named.text)

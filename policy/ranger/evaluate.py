@@ -9,7 +9,8 @@ Rules, in this order:
 
 What cannot be evaluated closes: an item with conditions denies, takes a grant away, or masks as if its
 conditions held, but grants, excuses and unmasks nothing; a policy that is only possibly in force denies but
-does not grant.
+does not grant. So does a policy on locations for somebody whose name, put in for a macro, is not one plain
+name: ``home/{USER}`` is no grant to ``ann/x`` of a part of what is ``ann``'s.
 
 Which of a policy's answers count depends on what is asked (`Scope`). Source: Ranger's policy engine and
 default policy evaluator. Stricter than Ranger: a denial below a requested location counts, because granting
@@ -26,6 +27,7 @@ from itertools import groupby
 from typing import Final
 
 from policy.decision import Decision, Reason
+from policy.location_names import is_one_name
 from policy.ranger.matching import Match
 from policy.ranger.model import Item, Policy
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
@@ -99,6 +101,17 @@ class Verdict:
     allowed: bool
     item: str
     doubt: str | None = None
+
+
+def doubt_about(policy: Policy, user: str, owner: str | None = None) -> str | None:
+    """Why a policy may deny, but not grant, what `user` asks on what `owner` owns; None if it may grant."""
+    if policy.limit is not None or not policy.resources[0].hierarchy[-1].location:
+        return policy.limit
+    levels = (level for resource in policy.resources for level in resource.patterns)
+    patterns = (pattern for level in levels for pattern in level.patterns)
+    names = (name for pattern in patterns for name in pattern.macro_names(user, owner))
+    longer = next((name for name in names if not is_one_name(name)), None)
+    return None if longer is None else f"{longer!r} is not one plain name in a location"
 
 
 def decide_access(

@@ -26,6 +26,7 @@ from typing import Final
 
 from policy.errors import LocationInvalid
 from policy.location import Location
+from policy.location_names import problem_with_name
 from policy.location_schemes import SCHEMES
 from policy.ranger.servicedef import Level
 
@@ -146,6 +147,11 @@ class Pattern:
         )
         return self._from_tokens(tokens, self.level, self.recursive)
 
+    def macro_names(self, user: str, owner: str | None) -> list[str]:
+        """The names that stand for its macros."""
+        names = {Wild.USER: user, Wild.OWNER: owner}
+        return [name for macro, name in names.items() if name is not None and macro in self.tokens]
+
     def _relevant(self, spellings: Sequence[str]) -> Sequence[str]:
         """All spellings where the pattern leaves the scheme open, else the canonical one."""
         first = self.tokens[0]
@@ -172,16 +178,28 @@ def _understood_pattern(text: str, scheme: str) -> str:
     wild = _TOKEN.search(text)
     literal = text if wild is None else text[: wild.start()]
     if _OPEN_AUTHORITY.fullmatch(literal) and (wild is not None or literal.endswith("://")):
+        _require_possible(text.removeprefix(f"{scheme}://"))
         return _open_authority(text, scheme)
     directory = literal.removesuffix("/") if wild is None else literal.rpartition("/")[0]
     rest = text[len(directory) :]
-    if {"", ".", ".."} & set(rest.removesuffix("/").split("/")[1:]):
-        raise ValueError("a location has no empty name and no dot segment, so this matches nothing")
+    _require_possible(rest)
     try:
         # A name below it, because the root of a host is no location, and can be what a policy is about.
         return Location.parse(f"{directory}/x").canonical.removesuffix("/x") + rest
     except LocationInvalid as problem:
         raise ValueError(f"nothing can match this: {problem.message}".removesuffix(".")) from problem
+
+
+def _require_possible(rest: str) -> None:
+    """Refuse what no location has: `rest` is from the first open name on, after an authority or a slash."""
+    names = rest.removesuffix("/").split("/")[1:]
+    if {"", ".", ".."} & set(names):
+        raise ValueError("a location has no empty name and no dot segment, so this matches nothing")
+    plain = (name for name in names if _TOKEN.search(name) is None)
+    if (problem := next(filter(None, map(problem_with_name, plain)), None)) is not None:
+        raise ValueError(f"nothing can match this: the location {problem}")
+    if "\\" in rest or "#" in rest:
+        raise ValueError("a location has no backslash and no fragment (#), so this matches nothing")
 
 
 def _open_authority(text: str, scheme: str) -> str:

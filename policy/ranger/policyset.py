@@ -20,6 +20,7 @@ from policy.ranger.evaluate import (
     Scope,
     Subject,
     decide_access,
+    doubt_about,
     mask_in_force,
     row_filter_in_force,
 )
@@ -172,7 +173,7 @@ class PolicySet:
             if match in (Match.NONE, Match.ABOVE):
                 continue
             if active(policy.schedules, now):
-                found.append(Applicable(policy, match, policy.limit))
+                found.append(Applicable(policy, match, doubt_about(policy, principal.name, owner)))
         return found
 
 

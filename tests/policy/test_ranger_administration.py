@@ -415,6 +415,10 @@ def test_covering_of_locations_is_sound(one: str, other: str, deep: bool, also: 
         (url("s3://lake/{USER}"), url("s3://lake/ann"), True),
         (url("s3://lake/{USER}/x"), url("s3://lake/ann"), True),
         (url("s3://lake/ann/x"), url("s3://lake/ann", recursive=True), True),
+        (url("s3?://lake/a"), url("s3://lake/a"), True),
+        (url("s3a*://lake/a/x"), url("s3://lake/a"), True),
+        (url("s3?://lake/b"), url("s3://lake/a"), False),
+        (url("*:/etc"), url("file:///etc"), True),
         (url("s3://lake/b"), resources({"key": {"values": ["b"]}}), False),
         (resources({"database": {"values": ["a"]}}), resources({"database": {"values": ["b*"]}}), False),
         (resources({"database": {"values": ["a"]}}), resources({"database": {"values": ["{USER}"]}}), True),
@@ -443,6 +447,14 @@ def test_covering_of_locations_is_sound(one: str, other: str, deep: bool, also: 
 )
 def test_overlapping(one: ResourcePattern, other: ResourcePattern, expected: bool) -> None:
     assert overlaps(one, other, "ann") is expected
+
+
+@pytest.mark.parametrize(("user", "granted"), [("ann", True), ("ann/x", False)])
+def test_nothing_is_delegated_to_a_user_named_like_a_path(user: str, granted: bool) -> None:
+    everyone = item("read", delegate=True, groups=["public"])
+    home = {**policy("home", {}, everyone), "resources": {"url": {"values": ["s3://lake/{USER}"]}}}
+    changed = policy("mine", {"url": [f"s3://lake/{user}"]}, item("read", users=["bob"]))
+    assert asked([home], changed, principal=Principal(user)).allowed is granted
 
 
 def test_functions_do_not_cover_tables() -> None:

@@ -181,6 +181,12 @@ def test_a_location_is_read_in_the_spelling_that_requests_have(written: str, can
         ("s3://lake/{USER}//b", "empty name and no dot segment"),
         ("s3://lake//b*", "empty"),
         ("hdfs:///a", "invalid bucket or host"),
+        ("s3://*/a//b", "empty name and no dot segment"),
+        ("hdfs://nn*/a/../b/", "empty name and no dot segment"),
+        ("s3://lake/a*/%2e%2e/b", "nothing can match this: the location has a dot segment"),
+        ("s3://lake*/a/%2Fb", "nothing can match this: the location has a segment that begins with a slash"),
+        ("s3://lake/a*#b", "no backslash and no fragment"),
+        ("s3://*/a\\b?", "no backslash and no fragment"),
     ],
 )
 def test_a_location_that_nothing_can_be_asked_by_is_refused(written: str, problem: str) -> None:

@@ -304,3 +304,47 @@ def test_a_mask_for_the_owner_applies_to_the_owner():
     policies = PolicySet.parse({"mask.json": json.dumps([document])})
     assert policies.mask_for(ANN, "db", "t", "c", NOW, owner="ann") is not None
     assert policies.mask_for(ANN, "db", "t", "c", NOW, owner="bea") is None
+
+
+def home(*values: str, **more: Any) -> dict[str, Any]:
+    patterns = {"values": list(values), "isRecursive": True}
+    return {**policy("home", {}, **more), "resources": {"url": patterns}}
+
+
+def read(user: str, location: str, owner: str | None = None) -> AccessRequest:
+    return AccessRequest(Principal(user), Resource.url(location), "read", owner=owner)
+
+
+@pytest.mark.parametrize(
+    ("user", "granted"), [("ann", True), ("a*", True), ("a=b@c", True), ("ann/x", False), ("ann%2Fx", False)]
+)
+def test_a_user_named_like_a_path_has_no_part_of_what_is_others(user: str, granted: bool) -> None:
+    found = policies(home("s3://lake/home/{USER}", policyItems=[item("read", groups=["public"])]))
+    decision = found.decide(read(user, f"s3://lake/home/{user}"), NOW)
+    assert decision.allowed is granted
+    if not granted:
+        why = f"{user!r} is not one plain name in a location."
+        assert decision.reasons[1].detail == f"Policy 'home' does not grant it by policyItems[0]: {why}"
+
+
+def test_a_user_named_like_a_path_is_denied_all_the_same() -> None:
+    found = policies(
+        policy("all", {"url": ["*"]}, policyItems=[item("read", groups=["public"])]),
+        home("s3://lake/home/{USER}", denyPolicyItems=[item("read", groups=["public"])]),
+    )
+    assert found.decide(read("ann/x", "s3://lake/home/ann"), NOW).reasons[0].rule == "policy-deny"
+    assert found.decide(read("ann/x", "s3://lake/home/bob"), NOW).allowed
+
+
+def test_an_owner_named_like_a_path_grants_nothing() -> None:
+    found = policies(home("s3://lake/home/{OWNER}", policyItems=[item("read", groups=["public"])]))
+    assert found.decide(read("ann", "s3://lake/home/bob", "bob"), NOW).allowed
+    assert not found.decide(read("ann", "s3://lake/home/bob/x", "bob/x"), NOW).allowed
+
+
+def test_a_name_like_a_path_counts_where_no_macro_stands_for_it() -> None:
+    found = policies(home("s3://lake/home", policyItems=[item("read", users=["ann/x"])]))
+    assert found.decide(read("ann/x", "s3://lake/home/ann"), NOW).allowed
+    tables = policies(policy("t", {"database": ["d_{USER}"]}, policyItems=[item("select", users=["ann/x"])]))
+    request = AccessRequest(Principal("ann/x"), Resource.database("d_ann/x"), "select")
+    assert tables.decide(request, NOW).allowed
