@@ -7,7 +7,8 @@ Rules:
   every one. A masking or row filter policy is about ``select``.
 - The policies that speak are those on access, in force now, in the order of every decision: higher priority
   first, and one denial beats every grant. A denial of the access itself, to him, anywhere on what the policy
-  in question can be about, is a denial; whom a policy denies something may not change who else gets it.
+  in question can be about, is a denial; whom a policy denies something may not change who else gets it. In
+  the same way, whose values are masked may not change masks on them, nor row filters whose rows are filtered.
 - Nobody may write a policy that speaks before the one that lets him: one of higher priority.
 - What cannot be evaluated delegates nothing.
 
@@ -26,7 +27,7 @@ from itertools import groupby
 
 from policy.decision import Decision, Reason
 from policy.ranger.covering import covers, overlaps
-from policy.ranger.evaluate import Subject, doubt_about, judge
+from policy.ranger.evaluate import Subject, Verdict, doubt_about, judge, restriction
 from policy.ranger.matching import ResourcePattern
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import access_types_of
@@ -37,7 +38,7 @@ def may_administer(in_force: Sequence[Policy], subject: Subject, changed: Policy
     """Decide whether somebody may administer one policy.
 
     Args:
-        in_force: the access policies in force now, highest priority first.
+        in_force: the policies in force now, of every type, highest priority first.
         subject: who wants to change it.
         changed: the policy, as it is or as it is to be.
     """
@@ -69,7 +70,7 @@ def _decide(
     for _, equals in groupby(in_force, key=lambda policy: policy.priority):
         grant: Reason | None = None
         for policy in equals:
-            verdict = judge(policy, subject, access)
+            verdict = _verdict(policy, subject, access, changed)
             if verdict is None:
                 continue
             if not verdict.allowed:
@@ -82,6 +83,13 @@ def _decide(
             return Decision.allow(grant)
     detail = f"No policy lets {subject.name!r} administer {question}."
     return Decision.deny(Reason("policy-no-delegation", detail))
+
+
+def _verdict(policy: Policy, subject: Subject, access: str, changed: Policy) -> Verdict | None:
+    """What a policy in force says of the access, or of the masks or row filters that are to be changed."""
+    if policy.type is PolicyType.ACCESS:
+        return judge(policy, subject, access)
+    return restriction(policy, subject) if policy.type is changed.type else None
 
 
 def _delegation(

@@ -29,7 +29,7 @@ from typing import Final
 from policy.decision import Decision, Reason
 from policy.location_names import is_one_name
 from policy.ranger.matching import Match
-from policy.ranger.model import Item, Policy
+from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
 from policy.requests import ALL
 
@@ -185,6 +185,15 @@ def judge(policy: Policy, subject: Subject, access: str) -> Verdict | None:
     if allow is None:
         return None
     return Verdict(True, allow.label, _CONDITIONS if allow.conditional else None)
+
+
+def restriction(policy: Policy, subject: Subject) -> Verdict | None:
+    """The mask or row filter that a policy of that type has for somebody, as a denial."""
+    masks = policy.type is PolicyType.MASK
+    lifts, items = (_unmasks, policy.masks) if masks else (_filters_nothing, policy.row_filters)
+    entry = Applicable(policy, Match.SELF, doubt_about(policy, subject.name))
+    item = _deciding_item(entry, items, subject, lifts)
+    return None if item is None or lifts(item) else Verdict(False, item.label)
 
 
 def _first(items: Sequence[Item], subject: Subject, access: str) -> Item | None:

@@ -147,8 +147,9 @@ class PolicySet:
             RequestInvalid: if `now` has no time zone.
         """
         _require_zone(now)
-        policies = self._indexes[PolicyType.ACCESS].policies
+        policies = (policy for index in self._indexes.values() for policy in index.policies)
         in_force = [policy for policy in policies if active(policy.schedules, now)]
+        in_force.sort(key=lambda policy: policy.priority, reverse=True)
         subject = self._subject(principal, None)
         return Decision.all_of(may_administer(in_force, subject, policy) for policy in changed)
 

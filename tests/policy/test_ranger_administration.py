@@ -166,6 +166,48 @@ def test_masks_and_row_filters_are_about_select() -> None:
     assert not asked([policy("columns", {**SALES, "column": ["*"]}, item("update", delegate=True))], masking)
 
 
+CARD = {"database": ["sales"], "table": ["orders"], "column": ["card"]}
+COLUMNS = policy("columns", {**SALES, "column": ["*"]}, item("select", delegate=True))
+
+
+def mask(name: str, *types: str, user: str = "ann", **more: Any) -> Json:
+    items = [{**item("select", users=[user]), "dataMaskInfo": {"dataMaskType": each}} for each in types]
+    return {**policy(name, CARD, **more), "policyType": 1, "dataMaskPolicyItems": items}
+
+
+def row_filter(name: str, expression: str | None) -> Json:
+    items = [{**item("select"), "rowFilterInfo": {"filterExpr": expression} if expression else {}}]
+    return {**policy(name, {**SALES, "table": ["orders"]}), "policyType": 2, "rowFilterPolicyItems": items}
+
+
+def test_nobody_lifts_a_mask_from_himself() -> None:
+    masked = mask("masked", "MASK_HASH")
+    for changed in (masked, mask("masked", "MASK_NONE"), mask("other", "MASK_NONE", user="bob")):
+        decision = asked([COLUMNS, masked], changed)
+        assert not decision.allowed
+        assert (decision.reasons[0].policy, decision.reasons[0].item) == ("masked", "dataMaskPolicyItems[0]")
+    assert not asked([COLUMNS, mask("masked", "MASK_HASH", policyPriority=1)], masked).allowed
+    assert not asked(
+        [{**COLUMNS, "policyPriority": 1}, mask("m", "MASK_HASH", policyPriority=1)], masked
+    ).allowed
+
+
+def test_masks_that_are_not_on_him_or_not_there_are_delegated() -> None:
+    masked = mask("masked", "MASK_HASH")
+    elsewhere = {**masked, "resources": {**masked["resources"], "column": {"values": ["name"]}}}
+    for other in (mask("m", "MASK_HASH", user="bob"), mask("m", "MASK_NONE", "MASK_HASH"), elsewhere):
+        assert asked([COLUMNS, other], masked).allowed
+    assert asked([{**COLUMNS, "policyPriority": 1}, masked], masked).allowed
+    assert asked([COLUMNS, masked], policy("p", {**SALES, "column": ["*"]}, item("select"))).allowed
+
+
+def test_nobody_lifts_a_row_filter_from_himself() -> None:
+    changed = row_filter("other", None)
+    assert not asked([STEWARD, row_filter("filtered", "id < 3")], changed).allowed
+    assert asked([STEWARD, row_filter("filtered", None)], changed).allowed
+    assert asked([STEWARD, COLUMNS, mask("masked", "MASK_HASH")], changed).allowed
+
+
 def test_delegation_through_groups_and_roles() -> None:
     by_role = policy("steward", SALES, item("select", delegate=True, roles=["stewards"]))
     assert asked([by_role], ORDERS, principal=Principal("bob", frozenset({"data"}))).allowed
