@@ -10,6 +10,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target, fold
+from policy.ranger.patterns import spellings_of
 from policy.ranger.roles import Role, RoleGraph, find_cycle
 from policy.ranger.servicedef import LEVELS, TABLES, Level, access_types_of, hierarchy_of
 from policy.requests import Resource
@@ -115,6 +116,42 @@ def test_fold_keeps_apart(one: str, other: str) -> None:
     assert fold(one) != fold(other)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("*a*b*c*d", "xaxbxcxd", True),
+        ("*a*b*c*d", "xaxcxbxd", False),
+        ("a*b*c*d*", "abcd", True),
+        ("a?c*e?", "abcdef", True),
+        ("a?c*e?", "acdef", False),
+        ("*?", "", False),
+        ("?*", "a", True),
+    ],
+)
+def test_several_wildcards(pattern: str, text: str, expected: bool) -> None:
+    assert Pattern.of(pattern, EXACT).matches((text,), "u") is expected
+
+
+def test_a_wildcard_makes_no_location_recursive() -> None:
+    once, deep = Pattern.of("s3://lake/?", URL), Pattern.of("s3://lake/?", URL, recursive=True)
+    assert once.matches(("s3://lake/a",), "u") and deep.matches(("s3://lake/a",), "u")
+    assert deep.matches(("s3://lake/a/b",), "u") and not once.matches(("s3://lake/a/b",), "u")
+
+
+@pytest.mark.parametrize(
+    ("level", "value", "spellings"),
+    [
+        (EXACT, "Ab", ("Ab",)),
+        (TABLE, "Ab", ("ab",)),
+        (URL, "s3://lake/A:b/", ("s3://lake/A:b", "s3a://lake/A:b", "s3n://lake/A:b")),
+        (URL, "file:///a/B", ("file:///a/B", "file:/a/B")),
+        (URL, "other://x", ("other://x",)),
+    ],
+)
+def test_spellings_that_mean_the_same(level: Level, value: str, spellings: tuple[str, ...]) -> None:
+    assert spellings_of(level, value) == spellings
+
+
 def test_many_wildcards_do_not_take_forever() -> None:
     pattern = Pattern.of("*a" * 200 + "b", EXACT)
     assert not pattern.matches(("a" * 4000,), "u")
@@ -151,6 +188,8 @@ def test_tokens_are_joined(value: str, tokens: int) -> None:
         ("hdfs://NameNode:8020/Apps/*", "hdfs://namenode:8020/Apps/*"),
         ("HDFS://*.Example.COM/Apps", "hdfs://*.example.com/Apps"),
         ("abfs://data@Lake.dfs.core.windows.net/A*", "abfss://data@lake.dfs.core.windows.net/A*"),
+        ("hdfs://", "hdfs:/"),
+        ("s3*://lake/a:b/", "s3*://lake/a:b"),
         ("*", "*"),
         ("*/", "*"),
         ("?3://lake/a/", "?3://lake/a"),
@@ -169,6 +208,7 @@ def test_a_location_is_read_in_the_spelling_that_requests_have(written: str, can
     ("written", "problem"),
     [
         ("lake/a", "begins with its scheme"),
+        ("X/lake/a", "begins with its scheme"),
         ("/a*:", "begins with its scheme"),
         ("s3:lake/a", "nothing can match this"),
         ("s3:/lake/a", "nothing can match this: The location"),
