@@ -41,8 +41,11 @@ _BY_SPELLING = {
 }
 _DRIVE = re.compile(r"[A-Za-z][:|]")
 # What may be a user and password. A container before an account is none, nor is the port of a Hadoop host.
-_CREDENTIALS = re.compile(
-    r"^(?!(?:abfss?|wasbs?)://[^/:@]*@[^/:@]*(?:/|$)|(?:hdfs|viewfs)://[^/:@]*:[0-9]*(?:/|$))([^:/]*:)//[^/]*[:@].*",
+_NO_CREDENTIALS = r"^(?!(?:abfss?|wasbs?)://[^/:@]*@[^/:@]*(?:/|$)|(?:hdfs|viewfs)://[^/:@]*:[0-9]*(?:/|$))"
+_CREDENTIALS = re.compile(rf"{_NO_CREDENTIALS}([^:/]*:)//[^/]*[:@].*", re.DOTALL)
+# The same where scheme or slashes are not written as they should be.
+_MISPLACED = re.compile(
+    rf"{_NO_CREDENTIALS}((?>(?:[^:/\\@]*:){0,8}(?=[/\\])|[^:/\\@]*:|))((?>[/\\]*))[^:/\\@]*(?:@|:.*@).*",
     re.DOTALL,
 )
 
@@ -130,7 +133,7 @@ class Location:
 def shown(text: str) -> str:
     """A refused location as messages may show it: one line, cut short, without credentials or query."""
     before, mark, _ = text.partition("?")
-    text = _CREDENTIALS.sub(r"\1//***", before) + mark
+    text = _MISPLACED.sub(r"\1\2***", _CREDENTIALS.sub(r"\1//***", before)) + mark
     cut = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 

@@ -207,6 +207,15 @@ def test_a_location_shows_itself_in_its_one_spelling():
         ("abfss://data:key@acme.dfs.core.windows.net/a", "abfss://***"),
         ("hdfs://me:word@nn/a", "hdfs://***"),
         ("oss://id:se/cret@bucket/a", "oss://***"),
+        ("s3:/id:secret@bucket/a", "s3:/***"),
+        ("s3:///id:secret@bucket/a", "s3:///***"),
+        ("s3:id:secret@bucket/a", "s3:***"),
+        ("s3:id:se/cret@bucket/a", "s3:***"),
+        ("s3:\\\\id:secret@bucket/a", "s3:\\\\***"),
+        ("//id:secret@bucket/a", "//***"),
+        ("id:secret@bucket/a", "id:***"),
+        ("jdbc:postgresql://id:secret@host/a", "jdbc:postgresql://***"),
+        ("file:/a/10:30@b/../c", "file:/a/10:30@b/../c"),
     ],
 )
 def test_a_container_and_a_port_are_shown_and_credentials_are_not(text, seen):
