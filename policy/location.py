@@ -45,7 +45,7 @@ _NO_CREDENTIALS = r"^(?!(?:abfss?|wasbs?)://[^/:@]*@[^/:@]*(?:/|$)|(?:hdfs|viewf
 _CREDENTIALS = re.compile(rf"{_NO_CREDENTIALS}([^:/]*:)//[^/]*[:@].*", re.DOTALL)
 # The same where scheme or slashes are not written as they should be.
 _MISPLACED = re.compile(
-    rf"{_NO_CREDENTIALS}((?>(?:[^:/\\@]*:){0,8}(?=[/\\])|[^:/\\@]*:|))((?>[/\\]*))[^:/\\@]*(?:@|:.*@).*",
+    rf"{_NO_CREDENTIALS}((?>(?:[^:/\\@]*:){{0,8}}(?=[/\\])|[^:/\\@]*:|))((?>[/\\]*))[^:/\\@]*(?:@|:.*@).*",
     re.DOTALL,
 )
 
