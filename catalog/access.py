@@ -75,11 +75,15 @@ class TableAccess:
             return True
 
     def _on_columns(self, caller: Caller, name: TableName, owner: str | None) -> list[AccessRequest]:
-        """SELECT on each column, for those who have some right on the table; none without such a table."""
-        try:
-            columns = self._loader.load(name).metadata.schema().column_names
-        except NoSuchTable:
-            return []
+        """SELECT on each column, for those who have some right on the table; none without such a table.
+
+        Whether they may load it is not known yet, so that what breaks a rule is told without its path.
+        """
+        with self._authorizer.recorded(caller, _LOAD, str(name), show_path=False):
+            try:
+                columns = self._loader.load(name).metadata.schema().column_names
+            except NoSuchTable:
+                return []
         resources = (Resource.column(name.database, name.name, column) for column in columns)
         return [AccessRequest(caller.principal, each, "select", owner=owner) for each in resources]
 

@@ -17,7 +17,7 @@ from catalog.db.schema import iceberg_tables
 from catalog.identifiers import TableName
 from catalog.metadata import dump_metadata
 from catalog.planning.plan import ScanRequest
-from policy.errors import MetadataUnsealed, NotAuthorized, UnsupportedFormatVersion
+from policy.errors import MetadataUnsealed, NotAuthorized, Refused, UnsupportedFormatVersion
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, SCHEMA, fresh, make, name_of, records, rows
 
@@ -172,3 +172,16 @@ def test_whoever_may_create_a_table_learns_whether_there_is_one(lake: Lake) -> N
 def columns_of(table: Table, *columns: str) -> dict[str, list[str]]:
     database, name = table.name()
     return {"database": [database], "table": [name], "column": list(columns)}
+
+
+def test_what_is_refused_while_columns_are_looked_up_is_recorded_and_names_no_path(lake: Lake) -> None:
+    table = make(lake, "db.edited")
+    resources = {"database": ["db"], "table": ["edited"], "column": ["*"]}
+    lake.set_policies([*standard_policies(), policy("drops", resources, {BOB: ["drop"]})])
+    location = Path(table.metadata_location.removeprefix("file://"))
+    location.write_bytes(location.read_bytes().replace(b'"current-schema-id"', b'"current-Schema-id"'))
+    bob = lake.caller(BOB)
+    with pytest.raises(Refused) as refused:
+        lake.warden.access.load(bob, name_of(table))
+    assert refused.value.path is None
+    assert [(each.action, each.allowed) for each in records(lake, bob)] == [("table.load", False)]
