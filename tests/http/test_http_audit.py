@@ -59,7 +59,7 @@ def test_an_engines_token_that_is_not_valid_is_on_record(service: Service) -> No
 def test_a_flood_of_requests_costs_a_bounded_number_of_records_and_others_are_served(
     service: Service,
 ) -> None:
-    """Attack: fill the trail and its queue, without a token and with one, never asking the same thing twice."""
+    """Attack: fill the trail and its queue, with and without a token, never asking the same twice."""
 
     def flood(user: str | None, count: int) -> None:
         with service.client(user) as client:
