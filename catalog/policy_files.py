@@ -131,5 +131,5 @@ def _unreadable(path: Path, error: OSError) -> PolicyInvalid:
         f"A policy document cannot be read: {error.strerror}.",
         path=str(path),
         rule="policy-file",
-        hint="Check `policies` and `encryption_rules` in the settings, and who may read the file.",
+        hint="Check the path (`policies` and `encryption_rules` in the settings, or `--rules`), and who may read it.",
     )

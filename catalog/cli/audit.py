@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ def verify(
 ) -> None:
     """Check that nothing was edited, removed or put back; exit with 1 if something was."""
     settings = settings_of(ctx)
-    keys = set(public_key or ())
+    keys = {_public_key(each) for each in public_key or ()}
     signer = _signer(settings)
     if signer is not None:
         keys.add(signer.public_key)
@@ -98,6 +99,14 @@ def verify(
         _show_verdict(verdict)
     if verdict.problems:
         raise typer.Exit(1)
+
+
+def _public_key(text: str) -> str:
+    if re.fullmatch("[0-9a-fA-F]{64}", text) is None:
+        raise typer.BadParameter(
+            "--public-key: give the 64 hexadecimal digits that `audit checkpoint` prints"
+        )
+    return text.lower()
 
 
 @app.command()

@@ -37,6 +37,9 @@ _Revision = Annotated[
         "--revision", min=1, help="The revision that you have seen; without it, the document is new."
     ),
 ]
+_SeenRevision = Annotated[
+    int | None, typer.Option("--revision", min=1, help="The revision that you have seen; it has to be named.")
+]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")]
 _Force = Annotated[
     bool,
@@ -97,7 +100,7 @@ def remove(
     ctx: typer.Context,
     name: _Name,
     kind: _Kind = Kind.RANGER,
-    revision: _Revision = None,
+    revision: _SeenRevision = None,
     dry_run: _DryRun = False,
     force: _Force = False,
     as_user: AsUser = None,

@@ -72,12 +72,12 @@ def test(
         Coverage.of(file.coverage for file in files if file.coverage is not None),
         time.perf_counter() - started,
     )
-    if junit is not None:
-        _write(junit, as_junit(run))
     if as_json:
         output.document(as_document(run))
     else:
         _show_summary(run)
+    if junit is not None:
+        _write(junit, as_junit(run))
     _exit(run, min_coverage)
 
 

@@ -33,7 +33,7 @@ _FULL: Final = (
 _ABSENT: Final = (
     "The catalog's database cannot be opened.",
     "Check `database.url`, that the file exists, and who may read and write its directory; "
-    "`lakewarden db upgrade` creates a new one.",
+    "`lakewarden init` makes a catalog from nothing, `lakewarden db upgrade` the database alone.",
 )
 _READ_ONLY: Final = (
     "The catalog's database is read-only.",

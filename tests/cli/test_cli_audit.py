@@ -51,6 +51,17 @@ def test_checkpoints_are_signed_and_another_key_does_not_count(host: Host) -> No
     assert host.json("audit", "verify", "--public-key", public)["problems"] == []
 
 
+def test_a_public_key_is_read_in_either_case_and_a_mistyped_one_is_no_key(host: Host) -> None:
+    host.run("token", "issue", "bob")
+    public = json.loads(host.run("audit", "checkpoint").stdout)["public_key"]
+    key_file = host.settings().audit.key_file
+    assert key_file is not None
+    key_file.write_text("0" * 64)
+    assert host.json("audit", "verify", "--public-key", public.upper())["problems"] == []
+    for mistyped in (public[:-1], public + "0", "g" * 64, ""):
+        assert "64 hexadecimal digits" in host.run("audit", "verify", "--public-key", mistyped, code=2).stderr
+
+
 def test_old_records_are_pruned_by_who_may_and_young_ones_by_nobody(host: Host) -> None:
     host.run("token", "issue", "bob")
     assert "last 30 days" in host.run("audit", "prune", "--before", "1d", "--as", ADMIN, code=1).stderr

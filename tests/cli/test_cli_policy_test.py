@@ -135,6 +135,12 @@ def test_a_mistake_in_a_file_is_no_success_and_keeps_no_other_file_from_running(
     assert "acces" in run_json("cases", code=2)["files"][0]["error"]
 
 
+def test_a_report_that_cannot_be_written_hides_no_failure(place: Path) -> None:
+    edit(Path("cases/sales.policy-test.yaml"), "expect: deny", "expect: allow")
+    found = run("cases", "--junit", "none/report.xml", code=2)
+    assert "expected allow, got deny." in found.stdout and "cannot be written" in found.stderr
+
+
 def test_a_mistake_in_a_policy_is_no_success(place: Path) -> None:
     edit(place / "policies" / "sales.json", "denyPolicyItems", "denyPolicyItem")
     assert "policies/sales.json, line 15" in run("cases", code=2).stdout
