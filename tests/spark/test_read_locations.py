@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.allowlist import AllowList
+from policy.location import shown
 from tests.locations.spellings import ENTRIES, odd_paths, paths
 from tests.support.jvm import Texts
 from tests.support.spark import SparkLake
@@ -31,6 +32,10 @@ class EngineCheck:
         """For each path, whether it may be read."""
         check = self._jvm.org.apache.spark.sql.lakewarden.read.AllowedPaths.decideAll
         return [bool(each) for each in check(self._texts(entries), self._texts(paths))]
+
+    def shown(self, path: str) -> str:
+        """The path as messages have it."""
+        return str(self._jvm.org.apache.spark.sql.lakewarden.read.AllowedPaths.shown(path))
 
     def knows(self, character: str) -> bool:
         """Whether the JVM's Unicode tables have it."""
@@ -67,6 +72,25 @@ def test_every_vector_of_single_locations_is_answered_alike(engine):
 
 def test_an_empty_list_allows_nothing(engine):
     assert engine.decide([], ["s3://bucket/a", "file:///a/b"]) == [False, False]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3://id:secret@bucket/a",
+        "s3:/id:secret@bucket/a",
+        "s3:///id:secret@bucket/a",
+        "s3:id:se/cret@bucket/a",
+        "s3:\\\\id:secret@bucket/a",
+        "//id:secret@bucket/a",
+        "jdbc:postgresql://id:secret@host/a",
+        "file:/a/10:30@b/../c",
+        "abfss://data@acme.blob.core.windows.net/a/../b",
+    ],
+)
+def test_refused_paths_are_shown_as_the_catalog_shows_them(engine, path):
+    assert engine.shown(path) == shown(path)
+    assert "cret" not in engine.shown(path)
 
 
 _PATHS = st.sampled_from(ENTRIES).flatmap(lambda entry: paths(entry) | odd_paths(entry))

@@ -38,6 +38,9 @@ private[lakewarden] object AllowedPaths {
   // What may be a user and password. A container before an account is none, nor is the port of a Hadoop host.
   private val NoCredentials = "(?:abfss?|wasbs?)://[^/:@]*@[^/:@]*(?:/|\\z)|(?:hdfs|viewfs)://[^/:@]*:[0-9]*(?:/|\\z)"
   private val Credentials = s"(?s)^(?!$NoCredentials)([^:/]*:)//[^/]*[:@].*".r
+  // The same where scheme or slashes are not written as they should be.
+  private val Scheme = "(?>(?:[^:/\\\\@]*:){0,8}(?=[/\\\\])|[^:/\\\\@]*:|)"
+  private val Misplaced = s"(?s)^(?!$NoCredentials)($Scheme(?>[/\\\\]*))[^:/\\\\@]*(?:@|:.*@).*".r
 
   /** Throws `LocationInvalid` if an entry is no location. */
   def of(entries: Seq[String]): AllowedPaths = new AllowedPaths(entries.map { each =>
@@ -53,7 +56,7 @@ private[lakewarden] object AllowedPaths {
 
   /** A path as messages show it: cut short, on one line, without credentials or query. */
   def shown(path: String): String = {
-    val bare = Credentials.replaceFirstIn(path.takeWhile(_ != '?'), "$1//***")
+    val bare = Misplaced.replaceFirstIn(Credentials.replaceFirstIn(path.takeWhile(_ != '?'), "$1//***"), "$1***")
     val cut = if (bare.length <= ShownCharacters) bare else bare.take(ShownCharacters) + "…"
     cut.map(each => if (LocationName.hasForbidden(each.toString)) '?' else each)
   }
