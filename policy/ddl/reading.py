@@ -6,7 +6,7 @@ its SELECT and of those around it, and is asked for on all of them; less would l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sqlglot import exp
@@ -204,13 +204,42 @@ def _is_derived(column: exp.Column, path: Name) -> bool:
             return True
         node = node.parent
     select = column.find_ancestor(exp.Select)
-    return select is not None and any(name in names for names in _derived_names(select, len(path) > 1))
+    return select is not None and any(
+        name in names for names in _derived_names(_seen_by(column, select), len(path) > 1)
+    )
 
 
-def _derived_names(select: exp.Select, qualified: bool) -> Iterator[set[str]]:
+def _seen_by(column: exp.Column, select: exp.Select) -> Iterator[exp.Expr]:
+    """The sources of a SELECT whose names a column in it may have.
+
+    What stands in a join or LATERAL VIEW sees those before it, and ON its own one too. Beyond its ON, nobody
+    sees what a semi or anti join brings.
+    """
+    joins, views = (select.args.get(part) or [] for part in ("joins", "laterals"))
+    around = {id(each) for each in _above(column)}
+    for each in [*filter(None, [select.args.get("from_")]), *joins, *views]:
+        inside, own = id(each) in around, id(each.args.get("on")) in around
+        if own or not (inside or _is_half(each)):
+            yield each if isinstance(each, exp.Lateral) else each.this
+        if inside:
+            return
+
+
+def _above(node: exp.Expr) -> Iterator[exp.Expr]:
+    above: exp.Expr | None = node
+    while above is not None:
+        yield above
+        above = above.parent
+
+
+def _is_half(source: exp.Expr) -> bool:
+    """Whether it is a join that only decides which rows of the other side stay."""
+    return isinstance(source, exp.Join) and not {"SEMI", "ANTI"}.isdisjoint((source.side, source.kind))
+
+
+def _derived_names(sources: Iterable[exp.Expr], qualified: bool) -> Iterator[set[str]]:
     """The names that derived sources of a SELECT give to columns, and with a qualifier to themselves."""
-    sources = [each.this for each in (select.args.get("from_"), *(select.args.get("joins") or [])) if each]
-    for source in [*sources, *(select.args.get("laterals") or [])]:
+    for source in sources:
         if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
             if qualified and not source.args.get("db") and _is_of_with(source):
                 yield {source.alias_or_name.lower()}

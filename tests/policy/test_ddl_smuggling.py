@@ -17,7 +17,7 @@ from policy.encryption_rules import EncryptionRules
 from policy.governed import is_governed
 from policy.principal import Principal
 from policy.ranger import PolicySet
-from tests.support.ddl import KEY, NOW, rule, the_answer
+from tests.support.ddl import KEY, NOW, needs, rule, the_answer
 from tests.support.lake import policy, tables
 
 MALLORY = "mallory"
@@ -264,3 +264,34 @@ def test_no_form_of_a_query_reads_a_column_that_is_denied(query: str) -> None:
     for around in ("{}", "INSERT INTO lake.o.t {}", "CREATE TABLE lake.o.n AS {}", "EXPLAIN {}"):
         assert the_answer(around.format("SELECT a FROM lake.v.t"), WITHOUT_SECRET).decision.allowed
         assert not the_answer(around.format(query), WITHOUT_SECRET).decision.allowed, around
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, t.ssn FROM hr.people LATERAL VIEW explode(array(ssn)) t AS ssn",
+        "SELECT id FROM hr.people LATERAL VIEW explode(array(ssn)) t AS a LATERAL VIEW explode(a) u AS ssn",
+        "SELECT id, ssn FROM hr.people LEFT SEMI JOIN (SELECT 1 AS ssn) d ON people.id = 1",
+        "SELECT id, ssn FROM hr.people LEFT ANTI JOIN (SELECT 1 AS ssn) d ON people.id = 1",
+        "SELECT id, ssn.b FROM hr.people LEFT SEMI JOIN (SELECT 1 AS a) ssn ON people.id = 1",
+        "WITH ssn AS (SELECT 1 AS a) SELECT id, ssn.b FROM hr.people LEFT SEMI JOIN ssn ON people.id = 1",
+        "SELECT id FROM hr.people a JOIN hr.people b ON a.id = ssn CROSS JOIN (SELECT 1 AS ssn) d",
+    ],
+)
+def test_a_column_is_read_where_a_derived_one_of_its_name_is_not_seen(sql: str) -> None:
+    asked = needs(the_answer(sql))
+    assert "select column hr.people.ssn" in asked
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, ssn FROM hr.people LATERAL VIEW explode(array(id)) t AS ssn",
+        "SELECT id, t.ssn FROM hr.people LATERAL VIEW explode(array(id)) t AS ssn WHERE t.ssn = 1",
+        "SELECT id FROM hr.people LATERAL VIEW explode(arr) t AS ssn LATERAL VIEW explode(ssn) u AS a",
+        "SELECT id FROM hr.people LEFT SEMI JOIN (SELECT 1 AS ssn) d ON people.id = d.ssn",
+        "SELECT id FROM hr.people JOIN (SELECT 1 AS ssn) d ON id = ssn WHERE ssn = 1",
+    ],
+)
+def test_a_derived_column_is_none_of_a_table_where_it_is_seen(sql: str) -> None:
+    assert not [each for each in needs(the_answer(sql)) if each.endswith((".ssn", ".t", ".d"))]
