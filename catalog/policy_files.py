@@ -131,5 +131,6 @@ def _unreadable(path: Path, error: OSError) -> PolicyInvalid:
         f"A policy document cannot be read: {error.strerror}.",
         path=str(path),
         rule="policy-file",
-        hint="Check the path (`policies` and `encryption_rules` in the settings, or `--rules`), and who may read it.",
+        hint="Check the path (`policies` and `encryption_rules` in the settings, or `--rules`), "
+        "and who may read it.",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -49,7 +49,9 @@ def moment_with_zone(text: str) -> datetime:
     """
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        # Time zones reach a day further; beyond the ends of the calendar no zone shows a time.
+        _ = moment - timedelta(days=2), moment + timedelta(days=2)
+    except (ValueError, OverflowError):
         moment = None
     if moment is None or moment.tzinfo is None:
         raise typer.BadParameter("give a time with its zone, such as 2030-01-31T12:00+01:00")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from policy.ddl.lint import Dialect
@@ -238,7 +238,9 @@ def _moment(node: Node) -> datetime:
     text = node.line_of_text()
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as problem:
+        # Time zones reach a day further; beyond the ends of the calendar no zone shows a time.
+        _ = moment - timedelta(days=2), moment + timedelta(days=2)
+    except (ValueError, OverflowError) as problem:
         raise node.invalid("this is no time.", 'Write it as "2030-01-31T12:00:00+01:00".') from problem
     if moment.tzinfo is None:
         raise node.invalid("the time has no zone.", 'Write it as "2030-01-31T12:00:00+01:00".')

@@ -335,7 +335,7 @@ def test_check_answers_for_another_time(explaining: Host) -> None:
     late = explaining.json(*ledger, "--at", "2030-07-01T00:00:00+02:00", code=3)
     assert [each["what"] for each in late["changes"]].count("time") == 1
     assert late["roles-held"] == ["auditor"] and late["at"] == "2030-07-01T00:00:00+02:00"
-    for wrong in ("2030-07-01T00:00:00", "tomorrow"):
+    for wrong in ("2030-07-01T00:00:00", "tomorrow", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"):
         explaining.run(*ledger, "--at", wrong, code=2)
 
 

@@ -178,6 +178,8 @@ def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
             "cases[0].because.reason: the name is unknown",
         ),
         (f"{ASK}, resource: table:s.t, at: tomorrow", "cases[0].at: this is no time"),
+        (f"{ASK}, resource: table:s.t, at: '0001-01-02T00:00+14:00'", "cases[0].at: this is no time"),
+        (f"{ASK}, resource: table:s.t, at: '9999-12-30T23:59-14:00'", "cases[0].at: this is no time"),
         (f"{ASK}, resource: table:s.t, at: '2030-01-31T12:00'", "cases[0].at: the time has no zone"),
         (f"{RUN}, sql: x, database: s..t", "cases[0].database: "),
         (f"{RUN.replace('spark', 'trino')}, sql: x", "cases[0].dialect: 'trino' is none of spark, hive"),
