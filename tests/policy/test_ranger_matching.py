@@ -214,6 +214,7 @@ def test_a_location_is_read_in_the_spelling_that_requests_have(written: str, can
         ("s3:/lake/a", "nothing can match this: The location"),
         ("s3:*", "nothing can match this"),
         ("s3://Lake/a", "invalid bucket or host"),
+        ("s3://Lake", "invalid bucket or host"),
         ("s3://lake/a/../b", "dot segment"),
         ("s3://lake/a/../b*", "dot segment"),
         ("s3://lake/*/../b", "empty name and no dot segment"),
