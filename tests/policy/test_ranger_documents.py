@@ -81,6 +81,13 @@ def test_documents_add_up_and_roles_cross_documents() -> None:
     assert grants(policies, user="ann") and not grants(policies, user="bob")
 
 
+def test_all_roles_on_one_page_are_read() -> None:
+    roles = [{"name": "r", "users": [{"name": "ann", "isAdmin": None}]}, {"name": "s"}]
+    by_role = {**POLICY, "policyItems": [{"accesses": [{"type": "select"}], "roles": ["r"]}]}
+    documents = {"p": json.dumps(by_role), "r": json.dumps({"roles": roles, "totalCount": 2})}
+    assert grants(PolicySet.parse(documents))
+
+
 def test_a_role_defined_in_two_documents_is_refused() -> None:
     role = json.dumps({"roles": [{"name": "r"}]})
     with pytest.raises(PolicyInvalid, match=r"second.json, line 1, roles\[0\].name: .* defined twice"):
