@@ -299,8 +299,9 @@ def _environment(world: World) -> dict[str, str | None]:
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The catalog's commands; Spark's stand beside them once anything imports them."""
     if isinstance(command, click.Group) or hasattr(command, "commands"):
         for name, inner in command.commands.items():
             yield from _commands(inner, (*path, name))
-    else:
+    elif command.callback.__module__.startswith("catalog."):
         yield " ".join(path)

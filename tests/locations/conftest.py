@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from py4j import java_gateway, protocol
 from py4j.java_gateway import JavaGateway
 
 from tests.locations.readers import Reader, java_readers, python_readers
@@ -14,6 +15,14 @@ from tests.support.jvm import open_jvm
 settings.register_profile(
     "fuzz", max_examples=100_000, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def errors_of_any_jvm() -> Iterator[None]:
+    """PySpark teaches py4j to ask *its* JVM about each exception, of other JVMs too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(java_gateway, "get_return_value", protocol.get_return_value)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -31,12 +31,11 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
 
   /** Told to those with any right on the table, who may be about to create it. */
   def exists(ident: Identifier): Boolean =
-    client.exists(paths.table(levels(ident), ident.name)).getOrElse {
-      try {
+    try client.exists(paths.table(levels(ident), ident.name)).getOrElse {
         loaded(ident)
         true
-      } catch { case _: NoSuchTableException => false }
-    }
+      }
+    catch { case _: NoSuchTableException => false }
 
   /** An earlier state, chosen by what the table's metadata says of its past. */
   def load(ident: Identifier, choose: JsonNode => AsOf): GuardedTable = {
