@@ -152,5 +152,9 @@ def _require_same_file(
 
 def _begin(connection: Connection) -> None:
     purpose = connection.get_execution_options().get(PURPOSE)
-    connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if purpose == 'read' else 'OFF'}")
+    query_only = "ON" if purpose == "read" else "OFF"
+    # A statement for each transaction is a good part of what a short one costs, so it is not repeated.
+    if connection.info.get("query_only") != query_only:
+        connection.exec_driver_sql(f"PRAGMA query_only = {query_only}")
+        connection.info["query_only"] = query_only
     connection.exec_driver_sql("BEGIN IMMEDIATE" if purpose == "write" else "BEGIN")
