@@ -99,6 +99,9 @@ lw_governed = Table(
 )
 
 #: A table's encryption key, wrapped by its master key. `state`: active, decrypt-only, disabled, destroyed.
+#: `key_check` tells a wrong key from the right one, and tells nothing of either; null for keys of old.
+#: `destroy_after_ms`: a disabled key that is going to be destroyed, and when. Of a destroyed one, `wrapped` is
+#: empty.
 lw_pek = Table(
     "lw_pek",
     metadata,
@@ -110,6 +113,8 @@ lw_pek = Table(
     Column("wrapped", LargeBinary, nullable=False),
     Column("state", String(16), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+    Column("key_check", LargeBinary, nullable=True),
+    Column("destroy_after_ms", BigInteger, nullable=True),
     UniqueConstraint("table_id", "master_key_id", "version"),
 )
 
