@@ -47,7 +47,9 @@ class Aead:
 
     def __init__(self, key: SecretBytes) -> None:
         require_key_length(len(key))
-        self._cipher = AESGCM(key.reveal())
+        with key.lent() as lent:
+            # The key is expanded at once; what stays of it is OpenSSL's, which clears it in the end.
+            self._cipher = AESGCM(lent)
 
     def encrypt(self, nonce: bytes, plaintext: bytes, aad: bytes) -> bytes:
         """Ciphertext and tag.
@@ -89,6 +91,27 @@ class Aead:
             return self._cipher.decrypt(sealed[:NONCE_LENGTH], sealed[NONCE_LENGTH:], aad)
         except InvalidTag as failure:
             raise refused() from failure
+
+    def open_key(self, sealed: bytes, aad: bytes) -> SecretBytes:
+        """The key that `seal_key` sealed.
+
+        Raises:
+            DecryptionRefused: too short, or not authentic.
+        """
+        if len(sealed) < OVERHEAD:
+            raise refused()
+        opened = bytearray(len(sealed) - OVERHEAD)
+        try:
+            self._cipher.decrypt_into(sealed[:NONCE_LENGTH], sealed[NONCE_LENGTH:], aad, opened)
+        except InvalidTag as failure:
+            raise refused() from failure
+        return SecretBytes.taking(opened)
+
+    def seal_key(self, key: SecretBytes, aad: bytes) -> bytes:
+        """A key, sealed under a random nonce."""
+        nonce = secrets.token_bytes(NONCE_LENGTH)
+        with key.lent() as lent:
+            return nonce + self._cipher.encrypt(nonce, lent, aad)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a cipher with its key cannot be pickled")

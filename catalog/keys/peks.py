@@ -5,30 +5,42 @@ Rules:
   under way wait for it and share its outcome. A failure is shared with those who waited, and never kept.
 - The TTL counts from before the KMS was asked. A revocation takes effect within it; after it, an outage fails
   closed.
+- Nobody waits longer than a bound for keys that others ask for; a call itself is bounded by `resilient`.
 - The state of a record is the caller's and is obeyed at once, cached or not.
+- A record carries a check value of its PEK. A KMS that answers with another key is noticed before a data key
+  is wrapped by it, which nobody could open again; its answer is not kept.
 - A PEK never leaves the catalog.
 
-Source: docs/architecture.md.
+Source: docs/architecture.md; RFC 5869 (HKDF).
 """
 
 from __future__ import annotations
 
+import hmac
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
 from catalog.keys.aead import Aead
 from catalog.keys.kms import KeyContext, KmsClient
+from catalog.keys.secret import SecretBytes
 from policy.errors import KeyNotUsable, KmsUnavailable
 from policy.regimes import PekRef
 
 DEFAULT_TTL_SECONDS: Final = 60.0
 PEK_LENGTH: Final = 32
+KEY_CHECK_LENGTH: Final = 16
+#: How long keys are waited for, in seconds. With the deadline of the last call it stays below 30.
+PATIENCE_S: Final = 14.0
+_CHECK_INFO: Final = b"lakewarden/pek-check/1\0"
 
 
 class PekState(StrEnum):
@@ -53,6 +65,7 @@ class PekRecord:
         wrapped: the PEK as the KMS wrapped it.
         kms: identifier of the KMS back end.
         state: what it may be used for.
+        check: the check value of the PEK, see `key_check`; None for a PEK made before there were any.
     """
 
     id: UUID
@@ -63,6 +76,7 @@ class PekRecord:
     wrapped: bytes = field(repr=False)
     kms: str
     state: PekState = PekState.ACTIVE
+    check: bytes | None = field(default=None, repr=False)
 
     @property
     def ref(self) -> PekRef:
@@ -86,17 +100,56 @@ class Pek:
 
 
 def create_pek(
-    kms: KmsClient, *, catalog: str, table_id: str, table_uuid: UUID, master_key_id: str
+    kms: KmsClient,
+    *,
+    catalog: str,
+    table_id: str,
+    table_uuid: UUID,
+    master_key_id: str,
+    pek_id: UUID | None = None,
+    version: int = 1,
 ) -> PekRecord:
     """A new PEK of 32 bytes for a table and one of its master keys, ready to be stored.
 
+    Args:
+        kms: where its master key is.
+        catalog: name of the catalog.
+        table_id: internal id of the table.
+        table_uuid: the table's immutable UUID.
+        master_key_id: the master key that wraps it.
+        pek_id: the PEK that gets a new version; by default a new PEK is made.
+        version: its version.
+
     Raises:
         KeyNotUsable: the master key is unknown, disabled or destroyed.
-        KmsUnavailable: the KMS does not answer.
+        KmsUnavailable: the KMS does not answer, or not with a key of 32 bytes.
     """
     created = kms.create_key(master_key_id, PEK_LENGTH, KeyContext(catalog, table_uuid))
+    ref = PekRef(pek_id or uuid4(), version, master_key_id)
+    _require_length(created.key, ref)
+    check = key_check(created.key, table_uuid, ref)
     created.key.wipe()
-    return PekRecord(uuid4(), table_id, table_uuid, master_key_id, 1, created.wrapped, kms.identifier)
+    return PekRecord(
+        ref.pek_id,
+        table_id,
+        table_uuid,
+        master_key_id,
+        version,
+        created.wrapped,
+        kms.identifier,
+        check=check,
+    )
+
+
+def key_check(key: SecretBytes, table_uuid: UUID, ref: PekRef) -> bytes:
+    """The check value of a PEK: 16 bytes from which nothing of the key can be learned.
+
+    HKDF-SHA256 without salt; the info is ASCII ``lakewarden/pek-check/1`` NUL, table UUID, PEK id, version as
+    u32, big endian. The master key is not in it: a PEK that is wrapped anew stays the same.
+    """
+    info = _CHECK_INFO + table_uuid.bytes + ref.pek_id.bytes + ref.version.to_bytes(4, "big")
+    with key.lent() as lent:
+        return HKDF(SHA256(), KEY_CHECK_LENGTH, None, info).derive(lent)
 
 
 @dataclass(slots=True)
@@ -105,7 +158,7 @@ class _Cached:
     expires: float
 
 
-_Slot = tuple[UUID, int, UUID, str, str, bytes]
+_Slot = tuple[UUID, int, UUID, str, str, bytes, bytes | None]
 
 
 class PekCache:
@@ -115,6 +168,7 @@ class PekCache:
         clients: KMS clients by identifier.
         catalog: name of the catalog, part of the context that PEKs are bound to.
         ttl: how long an unwrapped PEK may be used, in seconds.
+        patience: how long keys are waited for, in seconds, before a call of one's own.
         clock: monotonic seconds.
     """
 
@@ -124,11 +178,13 @@ class PekCache:
         *,
         catalog: str,
         ttl: float = DEFAULT_TTL_SECONDS,
+        patience: float = PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clients = dict(clients)
         self._catalog = catalog
         self._ttl = ttl
+        self._patience = patience
         self._clock = clock
         self._lock = threading.Lock()
         self._cached: dict[_Slot, _Cached] = {}
@@ -146,6 +202,27 @@ class PekCache:
             DecryptionRefused: the record was changed, or is of another table or catalog.
             KmsUnavailable: the KMS does not answer.
         """
+        return self._get(record, for_writing, self._clock() + self._patience)
+
+    def get_all(self, records: Iterable[PekRecord], *, for_writing: bool = False) -> dict[PekRef, Pek]:
+        """The PEKs of several records, as `get`; the patience is for all of them together.
+
+        Raises:
+            KeyNotUsable, DecryptionRefused, KmsUnavailable: one cannot be had.
+        """
+        until = self._clock() + self._patience
+        return {record.ref: self._get(record, for_writing, until) for record in records}
+
+    def verify(self, record: PekRecord) -> None:
+        """Ask the KMS whether a record opens to its PEK, past the cache and whatever its state; keep nothing.
+
+        Raises:
+            KeyNotUsable, DecryptionRefused, KmsUnavailable: it does not.
+        """
+        self._ask(record).wipe()
+
+    def _get(self, record: PekRecord, for_writing: bool, until: float) -> Pek:
+        """As `get`; nothing is asked or waited for after `until`."""
         _require_usable(record, for_writing)
         slot = _slot(record)
         with self._lock:
@@ -153,11 +230,14 @@ class PekCache:
             cached = self._cached.get(slot)
             if cached is not None:
                 return cached.pek
+            left = until - self._clock()
+            if left <= 0:
+                raise _no_patience_left()
             flight = self._flights.get(slot)
             mine = flight is None
             if flight is None:
                 flight = self._flights[slot] = Future()
-        return self._fly(record, slot, flight) if mine else flight.result()
+        return self._fly(record, slot, flight) if mine else _landed(flight, left)
 
     def forget(self, pek_id: UUID) -> None:
         """Drop every version of a PEK; an unwrap that is under way will not be kept either."""
@@ -188,6 +268,10 @@ class PekCache:
                     self._cached[slot] = cached
 
     def _unwrap(self, record: PekRecord) -> Pek:
+        return Pek(record.ref, record.table_uuid, Aead(self._ask(record)))
+
+    def _ask(self, record: PekRecord) -> SecretBytes:
+        """The key that the KMS gives for a record, if it is the one that was created."""
         client = self._clients.get(record.kms)
         if client is None:
             raise KeyNotUsable(
@@ -196,11 +280,15 @@ class PekCache:
                 hint="Configure that KMS, or wrap the PEK anew.",
             )
         key = client.get_key(record.wrapped, KeyContext(self._catalog, record.table_uuid))
-        if len(key) != PEK_LENGTH:
+        _require_length(key, record.ref)
+        found = key_check(key, record.table_uuid, record.ref)
+        if record.check is not None and not hmac.compare_digest(found, record.check):
             raise KmsUnavailable(
-                f"The KMS gave a key of another length for PEK {record.id}.", rule="key-length"
+                f"The KMS gave another key for PEK {record.id} than the one that it made.",
+                rule="key-check",
+                hint="Have an administrator examine the KMS; until then nothing is read or written with it.",
             )
-        return Pek(record.ref, record.table_uuid, Aead(key))
+        return key
 
     def _drop_expired(self) -> None:
         now = self._clock()
@@ -208,9 +296,40 @@ class PekCache:
             del self._cached[slot]
 
 
+def _landed(flight: Future[Pek], patience: float) -> Pek:
+    """What another caller's unwrap brought, within so many seconds."""
+    try:
+        return flight.result(patience)
+    except TimeoutError as failure:
+        raise _no_patience_left() from failure
+
+
+def _no_patience_left() -> KmsUnavailable:
+    return KmsUnavailable(
+        "The KMS did not answer in time.", rule="kms-deadline", hint="Try again when the KMS answers."
+    )
+
+
+def _require_length(key: SecretBytes, ref: PekRef) -> None:
+    if len(key) != PEK_LENGTH:
+        raise KmsUnavailable(
+            f"The KMS gave a key of another length for PEK {ref.pek_id}.",
+            rule="key-length",
+            hint="Have an administrator examine the KMS.",
+        )
+
+
 def _slot(record: PekRecord) -> _Slot:
     """All that the unwrapped PEK depends on, so that a record that differs is never served another's."""
-    return (record.id, record.version, record.table_uuid, record.master_key_id, record.kms, record.wrapped)
+    return (
+        record.id,
+        record.version,
+        record.table_uuid,
+        record.master_key_id,
+        record.kms,
+        record.wrapped,
+        record.check,
+    )
 
 
 def _require_usable(record: PekRecord, for_writing: bool) -> None:

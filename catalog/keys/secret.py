@@ -1,21 +1,28 @@
 """Key bytes that mask themselves.
 
 Rules:
-- `reveal` is the one door. `repr`, `str`, `format`, JSON and pickle give nothing away; pickle is refused.
+- `reveal` and `lent` are the two doors. `repr`, `str`, `format`, JSON and pickle give nothing away; pickle is
+  refused.
 - Copies of an object that holds a secret share it, so that `wipe` reaches every holder.
+- A secret is overwritten when its last holder lets go of it. What was revealed before are bytes of Python's,
+  which nobody can overwrite: so `lent`, wherever what takes the secret can take a buffer.
 - Secrets are compared in constant time and cannot be hashed.
+- A library that logs the answers of a KMS at DEBUG is kept from it (`hush`), whatever levels are set.
 """
 
 from __future__ import annotations
 
 import hmac
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, SupportsIndex
 
 _MASK = "SecretBytes(****)"
 
 
 class SecretBytes:
-    """Secret bytes, masked everywhere but in `reveal`.
+    """Secret bytes, masked everywhere but in `reveal` and `lent`.
 
     Args:
         data: the secret; it is copied.
@@ -27,15 +34,29 @@ class SecretBytes:
     def __init__(self, data: bytes | bytearray) -> None:
         self._data: bytearray | None = bytearray(data)
 
+    @classmethod
+    def taking(cls, buffer: bytearray) -> SecretBytes:
+        """The secret in a buffer, which is overwritten."""
+        taken = cls(buffer)
+        buffer[:] = bytes(len(buffer))
+        return taken
+
     def reveal(self) -> bytes:
         """The secret itself.
 
         Raises:
             ValueError: the secret has been wiped.
         """
-        if self._data is None:
-            raise ValueError("the secret has been wiped")
-        return bytes(self._data)
+        return bytes(self._held())
+
+    @contextmanager
+    def lent(self) -> Iterator[memoryview]:
+        """The secret itself, without a copy, for what takes a buffer and is done with it within the block.
+
+        Raises:
+            ValueError: the secret has been wiped.
+        """
+        yield memoryview(self._held()).toreadonly()
 
     def wipe(self) -> None:
         """Overwrite the secret, as far as Python allows: bytes that were revealed before stay in memory."""
@@ -43,13 +64,23 @@ class SecretBytes:
             self._data[:] = bytes(len(self._data))
             self._data = None
 
+    def _held(self) -> bytearray:
+        if self._data is None:
+            raise ValueError("the secret has been wiped")
+        return self._data
+
+    def __del__(self) -> None:
+        # An object whose making failed has no data.
+        if hasattr(self, "_data"):
+            self.wipe()
+
     def __len__(self) -> int:
         return 0 if self._data is None else len(self._data)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SecretBytes):
             return NotImplemented
-        return hmac.compare_digest(self.reveal(), other.reveal())
+        return hmac.compare_digest(self._held(), other._held())
 
     def __repr__(self) -> str:
         return _MASK
@@ -68,3 +99,18 @@ class SecretBytes:
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("a secret has no state to hand out")
+
+
+def hush(logger: str) -> None:
+    """Keep a library's logger from writing at DEBUG, where it would write down answers with keys in them.
+
+    Args:
+        logger: its exact name; loggers below it are others.
+    """
+    named = logging.getLogger(logger)
+    if _above_debug not in named.filters:
+        named.addFilter(_above_debug)
+
+
+def _above_debug(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
