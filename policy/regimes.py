@@ -6,6 +6,9 @@ Rules:
   can be encrypted, or change its algorithm or keys, without an instant in which old or new files escape.
 - A file must be exactly what its regime says: encrypted or not, with that algorithm, footer, keys and
   columns. What cannot be decided is refused.
+- Of a PEK, a regime names the version that holds from its first sequence number on. A new file is under that
+  version. A sealed one is under it or a later version of the same PEK: a file whose keys were wrapped anew
+  keeps its sequence number.
 
 Source: docs/architecture.md.
 """
@@ -13,7 +16,7 @@ Source: docs/architecture.md.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from uuid import UUID
@@ -76,7 +79,7 @@ class Regime:
         from_sequence_number: the first sequence number it governs, 0 or more.
         spec: mechanism, algorithm, keys and columns.
         columns: the columns of `spec` by field id.
-        peks: the PEK versions that files may be under; none for plaintext.
+        peks: the PEK versions that new files are under; none for plaintext.
     """
 
     from_sequence_number: int
@@ -156,7 +159,8 @@ def judge_new_file(regimes: Regimes, keys: FileKeys | None) -> Decision:
         regimes: the table's regimes.
         keys: what the file's key metadata states; None for a file without any.
     """
-    return _judge(regimes.current, keys)
+    regime = regimes.current
+    return _judge(regime, keys, lambda pek: pek in regime.peks)
 
 
 def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileKeys | None) -> Decision:
@@ -172,31 +176,38 @@ def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileK
     """
     if sequence_number is None or sequence_number < 0:
         return _deny("regime", "The file's sequence number is not known, so no regime can judge it.")
-    return _judge(regime_for(regimes, sequence_number), keys)
+    regime = regime_for(regimes, sequence_number)
+    return _judge(regime, keys, lambda pek: any(_is_later(pek, named) for named in regime.peks))
 
 
 _PLAINTEXT_FITS = Decision.allow(Reason("plaintext-required", "The table is not encrypted, nor is the file."))
 _KEYS_FIT = Decision.allow(Reason("encryption-required", "The file is encrypted as its regime says."))
 
 
-def _judge(regime: Regime, keys: FileKeys | None) -> Decision:
+def _is_later(pek: PekRef, named: PekRef) -> bool:
+    """Whether a PEK is the one that is named, in that version or a later one."""
+    same = (pek.pek_id, pek.master_key_id) == (named.pek_id, named.master_key_id)
+    return same and pek.version >= named.version
+
+
+def _judge(regime: Regime, keys: FileKeys | None, fits: Callable[[PekRef], bool]) -> Decision:
     if not regime.spec.encrypts:
         if keys is None:
             return _PLAINTEXT_FITS
         return _deny("plaintext-required", "The file has key metadata, but its regime is plaintext.")
     if keys is None:
         return _deny("encryption-required", "The file is not encrypted, but its regime encrypts.")
-    return _judge_keys(regime, keys)
+    return _judge_keys(regime, keys, fits)
 
 
-def _judge_keys(regime: Regime, keys: FileKeys) -> Decision:
+def _judge_keys(regime: Regime, keys: FileKeys, fits: Callable[[PekRef], bool]) -> Decision:
     spec = regime.spec
     if keys.algorithm is not spec.algorithm:
         return _deny("algorithm", f"The file uses {keys.algorithm}, its regime says {spec.algorithm}.")
     if keys.footer is not spec.footer:
         return _deny("footer", f"The file's footer is {keys.footer}, its regime says {spec.footer}.")
     for key in keys.keys:
-        if key.pek not in regime.peks:
+        if not fits(key.pek):
             return _deny("pek", f"The file is under PEK {key.pek.pek_id}, which its regime does not name.")
         if key.length != spec.data_key_length:
             return _deny(

@@ -156,3 +156,30 @@ def test_file_that_is_not_what_its_regime_says_is_refused(rule, changed):
 def test_column_keys_in_a_uniform_table_are_refused():
     keys = replace(UNIFORM_FILE, keys=(FOOTER_KEY, FileKey(LAKE, (2,), 32)))
     assert judge_new_file(Regimes.of([PLAIN, UNIFORM]), keys).reasons[0].rule == "columns"
+
+
+@pytest.mark.parametrize(
+    ("version", "new", "sealed"),
+    [(1, False, False), (2, True, True), (3, False, True), (70, False, True)],
+)
+def test_a_sealed_file_may_be_under_a_later_version_than_its_regime_and_a_new_one_may_not(
+    version, new, sealed
+):
+    """The regime names version 2: a file whose keys were wrapped anew keeps its sequence number."""
+    regimes = Regimes.of([PLAIN, replace(UNIFORM, peks=(LAKE_2,))])
+    file = replace(UNIFORM_FILE, keys=(FileKey(replace(LAKE, version=version), (), 32),))
+    decisions = judge_new_file(regimes, file), judge_sealed_file(regimes, 7, file)
+    assert [decision.allowed for decision in decisions] == [new, sealed]
+    assert {each.reasons[0].rule for each in decisions if not each.allowed} <= {"pek"}
+
+
+@pytest.mark.parametrize("other", [{"pek_id": UUID(int=9)}, {"master_key_id": "pii"}], ids=str)
+def test_a_later_version_of_another_pek_is_refused(other):
+    file = replace(UNIFORM_FILE, keys=(FileKey(replace(LAKE_2, **other), (), 32),))
+    decision = judge_sealed_file(HISTORY, 5, file)
+    assert not decision and decision.reasons[0].rule == "pek"
+
+
+def test_column_keys_may_be_wrapped_anew_each_for_itself():
+    later = replace(PII, version=2)
+    assert judge_sealed_file(HISTORY, 9, replace(COLUMN_FILE, keys=(FOOTER_KEY, FileKey(later, (2, 3), 32))))
