@@ -5,7 +5,9 @@ Rules:
 - An HMAC-SHA256 under a key derived from the root key covers the whole document: whoever can write the file
   but does not have the root key can neither enable a disabled master key nor exchange one for another. (An
   older version of the whole file can be put back; keep its directory private.)
-- Each master key is wrapped by AES-256-GCM, bound to its id and version.
+- Each version of a master key is wrapped by AES-256-GCM, bound to its id and version.
+- A master key that was rotated has the member ``older``: its earlier versions from version 1 on. One that never
+  was has no such member, as in the keystores of the first release.
 """
 
 from __future__ import annotations
@@ -37,15 +39,18 @@ class MasterKey:
 
     Attributes:
         id: its id.
-        version: its version, 1 or more.
         enabled: whether it may be used.
-        wrapped: the key under the root key, nonce | ciphertext | tag.
+        versions: its versions under the root key from version 1 on, each nonce | ciphertext | tag.
     """
 
     id: str
-    version: int
     enabled: bool
-    wrapped: bytes
+    versions: tuple[bytes, ...]
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return len(self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +118,14 @@ def _document(keystore: Keystore) -> dict[str, object]:
         "format": FORMAT,
         "version": VERSION,
         "root": {"kind": root.kind, **parameters},
-        "master_keys": [
-            {
-                "id": key.id,
-                "version": key.version,
-                "enabled": key.enabled,
-                "wrapped": base64.b64encode(key.wrapped).decode("ascii"),
-            }
-            for key in keystore.master_keys
-        ],
+        "master_keys": [_key_document(key) for key in keystore.master_keys],
     }
+
+
+def _key_document(key: MasterKey) -> dict[str, object]:
+    *older, newest = (base64.b64encode(wrapped).decode("ascii") for wrapped in key.versions)
+    document = {"id": key.id, "version": key.version, "enabled": key.enabled, "wrapped": newest}
+    return {**document, "older": older} if older else document
 
 
 def _mac(document: dict[str, object], root_key: SecretBytes) -> bytes:
@@ -153,13 +156,17 @@ def _master_keys(value: object) -> tuple[MasterKey, ...]:
 
 
 def _master_key(value: object) -> MasterKey:
-    members = _members(value, "id", "version", "enabled", "wrapped")
-    key_id, enabled, version = members["id"], members["enabled"], _integer(members["version"])
+    rotated = ("older",) if isinstance(value, dict) and "older" in value else ()
+    members = _members(value, "id", "version", "enabled", "wrapped", *rotated)
+    key_id, enabled, older = members["id"], members["enabled"], members.get("older", [])
     if not isinstance(key_id, str) or not is_master_key_id(key_id) or not isinstance(enabled, bool):
         raise _malformed("It has a malformed master key.")
-    if not 1 <= version < 2**32:
-        raise _malformed("A master key's version is out of bounds.")
-    return MasterKey(key_id, version, enabled, _base64(members["wrapped"], MASTER_KEY_LENGTH + OVERHEAD))
+    if not isinstance(older, list) or (rotated and not older):
+        raise _malformed("The earlier versions of a master key are not a list of some.")
+    versions = tuple(_base64(each, MASTER_KEY_LENGTH + OVERHEAD) for each in (*older, members["wrapped"]))
+    if _integer(members["version"]) != len(versions):
+        raise _malformed("A master key has not as many versions as it says.")
+    return MasterKey(key_id, enabled, versions)
 
 
 def _members(value: object, *names: str) -> dict[str, object]:

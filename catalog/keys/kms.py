@@ -6,6 +6,7 @@ A back end MUST
 - answer or raise within a bounded time, and be safe for use from many threads;
 - raise `KmsUnavailable` when the KMS does not answer, `KeyNotUsable` when the master key is unknown, disabled
   or destroyed, `DecryptionRefused` when the wrapped key is malformed, changed or of another context;
+- keep the key as it is when it is wrapped anew, and its plain form inside the KMS where the KMS can;
 - ask the KMS each time it is called: caching is `peks.PekCache`'s, and so is the bound on revocation.
 
 A back end MAY
@@ -18,6 +19,7 @@ Source: NIST SP 800-38D.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -81,6 +83,22 @@ class KmsClient(ABC):
             DecryptionRefused: malformed, changed, or wrapped for another context.
             KeyNotUsable: the master key is unknown, disabled or destroyed.
             KmsUnavailable: the KMS does not answer.
+        """
+
+    @abstractmethod
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        """The same keys, wrapped anew under the newest version of the master key that wraps each now.
+
+        In one call to the KMS where it can; what is newest already may come back as it is or wrapped anew.
+
+        Args:
+            items: what `create_key` or an earlier call wrapped, each with its own context.
+
+        Returns:
+            The new wrapped forms, in the order of the items. All or none: one that fails fails the call.
+
+        Raises:
+            as `get_key`.
         """
 
     def encrypt_data_key(self, data_key: SecretBytes, key: SecretBytes, aad: bytes) -> bytes:

@@ -8,6 +8,7 @@ Rules:
 - The file is read anew on every call. Another process's change, such as a disabled key, holds at once.
 - Changes happen under a lock, on what the file says then, and replace the file whole.
 - A wrapped key is bound to the master key's id and version and to the context.
+- The newest version of a master key wraps; every version opens. All of them are disabled together.
 
 A wrapped key is: 0x01 | master key version, u32 | length of the id, u8 | id | nonce 12 | ciphertext | tag 16,
 integers big endian; its AAD is ASCII ``lakewarden/local-kms/pek/1`` NUL | all bytes before the nonce | the
@@ -18,10 +19,10 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from catalog.keys.aead import Aead, refused, require_key_length
 from catalog.keys.keystore import (
@@ -64,7 +65,7 @@ class MasterKeyInfo:
 
     Attributes:
         id: its id.
-        version: its version.
+        version: its newest version; there are as many, from 1 on.
         enabled: whether it may be used.
     """
 
@@ -120,9 +121,8 @@ class LocalKms(KmsClient):
                     rule="master-key-id",
                     hint="Choose another id.",
                 )
-            return replace(
-                keystore, master_keys=(*keystore.master_keys, _new_master(master_key_id, root_key))
-            )
+            new = _with_new_version(MasterKey(master_key_id, True, ()), root_key)
+            return replace(keystore, master_keys=(*keystore.master_keys, new))
 
         return _info(self._change(add), master_key_id)
 
@@ -153,26 +153,42 @@ class LocalKms(KmsClient):
         """
         return self._set_enabled(master_key_id, True)
 
+    def rotate_master_key(self, master_key_id: str) -> MasterKeyInfo:
+        """A new random version of a master key; what the earlier ones wrapped still opens.
+
+        Raises:
+            KeyNotUsable: there is no such master key, or it is disabled.
+            RequestInvalid: the keystore has no room for another version.
+            KmsUnavailable: the keystore cannot be used.
+        """
+
+        def rotate(keystore: Keystore, root_key: SecretBytes) -> Keystore:
+            old = _usable(keystore, master_key_id)
+            new = _with_new_version(old, root_key)
+            keys = (new if key is old else key for key in keystore.master_keys)
+            return replace(keystore, master_keys=tuple(keys))
+
+        return _info(self._change(rotate), master_key_id)
+
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
         """See `KmsClient.create_key`."""
         require_key_length(length)
         keystore, root_key = self._load()
         master = _usable(keystore, master_key_id)
         key = SecretBytes(secrets.token_bytes(length))
-        header = _header(master)
-        sealed = _open_master(master, root_key).seal(key.reveal(), _PEK_AAD + header + context.to_bytes())
-        return CreatedKey(header + sealed, key)
+        return CreatedKey(_seal(master, root_key, key, context), key)
 
     def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
         """See `KmsClient.get_key`."""
-        master_key_id, version, header, sealed = _parse_wrapped(wrapped)
+        parsed = _parse_wrapped(wrapped)
+        return _open(*self._load(), parsed, context)[1]
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        """See `KmsClient.rewrap_keys`."""
+        parsed = [(_parse_wrapped(wrapped), context) for wrapped, context in items]
         keystore, root_key = self._load()
-        master = _usable(keystore, master_key_id)
-        if master.version != version:
-            raise KeyNotUsable(f"Master key {master_key_id!r} has no version {version}.", rule="master-key")
-        return SecretBytes(
-            _open_master(master, root_key).open(sealed, _PEK_AAD + header + context.to_bytes())
-        )
+        opened = [(*_open(keystore, root_key, wrapped, context), context) for wrapped, context in parsed]
+        return [_seal(master, root_key, key, context) for master, key, context in opened]
 
     def _load(self) -> tuple[Keystore, SecretBytes]:
         unverified = decode(read_private(self._path, limit=MAX_KEYSTORE_BYTES))
@@ -199,7 +215,14 @@ class LocalKms(KmsClient):
         with locked(self._path):
             keystore, root_key = self._load()
             changed = change(keystore, root_key)
-            replace_private(self._path, encode(changed, root_key))
+            data = encode(changed, root_key)
+            if len(data) > MAX_KEYSTORE_BYTES:
+                raise RequestInvalid(
+                    "The keystore is full.",
+                    rule="keystore-size",
+                    hint="Use an external KMS for so many keys.",
+                )
+            replace_private(self._path, data)
         return changed
 
     def _set_enabled(self, master_key_id: str, enabled: bool) -> MasterKeyInfo:
@@ -242,13 +265,21 @@ def _info(keystore: Keystore, master_key_id: str) -> MasterKeyInfo:
     return MasterKeyInfo(master.id, master.version, master.enabled)
 
 
+class _Wrapped(NamedTuple):
+    """The parts of a wrapped key; the header is all bytes before what is sealed."""
+
+    master_key_id: str
+    version: int
+    header: bytes
+    sealed: bytes
+
+
 def _header(master: MasterKey) -> bytes:
     key_id = master.id.encode("ascii")
     return _WRAPPED_FORMAT + master.version.to_bytes(4, "big") + bytes([len(key_id)]) + key_id
 
 
-def _parse_wrapped(wrapped: bytes) -> tuple[str, int, bytes, bytes]:
-    """Master key id, its version, the header, and what is sealed."""
+def _parse_wrapped(wrapped: bytes) -> _Wrapped:
     if len(wrapped) < 6 or wrapped[:1] != _WRAPPED_FORMAT:
         raise refused()
     end = 6 + wrapped[5]
@@ -258,7 +289,29 @@ def _parse_wrapped(wrapped: bytes) -> tuple[str, int, bytes, bytes]:
         raise refused() from failure
     if len(wrapped) < end or not is_master_key_id(key_id):
         raise refused()
-    return key_id, int.from_bytes(wrapped[1:5], "big"), wrapped[:end], wrapped[end:]
+    return _Wrapped(key_id, int.from_bytes(wrapped[1:5], "big"), wrapped[:end], wrapped[end:])
+
+
+def _seal(master: MasterKey, root_key: SecretBytes, key: SecretBytes, context: KeyContext) -> bytes:
+    """A key under the newest version of a master key."""
+    header = _header(master)
+    aad = _PEK_AAD + header + context.to_bytes()
+    return header + _open_master(master, master.version, root_key).seal(key.reveal(), aad)
+
+
+def _open(
+    keystore: Keystore, root_key: SecretBytes, wrapped: _Wrapped, context: KeyContext
+) -> tuple[MasterKey, SecretBytes]:
+    """A wrapped key, and the master key that it is under."""
+    master = _usable(keystore, wrapped.master_key_id)
+    if not 1 <= wrapped.version <= master.version:
+        raise KeyNotUsable(
+            f"Master key {master.id!r} has no version {wrapped.version}.",
+            rule="master-key",
+            hint="Restore the keystore that wrapped the key.",
+        )
+    aead = _open_master(master, wrapped.version, root_key)
+    return master, SecretBytes(aead.open(wrapped.sealed, _PEK_AAD + wrapped.header + context.to_bytes()))
 
 
 def _master_aad(key_id: str, version: int) -> bytes:
@@ -266,15 +319,16 @@ def _master_aad(key_id: str, version: int) -> bytes:
     return _MASTER_AAD + bytes([len(encoded)]) + encoded + version.to_bytes(4, "big")
 
 
-def _new_master(key_id: str, root_key: SecretBytes) -> MasterKey:
+def _with_new_version(master: MasterKey, root_key: SecretBytes) -> MasterKey:
     key = secrets.token_bytes(MASTER_KEY_LENGTH)
-    wrapped = Aead(subkey(root_key, "wrap")).seal(key, _master_aad(key_id, 1))
-    return MasterKey(key_id, 1, True, wrapped)
+    wrapped = Aead(subkey(root_key, "wrap")).seal(key, _master_aad(master.id, master.version + 1))
+    return replace(master, versions=(*master.versions, wrapped))
 
 
-def _open_master(master: MasterKey, root_key: SecretBytes) -> Aead:
+def _open_master(master: MasterKey, version: int, root_key: SecretBytes) -> Aead:
+    sealed = master.versions[version - 1]
     try:
-        key = Aead(subkey(root_key, "wrap")).open(master.wrapped, _master_aad(master.id, master.version))
+        key = Aead(subkey(root_key, "wrap")).open(sealed, _master_aad(master.id, version))
     except DecryptionRefused as failure:
         raise KmsUnavailable(
             f"Master key {master.id!r} does not open.", rule="keystore-format", hint="Restore the keystore."

@@ -6,7 +6,7 @@ import ctypes
 import logging
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -88,6 +88,9 @@ class WatchedKms(KmsClient):
     def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
         self.unwrapped += 1
         return self._behind.get_key(wrapped, context)
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        return self._behind.rewrap_keys(items)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +46,10 @@ class MortalKms(KmsClient):
     def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
         self._call()
         return self._real.get_key(wrapped, context)
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        self._call()
+        return self._real.rewrap_keys(items)
 
     def _call(self) -> None:
         self.asked.release()

@@ -2,75 +2,38 @@
 
 from __future__ import annotations
 
+import base64
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from catalog.keys.kms import KeyContext, KmsClient
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import SCRYPT_LOG2_N_RANGE, KeyFile, Passphrase, RootDescription
+from catalog.keys.kms import CreatedKey, KeyContext
 from catalog.keys.secret import SecretBytes
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
+from tests.support.kms_backends import Backend, local_with_key_file, local_with_passphrase
 
 TABLE, OTHER_TABLE = UUID(int=1), UUID(int=2)
 CONTEXT = KeyContext("prod", TABLE)
 
 
-@dataclass
-class Backend:
-    """A client with the master keys `lake` and `pii`, and what only the KMS's administrator can do."""
-
-    client: KmsClient
-    again: Callable[[], KmsClient]
-    disable: Callable[[str], object]
-    enable: Callable[[str], object]
-    stop: Callable[[], object]
-
-
-def local_with_key_file(directory: Path) -> Backend:
-    return local(directory, KeyFile.create(directory / "root.key"))
-
-
-class CheapPassphrase(Passphrase):
-    """At the lowest cost that a keystore may ask for."""
-
-    def describe(self) -> RootDescription:
-        return replace(super().describe(), log2_n=SCRYPT_LOG2_N_RANGE[0])
-
-
-def local_with_passphrase(directory: Path) -> Backend:
-    return local(directory, CheapPassphrase(SecretBytes(b"correct horse battery")))
-
-
-def local(directory: Path, root) -> Backend:
-    path = directory / "keystore.json"
-    client = LocalKms.create(path, root)
-    client.create_master_key("lake")
-    client.create_master_key("pii")
-    return Backend(
-        client, lambda: LocalKms(path, root), client.disable_master_key, client.enable_master_key, path.unlink
-    )
-
-
-@pytest.fixture(params=[local_with_key_file, local_with_passphrase])
-def backend(request, tmp_path) -> Backend:
-    return request.param(tmp_path)
+@pytest.fixture(params=[local_with_key_file, local_with_passphrase], ids=lambda make: make.__name__)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    made: Backend = request.param(tmp_path)
+    return made
 
 
 def test_created_key_opens_again_also_for_another_client(backend):
     for length in (16, 24, 32):
-        wrapped, key = backend.client.create_key("lake", length, CONTEXT)
+        wrapped, key = backend.client.create_key(backend.lake, length, CONTEXT)
         assert len(key) == length
         assert backend.client.get_key(wrapped, CONTEXT) == key
     assert backend.again().get_key(wrapped, CONTEXT) == key
 
 
 def test_keys_are_random_and_not_inside_their_wrapped_form(backend):
-    made = [backend.client.create_key("lake", 32, CONTEXT) for _ in range(3)]
+    made = [backend.client.create_key(backend.lake, 32, CONTEXT) for _ in range(3)]
     assert len({key.reveal() for _, key in made}) == len({wrapped for wrapped, _ in made}) == 3
     assert all(key.reveal() not in wrapped for wrapped, key in made)
 
@@ -78,7 +41,7 @@ def test_keys_are_random_and_not_inside_their_wrapped_form(backend):
 @pytest.mark.parametrize("length", [0, 8, 15, 17, 33, 64])
 def test_other_lengths_are_refused(backend, length):
     with pytest.raises(KeyNotUsable):
-        backend.client.create_key("lake", length, CONTEXT)
+        backend.client.create_key(backend.lake, length, CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +54,13 @@ def test_other_lengths_are_refused(backend, length):
     ],
 )
 def test_wrapped_key_opens_in_its_own_context_alone(backend, other):
-    wrapped, _ = backend.client.create_key("lake", 32, CONTEXT)
+    wrapped, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
     with pytest.raises(DecryptionRefused):
         backend.client.get_key(wrapped, other)
 
 
 def test_every_truncation_and_every_flipped_byte_is_refused(backend):
-    wrapped, _ = backend.client.create_key("lake", 32, CONTEXT)
+    wrapped, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
     changed = [wrapped[:end] for end in range(len(wrapped))] + [wrapped + b"\0"]
     changed += [wrapped[:i] + bytes([wrapped[i] ^ 1]) + wrapped[i + 1 :] for i in range(len(wrapped))]
     for data in changed:
@@ -106,43 +69,142 @@ def test_every_truncation_and_every_flipped_byte_is_refused(backend):
 
 
 def test_wrapped_key_under_one_master_key_does_not_pass_for_another(backend):
-    wrapped, _ = backend.client.create_key("lake", 32, CONTEXT)
-    backend.disable("lake")
-    with pytest.raises((DecryptionRefused, KeyNotUsable)):
-        backend.client.get_key(wrapped.replace(b"\x04lake", b"\x03pii"), CONTEXT)
+    wrapped, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
+    other, _ = backend.client.create_key(backend.pii, 32, CONTEXT)
+    backend.disable(backend.lake)
+    names = backend.lake.encode(), backend.pii.encode()
+    for data in (
+        wrapped.replace(bytes([len(names[0])]) + names[0], bytes([len(names[1])]) + names[1]),
+        other[: len(other) // 2] + wrapped[len(other) // 2 :],
+    ):
+        with pytest.raises((DecryptionRefused, KeyNotUsable)):
+            backend.client.get_key(data, CONTEXT)
 
 
-@pytest.mark.parametrize("name", ["absent", "", "LAKE", "lake ", "../lake", "läke", "l" * 256])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0",
+        b"\xff" * 100,
+        b"A" * 10_000_000,
+        b"\x01" * 10_000_000,
+        b"https://kms.attacker.example/v1/transit/decrypt/lake",
+        b"arn:aws:kms:us-east-1:999999999999:key/0f0f0f0f-0000-4000-8000-000000000000",
+        b"kms://http@attacker.example:9600/kms",
+        b"vault:v1:" + base64.b64encode(bytes(60)),
+        b"../../../../etc/passwd",
+        b'{"kmsInstanceURL":"https://attacker.example","wrappedDEK":"AA=="}',
+    ],
+    ids=range(11),
+)
+def test_what_is_no_wrapped_key_is_refused(backend, data):
+    with pytest.raises(DecryptionRefused):
+        backend.client.get_key(data, CONTEXT)
+    with pytest.raises(DecryptionRefused):
+        backend.client.rewrap_keys([(data, CONTEXT)])
+
+
+def test_wrapped_key_with_ten_megabytes_behind_it_is_refused(backend):
+    wrapped, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
+    with pytest.raises(DecryptionRefused):
+        backend.client.get_key(wrapped + bytes(10_000_000), CONTEXT)
+
+
+def test_rotated_master_key_opens_what_it_wrapped_and_wraps_by_the_new_version(backend):
+    old, old_key = backend.client.create_key(backend.lake, 32, CONTEXT)
+    backend.rotate(backend.lake)
+    new, new_key = backend.client.create_key(backend.lake, 32, CONTEXT)
+    assert backend.version_of(old) != backend.version_of(new)
+    for client in (backend.client, backend.again()):
+        assert client.get_key(old, CONTEXT) == old_key and client.get_key(new, CONTEXT) == new_key
+
+
+def test_rewrapped_keys_are_the_same_and_name_the_newest_version(backend):
+    other = KeyContext("test", OTHER_TABLE)
+    old = [backend.client.create_key(backend.lake, length, CONTEXT) for length in (16, 24, 32)]
+    elsewhere = backend.client.create_key(backend.lake, 32, other)
+    unrotated = backend.client.create_key(backend.pii, 32, CONTEXT)
+    backend.rotate(backend.lake)
+    items = [(made.wrapped, CONTEXT) for made in (*old, unrotated)] + [(elsewhere.wrapped, other)]
+    moved = backend.client.rewrap_keys(items)
+    newest = backend.version_of(backend.client.create_key(backend.lake, 32, CONTEXT).wrapped)
+    assert [backend.version_of(moved[n]) == newest for n in (0, 1, 2, 4)] == [True] * 4
+    for client in (backend.client, backend.again()):
+        opened = [
+            client.get_key(wrapped, context) for wrapped, (_, context) in zip(moved, items, strict=True)
+        ]
+        assert opened == [made.key for made in (*old, unrotated, elsewhere)]
+    with pytest.raises(DecryptionRefused):
+        backend.client.get_key(moved[0], other)
+    assert backend.client.get_key(old[0].wrapped, CONTEXT) == old[0].key
+
+
+def test_rewrapping_again_and_nothing_at_all_is_harmless(backend):
+    wrapped, key = backend.client.create_key(backend.lake, 32, CONTEXT)
+    for _ in range(3):
+        (wrapped,) = backend.client.rewrap_keys([(wrapped, CONTEXT)])
+    assert backend.client.get_key(wrapped, CONTEXT) == key
+    assert backend.client.rewrap_keys([]) == []
+
+
+def test_rewrap_refuses_another_context_and_changed_bytes_as_a_whole(backend):
+    good, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
+    for bad in (
+        (good, KeyContext("prod", OTHER_TABLE)),
+        (good, KeyContext("test", TABLE)),
+        (good[:-1], CONTEXT),
+        (good[:-1] + bytes([good[-1] ^ 1]), CONTEXT),
+    ):
+        with pytest.raises(DecryptionRefused):
+            backend.client.rewrap_keys([(good, CONTEXT), bad])
+
+
+def test_rewrap_wants_a_usable_master_key_and_a_kms(backend):
+    wrapped, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
+    backend.disable(backend.lake)
+    with pytest.raises(KeyNotUsable):
+        backend.client.rewrap_keys([(wrapped, CONTEXT)])
+    backend.enable(backend.lake)
+    assert len(backend.client.rewrap_keys([(wrapped, CONTEXT)])) == 1
+    backend.stop()
+    with pytest.raises(KmsUnavailable):
+        backend.client.rewrap_keys([(wrapped, CONTEXT)])
+
+
+@pytest.mark.parametrize(
+    "name", ["absent", "", "LAKE", "lake ", "../lake", "läke", "l" * 256, "lake?x=1", "lake/../pii", "lake\n"]
+)
 def test_unknown_master_key_is_not_usable(backend, name):
     with pytest.raises(KeyNotUsable):
         backend.client.create_key(name, 32, CONTEXT)
 
 
 def test_disabled_master_key_neither_creates_nor_opens_until_enabled(backend):
-    wrapped, key = backend.client.create_key("lake", 32, CONTEXT)
-    other, other_key = backend.client.create_key("pii", 32, CONTEXT)
-    backend.disable("lake")
+    wrapped, key = backend.client.create_key(backend.lake, 32, CONTEXT)
+    other, other_key = backend.client.create_key(backend.pii, 32, CONTEXT)
+    backend.disable(backend.lake)
     for client in (backend.client, backend.again()):
         with pytest.raises(KeyNotUsable):
             client.get_key(wrapped, CONTEXT)
         with pytest.raises(KeyNotUsable):
-            client.create_key("lake", 32, CONTEXT)
+            client.create_key(backend.lake, 32, CONTEXT)
         assert client.get_key(other, CONTEXT) == other_key
-    backend.enable("lake")
+    backend.enable(backend.lake)
     assert backend.client.get_key(wrapped, CONTEXT) == key
 
 
 def test_absent_kms_is_unavailable(backend):
-    wrapped, _ = backend.client.create_key("lake", 32, CONTEXT)
+    wrapped, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
     backend.stop()
     with pytest.raises(KmsUnavailable):
         backend.client.get_key(wrapped, CONTEXT)
     with pytest.raises(KmsUnavailable):
-        backend.client.create_key("lake", 32, CONTEXT)
+        backend.client.create_key(backend.lake, 32, CONTEXT)
 
 
 def test_many_threads_share_a_client(backend):
-    wrapped, key = backend.client.create_key("lake", 32, CONTEXT)
+    wrapped, key = backend.client.create_key(backend.lake, 32, CONTEXT)
     opened: list[SecretBytes] = []
     threads = [
         threading.Thread(target=lambda: opened.append(backend.client.get_key(wrapped, CONTEXT)))
@@ -167,13 +229,32 @@ def test_data_keys_are_wrapped_locally_and_bound_to_their_aad(backend):
         backend.client.encrypt_data_key(dek, SecretBytes(bytes(20)), b"aad")
 
 
+def test_errors_and_repr_carry_no_key(backend):
+    wrapped, key = backend.client.create_key(backend.lake, 32, CONTEXT)
+    moved = backend.client.rewrap_keys([(wrapped, CONTEXT)])
+    with pytest.raises(DecryptionRefused) as context:
+        backend.client.get_key(wrapped, KeyContext("test", TABLE))
+    backend.disable(backend.lake)
+    with pytest.raises(KeyNotUsable) as disabled:
+        backend.client.get_key(wrapped, CONTEXT)
+    backend.stop()
+    with pytest.raises(KmsUnavailable) as stopped:
+        backend.client.get_key(wrapped, CONTEXT)
+    said = [repr(backend.client), repr(CreatedKey(wrapped, key)), repr(moved)]
+    for caught in (context, disabled, stopped):
+        said += shown(caught.value)
+    forms = {key.reveal().hex(), repr(key.reveal()), base64.b64encode(key.reveal()).decode()}
+    assert not [form for form in forms for text in said if form in text]
+
+
+def shown(error: BaseException | None) -> list[str]:
+    """An error and all that it was raised from, as any log would show them."""
+    texts = []
+    while error is not None:
+        texts += [str(error), repr(error), repr(getattr(error, "args", ())), repr(vars(error))]
+        error = error.__cause__ or error.__context__
+    return texts
+
+
 def test_identifier_is_a_short_name(backend):
     assert backend.client.identifier.isidentifier()
-
-
-def test_errors_and_repr_carry_no_key(backend):
-    wrapped, key = backend.client.create_key("lake", 32, CONTEXT)
-    assert key.reveal().hex() not in repr(backend.client.create_key("lake", 32, CONTEXT))
-    with pytest.raises(DecryptionRefused) as caught:
-        backend.client.get_key(wrapped, KeyContext("test", TABLE))
-    assert key.reveal().hex() not in str(caught.value)

@@ -6,16 +6,40 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from catalog.keys import private_files
+from catalog.keys.kms import KeyContext
 from catalog.keys.local_kms import EmbeddedKmsWarning, LocalKms, warn_embedded_default
 from catalog.keys.root_key import KeyFile, Passphrase
 from catalog.keys.secret import SecretBytes
-from policy.errors import KeyNotUsable, KmsUnavailable, RequestInvalid
+from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, RequestInvalid
 
 PASSPHRASE = SecretBytes(b"correct horse battery")
+
+#: What the first release wrote: a keystore whose key file has the byte 5c 32 times, and a key that it wrapped.
+FIRST_RELEASE = """{
+ "format": "lakewarden-keystore",
+ "version": 1,
+ "root": {
+  "kind": "key-file"
+ },
+ "master_keys": [
+  {
+   "id": "lake",
+   "version": 1,
+   "enabled": true,
+   "wrapped": "3UdIXNdI+D6WjPo3xHZa28LHmzY9IQbLIVvUTVd0Anciqh8UGZsWvEpx4LEtfQRKYl01KAkUTomUOGkS"
+  }
+ ],
+ "mac": "0fc532f699be24f90d934ff4448f1d7df4921185e022ab77bf393d6c7dae67e5"
+}
+"""
+FIRST_WRAPPED = "0100000001046c616b65afe5ce4d5c4326e1407835f7f857917801d633ff4ff59d0c928bf9c31e4709f3659459453acdd68d326bb25d"
+FIRST_KEY = "4feda8aa6122fcc9413fac51e9885445"
+FIRST_CONTEXT = KeyContext("prod", UUID(int=7))
 
 
 def store(tmp_path: Path) -> Path:
@@ -50,6 +74,57 @@ def test_switching_an_unknown_master_key_is_refused_and_changes_nothing(kms, tmp
     before = store(tmp_path).read_bytes()
     with pytest.raises(KeyNotUsable):
         kms.disable_master_key("absent")
+    assert store(tmp_path).read_bytes() == before
+
+
+def test_rotated_master_key_has_one_version_more_for_every_client(kms, tmp_path, key_file):
+    assert kms.rotate_master_key("lake") == kms.list_master_keys()[0]
+    kms.rotate_master_key("lake")
+    listed = LocalKms(store(tmp_path), key_file).list_master_keys()
+    assert [(key.id, key.version, key.enabled) for key in listed] == [("lake", 3, True), ("pii", 1, True)]
+
+
+def test_wrapped_key_names_the_version_that_wraps_it(kms, context):
+    first, key = kms.create_key("lake", 32, context)
+    kms.rotate_master_key("lake")
+    second = kms.create_key("lake", 32, context)
+    (moved,) = kms.rewrap_keys([(first, context)])
+    assert [int.from_bytes(wrapped[1:5], "big") for wrapped in (first, second.wrapped, moved)] == [1, 2, 2]
+    assert kms.get_key(first, context) == kms.get_key(moved, context) == key
+    for version in (0, 3, 2**32 - 1):
+        with pytest.raises(KeyNotUsable, match="has no version"):
+            kms.get_key(first[:1] + version.to_bytes(4, "big") + first[5:], context)
+    with pytest.raises(DecryptionRefused):
+        kms.get_key(first[:1] + b"\0\0\0\2" + first[5:], context)
+
+
+def test_unknown_or_disabled_master_key_is_not_rotated(kms, tmp_path):
+    kms.disable_master_key("lake")
+    before = store(tmp_path).read_bytes()
+    for name in ("absent", "lake"):
+        with pytest.raises(KeyNotUsable):
+            kms.rotate_master_key(name)
+    assert store(tmp_path).read_bytes() == before
+
+
+def test_keystore_of_the_first_release_is_read_and_kept_as_it_was(tmp_path):
+    store(tmp_path).write_text(FIRST_RELEASE)
+    (tmp_path / "root.key").write_text("5c" * 32)
+    for file in tmp_path.iterdir():
+        file.chmod(0o600)
+    old = LocalKms(store(tmp_path), KeyFile(tmp_path / "root.key"))
+    assert old.get_key(bytes.fromhex(FIRST_WRAPPED), FIRST_CONTEXT).reveal() == bytes.fromhex(FIRST_KEY)
+    old.enable_master_key("lake")
+    assert store(tmp_path).read_text() == FIRST_RELEASE
+    old.rotate_master_key("lake")
+    assert old.get_key(bytes.fromhex(FIRST_WRAPPED), FIRST_CONTEXT).reveal() == bytes.fromhex(FIRST_KEY)
+
+
+def test_keystore_never_outgrows_what_is_read_again(kms, tmp_path, monkeypatch):
+    before = store(tmp_path).read_bytes()
+    monkeypatch.setattr("catalog.keys.local_kms.MAX_KEYSTORE_BYTES", len(before) + 50)
+    with pytest.raises(RequestInvalid, match="full"):
+        kms.rotate_master_key("lake")
     assert store(tmp_path).read_bytes() == before
 
 
@@ -129,7 +204,7 @@ def test_wrong_or_short_passphrase_is_refused(tmp_path):
         lambda d: d["master_keys"].reverse(),
         lambda d: d["master_keys"].pop(),
         lambda d: d["master_keys"][0].update(wrapped=d["master_keys"][1]["wrapped"]),
-        lambda d: d["master_keys"][0].update(version=2),
+        lambda d: d["master_keys"][0].update(version=2, older=[d["master_keys"][0]["wrapped"]]),
     ],
 )
 def test_keystore_edited_without_the_root_key_is_refused(kms, tmp_path, change):
@@ -166,7 +241,11 @@ def test_keystore_edited_without_the_root_key_is_refused(kms, tmp_path, change):
         lambda d: d["master_keys"][0].update(enabled=1),
         lambda d: d["master_keys"][0].update(version=0),
         lambda d: d["master_keys"][0].update(version=1.0),
-        lambda d: d["master_keys"][0].update(version=2**32),
+        lambda d: d["master_keys"][0].update(version=2),
+        lambda d: d["master_keys"][0].update(older=[]),
+        lambda d: d["master_keys"][0].update(older=None, version=2),
+        lambda d: d["master_keys"][0].update(older=["AA=="], version=2),
+        lambda d: d["master_keys"][0].update(older=[d["master_keys"][0]["wrapped"]]),
         lambda d: d["master_keys"][0].update(wrapped="AA=="),
         lambda d: d["master_keys"][0].update(wrapped="***"),
         lambda d: d["master_keys"][0].update(wrapped=None),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -45,6 +46,9 @@ class Counting(KmsClient):
         if self.down:
             raise KmsUnavailable("The KMS does not answer.")
         return self.kms.get_key(wrapped, context)
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        return self.kms.rewrap_keys(items)
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+"""KMS back ends as their behaviour suite uses them: a client, and the administrator's side of its KMS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from catalog.keys.kms import KmsClient
+from catalog.keys.local_kms import LocalKms
+from catalog.keys.root_key import SCRYPT_LOG2_N_RANGE, KeyFile, Passphrase, RootDescription, RootKeySource
+from catalog.keys.secret import SecretBytes
+
+
+@dataclass
+class Backend:
+    """A client, and what only the KMS's administrator can do.
+
+    Attributes:
+        client: the client.
+        lake: id of a master key that is there.
+        pii: id of another one.
+        again: makes another client of the same KMS.
+        disable: makes a master key unusable.
+        enable: makes it usable again.
+        rotate: gives a master key a new version.
+        version_of: what a wrapped key says of the version of its master key.
+        stop: ends the KMS; nothing answers any more.
+    """
+
+    client: KmsClient
+    lake: str
+    pii: str
+    again: Callable[[], KmsClient]
+    disable: Callable[[str], object]
+    enable: Callable[[str], object]
+    rotate: Callable[[str], object]
+    version_of: Callable[[bytes], object]
+    stop: Callable[[], object]
+
+
+class CheapPassphrase(Passphrase):
+    """At the lowest cost that a keystore may ask for."""
+
+    def describe(self) -> RootDescription:
+        return replace(super().describe(), log2_n=SCRYPT_LOG2_N_RANGE[0])
+
+
+def local_with_key_file(directory: Path) -> Backend:
+    return _local(directory, KeyFile.create(directory / "root.key"))
+
+
+def local_with_passphrase(directory: Path) -> Backend:
+    return _local(directory, CheapPassphrase(SecretBytes(b"correct horse battery")))
+
+
+def _local(directory: Path, root: RootKeySource) -> Backend:
+    path = directory / "keystore.json"
+    client = LocalKms.create(path, root)
+    client.create_master_key("lake")
+    client.create_master_key("pii")
+    return Backend(
+        client,
+        "lake",
+        "pii",
+        again=lambda: LocalKms(path, root),
+        disable=client.disable_master_key,
+        enable=client.enable_master_key,
+        rotate=client.rotate_master_key,
+        version_of=lambda wrapped: wrapped[1:5],
+        stop=path.unlink,
+    )
