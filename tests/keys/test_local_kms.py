@@ -19,7 +19,7 @@ from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, Reque
 
 PASSPHRASE = SecretBytes(b"correct horse battery")
 
-#: What the first release wrote: a keystore whose key file has the byte 5c 32 times, and a key that it wrapped.
+#: What the first release wrote: a keystore whose key file says 5c 32 times, and a key that it wrapped.
 FIRST_RELEASE = """{
  "format": "lakewarden-keystore",
  "version": 1,
@@ -37,7 +37,10 @@ FIRST_RELEASE = """{
  "mac": "0fc532f699be24f90d934ff4448f1d7df4921185e022ab77bf393d6c7dae67e5"
 }
 """
-FIRST_WRAPPED = "0100000001046c616b65afe5ce4d5c4326e1407835f7f857917801d633ff4ff59d0c928bf9c31e4709f3659459453acdd68d326bb25d"
+FIRST_WRAPPED = (
+    "0100000001046c616b65"
+    "afe5ce4d5c4326e1407835f7f857917801d633ff4ff59d0c928bf9c31e4709f3659459453acdd68d326bb25d"
+)
 FIRST_KEY = "4feda8aa6122fcc9413fac51e9885445"
 FIRST_CONTEXT = KeyContext("prod", UUID(int=7))
 
