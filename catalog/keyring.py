@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from catalog import state
+from catalog import key_records
 from catalog.db.engine import read
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyMetadata
@@ -25,7 +25,7 @@ from catalog.keys.transport import TransportKey
 from catalog.state import Governed, TableRecord
 from policy.encryption import EncryptionSpec
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable
-from policy.regimes import FileKeys, PekRef, Regimes, judge_new_file, judge_sealed_file
+from policy.regimes import FileKeys, PekRef, judge_new_file, judge_sealed_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Keyring:
     def records(self, table: TableRecord) -> list[PekRecord]:
         """The table's PEKs, wrapped, in every state."""
         with read(self._engine) as connection:
-            return state.peks_of(connection, table)
+            return key_records.of_table(connection, table)
 
     def writing_peks(
         self, table: TableRecord, governed: Governed, made: Sequence[PekRecord] = ()
@@ -158,37 +158,31 @@ class Keyring:
         for path, metadata in files:
             self._envelope.open(metadata, FileIdentity.of(table.table_uuid, path), lambda ref: peks[ref])
 
-    def scan_keys(self, table: TableRecord, governed: Governed, planned: pa.Table) -> ScanKeys | None:
-        """The data keys of the files of one scan, or None if no file is encrypted.
+    def judged_files(
+        self, table: TableRecord, governed: Governed, planned: pa.Table
+    ) -> list[ScanFile | None]:
+        """The files of one scan with all of their keys, each held against the regime of its sequence number.
 
         Args:
             table: the table.
             governed: what governs it.
             planned: `file_path`, `key_metadata` and `file_sequence_number` of the files.
 
+        Returns:
+            for each file its key metadata, None for one in plaintext.
+
         Raises:
             EncryptionPolicyViolation: a file does not fit the regime of its sequence number.
-            DecryptionRefused, KeyNotUsable, KmsUnavailable: a key cannot be had.
+            DecryptionRefused: key metadata is malformed.
         """
         if not governed.ever_encrypted and planned["key_metadata"].null_count == planned.num_rows:
             # Every regime is plaintext, and so is every file: nothing is left to judge one by one.
-            return None
-        files = self._judged(table, governed.regimes, planned)
-        encrypted = [file for file in files if file is not None]
-        if not encrypted:
-            return None
-        refs = {entry.bound.pek for file in encrypted for entry in file.entries}
-        wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, refs))
-        wrapped = iter(wrapper.rewrap_for_scan(encrypted))
-        return ScanKeys(wrapper.transport, [() if file is None else next(wrapped) for file in files])
-
-    def _judged(self, table: TableRecord, regimes: Regimes, planned: pa.Table) -> list[ScanFile | None]:
-        """Each file's key metadata after the regime's judgement; None for a plaintext file."""
+            return [None] * planned.num_rows
         files: list[ScanFile | None] = []
         numbers = planned["file_sequence_number"].to_pylist()
         for (path, metadata), number in zip(_pairs(planned), numbers, strict=True):
             parsed = None if metadata is None else _parse(metadata, path, str(table.name))
-            decision = judge_sealed_file(regimes, number, parsed.file_keys() if parsed else None)
+            decision = judge_sealed_file(governed.regimes, number, parsed.file_keys() if parsed else None)
             if not decision.allowed:
                 raise EncryptionPolicyViolation(
                     decision.explanation,
@@ -199,6 +193,24 @@ class Keyring:
                 )
             files.append(ScanFile(path, parsed, parsed.entries) if parsed else None)
         return files
+
+    def scan_keys(self, table: TableRecord, files: Sequence[ScanFile | None]) -> ScanKeys | None:
+        """The data keys of the files of one scan, or None if no file is encrypted.
+
+        Args:
+            table: the table.
+            files: judged files with the keys that are released of each; None for one in plaintext.
+
+        Raises:
+            DecryptionRefused, KeyNotUsable, KmsUnavailable: a key cannot be had.
+        """
+        encrypted = [file for file in files if file is not None]
+        if not encrypted:
+            return None
+        refs = {entry.bound.pek for file in encrypted for entry in file.entries}
+        wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, refs))
+        wrapped = iter(wrapper.rewrap_for_scan(encrypted))
+        return ScanKeys(wrapper.transport, [() if file is None else next(wrapped) for file in files])
 
 
 def _pairs(files: pa.Table) -> Sequence[tuple[str, bytes | None]]:

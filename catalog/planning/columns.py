@@ -9,9 +9,8 @@
   (`tags.element`, `props.value`), and with the shorter ones by which a scan may ask for them.
 - A column that was renamed is read under a right on both names: an older snapshot's name for it must not be a
   way around a denial of today's.
-- A user's own process on an encrypted table needs `release` on its keys. One key opens a whole file, and
-  files hold columns that were since dropped or renamed; so it also needs every column that any schema of the
-  table names, under every name there, none of them masked.
+- A user's own process on an encrypted table needs `release` on the keys of footers. What else keys need, once
+  it is known which files are read, is in `releases`.
 - A masked column, and a table with a row filter for the caller, is refused: nothing here could apply them.
 """
 
@@ -19,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
@@ -32,7 +32,7 @@ from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
 from policy.requests import AccessRequest, Resource
 
-_ACTION = "table.plan"
+ACTION: Final = "table.plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +120,34 @@ def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, names:
     """
     requests = []
     if caller.engine is None and table.governed.ever_encrypted:
-        requests = _releases(caller, table)
-        names |= _every_name(table)
-    columns = names.columns or {each.name for each in table.metadata.schema().fields}  # counting tells of all
-    requests += [_select(caller, table, name) for name in sorted(columns)]
+        requests = gates.key_requests(caller.principal, _footer_keys(table), "release")
+    # Counting tells of all columns, but shows no value that a mask would change.
+    columns = names.columns or frozenset(each.name for each in table.metadata.schema().fields)
+    requests += selects(authorizer, caller, table, ColumnNames(columns, names.nested))
+    authorizer.require(caller, ACTION, table.name, requests)
+    refuse_masks(authorizer, caller, table, names)
+
+
+def selects(
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames
+) -> list[AccessRequest]:
+    """What is to be asked for, so that these columns may be read."""
+    requests = [_select(caller, table, name) for name in sorted(names.columns)]
     nested = (_select(caller, table, name) for name in sorted(names.nested))
-    requests += [each for each in nested if _speaks_against(authorizer.decide([each]))]
-    authorizer.require(caller, _ACTION, table.name, requests)
-    _refuse_masks(authorizer, caller, table, names)
+    return requests + [each for each in nested if _speaks_against(authorizer.decide([each]))]
+
+
+def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> ColumnNames:
+    """Every name that a schema of the table gives, or gave, to some fields and to what they are nested in.
+
+    Args:
+        table: the table.
+        field_ids: the fields; None for all.
+    """
+    names = ColumnNames(frozenset(), frozenset())
+    for schema in table.metadata.schemas:
+        names |= _names(schema, frozenset(schema.field_ids) if field_ids is None else field_ids)
+    return names
 
 
 def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:
@@ -156,22 +176,15 @@ def _names(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
     return ColumnNames(columns, frozenset(named - columns))
 
 
-def _every_name(table: LoadedTable) -> ColumnNames:
-    """Every name that a schema of the table gives or gave to a field."""
-    columns = {each.name for schema in table.metadata.schemas for each in schema.fields}
-    named = {name for schema in table.metadata.schemas for name in index_by_name(schema)}
-    return ColumnNames(frozenset(columns), frozenset(named - columns))
-
-
 def _select(caller: Caller, table: LoadedTable, column: str) -> AccessRequest:
     name = table.record.name
     resource = Resource.column(name.database, name.name, column)
     return AccessRequest(caller.principal, resource, "select", owner=table.record.owner)
 
 
-def _releases(caller: Caller, table: LoadedTable) -> list[AccessRequest]:
-    key_ids = {key_id for regime in table.governed.regimes.entries for key_id in regime.spec.key_ids()}
-    return gates.key_requests(caller.principal, key_ids, "release")
+def _footer_keys(table: LoadedTable) -> set[str]:
+    specs = [regime.spec for regime in table.governed.regimes.entries]
+    return {spec.master_key_id for spec in specs if spec.master_key_id is not None}
 
 
 def _speaks_against(decision: Decision) -> bool:
@@ -179,7 +192,12 @@ def _speaks_against(decision: Decision) -> bool:
     return not decision.allowed and any(each.rule != "policy-no-match" for each in decision.reasons)
 
 
-def _refuse_masks(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:
+def refuse_masks(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:
+    """Refuse, on record, what a mask or a row filter for the caller stands in the way of.
+
+    Raises:
+        NotAuthorized: one does.
+    """
     policies, now = authorizer.policies(), authorizer.now()
     where = (table.record.name.database, table.record.name.name)
     owner = table.record.owner
@@ -198,5 +216,5 @@ def _refuse_masks(authorizer: Authorizer, caller: Caller, table: LoadedTable, na
         hint="Leave the column out, or ask for a policy without the mask.",
     )
     denied = Decision.deny(Reason(refusal.rule or "mask", refusal.message))
-    authorizer.record(caller, _ACTION, table.name, denied)
+    authorizer.record(caller, ACTION, table.name, denied)
     raise refusal

@@ -5,8 +5,8 @@ and the allowed list, pruned by partitions and bounds), then the keys of exactly
 
 - A column that the caller may not select is neither projected nor filtered by (`columns`); so its bounds
   decide nothing, and partition values made from it are not shown.
-- A user's own process, with no trusted engine in between, gets keys only with `release` on them, and, since
-  one key opens the whole file, only if it may select every column.
+- Of each file those keys are released that the scan needs, to somebody who may select every column that they
+  open; a user's own process, with no trusted engine in between, needs `release` on them (`releases`).
 - Unsealed metadata gets no keys.
 """
 
@@ -35,6 +35,7 @@ from catalog.partition_values import ShownPartitions
 from catalog.planning.columns import authorize, resolve
 from catalog.planning.deletes import Deletes
 from catalog.planning.prune import Pruner
+from catalog.planning.releases import release
 from catalog.planning.rows import empty_rows, planned_rows, with_keys
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from policy.errors import MetadataUnsealed, RequestInvalid
@@ -182,7 +183,9 @@ class Planner:
                 # Reading manifests may take long, and no key is released by policies of the past.
                 authorizer = self._authorizer.settled()
                 authorize(authorizer, caller, table, columns.names)
-            keys = self._keyring.scan_keys(table.record, table.governed, planned)
+            judged = self._keyring.judged_files(table.record, table.governed, planned)
+            files = release(authorizer, caller, table, columns, judged)
+            keys = self._keyring.scan_keys(table.record, files)
         header = PlanHeader(
             table=table,
             snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -193,7 +196,7 @@ class Planner:
             valid_ms=self._valid_ms,
             transport=keys.transport if keys else None,
         )
-        return Plan(header, with_keys(planned, keys))
+        return Plan(header, with_keys(planned, files, keys))
 
     def _files(
         self,

@@ -14,7 +14,8 @@ One row a file: data files first, then the delete files that apply to them.
 | `sort_order_id` | int32 | how it is sorted |
 | `deletes` | list of int32 | the rows of this table that delete from it |
 | `algorithm` | string | how the regime of the file encrypts it; null for plaintext |
-| `keys` | list of struct | its data keys under the scan's key: `key_name`, `field_ids`, `wrapped` |
+| `column_keys` | bool | whether groups of columns have keys of their own; null for plaintext |
+| `keys` | list of struct | released data keys under the scan's key: `key_name`, `field_ids`, `wrapped` |
 
 Nothing of a column's bounds, counts or sizes is in it, nor key metadata.
 
@@ -26,12 +27,13 @@ in plans of snapshots that still have the column.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from catalog.keyring import ScanKeys
-from catalog.keys.key_metadata import KeyMetadata
+from catalog.keys.scan_keys import ScanFile
 from catalog.keys.transport import label_of
 from catalog.manifests import ManifestListEntry
 from catalog.partition_values import ShownPartitions
@@ -87,31 +89,32 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownParti
     )
 
 
-def with_keys(planned: pa.Table, keys: ScanKeys | None) -> pa.Table:
+def with_keys(planned: pa.Table, files: Sequence[ScanFile | None], keys: ScanKeys | None) -> pa.Table:
     """The rows of a plan with algorithm and data keys in place of key metadata.
 
     Key metadata was held against the regime of its file, so that what it states is what the regime says.
+
+    Args:
+        planned: the rows.
+        files: of each row the keys that are released; None for a file in plaintext.
+        keys: the same keys under the scan's key; None if no file is encrypted.
     """
-    count = planned.num_rows
-    stated = _parsed(planned["key_metadata"]) if keys else [None] * count
-    wrapped = keys.wrapped if keys else [()] * count
-    algorithms = [None if each is None else each.algorithm.value for each in stated]
-    released = [_keys(*each) for each in zip(stated, wrapped, strict=True)]
+    wrapped = keys.wrapped if keys else [()] * len(files)
+    algorithms = [None if each is None else each.key_metadata.algorithm.value for each in files]
+    by_column = [None if each is None else len(each.key_metadata.entries) > 1 for each in files]
+    released = [_keys(*each) for each in zip(files, wrapped, strict=True)]
     return (
         planned.drop_columns("key_metadata")
         .append_column("algorithm", pa.array(algorithms, pa.string()))
+        .append_column("column_keys", pa.array(by_column, pa.bool_()))
         .append_column("keys", pa.array(released, pa.list_(_KEY)))
     )
 
 
-def _parsed(metadata: pa.ChunkedArray) -> list[KeyMetadata | None]:
-    return [None if each is None else KeyMetadata.parse(each) for each in metadata.to_pylist()]
-
-
-def _keys(metadata: KeyMetadata | None, wrapped: tuple[bytes, ...]) -> list[dict[str, Any]] | None:
-    if metadata is None:
+def _keys(file: ScanFile | None, wrapped: tuple[bytes, ...]) -> list[dict[str, Any]] | None:
+    if file is None:
         return None
     return [
         {"key_name": label.key_name, "field_ids": list(label.field_ids), "wrapped": dek}
-        for label, dek in zip(map(label_of, metadata.entries), wrapped, strict=True)
+        for label, dek in zip(map(label_of, file.entries), wrapped, strict=True)
     ]

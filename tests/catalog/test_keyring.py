@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
+from catalog.keyring import ScanKeys
 from catalog.keys.dek import NewKey, new_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.secret import SecretBytes
@@ -111,10 +112,15 @@ def test_new_files_are_opened_and_judged(lake: Lake, encrypted: LoadedTable) -> 
             keyring.check_new_files(record, governed, files(good, file))
 
 
+def scan_keys(lake: Lake, table: LoadedTable, planned: pa.Table) -> ScanKeys | None:
+    keyring = lake.warden.keyring
+    return keyring.scan_keys(table.record, keyring.judged_files(table.record, table.governed, planned))
+
+
 def test_a_scan_gets_the_keys_of_its_files_in_their_order(lake: Lake, encrypted: LoadedTable) -> None:
     deks = [new_dek(32) for _ in range(3)]
     given = [sealed_file(lake, encrypted, dek) for dek in deks]
-    keys = lake.warden.keyring.scan_keys(encrypted.record, encrypted.governed, files(*given))
+    keys = scan_keys(lake, encrypted, files(*given))
     assert keys is not None
     for (path, _), (wrapped,), dek in zip(given, keys.wrapped, deks, strict=True):
         identity = FileIdentity.of(encrypted.record.table_uuid, path)
@@ -124,16 +130,16 @@ def test_a_scan_gets_the_keys_of_its_files_in_their_order(lake: Lake, encrypted:
 def test_a_scan_of_plaintext_or_of_nothing_has_no_keys(lake: Lake, encrypted: LoadedTable) -> None:
     plain = loaded(lake, make(lake))
     some = files((f"{plain.metadata.location}/data/a.parquet", None))
-    assert lake.warden.keyring.scan_keys(plain.record, plain.governed, some) is None
+    assert scan_keys(lake, plain, some) is None
     nothing = files(sealed_file(lake, encrypted)).slice(0, 0)
-    assert lake.warden.keyring.scan_keys(encrypted.record, encrypted.governed, nothing) is None
+    assert scan_keys(lake, encrypted, nothing) is None
 
 
 def test_one_file_that_does_not_fit_its_regime_stops_the_scan(lake: Lake, encrypted: LoadedTable) -> None:
     good = sealed_file(lake, encrypted)
     plain = (f"{encrypted.metadata.location}/data/a.parquet", None)
     with pytest.raises(EncryptionPolicyViolation) as refused:
-        lake.warden.keyring.scan_keys(encrypted.record, encrypted.governed, files(good, plain))
+        scan_keys(lake, encrypted, files(good, plain))
     assert refused.value.path == plain[0]
     with pytest.raises(EncryptionPolicyViolation):
-        lake.warden.keyring.scan_keys(encrypted.record, encrypted.governed, files(good, number=-1))
+        scan_keys(lake, encrypted, files(good, number=-1))

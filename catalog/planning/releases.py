@@ -1,0 +1,176 @@
+"""Which keys of the planned files a plan releases, and whether the caller may have them.
+
+- A file under one key alone is opened by it whole. A trusted engine gets that key for any scan that is
+  allowed and holds the other columns back itself. A user's own process must be entitled to all that the key
+  opens: files hold columns that were since dropped or renamed, so that is every column that any schema of the
+  table names.
+- Of a file with column keys go out: the footer's key, and the key of each group with a column that the scan
+  reads or filters by. Whoever asks, engine or not, the user must be entitled to every column of a released
+  group, so that cryptography and policy say the same.
+- Which columns a key opens is what the file's own key metadata says, held against its regime before; by field
+  id, under every name that any schema of the table gives that field. A field that no schema names has no
+  policy, and its key goes to nobody.
+- Entitled is who may select the column unmasked.
+- A user's own process needs `release` on every key that it gets, besides.
+
+The footer's key shows the names and types of all columns, the sizes of the encrypted ones, and the statistics
+of those that are not encrypted (docs/encryption-policy.md, "Column keys").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from catalog import gates
+from catalog.authorize import Authorizer, Caller
+from catalog.keys.key_metadata import KeyEntry
+from catalog.keys.scan_keys import ScanFile
+from catalog.loading import LoadedTable
+from catalog.planning.columns import ACTION, ScanColumns, every_name, refuse_masks, selects
+from policy.decision import Decision, Reason
+from policy.errors import DecryptionRefused, NotAuthorized
+from policy.requests import AccessRequest
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A key that would be released.
+
+    Attributes:
+        key_id: the master key id.
+        field_ids: what it opens by itself; none for a footer's key.
+        everything: whether it opens the whole file.
+    """
+
+    key_id: str
+    field_ids: tuple[int, ...]
+    everything: bool
+
+
+def release(
+    authorizer: Authorizer,
+    caller: Caller,
+    table: LoadedTable,
+    columns: ScanColumns,
+    files: Sequence[ScanFile | None],
+) -> list[ScanFile | None]:
+    """The files of a scan with the keys that the caller gets.
+
+    Args:
+        authorizer: decides and records.
+        caller: who scans; the columns of the scan were granted already.
+        table: the table.
+        columns: what the scan reads and filters by.
+        files: every planned file with all of its keys; None for one in plaintext.
+
+    Raises:
+        NotAuthorized: a key, or a column that it opens beside those of the scan, is not granted; or the
+            column is masked.
+        DecryptionRefused: a key opens a field that no schema of the table names.
+    """
+    chosen: dict[tuple[bytes, ...], tuple[int, ...]] = {}
+    opened: set[_Opened] = set()
+    released: list[ScanFile | None] = []
+    for file in files:
+        if file is None:
+            released.append(None)
+            continue
+        shape = tuple(entry.binding for entry in file.entries)
+        places = chosen.get(shape)
+        if places is None:
+            places = chosen[shape] = _needed(file.entries, columns.field_ids)
+            opened |= {_opened(file.entries, place) for place in places}
+        whole = len(places) == len(file.entries)
+        released.append(file if whole else file._replace(entries=_at(file.entries, places)))
+    asked = _releases(caller, opened)
+    for each in sorted(opened, key=lambda key: (key.key_id, key.field_ids)):
+        asked += _require_columns(authorizer, caller, table, each)
+    if asked:
+        authorizer.require(caller, ACTION, table.name, asked)
+    return released
+
+
+def _needed(entries: tuple[KeyEntry, ...], read: frozenset[int]) -> tuple[int, ...]:
+    """The places of the keys that a scan needs: the footer's, and those of groups that it touches."""
+    groups = enumerate(entry.bound.field_ids for entry in entries)
+    return tuple(place for place, ids in groups if place == 0 or not read.isdisjoint(ids))
+
+
+def _at(entries: tuple[KeyEntry, ...], places: tuple[int, ...]) -> tuple[KeyEntry, ...]:
+    return tuple(entries[place] for place in places)
+
+
+def _opened(entries: tuple[KeyEntry, ...], place: int) -> _Opened:
+    bound = entries[place].bound
+    return _Opened(bound.pek.master_key_id, bound.field_ids, everything=len(entries) == 1)
+
+
+def _releases(caller: Caller, opened: set[_Opened]) -> list[AccessRequest]:
+    """A user's own process needs `release` on the keys of groups too; the footers' were asked for before."""
+    if caller.engine is not None:
+        return []
+    return gates.key_requests(caller.principal, {key.key_id for key in opened if key.field_ids}, "release")
+
+
+def _require_columns(
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, key: _Opened
+) -> list[AccessRequest]:
+    """Refuse, on record, a key that opens a column which the caller may not have.
+
+    Returns:
+        what was granted, for the record.
+    """
+    if key.everything and caller.engine is None:
+        names = every_name(table)
+    elif key.field_ids:
+        names = every_name(table, _known(table, key.field_ids))
+    else:
+        return []
+    requests = selects(authorizer, caller, table, names)
+    for request in requests:
+        decision = authorizer.decide([request])
+        if not decision.allowed:
+            raise _split(authorizer, caller, table, key, request, decision)
+    refuse_masks(authorizer, caller, table, names)
+    return requests
+
+
+def _known(table: LoadedTable, field_ids: tuple[int, ...]) -> frozenset[int]:
+    """The fields, each of which a schema of the table names."""
+    wanted = frozenset(field_ids)
+    unknown = wanted - {field_id for schema in table.metadata.schemas for field_id in schema.field_ids}
+    if unknown:
+        raise DecryptionRefused(
+            f"A file has a key for the field {min(unknown)}, which no schema of the table names.",
+            table=table.name,
+            rule="unknown-column",
+            hint="Restore the table's metadata from a sealed version.",
+        )
+    return wanted
+
+
+def _split(
+    authorizer: Authorizer,
+    caller: Caller,
+    table: LoadedTable,
+    key: _Opened,
+    request: AccessRequest,
+    decision: Decision,
+) -> NotAuthorized:
+    column = request.resource.values[-1]
+    message = f"The key {key.key_id!r} also opens the column {column!r}: {decision.explanation}"
+    authorizer.record(
+        caller, ACTION, table.name, Decision.deny(Reason("key-group", message), *decision.reasons)
+    )
+    hint = (
+        "Ask for the right to select that column too, or for a key of its own for the column you read."
+        if key.field_ids
+        else "Read through an engine, which holds columns back; or ask for the right to select that column."
+    )
+    return NotAuthorized(
+        f"{caller.principal.name} may not do this ({ACTION}): {message}",
+        table=table.name,
+        rule=decision.reasons[0].rule,
+        hint=hint,
+    )
