@@ -282,3 +282,36 @@ lw_audit_checkpoint = Table(
     Column("public_key", String(64), nullable=True),
     Column("signature", String(128), nullable=True),
 )
+
+#: A key of the door for stock Hadoop clients (`catalog.kms_door`). `wrapped` is what seals its versions, as
+#: the KMS wrapped it. `denial`: error, mask. `state`: active, disabled.
+lw_door_key = Table(
+    "lw_door_key",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("catalog", String(255), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("bits", Integer, nullable=False),
+    Column("description", Text, nullable=True),
+    Column("attributes", Text, nullable=False),
+    Column("denial", String(16), nullable=False),
+    Column("master_key_id", String(255), nullable=False),
+    Column("kms", String(64), nullable=False),
+    Column("wrapped", LargeBinary, nullable=False),
+    Column("key_check", LargeBinary, nullable=True),
+    Column("state", String(16), nullable=False),
+    Column("author", String(255), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    UniqueConstraint("catalog", "name"),
+)
+
+#: One version of such a key, counted from 0, sealed.
+lw_door_key_version = Table(
+    "lw_door_key_version",
+    metadata,
+    Column("key_id", String(36), ForeignKey("lw_door_key.id"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("author", String(255), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+)

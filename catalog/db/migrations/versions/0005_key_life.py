@@ -1,4 +1,4 @@
-"""The life of a table's keys: what tells a wrong key, and when a key is going to be destroyed."""
+"""The life of a table's keys: what tells a wrong key, and when a key is going to be destroyed; keys of the door."""
 
 from __future__ import annotations
 
@@ -15,3 +15,31 @@ def upgrade() -> None:
     """Add the columns; keys that are there get their check value when they are wrapped anew."""
     op.add_column("lw_pek", sa.Column("key_check", sa.LargeBinary(), nullable=True))
     op.add_column("lw_pek", sa.Column("destroy_after_ms", sa.BigInteger(), nullable=True))
+    op.create_table(
+        "lw_door_key",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("catalog", sa.String(255), nullable=False),
+        sa.Column("name", sa.String(255), nullable=False),
+        sa.Column("bits", sa.Integer(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=True),
+        sa.Column("attributes", sa.Text(), nullable=False),
+        sa.Column("denial", sa.String(16), nullable=False),
+        sa.Column("master_key_id", sa.String(255), nullable=False),
+        sa.Column("kms", sa.String(64), nullable=False),
+        sa.Column("wrapped", sa.LargeBinary(), nullable=False),
+        sa.Column("key_check", sa.LargeBinary(), nullable=True),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("author", sa.String(255), nullable=False),
+        sa.Column("created_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("catalog", "name"),
+    )
+    op.create_table(
+        "lw_door_key_version",
+        sa.Column("key_id", sa.String(36), sa.ForeignKey("lw_door_key.id"), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("sealed", sa.LargeBinary(), nullable=False),
+        sa.Column("author", sa.String(255), nullable=False),
+        sa.Column("created_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("key_id", "version"),
+    )
