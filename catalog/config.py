@@ -142,6 +142,27 @@ class LocalKmsOptions(_Section):
         return self
 
 
+class KmsCallSettings(_Section):
+    """How much is borne of a KMS that does not answer; the local one is called directly.
+
+    Attributes:
+        attempts: how often a call is tried.
+        attempt_s: seconds for one attempt.
+        deadline_s: seconds for all attempts of a call. With the time for which other callers' keys are waited
+            for, it stays below 30.
+        concurrency: calls under way at a time.
+        failures: after so many failures in a row the KMS is left alone for a while.
+        open_s: for so many seconds at first.
+    """
+
+    attempts: int = Field(default=3, ge=1, le=10)
+    attempt_s: float = Field(default=5.0, gt=0, le=15)
+    deadline_s: float = Field(default=12.0, gt=0, le=15)
+    concurrency: int = Field(default=16, ge=1, le=256)
+    failures: int = Field(default=5, ge=1, le=1000)
+    open_s: float = Field(default=5.0, gt=0, le=300)
+
+
 class KmsSettings(_Section):
     """The key management service."""
 
@@ -149,6 +170,7 @@ class KmsSettings(_Section):
     options: LocalKmsOptions
     default_master_key_id: str = Field(default="lakewarden", min_length=1, max_length=255)
     pek_ttl_s: PositiveFloat = 60.0
+    calls: KmsCallSettings = KmsCallSettings()
 
 
 class S3Settings(_Section):

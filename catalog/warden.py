@@ -31,7 +31,9 @@ from catalog.encryption_report import EncryptionReporter
 from catalog.inspection import Inspector
 from catalog.keyring import Keyring
 from catalog.keys.kms import KmsClient
+from catalog.keys.kms_calls import CountedKms
 from catalog.keys.peks import PekCache
+from catalog.keys.resilient import Patience, guarded
 from catalog.landing import Lander
 from catalog.lifecycle import Lifecycle
 from catalog.loading import TableLoader
@@ -61,7 +63,8 @@ from policy.location import Location
 class Warden:
     """A catalog that is open.
 
-    Attributes are its parts; each is documented at its class.
+    Attributes are its parts; each is documented at its class. `kms` is the client as it was given,
+    `kms_calls` the one through which it is called.
     """
 
     settings: Settings
@@ -74,6 +77,7 @@ class Warden:
     tokens: TokenStore
     authorizer: Authorizer
     kms: KmsClient
+    kms_calls: CountedKms
     keyring: Keyring
     storage: Storage
     loader: TableLoader
@@ -147,8 +151,9 @@ class Warden:
             max_metadata_bytes=settings.limits.metadata_bytes,
             unsealed_default=settings.unsealed_metadata,
         )
-        peks = PekCache({kms.identifier: kms}, catalog=name, ttl=settings.kms.pek_ttl_s)
-        keyring = Keyring(engine, name, kms, peks)
+        calls = guarded(kms, Patience(**settings.kms.calls.model_dump()))
+        peks = PekCache({kms.identifier: calls}, catalog=name, ttl=settings.kms.pek_ttl_s)
+        keyring = Keyring(engine, name, calls, peks)
         inspector = Inspector(reader, keyring)
         lander = Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes)
         master_key_id = settings.kms.default_master_key_id
@@ -237,6 +242,7 @@ class Warden:
             tokens=tokens,
             authorizer=authorizer,
             kms=kms,
+            kms_calls=calls,
             keyring=keyring,
             storage=storage,
             loader=loader,

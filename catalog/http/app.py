@@ -84,7 +84,7 @@ def show_metrics(metrics: MetricsOf, warden: WardenOf) -> Response:
     with suppress(StateUnavailable):
         # Looks for newer policies if it is time to, so that a process without other work is told of them.
         warden.policies.current()
-    text = metrics.render() + metrics.render_states(warden.policies)
+    text = metrics.render() + metrics.render_states(warden.policies) + metrics.render_kms(warden.kms_calls)
     return Response(text, media_type=CONTENT_TYPE)
 
 

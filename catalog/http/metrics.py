@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from catalog.keys.kms_calls import CountedKms
 from catalog.policies import PolicyStore
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,6 +30,9 @@ _HELP: Final = {
     "lakewarden_refusals_total": "Requests refused, by rule.",
     "lakewarden_commits_total": "Commits that took effect, by kind.",
 }
+
+_KMS_CALLS: Final = "lakewarden_kms_calls_total"
+_KMS_CIRCUIT: Final = "lakewarden_kms_circuit_open"
 
 _STATES: Final = {
     "lakewarden_policies_outdated": "1 if newer policies were refused or cannot be read, else 0.",
@@ -85,6 +89,21 @@ class Metrics:
             f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {value:g}\n"
             for (name, text), value in zip(_STATES.items(), values, strict=True)
         )
+
+    @staticmethod
+    def render_kms(calls: CountedKms) -> str:
+        """How often the KMS was called, and whether it is left alone now, as text."""
+        lines = [
+            f"# HELP {_KMS_CALLS} Calls to the KMS, by operation and outcome.\n# TYPE {_KMS_CALLS} counter\n"
+        ]
+        for each, count in sorted(calls.counts().items()):
+            labels = f'kms="{_escaped(each.kms)}",operation="{each.operation}",outcome="{each.outcome}"'
+            lines.append(f"{_KMS_CALLS}{{{labels}}} {count}\n")
+        lines.append(
+            f"# HELP {_KMS_CIRCUIT} 1 if the KMS is not called for a while because it does not answer.\n"
+            f"# TYPE {_KMS_CIRCUIT} gauge\n{_KMS_CIRCUIT} {int(calls.circuit_open)}\n"
+        )
+        return "".join(lines)
 
     def _add(self, name: str, labels: _Labels, amount: float) -> None:
         with self._lock:
