@@ -1,4 +1,4 @@
-"""The life of a table's keys: what tells a wrong key, and when a key is going to be destroyed; keys of the door."""
+"""The life of a table's keys: a check value, and the date of destruction; the keys of the door."""
 
 from __future__ import annotations
 
