@@ -15,8 +15,8 @@ import org.apache.spark.sql.types.StructType
 
 /** One scan of a guarded table.
   *
-  * The catalog is asked once, when Spark first wants to know how large the scan is or what to read. Two scans are
-  * equal only if they are of the same state of the same table, for the same user by the same policies, with the
+  * The catalog is asked once, as soon as columns and filters are known, and has answered, as a rule, when Spark
+  * first wants to know how large the scan is or what to read. Two scans are equal only if they are of the same state of the same table, for the same user by the same policies, with the
   * same columns and filters: what Spark keeps of one is never used for another user.
   *
   * @param wanted
@@ -31,14 +31,15 @@ private[lakewarden] final class GuardedScan(
     with SupportsReportStatistics
     with SupportsMetadata {
   private val table = handle.table
-  private lazy val (askedAt, plan) = (System.nanoTime, ask())
+  private val session = SparkSession.active
+  private val asked = ask()
+  private lazy val plan = asked.get
 
   override def readSchema(): StructType = FieldIds.strip(wanted)
   override def toBatch: Batch = this
 
   override def planInputPartitions(): Array[InputPartition] = {
-    val session = SparkSession.active
-    val lease = new PlanLease(table.fullName, plan.files, plan.validNanos, askedAt, () => session.withActive(ask()))
+    val lease = new PlanLease(table.fullName, plan.files, plan.validNanos, asked.at, () => ask())
     GuardedPartition.pack(plan.files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
   }
 
@@ -47,7 +48,7 @@ private[lakewarden] final class GuardedScan(
     new GuardedReaderFactory(table.fullName, files, wanted, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
   }
 
-  private def ask(): Plan = new PlanRequest(handle, asOf, wanted, filters).send()
+  private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, filters).send())
 
   override def columnarSupportMode(): ColumnarSupportMode =
     if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED

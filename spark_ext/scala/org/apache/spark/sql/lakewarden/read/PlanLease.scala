@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
-import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit, TimeoutException}
+import java.util.concurrent.TimeoutException
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 
@@ -15,14 +15,14 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   * @param askedAt
   *   when it was asked for the plan, by `clock`; Spark may make a plan long before it first runs it
   * @param askAgain
-  *   asks for the same plan; throws what refuses it
+  *   asks for the same plan
   */
 private[read] final class PlanLease(
     table: String,
     files: Seq[PlannedFile],
     validNanos: Long,
     askedAt: Long,
-    askAgain: () => Plan,
+    askAgain: () => AskedPlan,
     clock: () => Long = System.nanoTime) {
   private var asked = askedAt
 
@@ -30,17 +30,16 @@ private[read] final class PlanLease(
   def require(): Unit = synchronized {
     val now = clock()
     if (now - asked >= validNanos) {
-      val again = answered(CompletableFuture.supplyAsync(() => askAgain()))
+      val again = answered(askAgain())
       files.foreach(each => again.allowed.check(each.path, table))
       asked = now
     }
   }
 
   /** Jobs are begun one after the other, so none waits for long. */
-  private def answered(answer: CompletableFuture[Plan]): Plan =
-    try answer.get(PlanLease.WithinSeconds, TimeUnit.SECONDS)
+  private def answered(plan: AskedPlan): Plan =
+    try plan.getWithin(PlanLease.WithinSeconds)
     catch {
-      case failed: ExecutionException => throw failed.getCause
       case _: TimeoutException =>
         throw new LakewardenException(
           "CatalogUnavailable", s"The catalog does not say in time whether $table may still be read.",
