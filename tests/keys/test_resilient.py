@@ -1,0 +1,338 @@
+"""Calls to a KMS: bounded, tried again, kept off; counted. Time is moved by hand where nothing hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+
+from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
+from catalog.keys.kms_calls import KmsCall, Operation, Outcome
+from catalog.keys.local_kms import LocalKms
+from catalog.keys.resilient import Patience, ResilientKms, guarded
+from catalog.keys.secret import SecretBytes
+from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
+
+CONTEXT = KeyContext("prod", UUID(int=7))
+KEY = bytes(range(32))
+OPEN_S = 5.0
+
+
+@dataclass
+class Clock:
+    """Seconds that pass while something sleeps."""
+
+    now: float = 100.0
+    slept: list[float] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class Scripted(KmsClient):
+    """Ends each call as it was told to; a call that was not foreseen succeeds."""
+
+    identifier = "far"
+
+    def __init__(self) -> None:
+        self.script: list[Callable[[], object]] = []
+        self.calls = 0
+        self._lock = threading.Lock()
+
+    def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
+        return CreatedKey(b"wrapped", self.get_key(b"", context))
+
+    def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
+        with self._lock:
+            self.calls += 1
+            ending = self.script.pop(0) if self.script else None
+        if ending is not None:
+            ending()
+        return SecretBytes(KEY)
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        return [b"new" + wrapped for wrapped, _ in items]
+
+
+def down() -> None:
+    raise KmsUnavailable("It does not answer.", rule="kms-down")
+
+
+def refusing() -> None:
+    raise KeyNotUsable("The master key is disabled.", rule="master-key")
+
+
+@pytest.fixture
+def far() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def careful(far: KmsClient, clock: Clock, **patience: float) -> ResilientKms:
+    given: dict[str, float] = {"attempts": 3, "failures": 5, "open_s": OPEN_S, **patience}
+    return ResilientKms(far, Patience(**given), clock=clock, sleep=clock.sleep)  # type: ignore[arg-type]
+
+
+def ask(kms: KmsClient) -> bytes:
+    return kms.get_key(b"wrapped", CONTEXT).reveal()
+
+
+def test_a_failure_that_passes_is_not_noticed(far: Scripted, clock: Clock) -> None:
+    far.script = [down, down]
+    assert ask(careful(far, clock)) == KEY
+    assert far.calls == 3
+
+
+def test_attempts_are_bounded_and_the_last_failure_is_told(far: Scripted, clock: Clock) -> None:
+    far.script = [down] * 9
+    with pytest.raises(KmsUnavailable) as refusal:
+        ask(careful(far, clock))
+    assert (far.calls, refusal.value.rule) == (3, "kms-down")
+
+
+def test_pauses_are_drawn_from_a_window_that_doubles(far: Scripted, clock: Clock) -> None:
+    firsts, seconds = [], []
+    for _ in range(60):
+        far.script = [down, down]
+        clock.slept.clear()
+        ask(careful(far, clock, first_pause_s=0.2))
+        firsts.append(clock.slept[0])
+        seconds.append(clock.slept[1])
+    assert max(firsts) <= 0.2 < max(seconds) <= 0.4
+    assert len(set(firsts)) == 60 and min(firsts) < 0.1
+
+
+def test_no_attempt_begins_after_the_deadline(far: Scripted, clock: Clock) -> None:
+    def slowly() -> None:
+        clock.now += 5
+        down()
+
+    far.script = [slowly] * 9
+    with pytest.raises(KmsUnavailable):
+        ask(careful(far, clock, attempts=9, failures=99, deadline_s=12))
+    assert far.calls == 3
+
+
+@pytest.mark.parametrize("refusal", [KeyNotUsable, DecryptionRefused])
+def test_a_refusal_is_an_answer(far: Scripted, clock: Clock, refusal: type[Exception]) -> None:
+    def refuses() -> None:
+        raise refusal("No.")
+
+    kms = careful(far, clock)
+    for _ in range(9):
+        far.script = [refuses]
+        with pytest.raises(refusal):
+            ask(kms)
+    assert far.calls == 9 and not kms.circuit_open
+
+
+def test_all_operations_are_tried_again(far: Scripted, clock: Clock) -> None:
+    kms = careful(far, clock)
+    far.script = [down]
+    assert kms.create_key("lake", 32, CONTEXT).key.reveal() == KEY
+    assert kms.rewrap_keys([(b"a", CONTEXT), (b"b", CONTEXT)]) == [b"newa", b"newb"]
+    assert kms.identifier == "far"
+
+
+class Opened:
+    """A KMS whose circuit has just opened."""
+
+    def __init__(self, far: Scripted, clock: Clock) -> None:
+        self.far, self.clock = far, clock
+        self.kms = careful(far, clock, attempts=1, failures=3)
+        far.script = [down] * 3
+        for _ in range(3):
+            assert not self.kms.circuit_open
+            self.refused("kms-down")
+        assert self.kms.circuit_open
+
+    def refused(self, rule: str) -> None:
+        with pytest.raises(KmsUnavailable) as refusal:
+            ask(self.kms)
+        assert refusal.value.rule == rule and refusal.value.__cause__ is None
+
+
+@pytest.fixture
+def opened(far: Scripted, clock: Clock) -> Opened:
+    return Opened(far, clock)
+
+
+def test_an_open_circuit_refuses_without_asking(opened: Opened) -> None:
+    for _ in range(50):
+        opened.refused("kms-circuit")
+    opened.clock.now += OPEN_S - 0.01
+    opened.refused("kms-circuit")
+    assert opened.far.calls == 3
+
+
+def test_a_probe_that_succeeds_closes_the_circuit(opened: Opened) -> None:
+    opened.clock.now += 2 * OPEN_S
+    assert ask(opened.kms) == KEY
+    assert not opened.kms.circuit_open
+    opened.far.script = [down] * 2
+    for _ in range(2):
+        opened.refused("kms-down")
+    assert ask(opened.kms) == KEY
+
+
+def test_a_probe_that_is_refused_closes_the_circuit_too(opened: Opened) -> None:
+    opened.clock.now += 2 * OPEN_S
+    opened.far.script = [refusing]
+    with pytest.raises(KeyNotUsable):
+        ask(opened.kms)
+    assert not opened.kms.circuit_open
+
+
+def test_a_probe_that_fails_opens_for_longer_up_to_a_bound(opened: Opened) -> None:
+    for longest in (10, 20, 30, 30, 30):
+        opened.clock.now += 2 * longest
+        opened.far.script = [down]
+        opened.refused("kms-down")
+        assert opened.far.script == []
+        opened.clock.now += longest - 0.01
+        opened.refused("kms-circuit")
+
+
+def test_retries_end_when_the_circuit_opens(far: Scripted, clock: Clock) -> None:
+    far.script = [down] * 9
+    kms = careful(far, clock, attempts=9, failures=2)
+    with pytest.raises(KmsUnavailable) as refusal:
+        ask(kms)
+    assert (far.calls, refusal.value.rule) == (2, "kms-down")
+
+
+def test_one_caller_probes_and_the_others_are_refused(opened: Opened) -> None:
+    gate, entered = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        entered.set()
+        assert gate.wait(30)
+
+    opened.clock.now += 2 * OPEN_S
+    opened.far.script = [waits]
+    answers: list[bytes] = []
+    prober = threading.Thread(target=lambda: answers.append(ask(opened.kms)))
+    prober.start()
+    assert entered.wait(30)
+    for _ in range(20):
+        opened.refused("kms-circuit")
+    gate.set()
+    prober.join(30)
+    assert answers == [KEY] and opened.far.calls == 4
+    assert ask(opened.kms) == KEY
+
+
+def test_what_began_before_the_circuit_opened_does_not_close_it(far: Scripted, clock: Clock) -> None:
+    gate, entered = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        entered.set()
+        assert gate.wait(30)
+
+    kms = careful(far, clock, attempts=1, failures=1)
+    far.script = [waits, down]
+    early = threading.Thread(target=lambda: ask(kms))
+    early.start()
+    assert entered.wait(30)
+    with pytest.raises(KmsUnavailable):
+        ask(kms)
+    gate.set()
+    early.join(30)
+    assert kms.circuit_open
+
+
+@pytest.fixture
+def hanging(far: Scripted) -> Iterator[threading.Event]:
+    """A KMS of which every call hangs until the event is set."""
+    released = threading.Event()
+    far.script = [lambda: released.wait(60)] * 99  # type: ignore[list-item]
+    yield released
+    released.set()
+
+
+def test_an_attempt_that_hangs_is_left_behind(far: Scripted, hanging: threading.Event) -> None:
+    kms = ResilientKms(far, Patience(attempts=1, attempt_s=0.05))
+    with pytest.raises(KmsUnavailable) as refusal:
+        ask(kms)
+    assert refusal.value.rule == "kms-deadline" and refusal.value.hint
+    assert kms.counts() == {KmsCall("far", Operation.UNWRAP, Outcome.UNAVAILABLE): 1}
+
+
+def test_a_kms_that_hangs_does_not_use_up_threads(far: Scripted, hanging: threading.Event) -> None:
+    kms = ResilientKms(
+        far, Patience(attempts=1, attempt_s=0.05, deadline_s=0.3, concurrency=4, failures=1000)
+    )
+    rules: list[str | None] = []
+
+    def call() -> None:
+        with pytest.raises(KmsUnavailable) as refusal:
+            ask(kms)
+        rules.append(refusal.value.rule)
+
+    callers = [threading.Thread(target=call) for _ in range(64)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(30)
+    assert len(rules) == 64 and set(rules) == {"kms-deadline", "kms-busy"}
+    assert far.calls == 4
+    hanging.set()
+    far.script.clear()
+    while threading.active_count() > 1 and any(t.name == "lakewarden-kms" for t in threading.enumerate()):
+        pass
+    assert ask(kms) == KEY
+
+
+def test_what_a_back_end_should_not_raise_is_no_answer_and_shows_nothing(
+    far: Scripted, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks() -> None:
+        raise ValueError(f"cannot parse {KEY.hex()}")
+
+    far.script = [breaks]
+    with pytest.raises(KmsUnavailable) as refusal:
+        ask(careful(far, clock, attempts=1))
+    assert refusal.value.rule == "kms-failure" and "ValueError" in str(refusal.value)
+    assert refusal.value.__cause__ is None and refusal.value.__context__ is None
+    assert KEY.hex() not in caplog.text and "test_resilient.py" in caplog.text
+
+
+def test_every_attempt_is_counted_once_by_its_outcome(far: Scripted, clock: Clock) -> None:
+    kms = careful(far, clock)
+    far.script = [down, refusing]
+    with pytest.raises(KeyNotUsable):
+        ask(kms)
+    ask(kms)
+    kms.create_key("lake", 32, CONTEXT)
+    assert kms.counts() == {
+        KmsCall("far", Operation.UNWRAP, Outcome.UNAVAILABLE): 1,
+        KmsCall("far", Operation.UNWRAP, Outcome.REFUSED): 1,
+        KmsCall("far", Operation.UNWRAP, Outcome.DONE): 1,
+        KmsCall("far", Operation.CREATE, Outcome.DONE): 1,
+    }
+
+
+def test_calls_that_the_circuit_refused_are_not_counted(opened: Opened) -> None:
+    before = opened.kms.counts()
+    opened.refused("kms-circuit")
+    assert opened.kms.counts() == before
+
+
+def test_the_local_kms_is_called_directly_and_counted(kms: LocalKms) -> None:
+    calls = guarded(kms, Patience())
+    assert not isinstance(calls, ResilientKms) and not calls.circuit_open
+    wrapped, key = calls.create_key("lake", 32, CONTEXT)
+    assert calls.get_key(wrapped, CONTEXT) == key
+    assert sum(calls.counts().values()) == 2
+    assert isinstance(guarded(Scripted(), Patience()), ResilientKms)
