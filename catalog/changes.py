@@ -216,18 +216,23 @@ def refuse_forgetting_columns(updates: Iterable[TableUpdate], table: str) -> Non
         )
 
 
-def refuse_mixture(changes: Changes, table: str) -> None:
-    """Governed properties and a snapshot may not come in one commit.
+def refuse_mixture(changes: Changes, table: str, *, governs: bool) -> None:
+    """A change of what governs a table and a snapshot may not come in one commit.
+
+    Args:
+        changes: of the commit.
+        table: dotted name, for errors.
+        governs: whether they change what governs it: properties, or names and fields of encrypted columns.
 
     Raises:
         RequestInvalid: they do.
     """
-    if changes.governs and changes.adds_snapshot:
+    if governs and changes.adds_snapshot:
         raise RequestInvalid(
-            "A commit may not change governed properties and add a snapshot at once.",
+            "A commit may not change governed properties, or encrypted columns, and add a snapshot at once.",
             table=table,
             rule="mixed-commit",
-            hint="Change the properties in a commit of its own, first.",
+            hint="Change the properties or columns in a commit of its own, first.",
         )
 
 

@@ -85,6 +85,7 @@ class Committer:
         *,
         force: bool = False,
         by_catalog: bool = False,
+        under: int | None = None,
     ) -> LoadedTable:
         """Take one commit.
 
@@ -95,6 +96,7 @@ class Committer:
             updates: what to change.
             force: narrow the allowed list although live snapshots then cannot be read any more.
             by_catalog: the snapshot was built by the catalog, which may say so in its summary.
+            under: the governed version that the commit was built under; None if that does not matter.
 
         Raises:
             CommitConflict: a requirement does not hold, or another commit came first.
@@ -104,8 +106,8 @@ class Committer:
         with self._authorizer.recorded(caller, "table.commit", str(name)):
             self._may_write(caller, name)
             table = self._loader.load_sealed(name)
+            _check_under(table, under)
             changes = change_rules.part(updates, table.governed.to_properties(), table.name)
-            change_rules.refuse_mixture(changes, table.name)
             if table.governed.ever_encrypted:
                 change_rules.refuse_forgetting_columns(changes.updates, table.name)
             if not by_catalog:
@@ -123,6 +125,11 @@ class Committer:
         wanted = governance.for_change(
             table.governed, changes, table.record.location, self._master_key_id, table.name
         )
+        wanted = governance.following(
+            table.governed, wanted, table.metadata.schema(), metadata.schema(), table.name
+        )
+        governs = changes.governs or governance.is_new(table.governed, wanted, metadata.schema())
+        change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)
         overlaps = self._overlaps(table.record, changes)
         self._authorizer.require(
@@ -132,13 +139,13 @@ class Committer:
             self._requests(caller, table, changes, wanted, unprotects=wanted.unprotects or verdict.loosens),
             hidden=gates.overlap_requests(caller.principal, overlaps),
         )
-        if metadata == table.metadata and not changes.governs:
+        if metadata == table.metadata and not governs:
             return table
         governance.check_schema(wanted.spec, metadata, table.name)
         verdict.enforce(table.name)
-        governed, peks = self._next_governed(table, changes, wanted, metadata)
+        governed, peks = self._next_governed(table, wanted, metadata) if governs else (table.governed, ())
         judged = replace(table, governed=governed)
-        if changes.governs and not force:
+        if governs and not force:
             self._refuse_breaking(table, judged)
         files = self._inspector.commit(judged, metadata)
         return self._lander.land(
@@ -147,7 +154,7 @@ class Committer:
                 base=table,
                 metadata=metadata,
                 governed=governed,
-                governs=changes.governs,
+                governs=governs,
                 files=files,
                 peks=peks,
                 author=caller.principal.name,
@@ -177,7 +184,7 @@ class Committer:
         requests = [
             gates.table_request(principal, database, name, access, record.owner) for access in sorted(rights)
         ]
-        requests += gates.storage_requests(principal, [*moved, *wanted.added], own)
+        requests += gates.storage_requests(principal, [*moved, *wanted.added], own, record.owner)
         return requests + gates.key_requests(principal, wanted.new_keys)
 
     def _overlaps(self, record: TableRecord, changes: Changes) -> list[TableRecord]:
@@ -187,13 +194,13 @@ class Committer:
             return claims.overlapping_any(connection, self._catalog, moved, record.id, self._now_ms())
 
     def _next_governed(
-        self, table: LoadedTable, changes: Changes, wanted: Wanted, metadata: TableMetadata
+        self, table: LoadedTable, wanted: Wanted, metadata: TableMetadata
     ) -> tuple[state.Governed, tuple[PekRecord, ...]]:
-        if not changes.governs:
-            return table.governed, ()
-        refs, made = self._keyring.keys_for(table.record, wanted.spec)
         with read(self._engine) as connection:
             version = state.next_governed_version(connection, table.record.id)
+        if not governance.begins_regime(table.governed, wanted.spec, metadata.schema()):
+            return governance.next_version(table.governed, wanted, metadata, (), version), ()
+        refs, made = self._keyring.keys_for(table.record, wanted.spec)
         return governance.next_version(table.governed, wanted, metadata, refs, version), made
 
     def _refuse_breaking(self, table: LoadedTable, judged: LoadedTable) -> None:
@@ -225,6 +232,17 @@ def check_requirements(
             requirement.validate(metadata)
         except CommitFailedException as failed:
             raise CommitConflict(str(failed), table=table, rule=requirement.type) from failed
+
+
+def _check_under(table: LoadedTable, under: int | None) -> None:
+    """What was built under other keys or rules is built anew, not judged by those that came since."""
+    if under is not None and table.governed.version != under:
+        raise CommitConflict(
+            "What governs the table was changed by another commit.",
+            table=table.name,
+            rule="governed-version",
+            hint="Load the table and commit again.",
+        )
 
 
 def _check_identity(metadata: TableMetadata, table: LoadedTable) -> None:

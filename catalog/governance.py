@@ -5,7 +5,7 @@ Pure decisions, except that new PEKs are made by the keyring once everything els
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pyiceberg.schema import Schema
@@ -15,7 +15,7 @@ from catalog.changes import Changes
 from catalog.metadata import last_sequence_number
 from catalog.state import Governed
 from policy import wanted as wanted_rules
-from policy.encryption import EncryptionSpec, judge_sources, resolve_columns
+from policy.encryption import ColumnKey, EncryptionSpec, judge_sources, protected_fields, resolve_columns
 from policy.errors import EncryptionPolicyViolation
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
@@ -23,12 +23,16 @@ from policy.wanted import Wanted, for_new_table
 
 __all__ = [
     "Wanted",
+    "begins_regime",
     "check_schema",
     "column_ids",
     "first_version",
+    "following",
     "for_change",
     "for_new_table",
+    "is_new",
     "next_version",
+    "rotated",
 ]
 
 
@@ -49,6 +53,70 @@ def for_change(
         catalog_master_key_id,
         table,
     )
+
+
+def following(current: Governed, wanted: Wanted, before: Schema, after: Schema, table: str) -> Wanted:
+    """The same columns protected as before, by the names that a change of the schema gives them.
+
+    Columns are named, and meant by id: one that is renamed stays under its key, one that is dropped leaves
+    the list. Who names columns in the same commit names them as the new schema does.
+
+    Args:
+        current: what governs the table now.
+        wanted: what is to govern it.
+        before: the schema that the columns of `current` are named by.
+        after: the schema that comes.
+        table: dotted name, for errors.
+
+    Raises:
+        EncryptionPolicyViolation: no column of the list is left; or a column comes back that once had a key.
+    """
+    spec = wanted.spec
+    if not spec.encrypts or before == after:
+        return wanted
+    if spec.columns and spec.columns == current.spec.columns:
+        spec = replace(spec, columns=_renamed(spec.columns, column_ids(before), after))
+        if not spec.columns:
+            raise EncryptionPolicyViolation(
+                "No column would be left that encryption.columns names.",
+                table=table,
+                rule="last-column",
+                hint="Unset encryption.columns first: then all columns are encrypted, under one key.",
+            )
+    _refuse_returning(current, spec, before, after, table)
+    return replace(wanted, spec=spec)
+
+
+def _renamed(groups: Iterable[ColumnKey], ids: Mapping[str, int], after: Schema) -> tuple[ColumnKey, ...]:
+    named = []
+    for group in groups:
+        names = (after.find_column_name(ids[column]) for column in group.columns)
+        left = tuple(sorted(name for name in names if name is not None))
+        if left:
+            named.append(ColumnKey(group.key_id, left))
+    return tuple(named)
+
+
+def _refuse_returning(
+    current: Governed, spec: EncryptionSpec, before: Schema, after: Schema, table: str
+) -> None:
+    """A column of an older schema that had a key must not come back without one."""
+    returning = set(after.field_ids) - set(before.field_ids)
+    once = {i for regime in current.regimes.entries for group in regime.columns for i in group.field_ids}
+    covered = protected_fields(spec, resolve_columns(spec, column_ids(after)))
+    bare = frozenset() if covered is None else (returning & once) - covered
+    if bare:
+        raise EncryptionPolicyViolation(
+            f"The column {after.find_column_name(min(bare))!r} had a key, and would come back without one.",
+            table=table,
+            rule="column-without-key",
+            hint="Give it a key in encryption.columns in the same commit.",
+        )
+
+
+def is_new(current: Governed, wanted: Wanted, schema: Schema) -> bool:
+    """Whether what is wanted differs from what governs the table, by name or by what the names stand for."""
+    return wanted.allowed != current.allowed or begins_regime(current, wanted.spec, schema)
 
 
 def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> None:
@@ -86,15 +154,29 @@ def next_version(
 ) -> Governed:
     """The next governed version; another specification begins a regime at the next sequence number."""
     changed = replace(current, version=version, allowed=wanted.allowed)
-    if wanted.spec == current.spec:
+    if not begins_regime(current, wanted.spec, metadata.schema()):
         return changed
     regime = _regime(last_sequence_number(metadata) + 1, wanted.spec, metadata, peks)
     return replace(changed, spec=wanted.spec, regimes=current.regimes.followed_by(regime))
 
 
+def rotated(current: Governed, metadata: TableMetadata, peks: Iterable[PekRef], version: int) -> Governed:
+    """The next governed version, which puts new files under later versions of the same PEKs."""
+    start = last_sequence_number(metadata) + 1
+    regime = replace(current.regimes.current, from_sequence_number=start, peks=tuple(peks))
+    return replace(current, version=version, regimes=current.regimes.followed_by(regime))
+
+
 def column_ids(schema: Schema) -> dict[str, int]:
     """Every column by its full dotted name."""
     return {schema.find_column_name(field_id) or "": field_id for field_id in schema.field_ids}
+
+
+def begins_regime(current: Governed, spec: EncryptionSpec, schema: Schema) -> bool:
+    """Whether files are encrypted otherwise from now on; a field may have come into an encrypted struct."""
+    if spec != current.spec or not spec.columns:
+        return spec != current.spec
+    return resolve_columns(spec, column_ids(schema)) != current.regimes.current.columns
 
 
 def _regime(number: int, spec: EncryptionSpec, metadata: TableMetadata, peks: Iterable[PekRef]) -> Regime:

@@ -70,20 +70,50 @@ class Keyring:
             KeyNotUsable: a master key is unknown or may not be used.
             KmsUnavailable: the KMS does not answer.
         """
-        active = {pek.master_key_id: pek for pek in self.records(table) if pek.state is PekState.ACTIVE}
-        made = {
-            key_id: create_pek(
-                self._kms,
-                catalog=self._catalog,
-                table_id=table.id,
-                table_uuid=table.table_uuid,
-                master_key_id=key_id,
-            )
-            for key_id in spec.key_ids()
-            if key_id not in active
+        latest = {pek.master_key_id: pek for pek in self.records(table)}
+        chosen = {key_id: self._usable(table, key_id, latest.get(key_id)) for key_id in spec.key_ids()}
+        made = tuple(pek for pek in chosen.values() if pek not in latest.values())
+        return tuple(pek.ref for pek in chosen.values()), made
+
+    def next_versions(
+        self, table: TableRecord, governed: Governed
+    ) -> tuple[tuple[PekRef, ...], tuple[PekRecord, ...]]:
+        """A later version of each PEK in force; one that a rotation left which was cut short is taken up.
+
+        Returns:
+            how the regime names them, and the records that have to be stored.
+
+        Raises:
+            KeyNotUsable: a PEK in force is disabled or destroyed, or its master key may not be used.
+            KmsUnavailable: the KMS does not answer.
+        """
+        known = self.records(table)
+        latest = {pek.id: pek for pek in known}
+        for pek in known:
+            if pek.ref in governed.regimes.current.peks and pek.state is not PekState.ACTIVE:
+                raise _not_active(table, pek)
+        chosen = {
+            ref: self._usable(table, ref.master_key_id, latest[ref.pek_id], ref.version)
+            for ref in governed.regimes.current.peks
         }
-        chosen = active | made
-        return tuple(chosen[key_id].ref for key_id in spec.key_ids()), tuple(made.values())
+        made = tuple(pek for pek in chosen.values() if pek not in latest.values())
+        return tuple(pek.ref for pek in chosen.values()), made
+
+    def _usable(self, table: TableRecord, key_id: str, latest: PekRecord | None, after: int = 0) -> PekRecord:
+        """The latest version of a PEK, if it is active and later than `after`; else a new one."""
+        if latest is not None and latest.state is PekState.ACTIVE and latest.version > after:
+            return latest
+        if latest is not None and latest.state is PekState.DISABLED:
+            raise _not_active(table, latest)
+        return create_pek(
+            self._kms,
+            catalog=self._catalog,
+            table_id=table.id,
+            table_uuid=table.table_uuid,
+            master_key_id=key_id,
+            pek_id=None if latest is None else latest.id,
+            version=1 if latest is None else latest.version + 1,
+        )
 
     def records(self, table: TableRecord) -> list[PekRecord]:
         """The table's PEKs, wrapped, in every state."""
@@ -211,6 +241,15 @@ class Keyring:
         wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, refs))
         wrapped = iter(wrapper.rewrap_for_scan(encrypted))
         return ScanKeys(wrapper.transport, [() if file is None else next(wrapped) for file in files])
+
+
+def _not_active(table: TableRecord, pek: PekRecord) -> KeyNotUsable:
+    return KeyNotUsable(
+        f"The table's key {pek.id} version {pek.version} is {pek.state}.",
+        table=str(table.name),
+        rule="pek-state",
+        hint="See `lakewarden key list`; what is disabled can be enabled again.",
+    )
 
 
 def _pairs(files: pa.Table) -> Sequence[tuple[str, bytes | None]]:

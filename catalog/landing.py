@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
 
-from catalog import claims, faults, loading, seals, state
+from catalog import claims, faults, key_records, loading, seals, state
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
@@ -151,7 +151,7 @@ class Lander:
                 self._prepare_table(connection, landing.record)
             if landing.governs:
                 self._prepare_governed(connection, landing)
-            state.add_peks(connection, landing.peks, self._now_ms())
+            key_records.add(connection, landing.peks, self._now_ms())
             return seals.prepare(connection, self._request(landing, location, digest))
 
     def _prepare_table(self, connection: Connection, record: TableRecord) -> None:
@@ -223,7 +223,7 @@ class Lander:
         name = landing.record.name
         try:
             with write(self._engine) as connection:
-                promoted = loading.finish(connection, self._catalog, name, seal)
+                promoted = loading.finish(connection, self._catalog, name, seal, governs=landing.governs)
                 if promoted and landing.base is not None and landing.claims_location:
                     state.set_location(connection, landing.record.id, landing.location)
         except (StateUnavailable, CommitStateUnknown, TableExists) as problem:

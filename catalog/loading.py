@@ -22,7 +22,7 @@ from typing import Final
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
 
-from catalog import gates, seals, state
+from catalog import gates, key_records, seals, state
 from catalog.db.engine import read, write
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
@@ -263,14 +263,22 @@ class TableLoader:
             )
 
 
-def finish(connection: Connection, catalog: str, name: TableName, seal: Seal) -> bool:
-    """Promote a seal on which the pointer stands, and give the table the name that it was about to get."""
+def finish(
+    connection: Connection, catalog: str, name: TableName, seal: Seal, *, governs: bool = True
+) -> bool:
+    """Promote a seal on which the pointer stands, and give the table the name that it was about to get.
+
+    `governs` is whether the seal may bring a new governed version, and with it other keys in force.
+    """
     seals.lock_table(connection, seal.table_id)
     record = state.table_by_id(connection, seal.table_id)
     if record is None or name not in (record.name, record.pending_name):
         return False
     if not seals.promote(connection, seal):
         return False
+    governed = state.current_governed(connection, record.id) if governs else None
+    if governed is not None:
+        key_records.retire_before(connection, record.id, governed.regimes.current.peks)
     if record.state is TableState.PREPARED:
         state.bind(connection, catalog, record)
     elif record.pending_name == name and record.state is TableState.DROPPED:

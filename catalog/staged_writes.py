@@ -15,7 +15,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from catalog import changes as change_rules
-from catalog import claims, faults, gates, governance, seals, state
+from catalog import claims, faults, gates, governance, key_records, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
 from catalog.drafts import Draft, Drafter, NewTable
@@ -124,7 +124,7 @@ class StagedWrites:
             claims.require_unclaimed(connection, self._catalog, record, overlaps, now_ms)
             state.add_table(connection, self._catalog, record, now_ms)
             state.add_governed(connection, record.id, table.governed, author, now_ms)
-            state.add_peks(connection, made, now_ms)
+            key_records.add(connection, made, now_ms)
             self._log.add(connection, author, session, sealed, staged)
         return session
 

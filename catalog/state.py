@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -20,7 +19,6 @@ from sqlalchemy.exc import IntegrityError
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_table
 from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
-from catalog.keys.peks import PekRecord, PekState
 from catalog.seals import SealState
 from policy.allowlist import AllowList
 from policy.encryption import EncryptionSpec, KeyedFields
@@ -313,43 +311,10 @@ def add_governed(connection: Connection, table_id: str, governed: Governed, auth
         raise CommitConflict("Another change of the governed properties came first.") from error
 
 
-def add_peks(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
-    """Record new PEKs, wrapped by their master keys.
-
-    Raises:
-        CommitConflict: another commit made a PEK for the same master key.
-    """
-    rows = [
-        {
-            "id": str(pek.id),
-            "version": pek.version,
-            "table_id": pek.table_id,
-            "master_key_id": pek.master_key_id,
-            "kms": pek.kms,
-            "wrapped": pek.wrapped,
-            "state": pek.state,
-            "created_ms": at_ms,
-        }
-        for pek in peks
-    ]
-    if not rows:
-        return
-    try:
-        connection.execute(insert(lw_pek), rows)
-    except IntegrityError as error:
-        raise CommitConflict("Another change of the table's keys came first.") from error
-
-
 def forget_creation(connection: Connection, table_id: str) -> None:
     """Leave nothing of a table that was never created but its tombstone: no claim, no key."""
     connection.execute(delete(lw_pek).where(lw_pek.c.table_id == table_id))
     set_table_state(connection, table_id, TableState.PURGED)
-
-
-def peks_of(connection: Connection, table: TableRecord) -> list[PekRecord]:
-    """All PEKs of a table, in every state."""
-    rows = connection.execute(select(lw_pek).where(lw_pek.c.table_id == table.id))
-    return [_pek(row, table.table_uuid) for row in rows]
 
 
 def new_table_id() -> str:
@@ -376,19 +341,6 @@ def _governed(row: Row[tuple[object, ...]]) -> Governed:
     spec = EncryptionSpec.parse(json.loads(row.properties), catalog_master_key_id=None)
     regimes = Regimes.of(_regime(each) for each in json.loads(row.regimes))
     return Governed(row.version, AllowList.of(json.loads(row.allowed_paths)), spec, regimes)
-
-
-def _pek(row: Row[tuple[object, ...]], table_uuid: UUID) -> PekRecord:
-    return PekRecord(
-        id=UUID(row.id),
-        table_id=row.table_id,
-        table_uuid=table_uuid,
-        master_key_id=row.master_key_id,
-        version=row.version,
-        wrapped=row.wrapped,
-        kms=row.kms,
-        state=PekState(row.state),
-    )
 
 
 def _regime_json(regime: Regime) -> dict[str, object]:

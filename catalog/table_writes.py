@@ -150,7 +150,12 @@ class TableWrites:
             faults.point("write:announced")
             try:
                 return self._committer.commit(
-                    caller, name, built.requirements, built.updates, by_catalog=True
+                    caller,
+                    name,
+                    built.requirements,
+                    built.updates,
+                    by_catalog=True,
+                    under=table.governed.version,
                 )
             except CommitConflict:
                 # Whether what is to be removed is still there is decided by the next attempt.

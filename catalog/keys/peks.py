@@ -65,6 +65,7 @@ class PekRecord:
         wrapped: the PEK as the KMS wrapped it.
         kms: identifier of the KMS back end.
         state: what it may be used for.
+        destroy_after_ms: when it is going to be destroyed, in milliseconds since 1970; None if it is not.
         check: the check value of the PEK, see `key_check`; None for a PEK made before there were any.
     """
 
@@ -76,6 +77,7 @@ class PekRecord:
     wrapped: bytes = field(repr=False)
     kms: str
     state: PekState = PekState.ACTIVE
+    destroy_after_ms: int | None = None
     check: bytes | None = field(default=None, repr=False)
 
     @property

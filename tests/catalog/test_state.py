@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine
 
-from catalog import claims, state
+from catalog import claims, key_records, state
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
@@ -203,10 +203,10 @@ def test_keys_come_back_as_stored_and_only_those_of_the_table(db: Db) -> None:
         uuid4(), record.id, record.table_uuid, "main", 3, b"wrapped", "local", PekState.DECRYPT_ONLY
     )
     with write(db.engine) as connection:
-        state.add_peks(connection, [pek], 1)
-        state.add_peks(connection, [], 1)
-        assert state.peks_of(connection, record) == [pek]
-        assert state.peks_of(connection, other) == []
+        key_records.add(connection, [pek], 1)
+        key_records.add(connection, [], 1)
+        assert key_records.of_table(connection, record) == [pek]
+        assert key_records.of_table(connection, other) == []
 
 
 def test_a_creation_that_was_cut_short_frees_its_location_in_time(db: Db) -> None:
