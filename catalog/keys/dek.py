@@ -86,7 +86,7 @@ def _wrap(head: bytes, file: FileIdentity, key: NewKey) -> KeyEntry:
         raise refused()
     require_key_length(len(key.dek))
     binding = Binding(key.pek.ref, key.field_ids).to_bytes()
-    return KeyEntry(binding, key.pek.aead.seal(key.dek.reveal(), dek_aad(head, file, binding)))
+    return KeyEntry(binding, key.pek.aead.seal_key(key.dek, dek_aad(head, file, binding)))
 
 
 def open_dek(metadata: KeyMetadata, entry: KeyEntry, file: FileIdentity, pek: Pek) -> SecretBytes:
@@ -97,4 +97,4 @@ def open_dek(metadata: KeyMetadata, entry: KeyEntry, file: FileIdentity, pek: Pe
     """
     if pek.ref != entry.bound.pek or pek.table_uuid != file.table_uuid:
         raise refused()
-    return SecretBytes(pek.aead.open(entry.wrapped, dek_aad(metadata.header, file, entry.binding)))
+    return pek.aead.open_key(entry.wrapped, dek_aad(metadata.header, file, entry.binding))

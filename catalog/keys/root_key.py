@@ -134,19 +134,21 @@ class Passphrase:
     def derive(self, description: RootDescription) -> SecretBytes:
         """The stretched passphrase."""
         cost = 2**description.log2_n
-        stretched = hashlib.scrypt(
-            self._passphrase.reveal(),
-            salt=description.salt,
-            n=cost,
-            r=_SCRYPT_R,
-            p=_SCRYPT_P,
-            maxmem=256 * _SCRYPT_R * cost,
-            dklen=ROOT_KEY_LENGTH,
-        )
+        with self._passphrase.lent() as lent:
+            stretched = hashlib.scrypt(
+                lent,
+                salt=description.salt,
+                n=cost,
+                r=_SCRYPT_R,
+                p=_SCRYPT_P,
+                maxmem=256 * _SCRYPT_R * cost,
+                dklen=ROOT_KEY_LENGTH,
+            )
         return SecretBytes(stretched)
 
 
 def subkey(root: SecretBytes, purpose: str) -> SecretBytes:
     """A key of 32 bytes for one purpose, derived from the root key by HKDF-SHA256."""
     info = f"lakewarden/local-kms/{purpose}/1".encode("ascii")
-    return SecretBytes(HKDF(SHA256(), ROOT_KEY_LENGTH, None, info).derive(root.reveal()))
+    with root.lent() as lent:
+        return SecretBytes(HKDF(SHA256(), ROOT_KEY_LENGTH, None, info).derive(lent))

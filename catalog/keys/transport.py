@@ -114,10 +114,10 @@ def open_transported(
     Raises:
         DecryptionRefused: changed, or of another transport key, table, file, key or column.
     """
-    dek = Aead(transport.key).open(wrapped, transport_aad(transport, file, label))
+    dek = Aead(transport.key).open_key(wrapped, transport_aad(transport, file, label))
     if len(dek) not in KEY_LENGTHS:
         raise refused()
-    return SecretBytes(dek)
+    return dek
 
 
 def wrap_for_write(transport: TransportKey, dek: SecretBytes, file: FileIdentity, label: KeyLabel) -> bytes:
@@ -127,12 +127,12 @@ def wrap_for_write(transport: TransportKey, dek: SecretBytes, file: FileIdentity
         DecryptionRefused: the transport key is not a write's.
     """
     require_purpose(transport, Purpose.WRITE)
-    return Aead(transport.key).seal(dek.reveal(), transport_aad(transport, file, label))
+    return Aead(transport.key).seal_key(dek, transport_aad(transport, file, label))
 
 
 def seal_transport_key(transport: TransportKey, pek: Pek) -> bytes:
     """A write's key as the catalog may store it between begin and commit, under one of the table's PEKs."""
-    return pek.aead.seal(transport.key.reveal(), _stored_aad(transport.id, transport.purpose, pek))
+    return pek.aead.seal_key(transport.key, _stored_aad(transport.id, transport.purpose, pek))
 
 
 def open_transport_key(sealed: bytes, transport_id: bytes, purpose: Purpose, pek: Pek) -> TransportKey:
@@ -141,8 +141,8 @@ def open_transport_key(sealed: bytes, transport_id: bytes, purpose: Purpose, pek
     Raises:
         DecryptionRefused: changed, or of another id, purpose, table or PEK.
     """
-    key = pek.aead.open(sealed, _stored_aad(transport_id, purpose, pek))
-    return TransportKey(transport_id, purpose, SecretBytes(key))
+    key = pek.aead.open_key(sealed, _stored_aad(transport_id, purpose, pek))
+    return TransportKey(transport_id, purpose, key)
 
 
 def _stored_aad(transport_id: bytes, purpose: Purpose, pek: Pek) -> bytes:
