@@ -157,7 +157,7 @@ class Drafter:
             others = claims.overlapping_any(connection, self._catalog, claimed, record.id, self._now_ms())
         requests: list[AccessRequest] = [
             gates.table_request(principal, record.name.database, record.name.name, "create"),
-            *gates.storage_requests(principal, paths, own),
+            *gates.storage_requests(principal, paths, own, record.owner),
             *gates.key_requests(principal, draft.wanted.new_keys),
             *also,
         ]

@@ -96,7 +96,7 @@ class Takeover:
             principal = caller.principal
             first = [
                 gates.table_request(principal, name.database, name.name, "create"),
-                *gates.storage_requests(principal, [location], None),
+                *gates.storage_requests(principal, [location], None, principal.name),
             ]
             self._authorizer.require(caller, "table.register", str(name), first)
             return self._register(caller, name, location, first)
@@ -115,7 +115,7 @@ class Takeover:
             location = Location.parse(pointer)
             first = [
                 gates.table_request(caller.principal, name.database, name.name, "create"),
-                *gates.storage_requests(caller.principal, [location], None),
+                *gates.storage_requests(caller.principal, [location], None, caller.principal.name),
             ]
             self._authorizer.require(caller, "table.adopt", str(name), first)
             return self._register(caller, name, location, first)
@@ -231,7 +231,7 @@ class Takeover:
         paths = [location, *gates.write_paths(metadata.properties)]
         with read(self._engine) as connection:
             others = claims.overlapping_any(connection, self._catalog, paths, record.id, self._now_ms())
-        requests = [*first, *gates.storage_requests(principal, paths, exempt)]
+        requests = [*first, *gates.storage_requests(principal, paths, exempt, record.owner)]
         hidden = gates.overlap_requests(principal, others)
         self._authorizer.require(caller, action, table, requests, hidden=hidden)
         return frozenset(other.id for other in others)

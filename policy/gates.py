@@ -70,12 +70,19 @@ _LOCATION: Final = "location"
 
 
 def storage_requests(
-    principal: Principal, locations: Iterable[Location], exempt: Location | None
+    principal: Principal, locations: Iterable[Location], exempt: Location | None, owner: str | None
 ) -> list[AccessRequest]:
-    """An RWStorage request for each location outside of the table's own default location."""
+    """An RWStorage request for each location outside of the table's own default location.
+
+    Args:
+        principal: who asks.
+        locations: what is asked for.
+        exempt: the table's own default location; None if it has none.
+        owner: whose the table is, or will be; None for a namespace, which is nobody's.
+    """
     wanted = {location for location in locations if exempt is None or not exempt.contains(location)}
     return [
-        AccessRequest(principal, Resource.storage(location.canonical), "rwstorage")
+        AccessRequest(principal, Resource.storage(location.canonical), "rwstorage", owner)
         for location in sorted(wanted, key=lambda each: each.canonical)
     ]
 

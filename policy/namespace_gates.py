@@ -50,7 +50,7 @@ def namespace_requests(
     if UNSEALED_PROPERTY in removals or updates.get(UNSEALED_PROPERTY) == _ALLOW:
         requests.append(AccessRequest(principal, Resource.database(database), "unprotect"))
     if LOCATION in updates:
-        requests += gates.storage_requests(principal, [Location.parse(updates[LOCATION])], None)
+        requests += gates.storage_requests(principal, [Location.parse(updates[LOCATION])], None, None)
     return requests
 
 

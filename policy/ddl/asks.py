@@ -104,7 +104,7 @@ class Asks:
         asked = wanted.for_new_table(governed, location, self.context.master_key_id, str(name))
         paths = {*asked.added, *gates.write_paths(ordinary), *([location] if location else [])}
         self._table(name, "create", None)
-        self._all(gates.storage_requests(self.context.principal, paths, None))
+        self._storage(paths, None, TableFacts(self.context.principal.name))
         self._keys(asked.new_keys)
         facts = self._made(statement, asked, location)
         protection.require_new(self.context.encryption, name, facts)
@@ -141,7 +141,7 @@ class Asks:
         self._table(name, "alter", facts)
         asked = self._next(facts, governed, removed, str(name))
         own = facts.location if facts.default_location else None
-        self._all(gates.storage_requests(self.context.principal, [*moved, *asked.added], own))
+        self._storage([*moved, *asked.added], own, facts)
         self._keys(asked.new_keys)
         if asked.unprotects:
             self._table(name, "unprotect", facts)
@@ -347,6 +347,10 @@ class Asks:
     def _request(self, name: TableName, access: str, facts: TableFacts | None) -> AccessRequest:
         owner = None if facts is None else facts.owner
         return gates.table_request(self.context.principal, name.database, name.name, access, owner)
+
+    def _storage(self, paths: Iterable[Location], exempt: Location | None, facts: TableFacts) -> None:
+        requests = gates.storage_requests(self.context.principal, paths, exempt, facts.owner)
+        self.needed += [Ask((each,), owner_known=facts.owner is not None) for each in requests]
 
     def _all(self, requests: Iterable[AccessRequest]) -> None:
         self.needed += [Ask((each,)) for each in requests]

@@ -36,6 +36,7 @@ _PLAIN: Final = (
     "REPLACE SELECT SHOW TRUNCATE UPDATE VALUES WITH"
 )
 _NO_USE: Final = frozenset(_PLAIN.split())
+_NO_VIEW: Final = _NO_USE | {"USE", "SET"}
 #: Words that statements begin with which make or change a temporary view.
 _VIEWS: Final = ("CREATE TEMP", "CREATE OR REPLACE TEMP", "ALTER VIEW", "CACHE")
 
@@ -104,11 +105,13 @@ class Script:
     def denied(self, kind: str) -> None:
         """After a statement that is denied: what is no plain statement about tables may have been a USE.
 
-        One of a temporary view may have had effect all the same: who makes it, says what its name means.
+        It may have had effect all the same, and so may one of a temporary view, or one that carries others
+        (EXECUTE IMMEDIATE, BEGIN): who makes a view says what its name means.
         """
-        if kind.partition(" ")[0] not in _NO_USE:
+        first = kind.partition(" ")[0]
+        if first not in _NO_USE:
             self.names = replace(self.names, lost=True)
-        if kind.startswith(_VIEWS):
+        if kind.startswith(_VIEWS) or first not in _NO_VIEW:
             self.names = replace(self.names, hidden=True)
             self.views.clear()
 

@@ -19,10 +19,11 @@ from typing import Final, TypeAlias
 
 from policy.decision import Decision
 from policy.errors import RequestInvalid
-from policy.explain.considered import DENY_ALL_ELSE, Book, Considered, relation, without
+from policy.explain.considered import DENY_ALL_ELSE, Book, Considered, without
 from policy.principal import Principal
 from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target
 from policy.ranger.model import Item, Policy, PolicyType
+from policy.ranger.policyset import relation
 from policy.ranger.validity import active
 from policy.requests import ALL
 
@@ -185,20 +186,25 @@ def _inside(policy: Policy) -> str:
 
 
 def _of_level(considered: Considered, policy: Policy) -> Iterator[_Trial]:
-    """A policy on what is above or below what is asked for."""
+    """A policy on what is above or below what is asked for, or on a location without what is below it."""
     request = considered.request
     target = Target.of(request.resource)
     match = relation(policy, target, request.principal.name, request.owner)
-    if match not in (Match.ABOVE, Match.BELOW):
+    level = target.levels[-1]
+    ways = {
+        Match.ABOVE: f"about what is above the {level}, and would have to name it",
+        Match.BELOW: f"about what is below the {level}, and would have to name it",
+    }
+    if target.is_location:
+        ways[Match.SELF] = "about the location alone, and would have to be recursive (isRecursive)"
+    if match not in ways:
         return
     hierarchy = policy.resources[0].hierarchy
     everything = [
         LevelPattern.of([Pattern.of("*", level)], False) for level in hierarchy[: len(target.levels)]
     ]
     wider = replace(policy, resources=(ResourcePattern(hierarchy, tuple(everything)),))
-    place = "above" if match is Match.ABOVE else "below"
-    detail = f"{policy.title} is about what is {place} the {target.levels[-1]}, and would have to name it."
-    yield "resource", detail, considered.replacing(policy, wider)
+    yield "resource", f"{policy.title} is {ways[match]}.", considered.replacing(policy, wider)
 
 
 def _of_owner(book: Book, considered: Considered) -> Iterator[_Trial]:

@@ -22,7 +22,7 @@ from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents
-from policy.ranger.policyset import PolicySet
+from policy.ranger.policyset import PolicySet, relation
 from policy.ranger.roles import Role, RoleGraph
 from policy.requests import AccessRequest, Resource
 
@@ -136,13 +136,6 @@ class Considered:
     def _policies(self) -> PolicySet:
         roles = {role.name: role for role in self.roles}
         return PolicySet(Contents(self.policies, (), roles), "")
-
-
-def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Match:
-    """How a policy's resources relate to a requested one: the closest of all its sets of resources."""
-    matches = [resource.match(target, user, owner) for resource in policy.resources]
-    closest = (Match.SELF, Match.SELF_AND_BELOW, Match.BELOW, Match.ABOVE, Match.NONE)
-    return min(matches, key=closest.index)
 
 
 def labels_of(policy: Policy) -> Iterator[str]:

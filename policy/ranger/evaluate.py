@@ -9,13 +9,15 @@ Rules, in this order:
 
 What cannot be evaluated closes: an item with conditions denies, takes a grant away, or masks as if its
 conditions held, but grants, excuses and unmasks nothing; a policy that is only possibly in force denies but
-does not grant. So does a policy on locations for somebody whose name, put in for a macro, is not one plain
-name: ``home/{USER}`` is no grant to ``ann/x`` of a part of what is ``ann``'s.
+does not grant. So does a policy with a macro for somebody whose name could be taken for another's there: in
+a location, one that is not one plain name (``home/{USER}`` is no grant to ``ann/x`` of a part of what is
+``ann``'s); where letter case is passed over, one that is not in lower case (``home_{USER}`` is no grant to
+``Ann`` of what is ``ann``'s).
 
 Which of a policy's answers count depends on what is asked (`Scope`). Source: Ranger's policy engine and
-default policy evaluator. Stricter than Ranger: a denial below a requested location counts, because granting
-the location grants all of it; and for "any access" a denial at the resource beats every grant of equal
-priority.
+default policy evaluator. Stricter than Ranger: granting a location grants all that lies below it, so a denial
+below it counts, and a grant of the location alone does not; and for "any access" a denial at the resource
+beats every grant of equal priority.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Scope(enum.Enum):
         """Whether a grant or denial by a policy with this match counts."""
         if match is Match.BELOW:
             return allowed if self is Scope.ANYWHERE else self is Scope.TREE and not allowed
-        return match.covers
+        return match is Match.SELF_AND_BELOW if self is Scope.TREE and allowed else match.covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,14 @@ class Verdict:
 
 def doubt_about(policy: Policy, user: str, owner: str | None = None) -> str | None:
     """Why a policy may deny, but not grant, what `user` asks on what `owner` owns; None if it may grant."""
-    if policy.limit is not None or not policy.resources[0].hierarchy[-1].location:
+    if policy.limit is not None:
         return policy.limit
     levels = (level for resource in policy.resources for level in resource.patterns)
-    patterns = (pattern for level in levels for pattern in level.patterns)
+    patterns = [pattern for level in levels for pattern in level.patterns]
+    if any(pattern.names_several(user, owner) for pattern in patterns):
+        return "it names a user by a macro, where names that differ in letter case mean the same"
+    if not policy.resources[0].hierarchy[-1].location:
+        return None
     names = (name for pattern in patterns for name in pattern.macro_names(user, owner))
     longer = next((name for name in names if not is_one_name(name)), None)
     return None if longer is None else f"{longer!r} is not one plain name in a location"
@@ -132,6 +138,8 @@ def decide_access(
         for entry in equals:
             verdict = judge(entry.policy, subject, access)
             if verdict is None or not scope.hears(entry.match, verdict.allowed):
+                if verdict is not None and entry.match is Match.SELF:
+                    doubtful.append(_partial(entry, verdict))
                 continue
             if not verdict.allowed:
                 return Decision.deny(_denial(entry, verdict, question))
@@ -264,6 +272,14 @@ def _denial(entry: Applicable, verdict: Verdict, question: str) -> Reason:
     because = f"; {', and '.join(doubts)}, so the denial holds" if doubts else ""
     detail = f"{entry.policy.title} denies {question} by {verdict.item}{because}."
     return Reason("policy-deny", detail, entry.policy.name, verdict.item)
+
+
+def _partial(entry: Applicable, verdict: Verdict) -> Reason:
+    detail = (
+        f"{entry.policy.title} does not grant it by {verdict.item}: it is about the location without what "
+        "lies below it (isRecursive)."
+    )
+    return Reason("policy-not-recursive", detail, entry.policy.name, verdict.item)
 
 
 def _doubt(entry: Applicable, verdict: Verdict) -> Reason:

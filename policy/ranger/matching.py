@@ -6,10 +6,12 @@ Rules:
 - A request that names fewer levels than the policy matches the policy's resource itself only if the remaining
   levels are all ``*`` (`Match.SELF_AND_BELOW`); else the policy is about something below (`Match.BELOW`). A
   request that names more levels than the policy does not match (`Match.ABOVE`).
-- A location stands for everything below it, so a policy whose pattern can match something below it is
-  `Match.BELOW`.
+- A location stands for everything below it. So a policy that certainly matches all of that too, as a
+  recursive one does, is `Match.SELF_AND_BELOW`; one that matches the location alone is `Match.SELF`; and one
+  whose pattern can match something below it, but not the location, is `Match.BELOW`.
+- Where letter case is passed over, a macro that stands for a name not in lower case excludes nothing.
 
-Source: Ranger's default policy resource matcher (``getMatchType``). Beyond Ranger: the last rule.
+Source: Ranger's default policy resource matcher (``getMatchType``). Beyond Ranger: the last two rules.
 """
 
 from __future__ import annotations
@@ -52,6 +54,11 @@ class Target:
     levels: tuple[str, ...]
     spellings: tuple[tuple[str, ...], ...]
 
+    @property
+    def is_location(self) -> bool:
+        """Whether it stands for everything below it too."""
+        return LEVELS[self.levels[-1]].location
+
     @classmethod
     def of(cls, resource: Resource) -> Target:
         """Prepare what a request asks for."""
@@ -74,8 +81,16 @@ class LevelPattern:
 
     def matches(self, spellings: Sequence[str], user: str, owner: str | None = None) -> bool:
         """Whether the level's value matches."""
-        hit = self.is_any or any(pattern.matches(spellings, user, owner) for pattern in self.patterns)
+        hit = self.is_any or any(
+            pattern.matches(spellings, user, owner)
+            for pattern in self.patterns
+            if not (self.excludes and pattern.names_several(user, owner))
+        )
         return hit != self.excludes
+
+    def takes_in_below(self, spellings: Sequence[str], user: str, owner: str | None) -> bool:
+        """Whether everything below the location with these spellings matches for certain."""
+        return any(pattern.takes_in_below(spellings, user, owner) for pattern in self.patterns)
 
     @property
     def literals(self) -> tuple[str, ...] | None:
@@ -109,7 +124,9 @@ class ResourcePattern:
         if any(pattern.is_any and pattern.excludes for pattern in missing):
             return Match.NONE
         if asked == len(self.patterns):
-            return Match.SELF
+            tree = self.hierarchy[asked - 1].location
+            whole = tree and self.patterns[-1].takes_in_below(target.spellings[-1], user, owner)
+            return Match.SELF_AND_BELOW if whole else Match.SELF
         if asked > len(self.patterns):
             return Match.ABOVE
         return Match.SELF_AND_BELOW if all(pattern.is_any for pattern in missing) else Match.BELOW

@@ -4,7 +4,7 @@ Rules:
 - ``*`` stands for any run of characters, ``?`` for exactly one; both cross ``/``. ``{USER}`` and ``{OWNER}``
   stand for the names of the requesting user and of the resource's owner, taken literally; what nobody owns is
   not matched by ``{OWNER}``. A request's own names are always literal.
-- Letter case does not matter for database, table, column, key and engine names; it does for locations.
+- Letter case does not matter for database, table, column and engine names; it does for locations and keys.
 - A recursive location matches itself and everything below, by whole segments; one with wildcards matches what
   lies below any location that it matches.
 - Equal spellings of a location are one, as `policy.location` says: ``s3a:`` is ``s3:``, ``file:/x`` is
@@ -32,7 +32,10 @@ from policy.ranger.servicedef import Level
 
 _TOKEN: Final = re.compile(r"\{USER\}|\{OWNER\}|[*?]")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_OPEN_SCHEME: Final = re.compile(r"([^/]*)(/*)(.*)", re.DOTALL)
+_OPEN_END: Final = re.compile(r"(?:\{USER\}|\{OWNER\}|[*?:])\Z")
 _OPEN_AUTHORITY: Final = re.compile(r"[^:/]+://[^/]*")
+_NO_NAME: Final = "a location has no empty name and no dot segment, so this matches nothing"
 _CANONICAL_SCHEMES: Final = {spelling: rules.name for rules in SCHEMES for spelling in rules.spellings}
 _SPELLINGS: Final = {rules.name: rules.spellings for rules in SCHEMES}
 
@@ -134,6 +137,17 @@ class Pattern:
             return False
         return any(_can_continue(named.tokens, text + "/") for text in self._relevant(spellings))
 
+    def takes_in_below(self, spellings: Sequence[str], user: str, owner: str | None = None) -> bool:
+        """Whether everything below the location with these spellings matches for certain."""
+        named = self.named(user, owner)
+        if named is None:
+            return False
+        if named.recursive and named.matches(spellings, user, owner):
+            return True
+        tokens = units(named.tokens)
+        texts = self._relevant(spellings)
+        return any(len(tokens) in run(tokens, (*text, "/", Wild.MANY)) for text in texts)
+
     def named(self, user: str, owner: str | None = None) -> Pattern | None:
         """The same pattern with names for its macros; None where it names an owner and there is none."""
         if MACROS.isdisjoint(self.tokens):
@@ -152,6 +166,11 @@ class Pattern:
         names = {Wild.USER: user, Wild.OWNER: owner}
         return [name for macro, name in names.items() if name is not None and macro in self.tokens]
 
+    def names_several(self, user: str, owner: str | None) -> bool:
+        """Whether a name that stands for one of its macros means others too, letter case passed over."""
+        names = self.macro_names(user, owner)
+        return not self.level.case_sensitive and any(fold(name) != name for name in names)
+
     def _relevant(self, spellings: Sequence[str]) -> Sequence[str]:
         """All spellings where the pattern leaves the scheme open, else the canonical one."""
         first = self.tokens[0]
@@ -162,7 +181,7 @@ def _location_pattern(value: str) -> str:
     """The canonical spelling of a location pattern; what a wildcard leaves open stays open."""
     head, colon, _ = value.partition(":")
     if value[0] in "*?" or (colon and "/" not in head and _TOKEN.search(head)):
-        return value.removesuffix("/")
+        return _open_scheme(value).removesuffix("/")
     scheme = _SCHEME.match(value)
     if scheme is None:
         raise ValueError("a location begins with its scheme, such as s3:// or file:///")
@@ -171,6 +190,22 @@ def _location_pattern(value: str) -> str:
     if name not in _CANONICAL_SCHEMES:
         return text.removesuffix("/")
     return _understood_pattern(text, name).removesuffix("/")
+
+
+def _open_scheme(value: str) -> str:
+    """A pattern that leaves its scheme open; scheme and bucket are asked for in lower case."""
+    _require_plain(value)
+    found = _OPEN_SCHEME.fullmatch(value)
+    scheme, slashes, rest = found.groups() if found else ("", "", value)
+    # Two slashes in a row stand behind the scheme's colon alone, and three in file:///.
+    if len(slashes) > 1 and not (rest and len(slashes) < 4 and _OPEN_END.search(scheme)):
+        raise ValueError(_NO_NAME)
+    if slashes != "//" or not scheme.endswith(":"):
+        _require_possible(f"/{rest}")
+        return value
+    authority, slash, path = rest.partition("/")
+    _require_possible(f"{authority}{slash}{path}")
+    return f"{_around_macros(str.lower, scheme)}//{_around_macros(str.lower, authority)}{slash}{path}"
 
 
 def _understood_pattern(text: str, scheme: str) -> str:
@@ -194,11 +229,15 @@ def _require_possible(rest: str) -> None:
     """Refuse what no location has: `rest` is from the first open name on, after an authority or a slash."""
     names = rest.removesuffix("/").split("/")[1:]
     if {"", ".", ".."} & set(names):
-        raise ValueError("a location has no empty name and no dot segment, so this matches nothing")
+        raise ValueError(_NO_NAME)
     plain = (name for name in names if _TOKEN.search(name) is None)
     if (problem := next(filter(None, map(problem_with_name, plain)), None)) is not None:
         raise ValueError(f"nothing can match this: the location {problem}")
-    if "\\" in rest or "#" in rest:
+    _require_plain(rest)
+
+
+def _require_plain(text: str) -> None:
+    if "\\" in text or "#" in text:
         raise ValueError("a location has no backslash and no fragment (#), so this matches nothing")
 
 

@@ -170,7 +170,7 @@ class PolicySet:
         target = Target.of(resource)
         found = []
         for policy in self._indexes[kind].candidates(target):
-            match = _match(policy, target, principal.name, owner)
+            match = relation(policy, target, principal.name, owner)
             if match in (Match.NONE, Match.ABOVE):
                 continue
             if active(policy.schedules, now):
@@ -183,14 +183,13 @@ def _require_zone(now: datetime) -> None:
         raise RequestInvalid("A time without a time zone decides nothing.", rule="now")
 
 
-def _match(policy: Policy, target: Target, user: str, owner: str | None) -> Match:
-    """The closest match among a policy's sets of resources."""
+def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Match:
+    """How a policy's resources relate to a requested one: the closest of all its sets of resources."""
     if len(policy.resources) == 1:
         return policy.resources[0].match(target, user, owner)
     matches = [resource.match(target, user, owner) for resource in policy.resources]
-    return next(
-        (match for match in matches if match.covers), max(matches, key=lambda match: match is Match.BELOW)
-    )
+    closest = (Match.SELF_AND_BELOW, Match.SELF, Match.BELOW, Match.ABOVE, Match.NONE)
+    return min(matches, key=closest.index)
 
 
 def _scope(request: AccessRequest) -> Scope:

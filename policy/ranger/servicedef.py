@@ -29,8 +29,8 @@ class Level:
     Attributes:
         name: as in policies: ``database``.
         leaf: whether a policy may end at this level.
-        case_sensitive: whether names are compared letter by letter; database, table, column, key and engine
-            names are not, as in Ranger's Hive service.
+        case_sensitive: whether names are compared letter by letter; database, table, column and engine names
+            are not, as in Ranger's Hive service; key names are, as in Ranger's KMS service.
         excludes: whether a policy may say ``isExcludes``.
         location: whether values are locations, which may be ``isRecursive`` and have equal spellings.
     """
@@ -54,7 +54,7 @@ HIERARCHIES: Final[tuple[tuple[Level, ...], ...]] = (
     FUNCTIONS,
     (Level("url", case_sensitive=True, location=True),),
     (Level("storage-type", leaf=False), Level("storage-url", case_sensitive=True, location=True)),
-    (Level("key"),),
+    (Level("key", case_sensitive=True),),
     (Level("engine"),),
     (Level("service"),),
     (Level("hiveservice", case_sensitive=True),),

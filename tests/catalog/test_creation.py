@@ -32,7 +32,7 @@ from policy.errors import (
     RequestInvalid,
     UnsupportedFormatVersion,
 )
-from tests.support.lake import ALICE, BOB, Lake
+from tests.support.lake import ALICE, BOB, Lake, policy
 from tests.support.tables import ENCRYPTED, SCHEMA, fresh, make, rows
 
 BY_ID = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
@@ -246,6 +246,24 @@ def test_a_location_may_not_overlap_another_tables_without_rights_on_it(lake: La
         assert sibling.location() == f"{theirs.location()}-sibling"
     finally:
         lake.set_policies(everywhere[:-1])
+
+
+def test_a_denial_of_what_is_its_owners_stops_tables_there(lake: Lake) -> None:
+    """The owner of a new table is whoever creates it; of another one, whose it is, whoever changes it."""
+    before = json.loads((lake.root / "policies" / "lake.json").read_text())["policies"]
+    denied = policy("homes", {"storage-type": ["*"], "storage-url": ["file:///homes/{OWNER}*"]}, {})
+    denied["denyPolicyItems"] = [{"groups": ["public"], "accesses": [{"type": "rwstorage"}]}]
+    theirs = lake.catalog(BOB).create_table(str(fresh("bobs")), SCHEMA)
+    lake.set_policies([*before, denied])
+    try:
+        refused(lake, NotAuthorized, ALICE, "db", location=f"file:///homes/{ALICE}/t")
+        make(lake, properties={PATHS: f"file:///homes/{BOB}/t"})
+        table = lake.catalog(ALICE).load_table(theirs.name())
+        with pytest.raises(NotAuthorized, match="'homes' denies"):
+            table.transaction().set_properties({PATHS: f"file:///homes/{BOB}/t"}).commit_transaction()
+        table.transaction().set_properties({PATHS: f"file:///homes/{ALICE}/t"}).commit_transaction()
+    finally:
+        lake.set_policies(before)
 
 
 def staged(lake: Lake, database: str = "db") -> tuple[NewTable, list[object]]:

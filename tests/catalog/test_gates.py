@@ -14,7 +14,7 @@ OWN = Location.parse("s3://lake/db/t-1")
 
 
 def _stated(locations: list[str], exempt: Location | None) -> list[tuple[str, str]]:
-    requests = gates.storage_requests(BOB, map(Location.parse, locations), exempt)
+    requests = gates.storage_requests(BOB, map(Location.parse, locations), exempt, "carl")
     return [(request.access, request.resource.values[-1]) for request in requests]
 
 
@@ -29,6 +29,11 @@ def test_only_the_own_default_location_and_what_lies_in_it_is_exempt() -> None:
     assert _stated(own, OWN) == []
     assert [path for _, path in _stated(own + foreign, OWN)] == sorted(foreign)
     assert len(_stated(own, None)) == 2
+
+
+def test_whose_the_table_is_is_told() -> None:
+    (request,) = gates.storage_requests(BOB, [OWN], None, "carl")
+    assert request.owner == "carl"
 
 
 def test_a_key_is_asked_for_once() -> None:

@@ -64,6 +64,15 @@ def continues(pattern: list[str], text: str) -> bool:
     return pattern[0] in ("<?>", text[0]) and continues(pattern[1:], text[1:])
 
 
+def takes_all(pattern: list[str], text: str) -> bool:
+    """Whether everything that begins with `text` is matched."""
+    if pattern and pattern[0] == "<*>":
+        return (not text and set(pattern) == {"<*>"}) or (
+            takes_all(pattern[1:], text) or (bool(text) and takes_all(pattern, text[1:]))
+        )
+    return bool(text and pattern) and pattern[0] in ("<?>", text[0]) and takes_all(pattern[1:], text[1:])
+
+
 def is_location(level: str) -> bool:
     return level in ("url", "storage-url")
 
@@ -74,17 +83,31 @@ def value_matches(level: str, value: str, said: Json, name: str, asker: Asker) -
         ends = [at for at, letter in enumerate(name) if letter == "/"] if said.get("isRecursive") else []
         return pattern is not None and any(same(pattern, name[:end]) for end in [*ends, len(name)])
     pattern = symbols(value, asker)
-    lowered = None if pattern is None else [mark if len(mark) > 1 else mark.lower() for mark in pattern]
-    return lowered is not None and same(lowered, name.lower())
+    if pattern is None or not ignores_case(level):
+        return pattern is not None and same(pattern, name)
+    return same([mark if len(mark) > 1 else mark.lower() for mark in pattern], name.lower())
+
+
+def taken_for_another(value: str, asker: Asker) -> bool:
+    """Whether a name in it is not in lower case, where that makes no difference."""
+    names = [("{USER}", asker.name), ("{OWNER}", asker.owner or "")]
+    return any(macro in value and name != name.lower() for macro, name in names)
+
+
+def ignores_case(level: str) -> bool:
+    return level in ("database", "table", "column", "storage-type")
 
 
 def level_matches(level: str, said: Json, name: str, asker: Asker) -> bool:
-    hit = any(value_matches(level, value, said, name, asker) for value in said["values"])
+    values = said["values"]
+    if said.get("isExcludes") and ignores_case(level):
+        values = [value for value in values if not taken_for_another(value, asker)]
+    hit = any(value_matches(level, value, said, name, asker) for value in values)
     return not hit if said.get("isExcludes") else hit
 
 
 def relation(resources: Json, asked: dict[str, str], asker: Asker) -> str:
-    """Ranger's match type: none, self, all below, below, or above."""
+    """Ranger's match type: none, self, below, or above; `whole` is a location with all that is below it."""
     chain = next(chain for chain in HIERARCHIES if set(resources) == set(chain[: len(resources)]))
     if not set(asked) <= set(chain):
         return "none"
@@ -97,9 +120,16 @@ def relation(resources: Json, asked: dict[str, str], asker: Asker) -> str:
     if len(asked) > len(resources):
         return "above"
     if len(asked) == len(resources):
-        return "self"
+        return "whole" if is_location(level) and takes_tree(resources[level], asked[level], asker) else "self"
     rest = chain[len(asked) : len(resources)]
     return "self" if all("*" in resources[level]["values"] for level in rest) else "below"
+
+
+def takes_tree(said: Json, name: str, asker: Asker) -> bool:
+    if said.get("isRecursive") and level_matches("url", said, name, asker):
+        return True
+    patterns = [symbols(value.removesuffix("/"), asker) for value in said["values"]]
+    return any(pattern is not None and takes_all(pattern, name + "/") for pattern in patterns)
 
 
 def below_location(resources: Json, asked: dict[str, str], asker: Asker) -> str:
@@ -116,7 +146,7 @@ def below_location(resources: Json, asked: dict[str, str], asker: Asker) -> str:
 def closest(policy: Json, asked: dict[str, str], asker: Asker) -> str:
     sets = [policy["resources"], *policy.get("additionalResources", [])]
     found = [relation(resources, asked, asker) for resources in sets]
-    return "self" if "self" in found else "below" if "below" in found else "none"
+    return next(place for place in ("whole", "self", "below", "none", "above") if place in found)
 
 
 def concerns(item: Json, asker: Asker, access: str) -> bool:
@@ -150,8 +180,15 @@ def verdict(policy: Json, asker: Asker, access: str) -> str | None:
     return None if not allowed else "allow" if sure else "maybe"
 
 
-def doubtful(policy: Json) -> bool:
-    return bool(policy.get("conditions") or policy.get("zoneName"))
+def doubtful(policy: Json, asker: Asker) -> bool:
+    sets = [policy["resources"], *policy.get("additionalResources", [])]
+    unclear = any(
+        ignores_case(level) and taken_for_another(value, asker)
+        for resources in sets
+        for level, said in resources.items()
+        for value in said["values"]
+    )
+    return bool(policy.get("conditions") or policy.get("zoneName") or unclear)
 
 
 def ranked(policies: list[Json], kind: int, priority: int) -> list[Json]:
@@ -179,10 +216,11 @@ def allows_one(policies: list[Json], asker: Asker, asked: dict[str, str], access
         allowed = False
         for policy in ranked(policies, 0, priority):
             place, said = closest(policy, asked, asker), verdict(policy, asker, access)
-            if said == "deny" and (place == "self" or (place == "below" and scope == "tree")):
+            if said == "deny" and (place in ("self", "whole") or (place == "below" and scope == "tree")):
                 return False
-            if said == "allow" and not doubtful(policy):
-                allowed = allowed or place == "self" or (place == "below" and scope == "anywhere")
+            if said == "allow" and not doubtful(policy, asker):
+                granting = {"tree": ["whole"], "anywhere": ["self", "whole", "below"]}
+                allowed = allowed or place in granting.get(scope, ["self", "whole"])
         if allowed:
             return True
     return False
@@ -212,7 +250,7 @@ def mask_said(policy: Json, asker: Asker) -> str | None:
         kind: str = item["dataMaskInfo"]["dataMaskType"]
         unsure = bool(item.get("conditions") or item["dataMaskInfo"].get("conditionExpr"))
         if kind != "MASK_NONE":
-            return "MASK_NULL" if unsure or doubtful(policy) else kind
+            return "MASK_NULL" if unsure or doubtful(policy, asker) else kind
         if not unsure:
-            return None if doubtful(policy) else kind
+            return None if doubtful(policy, asker) else kind
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -24,6 +25,10 @@ def _knowing(facts: TableFacts, user: str = ANN) -> LintContext:
     """A context in which there is one table, `s.t`."""
     there = TableName(("s",), "t")
     return context(user, known=lambda name: facts if name == there else None)
+
+
+#: Ann is denied what a policy is about.
+_DENY: Final = {"denyPolicyItems": [{"users": [ANN], "accesses": [{"type": "rwstorage"}]}]}
 
 
 def _facts(spec: EncryptionSpec = PLAIN) -> TableFacts:
@@ -52,6 +57,19 @@ def test_a_policy_that_denies_owners_counts_where_the_owner_is_unknown() -> None
     denied = policy("keep", tables("bobs"), {}, denyPolicyItems=item)
     assert rule(the_answer("DROP TABLE lake.bobs.t", context(BOB, denied))) == "policy-deny"
     assert the_answer("DROP TABLE lake.bobs.t", context(BOB, denied, owner=ANN)).decision.allowed
+
+
+def test_locations_are_those_of_the_tables_owner() -> None:
+    denied = policy("homes", {"storage-type": ["*"], "storage-url": ["s3://homes/{OWNER}*"]}, {}, **_DENY)
+    create = "CREATE TABLE db.t (id INT) LOCATION 's3://homes/{}/t'"
+    alter = "ALTER TABLE db.t SET TBLPROPERTIES ('read.allowed.data.paths' = 's3://homes/{}/t')"
+    assert rule(the_answer(create.format(ANN), context(ANN, denied))) == "policy-deny"
+    assert the_answer(create.format(BOB), context(ANN, denied)).decision.allowed
+    for owner, decided in ((BOB, False), (ANN, True), (None, True)):
+        facts = replace(_facts(), owner=owner)
+        judged_by = context(ANN, denied, known=lambda _, facts=facts: facts)
+        assert the_answer(alter.format(BOB), judged_by).decision.allowed is decided
+    assert rule(the_answer(alter.format(ANN), context(ANN, denied))) == "policy-deny"
 
 
 def test_who_makes_a_table_owns_it() -> None:
@@ -124,6 +142,9 @@ def test_after_a_use_that_is_denied_the_current_namespace_is_unknown(use: str) -
         "CREATE OR REPLACE TEMP VIEW t AS SELECT a FROM spark_catalog.db.t",
         "CREATE TEMP VIEW t AS SELECT a FROM s.x; ALTER VIEW t AS SELECT a FROM s.y",
         "CACHE TABLE t AS SELECT a FROM s.x; USE lake.db",
+        "EXECUTE IMMEDIATE 'CREATE TEMP VIEW t AS SELECT a FROM s.x'; USE lake.db",
+        "BEGIN CREATE TEMP VIEW t AS SELECT a FROM s.x; END; USE lake.db",
+        "EXECUTE IMMEDIATE 'CREATE TEMP VIEW t AS SELECT a FROM s.x'; USE spark_catalog; USE lake.db",
     ],
 )
 def test_after_a_denied_view_a_bare_name_is_not_taken_for_a_table(view: str) -> None:

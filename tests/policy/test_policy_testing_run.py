@@ -268,7 +268,7 @@ def test_masks_and_rows_are_reached_only_where_a_case_says_what_they_are() -> No
 def test_statements_reach_the_items_that_grant_what_they_need() -> None:
     storage = {
         "name": "places",
-        "resources": {"storage-type": {"values": ["iceberg"]}, "storage-url": {"values": ["s3://lake/x"]}},
+        "resources": {"storage-type": {"values": ["iceberg"]}, "storage-url": {"values": ["s3://lake/x*"]}},
         "policyItems": [{"users": ["olga"], "accesses": [{"type": "rwstorage"}]}],
     }
     known = "tables: {sales.orders: {owner: olga, columns: [id], location: s3://lake/orders}}"

@@ -25,7 +25,7 @@ ROLES = [
     {"name": "r1", "users": [{"name": "ann"}], "roles": [{"name": "r2"}]},
     {"name": "r2", "groups": [{"name": "g1"}]},
 ]
-HELD = {"ann": {"r1"}, "bob": set(), "a*": set()}
+HELD = {"ann": {"r1"}, "bob": set(), "a*": set(), "Ann": set()}
 
 NAMES = st.sampled_from(["a", "b", "ab", "A", "*", "a*", "?", "*b", "{USER}", "{OWNER}", "x{USER}", "ann"])
 LITERALS = st.sampled_from(["a", "b", "ab", "Ab", "ann", "xann", "*", "a*", "bob"])
@@ -132,10 +132,10 @@ def requests(draw: st.DrawFn, kind: str) -> tuple[Resource, str]:
 
 @st.composite
 def askers(draw: st.DrawFn) -> Asker:
-    name = draw(st.sampled_from(["ann", "bob", "a*"]))
+    name = draw(st.sampled_from(["ann", "bob", "a*", "Ann"]))
     groups = frozenset(draw(st.lists(st.sampled_from(["g1", "g2"]), max_size=1)))
     roles = set(HELD[name]) | ({"r2", "r1"} if "g1" in groups else set())
-    return Asker(name, groups, frozenset(roles), draw(st.sampled_from([None, "ann", "bob"])))
+    return Asker(name, groups, frozenset(roles), draw(st.sampled_from([None, "ann", "bob", "Ann"])))
 
 
 def parsed(policies: list[Json]) -> PolicySet:

@@ -85,6 +85,32 @@ def test_reaches_below(pattern: str, expected: bool) -> None:
     assert Pattern.of(pattern, URL).reaches_below(("s3://b",), "b") is expected
 
 
+@settings(deadline=None)
+@given(st.text("ab/*?", min_size=1, max_size=5), st.text("ab", max_size=2), st.booleans())
+def test_what_takes_in_a_tree_matches_all_of_it(pattern: str, name: str, recursive: bool) -> None:
+    location = f"s3://bucket{name}"
+    found = location_pattern(f"s3://bucket{pattern}", recursive)
+    below = ["".join(tail) for length in range(1, 5) for tail in product("ab/", repeat=length)]
+    if found.takes_in_below((location,), "u"):
+        assert all(found.matches((f"{location}/{tail}",), "u") for tail in below)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "recursive", "expected"),
+    [
+        ("s3://lake/home/{USER}", True, True),
+        ("s3://lake/home/{USER}", False, False),
+        ("s3://lake/home/{USER}*", False, True),
+        ("s3://lake/home/{OWNER}", True, False),
+        ("*3a://lake/home*", False, True),
+        ("s3://lake/home/*.parquet", False, False),
+    ],
+)
+def test_a_location_is_taken_in_with_all_below(pattern: str, recursive: bool, expected: bool) -> None:
+    spellings = Target.of(Resource.url("s3://lake/home/ann")).spellings[0]
+    assert Pattern.of(pattern, URL, recursive).takes_in_below(spellings, "ann") is expected
+
+
 def test_reaches_below_of_a_user_elsewhere() -> None:
     assert not Pattern.of("s3://{USER}/x", URL).reaches_below(("s3://b",), "c")
 
@@ -195,6 +221,14 @@ def test_tokens_are_joined(value: str, tokens: int) -> None:
         ("?3://lake/a/", "?3://lake/a"),
         ("s3*://lake/a/", "s3*://lake/a"),
         ("{USER}://lake/a/", "{USER}://lake/a"),
+        ("S3*://La*/X", "s3*://la*/X"),
+        ("*://Lake/X/", "*://lake/X"),
+        ("S3{USER}://Lake", "s3{USER}://lake"),
+        ("*/Lake/X", "*/Lake/X"),
+        ("*//Lake/X", "*//Lake/X"),
+        ("*:///X", "*:///X"),
+        ("*.Parquet", "*.Parquet"),
+        ("fil?:/X", "fil?:/X"),
         # Nothing with another scheme can be asked for.
         ("Other:/a/../B/", "other:/a/../B"),
     ],
@@ -228,6 +262,18 @@ def test_a_location_is_read_in_the_spelling_that_requests_have(written: str, can
         ("s3://lake*/a/%2Fb", "nothing can match this: the location has a segment that begins with a slash"),
         ("s3://lake/a*#b", "no backslash and no fragment"),
         ("s3://*/a\\b?", "no backslash and no fragment"),
+        ("*://lake/a/../b", "empty name and no dot segment"),
+        ("*//", "empty name and no dot segment"),
+        ("s3*://", "empty name and no dot segment"),
+        ("s3*://lake//a", "empty name and no dot segment"),
+        ("*x//lake/a", "empty name and no dot segment"),
+        ("*:////a", "empty name and no dot segment"),
+        ("*/a/./b", "empty name and no dot segment"),
+        ("?3://lake/%2e%2e/b", "the location has a dot segment"),
+        ("*/a/%2Fb", "begins with a slash"),
+        ("*://lake/a#b", "no backslash and no fragment"),
+        ("*://la#ke/a", "no backslash and no fragment"),
+        ("*a\\b", "no backslash and no fragment"),
     ],
 )
 def test_a_location_that_nothing_can_be_asked_by_is_refused(written: str, problem: str) -> None:
@@ -329,6 +375,9 @@ def test_match_by_depth(pattern: ResourcePattern, expected: str) -> None:
         ("iceberg", "s3://lake/{OWNER}/x", "ann", "bob", Match.NONE),
         ("iceberg", "s3://lake/{OWNER}/x", "ann", None, Match.NONE),
         ("iceberg", "s3://lake/ann", "bob", None, Match.SELF),
+        ("iceberg", "s3://lake/ann*", "bob", None, Match.SELF_AND_BELOW),
+        ("iceberg", "s3://lake/{USER}*", "ann", None, Match.SELF_AND_BELOW),
+        ("iceberg", "s3://lake/{OWNER}", "bob", "ann", Match.SELF),
         ("hive", "s3://lake/ann/x", "ann", None, Match.NONE),
         ("{USER}", "s3://lake/ann/x", "iceberg", "ann", Match.BELOW),
         ("{USER}", "s3://lake/ann/x", "ann", "iceberg", Match.NONE),

@@ -348,3 +348,73 @@ def test_a_name_like_a_path_counts_where_no_macro_stands_for_it() -> None:
     tables = policies(policy("t", {"database": ["d_{USER}"]}, policyItems=[item("select", users=["ann/x"])]))
     request = AccessRequest(Principal("ann/x"), Resource.database("d_ann/x"), "select")
     assert tables.decide(request, NOW).allowed
+
+
+def test_a_grant_of_a_location_alone_grants_nothing_below_it() -> None:
+    """A location in an allowed list, or of a table, stands for everything below it."""
+    granting = policy("lake", {"url": ["s3://lake"]}, policyItems=[item("read")])
+    decision = policies(granting).decide(read("ann", "s3://lake"), NOW)
+    assert not decision.allowed
+    assert decision.reasons[1].rule == "policy-not-recursive"
+    assert decision.reasons[1].detail == (
+        "Policy 'lake' does not grant it by policyItems[0]: it is about the location without what lies below "
+        "it (isRecursive)."
+    )
+    for resource in (
+        {"values": ["s3://lake"], "isRecursive": True},
+        {"values": ["s3://lake", "s3://lake/*"]},
+    ):
+        assert (
+            policies({**granting, "resources": {"url": resource}})
+            .decide(read("ann", "s3://lake"), NOW)
+            .allowed
+        )
+
+
+def test_a_denial_of_a_location_alone_counts() -> None:
+    found = policies(
+        home("s3://lake", policyItems=[item("read")]),
+        policy("not", {"url": ["s3://lake/a"]}, denyPolicyItems=[item("read")]),
+    )
+    assert found.decide(read("ann", "s3://lake/a"), NOW).reasons[0].rule == "policy-deny"
+    assert found.decide(read("ann", "s3://lake/a/b"), NOW).allowed
+
+
+@pytest.mark.parametrize("macro", ["{USER}", "{OWNER}"])
+@pytest.mark.parametrize("name", ["Alice", "al\u0131ce", "ALICE", "\u017fvc"])
+def test_names_that_differ_in_case_share_no_macro(macro: str, name: str) -> None:
+    """Databases are compared without letter case, users are not."""
+    everyone = item("select", groups=["public"])
+    granting = policy("home", {"database": [f"home_{macro}"]}, policyItems=[everyone])
+    denying = policy("not", {"database": [f"home_{macro}"]}, denyPolicyItems=[everyone])
+    others = policy("rest", {"database": [f"home_{macro}"]}, policyItems=[everyone])
+    others["resources"]["database"]["isExcludes"] = True
+    keeping_out = {**others, "name": "out", "policyItems": [], "denyPolicyItems": [everyone]}
+    plain = "svc" if name.endswith("vc") else "alice"
+
+    def reads(*documents: dict[str, Any], user: str = name, database: str = f"home_{plain}") -> bool:
+        owner = user if macro == "{OWNER}" else None
+        request = AccessRequest(Principal(user), Resource.database(database), "select", owner=owner)
+        return policies(*documents).decide(request, NOW).allowed
+
+    every = policy("all", {"database": ["*"]}, policyItems=[everyone])
+    assert reads(granting, user=plain)
+    assert not reads(granting)
+    assert not reads(every, denying)
+    assert not reads(others, database="elsewhere")
+    assert reads(others, user=plain, database="elsewhere")
+    assert not reads(every, keeping_out)
+    assert reads(every, keeping_out, user=plain)
+
+
+def test_keys_mind_letter_case() -> None:
+    """As the names in key management services do, and in Ranger's service for them."""
+    found = policies(
+        policy("k", {"key": ["pii_{USER}", "Pay"]}, policyItems=[item("use", groups=["public"])])
+    )
+
+    def uses(key: str, user: str = "ann") -> bool:
+        return found.decide(AccessRequest(Principal(user), Resource.key(key), "use"), NOW).allowed
+
+    assert uses("Pay") and uses("pii_ann") and uses("pii_Ann", "Ann")
+    assert not uses("pay") and not uses("PAY") and not uses("pii_ann", "Ann") and not uses("pii_Ann")

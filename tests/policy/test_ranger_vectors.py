@@ -54,7 +54,7 @@ def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -
     assert (reason.rule, reason.policy, reason.item) == (case["rule"], case["policy"], case["item"])
     if "also" in case:
         assert [(more.rule, more.policy) for more in decision.reasons[1:]] == [
-            ("policy-unevaluable", policy) for policy in case["also"]
+            (case.get("also_rule", "policy-unevaluable"), policy) for policy in case["also"]
         ]
 
 
