@@ -27,9 +27,9 @@ from catalog.db.schema import lw_token
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
 
-TokenKind: TypeAlias = Literal["user", "engine"]
+TokenKind: TypeAlias = Literal["user", "engine", "kms"]
 
-_KINDS: Final = frozenset({"user", "engine"})
+_KINDS: Final = frozenset({"user", "engine", "kms"})
 _TOKEN: Final = re.compile(r"lw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}", re.ASCII)
 _TOKEN_LENGTH: Final = len("lw_") + 32 + len("_") + 43
 _NO_SUCH_HASH: Final = "0" * 64
@@ -85,7 +85,8 @@ class TokenStore:
 
         Args:
             principal: for whom, with the groups and roles that the token carries.
-            kind: `user` for people and services, `engine` for engines that act for users.
+            kind: `user` for people and services, `engine` for engines that act for users, `kms` for people
+                and services at the door for stock Hadoop clients alone.
             ttl: how long it is valid; None until it is revoked.
 
         Raises:
@@ -114,18 +115,18 @@ class TokenStore:
             )
         return issued
 
-    def verify(self, text: str, kind: TokenKind) -> Principal:
+    def verify(self, text: str, *kinds: TokenKind) -> Principal:
         """The principal for whom a token speaks.
 
         Raises:
-            NotAuthenticated: the token is not valid as a token of this kind, for whatever reason.
+            NotAuthenticated: the token is not valid as a token of these kinds, for whatever reason.
             StateUnavailable: the database does not answer.
         """
         matched = _TOKEN.fullmatch(text) if len(text) == _TOKEN_LENGTH else None
         row = self._find(uuid.UUID(hex=matched[1])) if matched else None
         known = _NO_SUCH_HASH if row is None else row["secret_sha256"]
         is_genuine = hmac.compare_digest(known, _digest(text))
-        if row is None or not is_genuine or row["kind"] != kind or not self._in_force(row):
+        if row is None or not is_genuine or row["kind"] not in kinds or not self._in_force(row):
             raise NotAuthenticated(
                 "The token is not valid.", rule="token", hint="Ask an administrator for a new token."
             )
@@ -169,7 +170,7 @@ class TokenStore:
 
 def _check_issue(principal: Principal, kind: str, ttl: timedelta | None) -> None:
     if kind not in _KINDS:
-        raise RequestInvalid("The kind of a token is `user` or `engine`.", rule="token-kind")
+        raise RequestInvalid("The kind of a token is `user`, `engine` or `kms`.", rule="token-kind")
     if ttl is not None and ttl <= timedelta(0):
         raise RequestInvalid(
             "The token would have expired before it was issued.",

@@ -217,7 +217,7 @@ class IssueToken(OwnBody):
     principal: str
     groups: Names = Field(default_factory=list)
     roles: Names = Field(default_factory=list)
-    kind: Literal["user", "engine"] = "user"
+    kind: Literal["user", "engine", "kms"] = "user"
     ttl_s: Annotated[int, Field(ge=1, le=100 * 365 * 24 * 3600)] | None = None
 
 

@@ -66,7 +66,7 @@ class Boundary:
             _log.error("request %s failed: %s\n%s", request_id, type(error).__name__, _places(error))
             if answer.status is not None:
                 raise
-            await unforeseen_response(request_id)(scope, receive, answer.send)
+            await unforeseen_response(request_id, scope["path"])(scope, receive, answer.send)
         finally:
             self._count(scope, answer.status or 500, time.perf_counter() - started, request_id)
 
@@ -76,7 +76,7 @@ class Boundary:
             _check_query(scope["query_string"])
         except RequestInvalid as error:
             self._metrics.refused(error.rule or "path")
-            await error_response(error)(scope, receive, answer.send)
+            await error_response(error, scope["path"])(scope, receive, answer.send)
         else:
             await self._app(scope, receive, answer.send)
 

@@ -3,7 +3,7 @@
 - Every `LakewardenError` has a status and a `type`. Where Iceberg clients choose their exception by `type`,
   it is theirs; our own class stands beside it in `lakewarden`, with the rule that decided.
 - The answer has Iceberg's error model (Iceberg REST specification, "IcebergErrorResponse"), whatever was
-  called.
+  called; below `/kms/v1` it also has Hadoop's (`kms_errors`).
 - What nobody foresaw is a 500 that names the request id and nothing else.
 
 Errors of HTTP itself hang in the tree of `policy.errors`:
@@ -31,6 +31,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from catalog import errors as catalog_errors
+from catalog.http import kms_errors
 from catalog.http.metrics import Metrics
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, RequestInvalid
@@ -109,8 +110,13 @@ def shape_of(error: type[LakewardenError]) -> Shape | None:
     return next((SHAPES[each] for each in error.__mro__ if each in SHAPES), None)
 
 
-def error_response(error: LakewardenError) -> Response:
-    """The answer to an error."""
+def error_response(error: LakewardenError, path: str = "") -> Response:
+    """The answer to an error.
+
+    Args:
+        error: what was raised.
+        path: what was asked for; stock Hadoop clients read errors of another model.
+    """
     # The root itself is abstract; should it ever be raised, nothing is known of what happened.
     shape = shape_of(type(error)) or Shape(500)
     own = type(error).__name__
@@ -122,14 +128,14 @@ def error_response(error: LakewardenError) -> Response:
     }
     known = {"rule": error.rule, "hint": error.hint, "table": error.table, "snapshot": error.snapshot}
     fields |= {name: value for name, value in known.items() if value is not None}
-    return _answer(fields, _headers(shape.status))
+    return _answer(fields, _headers(shape.status), type(error), path)
 
 
-def unforeseen_response(request_id: str) -> Response:
+def unforeseen_response(request_id: str, path: str = "") -> Response:
     """The answer to an error that nobody foresaw."""
     message = f"The request failed inside the service. Give the request id {request_id} to an administrator."
     fields = {"message": message, "type": "InternalServerError", "code": 500, "lakewarden": "InternalError"}
-    return _answer(fields, {})
+    return _answer(fields, {}, None, path)
 
 
 def install(app: FastAPI, metrics: Metrics) -> None:
@@ -138,7 +144,7 @@ def install(app: FastAPI, metrics: Metrics) -> None:
     async def on_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, LakewardenError)
         metrics.refused(error.rule or type(error).__name__)
-        return error_response(error)
+        return error_response(error, request.url.path)
 
     async def on_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -153,9 +159,14 @@ def install(app: FastAPI, metrics: Metrics) -> None:
     app.add_exception_handler(HTTPException, on_http)
 
 
-def _answer(fields: Mapping[str, object], headers: Mapping[str, str]) -> Response:
+def _answer(
+    fields: Mapping[str, object], headers: Mapping[str, str], error: type[LakewardenError] | None, path: str
+) -> Response:
+    document: dict[str, object] = {"error": fields}
+    if path.startswith(kms_errors.PREFIX):
+        document["RemoteException"] = kms_errors.remote_exception(error, str(fields["message"]))
     # ASCII only: a refused text may hold what UTF-8 cannot encode.
-    body = json.dumps({"error": fields}, ensure_ascii=True)
+    body = json.dumps(document, ensure_ascii=True)
     status = fields["code"]
     assert isinstance(status, int)
     return Response(body, status, dict(headers), media_type="application/json")

@@ -18,6 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 
+from catalog.authorize import Caller
 from catalog.http.auth import authenticated, request_id_of
 from catalog.http.errors import BodyTooLarge, ContentTypeRefused
 from policy.errors import RequestInvalid
@@ -52,18 +53,21 @@ class GuardedRoute(APIRoute):
         inner = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            request.state.caller = await run_in_threadpool(
-                authenticated,
-                request.app.state.warden,
-                request.headers,
-                request_id_of(request),
-                request.client.host if request.client else "unknown",
-                engines=self.takes_engines,
-            )
+            request.state.caller = await run_in_threadpool(self._caller, request)
             body = await _bounded_body(request, self._limit(request))
             return await inner(await self._strict(request, body))
 
         return handle
+
+    def _caller(self, request: Request) -> Caller:
+        """Who asks; runs in a thread."""
+        return authenticated(
+            request.app.state.warden,
+            request.headers,
+            request_id_of(request),
+            address_of(request),
+            engines=self.takes_engines,
+        )
 
     def _limit(self, request: Request) -> int:
         configured: int = request.app.state.warden.settings.http.max_body_bytes
@@ -87,6 +91,11 @@ class EngineRoute(GuardedRoute):
     """A route where engines may act for users."""
 
     takes_engines = True
+
+
+def address_of(request: Request) -> str:
+    """The network address that a request came from."""
+    return request.client.host if request.client else "unknown"
 
 
 def document_of(body: bytes) -> object:

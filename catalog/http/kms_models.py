@@ -1,0 +1,224 @@
+"""Bodies and answers of `/kms/v1`, in the words of Hadoop's KMS.
+
+Bytes are base64: standard with padding, or url-safe without, since stock clients send both; each text has
+one meaning or is refused. Answers are url-safe without padding.
+
+Source: Hadoop 3.4.3, "Hadoop KMS", "KMS HTTP REST API"; `KMSClientProvider`, `KMSUtil`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from catalog.keys.secret import SecretBytes
+from catalog.kms_door.eek import EncryptedKey
+from catalog.kms_door.names import VersionName, key_name
+from catalog.kms_door.store import Denial, DoorKey, KeySpec
+from policy.errors import NotSupportedYet, RequestInvalid
+
+CIPHER: Final = "AES/CTR/NoPadding"
+#: The attribute by which a key says what readers without the right to it get.
+DENIAL_ATTRIBUTE: Final = "lakewarden.denial"
+#: An attribute by which Hadoop's KMS finds other access lists; here policies decide.
+_ACL_ATTRIBUTE: Final = "key.acl.name"
+_EEK: Final = "EEK"
+_EK: Final = "EK"
+_DEFAULT_BITS: Final = 256
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}|[A-Za-z0-9_-]*={0,2}", re.ASCII)
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LONGEST: Final = 1_000
+
+
+def _from_base64(value: object) -> bytes:
+    if not isinstance(value, str) or len(value) > _LONGEST or _BASE64.fullmatch(value) is None:
+        raise ValueError("not a short text in base64")
+    bare = value.rstrip("=").translate(str.maketrans("-_", "+/"))
+    padding = "=" * (-len(bare) % 4)
+    try:
+        data = base64.b64decode(bare + padding, validate=True)
+    except binascii.Error:
+        raise ValueError("not a text in base64") from None
+    canonical = base64.b64encode(data).decode("ascii")
+    if canonical.rstrip("=") != bare or value[len(bare) :] not in ("", padding):
+        raise ValueError("not a text in base64 as an encoder writes it")
+    return data
+
+
+def _to_base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _line(value: str) -> str:
+    if len(value) > _LONGEST or _CONTROL.search(value):
+        raise ValueError(f"longer than {_LONGEST} characters, or with control characters")
+    return value
+
+
+KeyBytes = Annotated[bytes, BeforeValidator(_from_base64, json_schema_input_type=str)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, strict=True)
+
+
+class CreateKey(_Body):
+    """A key to make. `length` is in bits; 0 is the default, 256."""
+
+    name: str
+    cipher: str | None = None
+    length: Literal[0, 128, 192, 256] = 0
+    description: str | None = None
+    attributes: Annotated[dict[str, str], Field(max_length=50)] | None = None
+    material: str | None = Field(default=None, repr=False)
+
+    @field_validator("description")
+    @classmethod
+    def _short(cls, value: str | None) -> str | None:
+        return None if value is None else _line(value)
+
+    @field_validator("attributes")
+    @classmethod
+    def _short_ones(cls, value: dict[str, str] | None) -> dict[str, str] | None:
+        for name, text in (value or {}).items():
+            _line(name)
+            _line(text)
+        return value
+
+    def to_spec(self) -> KeySpec:
+        """What is asked for.
+
+        Raises:
+            RequestInvalid: a name, cipher or attribute that cannot be.
+            NotSupportedYet: material of the caller's own, or other access lists.
+        """
+        refuse_material(self.material)
+        attributes = dict(self.attributes or {})
+        if _ACL_ATTRIBUTE in attributes:
+            raise NotSupportedYet(
+                f"Keys have no attribute {_ACL_ATTRIBUTE!r}: policies decide.",
+                rule="key-attribute",
+                hint="Leave it out.",
+            )
+        if self.cipher not in (None, CIPHER):
+            raise RequestInvalid(
+                "Keys have another cipher.", rule="key-cipher", hint=f"Ask for {CIPHER}, or for none."
+            )
+        denial = _denial(attributes.get(DENIAL_ATTRIBUTE, Denial.ERROR))
+        return KeySpec(
+            key_name(self.name), self.length or _DEFAULT_BITS, self.description, attributes, denial
+        )
+
+
+class RollKey(_Body):
+    """A new version, made of random bytes."""
+
+    material: str | None = Field(default=None, repr=False)
+
+
+class EncryptedMaterial(_Body):
+    """The body of one use of an encrypted key; the version is in the path."""
+
+    name: str
+    iv: KeyBytes
+    material: KeyBytes = Field(repr=False)
+
+    def to_encrypted(self, version_name: str) -> EncryptedKey:
+        """The encrypted key.
+
+        Raises:
+            RequestInvalid: body and path name different keys, or a length is wrong.
+        """
+        version = VersionName.parse(version_name)
+        if self.name != version.key:
+            raise RequestInvalid(
+                "Body and address name different keys.", rule="key-name", hint="Name the same key in both."
+            )
+        return EncryptedKey(version, self.iv, self.material)
+
+
+class _Inner(_Body):
+    name: str | None = None
+    versionName: Literal["EEK"]
+    material: KeyBytes = Field(repr=False)
+
+
+class BatchItem(_Body):
+    """One encrypted key of a batch."""
+
+    versionName: str
+    iv: KeyBytes
+    encryptedKeyVersion: _Inner
+
+    def to_encrypted(self) -> EncryptedKey:
+        """The encrypted key.
+
+        Raises:
+            RequestInvalid: a name or length that cannot be.
+        """
+        return EncryptedKey(VersionName.parse(self.versionName), self.iv, self.encryptedKeyVersion.material)
+
+
+def refuse_material(material: str | None) -> None:
+    """Keys are made here, of random bytes.
+
+    Raises:
+        NotSupportedYet: the caller brings key bytes.
+    """
+    if material is not None:
+        raise NotSupportedYet(
+            "Key material of one's own is not taken.", rule="key-material", hint="Let the catalog make it."
+        )
+
+
+def metadata_of(key: DoorKey | None) -> dict[str, Any]:
+    """A key's metadata; empty where there is no key, as stock clients expect."""
+    if key is None:
+        return {}
+    return {
+        "name": key.name,
+        "cipher": CIPHER,
+        "length": key.spec.bits,
+        "description": key.spec.description,
+        "attributes": dict(key.spec.attributes),
+        "created": key.created_ms,
+        "versions": key.versions,
+    }
+
+
+def version_of(version: VersionName | None) -> dict[str, str]:
+    """A version, without its material; empty where there is none."""
+    return {} if version is None else {"name": version.key, "versionName": str(version)}
+
+
+def encrypted_of(items: Sequence[EncryptedKey]) -> list[dict[str, Any]]:
+    """Encrypted keys."""
+    return [
+        {
+            "versionName": str(each.version),
+            "iv": _to_base64(each.iv),
+            "encryptedKeyVersion": {"versionName": _EEK, "material": _to_base64(each.material)},
+        }
+        for each in items
+    ]
+
+
+def decrypted_of(version: VersionName, key: SecretBytes) -> dict[str, str]:
+    """A key that is released."""
+    return {"name": version.key, "versionName": _EK, "material": _to_base64(key.reveal())}
+
+
+def _denial(text: str) -> Denial:
+    try:
+        return Denial(text)
+    except ValueError:
+        raise RequestInvalid(
+            f"The attribute {DENIAL_ATTRIBUTE} is `error` or `mask`.",
+            rule="key-attribute",
+            hint="Leave it out for errors.",
+        ) from None
