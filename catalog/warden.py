@@ -34,6 +34,9 @@ from catalog.keys.kms import KmsClient
 from catalog.keys.kms_calls import CountedKms
 from catalog.keys.peks import PekCache
 from catalog.keys.resilient import Patience, guarded
+from catalog.kms_door.door import KmsDoor
+from catalog.kms_door.identity import Doorman
+from catalog.kms_door.store import DoorStore
 from catalog.landing import Lander
 from catalog.lifecycle import Lifecycle
 from catalog.loading import TableLoader
@@ -79,6 +82,8 @@ class Warden:
     kms: KmsClient
     kms_calls: CountedKms
     keyring: Keyring
+    door: KmsDoor
+    doorman: Doorman
     storage: Storage
     loader: TableLoader
     reader: SnapshotReader
@@ -154,6 +159,8 @@ class Warden:
         calls = guarded(kms, Patience(**settings.kms.calls.model_dump()))
         peks = PekCache({kms.identifier: calls}, catalog=name, ttl=settings.kms.pek_ttl_s)
         keyring = Keyring(engine, name, calls, peks)
+        door_master = settings.kms_door.master_key_id or settings.kms.default_master_key_id
+        door_keys = DoorStore(engine, name, calls, peks, door_master, now_ms)
         inspector = Inspector(reader, keyring)
         lander = Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes)
         master_key_id = settings.kms.default_master_key_id
@@ -244,6 +251,8 @@ class Warden:
             kms=kms,
             kms_calls=calls,
             keyring=keyring,
+            door=KmsDoor(door_keys, authorizer),
+            doorman=Doorman(tokens, settings.kms_door.pseudo, now_ms),
             storage=storage,
             loader=loader,
             reader=reader,

@@ -3,6 +3,7 @@
     /v1          Iceberg REST, for stock clients
     /engine/v1   what engines call
     /admin/v1    administration
+    /kms/v1      Hadoop's KMS protocol, if the settings say so
     /healthz     whether the service and its database answer; the one operation without a token
     /metrics     counters, for whoever holds a valid token
     /openapi.json  the description of all of it, for whoever holds a valid token
@@ -33,6 +34,7 @@ from catalog.http import (
     errors,
     iceberg_namespaces,
     iceberg_tables,
+    kms_routes,
 )
 from catalog.http.auth import USER_SCHEME, MetricsOf, WardenOf
 from catalog.http.bodies import Answer
@@ -125,6 +127,9 @@ def create_app(warden: Warden) -> FastAPI:
         open_router,
     ):
         app.include_router(router)
+    if warden.settings.kms_door.enabled:
+        app.include_router(kms_routes.router)
+        app.include_router(kms_routes.handshake_router)
     errors.install(app, metrics)
     app.add_middleware(Boundary, metrics=metrics)
     return app

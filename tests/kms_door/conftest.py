@@ -1,0 +1,26 @@
+"""One running service with the door open; each test takes keys of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from tests.support.kms_door import door_policies
+from tests.support.service import Service, open_service
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The service that the tests of a module share; whoever names himself is believed."""
+    root = tmp_path_factory.mktemp("lake")
+    settings = {"KMS_DOOR__ENABLED": "true", "KMS_DOOR__PSEUDO": "true"}
+    with open_service(root, policies=door_policies(), **settings) as running:
+        yield running
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no key has."""
+    return f"k{uuid4().hex[:12]}"

@@ -1,0 +1,30 @@
+"""Keys of the door for stock Hadoop clients, and who may do what with them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from catalog.kms_door.door import KmsDoor
+from catalog.kms_door.store import Denial, KeySpec
+from tests.support.lake import ALICE, BOB, CAROL, Lake, policy
+
+EVERY_RIGHT: Final = ("use", "release", "rotate", "destroy")
+
+
+def door_policies() -> list[dict[str, Any]]:
+    """Alice has every right on every key of the door; Bob may use them; Carol may release `pii`, and has every
+    right on the master key, which is none on keys of the door."""
+    return [
+        policy("door-alice", {"key": ["door/*"]}, {ALICE: EVERY_RIGHT}),
+        policy("door-bob", {"key": ["door/*"]}, {BOB: ["use"]}),
+        policy("door-carol", {"key": ["door/pii"]}, {CAROL: ["release"]}),
+        policy("masters", {"key": ["lakewarden"]}, {CAROL: EVERY_RIGHT}),
+    ]
+
+
+def make_key(lake: Lake, name: str, *, bits: int = 256, denial: Denial = Denial.ERROR, versions: int = 1) -> None:
+    """A key of the door, as Alice makes it."""
+    door: KmsDoor = lake.warden.door
+    door.create(lake.caller(ALICE), KeySpec(name, bits, None, {}, denial))
+    for _ in range(versions - 1):
+        door.roll(lake.caller(ALICE), name)
