@@ -68,7 +68,8 @@ class Prepared:
     """A change that can be made.
 
     Attributes:
-        base: the documents that it was checked against.
+        base: the documents that it was checked against; if there are others by then, it is not made.
+        before: the set that these make; one without policies, if they make none.
         changed: the documents that become different.
         after: the set that would be in force.
         effect: the difference.
@@ -76,6 +77,7 @@ class Prepared:
     """
 
     base: StoredSet
+    before: InForce
     changed: tuple[StoredDocument, ...]
     after: InForce
     effect: Effect
@@ -130,7 +132,7 @@ class PolicyChanges:
         after = InForce.of(files, following(base, changed) if changed else base)
         before = self._before(files, base)
         lockout = self._lockout(before.policies, after.policies, caller.principal if by_policy else None)
-        return Prepared(base, changed, after, _effect(before, after), lockout)
+        return Prepared(base, before, changed, after, _effect(before, after), lockout)
 
     def make(
         self,

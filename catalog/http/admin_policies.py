@@ -190,14 +190,17 @@ def _change(
     about = ", ".join(_about(each.id) for each in edits)
     is_admin = _is_admin(warden, caller)
 
-    def allow(there: Mapping[DocumentId, StoredDocument]) -> None:
-        decision = _delegation(warden, caller).may_change(edits, there)
-        _require(warden, caller, _CHANGE, about, decision)
+    def allow(delegation: Delegation, there: Mapping[DocumentId, StoredDocument]) -> None:
+        _require(warden, caller, _CHANGE, about, delegation.may_change(edits, there))
+
+    def allow_again(prepared: Prepared) -> None:
+        """By the very policies that the change replaces: those in force here may be older ones."""
+        if not is_admin:
+            newest = Delegation(prepared.before.policies, caller.principal, warden.authorizer.now())
+            allow(newest, prepared.base.documents)
 
     def record(prepared: Prepared) -> None:
-        if not is_admin:
-            # Somebody else may have changed the documents since.
-            allow(prepared.base.documents)
+        allow_again(prepared)
         reasons = reasons_of(prepared, force=force)
         for at in range(0, len(reasons), MAX_REASONS):
             part = Decision.allow(*reasons[at : at + MAX_REASONS])
@@ -207,9 +210,11 @@ def _change(
         require_service(warden, caller, _CHANGE, "admin", about)
     else:
         found = (warden.policy_documents.find(each.id) for each in edits)
-        allow({each.id: each for each in found if each is not None and each.content is not None})
+        there = {each.id: each for each in found if each is not None and each.content is not None}
+        allow(_delegation(warden, caller), there)
     if dry_run:
         prepared = warden.policy_changes.prepare(edits, caller)
+        allow_again(prepared)
     else:
         prepared = warden.policy_changes.make(edits, caller, record, force=force)
     return ChangedAnswer.of(prepared, dry_run=dry_run)

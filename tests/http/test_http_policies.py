@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
+from catalog.policies import PolicyStore
 from catalog.policy_delegation import MAX_DELEGATED_SIZE
-from catalog.policy_documents import DocumentId, PolicyDocuments, StoredDocument
+from catalog.policy_documents import DocumentId, Edit, Kind, PolicyDocuments, StoredDocument
 from tests.support.http_calls import refused
 from tests.support.lake import policy, tables
 from tests.support.service import Service
@@ -352,3 +354,47 @@ def test_a_document_that_others_took_over_meanwhile_is_not_changed_by_delegation
     monkeypatch.undo()
     assert alice.get(path).text == theirs
     assert _delete(alice, path, revision + 1).status_code == 200
+
+
+def _behind(served: Service, name: str, text: str | None) -> None:
+    """Put or remove a document as another replica, which has other files, would: nothing is checked here."""
+    documents = served.lake.warden.policy_documents
+    base, document = documents.current(), DocumentId(Kind.RANGER, name)
+    there = base.documents.get(document)
+    content = None if text is None else text.encode()
+    edit = Edit(document, content, there.change.revision if there else None)
+    number = base.version.revision + 1
+    now = datetime.now(UTC)
+    changed = StoredDocument.of(edit, number, author="alice", request_id=uuid4().hex, changed_at=now)
+    documents.replace(base, [changed])
+
+
+@pytest.mark.usefixtures("delegated")
+def test_a_delegation_that_ended_elsewhere_lets_nothing_be_changed(
+    served: Service, bob: httpx.Client, namespace: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica took it away, and this one has not looked since."""
+    monkeypatch.setattr(PolicyStore, "in_force", lambda store: store.last)
+    _behind(served, f"delegation-{namespace}", None)
+    for query in ("", "?dry-run=true"):
+        answer = _put(bob, path, _reading(namespace, "carol"), query=query)
+        refused(answer, 403, "NotAuthorized", "policy-no-delegation")
+
+
+@pytest.mark.usefixtures("delegated")
+def test_where_documents_make_no_set_a_delegate_learns_nothing_of_the_others(
+    served: Service, alice: httpx.Client, bob: httpx.Client, namespace: str, path: str
+) -> None:
+    """Without a set, everything in it would count as added by the change that mends it."""
+    text, twin = _reading(namespace, "carol"), f"twin-{namespace}"
+    revision = _put(bob, path, text).json()["revision"]
+    _behind(served, twin, text)
+    try:
+        where = f"{path}?dry-run=true"
+        mended = _delete(alice, where, revision).json()
+        assert "policy 'alice-tables'" in mended["effect"]["added"]
+        answer = _delete(bob, where, revision)
+        refused(answer, 403, "NotAuthorized", "policy-no-delegation")
+        assert "alice-tables" not in answer.text
+    finally:
+        _behind(served, twin, None)
