@@ -101,13 +101,13 @@ class HttpKms(KmsClient):
             answer = self._client.post(f"/{what}", json=given)
             document = answer.json() if answer.status_code == 200 else {}
         except (httpx.HTTPError, ValueError):
-            raise KmsUnavailable("The KMS does not answer.", rule="kms") from None
+            raise KmsUnavailable("The KMS does not answer.", rule="kms", hint="Mend it.") from None
         if answer.status_code == 403:
             raise KeyNotUsable("The master key cannot be used.", rule="master-key")
         if answer.status_code == 422:
             raise DecryptionRefused("The wrapped key does not open.", rule="wrapped-key")
         if answer.status_code != 200 or not isinstance(document, dict):
-            raise KmsUnavailable("The KMS does not answer as it should.", rule="kms")
+            raise KmsUnavailable("The KMS does not answer as it should.", rule="kms", hint="Mend it.")
         return document
 
 
@@ -115,7 +115,7 @@ def _bytes(document: dict[str, Any], name: str) -> bytes:
     try:
         return _unpacked(document[name])
     except (KeyError, TypeError, ValueError):
-        raise KmsUnavailable("The KMS does not answer as it should.", rule="kms") from None
+        raise KmsUnavailable("The KMS does not answer as it should.", rule="kms", hint="Mend it.") from None
 
 
 def _with_key(content: bytes, key: bytes) -> bytes:

@@ -1,0 +1,274 @@
+"""A KMS elsewhere that fails on purpose: whoever has a key goes on, everyone else is told in time.
+
+The catalog's service, a back end, the way to the KMS and the KMS talk HTTP to each other over real sockets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from catalog.identifiers import TableName
+from catalog.new_files import FileCommit
+from catalog.warden import Warden
+from policy.errors import KmsUnavailable
+from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy, listening
+from tests.support.http_kms import DIALECT, HttpKms, KmsServer
+from tests.support.lake import ALICE, Lake, lake_settings, open_lake
+from tests.support.service import ENGINE, Service, running
+from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of
+
+TTL_S = 60.0
+MANY = 64
+TABLES = 4
+#: Everybody who asks has an answer within so many seconds; the bounds are set far below, so that tests end.
+PROMISED_S = 30
+CALLS = {
+    "KMS__CALLS__ATTEMPTS": 2,
+    "KMS__CALLS__ATTEMPT_S": 1,
+    "KMS__CALLS__DEADLINE_S": 3,
+    "KMS__CALLS__FAILURES": 4,
+    "KMS__CALLS__CONCURRENCY": 2,
+    "KMS__CALLS__OPEN_S": 0.05,
+}
+
+
+@dataclass
+class Clock:
+    """Monotonic seconds by which keys age, moved by hand; it goes on by itself, too."""
+
+    moved: float = 0.0
+    real: Callable[[], float] = field(default=lambda: 0.0)
+
+    def __call__(self) -> float:
+        return self.moved + self.real()
+
+
+@dataclass
+class Remote:
+    """A served lake whose KMS is elsewhere."""
+
+    service: Service
+    proxy: FaultProxy
+    clock: Clock
+    client: httpx.Client
+    standing: TableName = field(default_factory=fresh)
+
+    @property
+    def lake(self) -> Lake:
+        return self.service.lake
+
+    def table(self) -> TableName:
+        """An encrypted table with one file, of which the catalog has no key any more."""
+        name = name_of(make(self.lake, properties=ENCRYPTED))
+        append_files(self.lake, name)
+        self.age()
+        return name
+
+    def age(self) -> None:
+        """Let every key be too old."""
+        self.clock.moved += TTL_S + 1
+
+    def plan(self, name: TableName) -> str:
+        """How a plan over HTTP ends: ``ok``, or the type of the refusal."""
+        answer = self.client.post(f"/engine/v1/tables/db/{name.name}/plan", json={})
+        if answer.status_code == 200:
+            return "ok"
+        assert answer.status_code == 503, answer.text
+        error = answer.json()["error"]
+        assert error["hint"], error
+        return str(error["lakewarden"])
+
+    def plans(self, *names: TableName, times: int = 1) -> list[str]:
+        """As many plans at once, each by a caller of its own."""
+        answers: list[str] = []
+        callers = [
+            threading.Thread(target=lambda name=name: answers.append(self.plan(name)), daemon=True)
+            for name in names
+            for _ in range(times)
+        ]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(PROMISED_S)
+        assert len(answers) == len(callers), "somebody was not told in time"
+        return answers
+
+    def recovered(self, name: TableName) -> bool:
+        """Whether plans are made again, once the circuit has had its time."""
+        return any(self.plan(name) == "ok" for _ in range(1000))
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    root = tmp_path_factory.mktemp("remote")
+    with ExitStack() as stack:
+        base = stack.enter_context(open_lake(root))
+        base.catalog().create_namespace("db")
+        kms_url = stack.enter_context(listening(KmsServer(base.kms).answer))
+        url, proxy = stack.enter_context(fault_proxy(kms_url, DIALECT))
+        settings = lake_settings(root, **CALLS)
+        warden = stack.enter_context(Warden.open(settings, HttpKms(url)))
+        service = stack.enter_context(running(Lake(root, settings, warden, base.kms)))
+        clock = Clock(real=warden.keyring._cache._clock)
+        warden.keyring._cache._clock = clock
+        client = stack.enter_context(service.client(ALICE, ENGINE))
+        client._transport = httpx.HTTPTransport(limits=httpx.Limits(max_connections=MANY))
+        found = Remote(service, proxy, clock, client)
+        make(found.lake, found.standing, properties=ENCRYPTED)
+        append_files(found.lake, found.standing)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def mended(remote: Remote) -> None:
+    """Each test begins with a KMS that answers, a circuit that is closed, and keys that are too old."""
+    remote.age()
+    assert remote.recovered(remote.standing)
+    remote.age()
+
+
+def test_many_plans_of_a_cold_table_unwrap_its_key_once(remote: Remote) -> None:
+    name = remote.standing
+    before = remote.proxy.asked
+    assert remote.plans(name, times=MANY) == ["ok"] * MANY
+    assert remote.proxy.asked - before == 1
+    assert remote.plans(name, times=4) == ["ok"] * 4
+    assert remote.proxy.asked - before == 1
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_reads_go_on_inside_the_ttl_and_fail_closed_after_it(remote: Remote, fault: Fault) -> None:
+    name = remote.standing
+    assert remote.plan(name) == "ok"
+    with remote.proxy.going_wrong(fault):
+        assert remote.plans(name, times=2) == ["ok"] * 2
+        remote.age()
+        assert remote.plans(name, times=2) == [KmsUnavailable.__name__] * 2
+    assert remote.recovered(name)
+
+
+@pytest.mark.parametrize("fault", [Fault.RESET, Fault.HANG, Fault.WRONG_KEY])
+def test_writes_fail_closed_and_can_be_committed_later(remote: Remote, fault: Fault) -> None:
+    name = remote.standing
+    engine = Engine.begin(remote.lake, name)
+    files = FileCommit("append", (engine.file(),))
+    remote.age()
+    with remote.proxy.going_wrong(fault):
+        for attempt in (lambda: Engine.begin(remote.lake, name), lambda: engine.commit(files)):
+            with pytest.raises(KmsUnavailable):
+                attempt()
+    assert remote.recovered(name)
+    engine.commit(files)
+    assert remote.plan(name) == "ok"
+
+
+@pytest.mark.parametrize("fault", [Fault.RESET, Fault.CUT_SHORT, Fault.GARBAGE, Fault.SHORT_KEY])
+def test_no_table_is_made_with_a_key_that_was_not_given(remote: Remote, fault: Fault) -> None:
+    name = fresh()
+    with remote.proxy.going_wrong(fault), pytest.raises(KmsUnavailable):
+        make(remote.lake, name, properties=ENCRYPTED)
+    assert remote.recovered(remote.standing)
+    make(remote.lake, name, properties=ENCRYPTED)
+
+
+def test_a_key_that_does_not_belong_to_its_wrapped_form_wraps_nothing(remote: Remote) -> None:
+    name = fresh()
+    with remote.proxy.going_wrong(Fault.WRONG_KEY):
+        make(remote.lake, name, properties=ENCRYPTED)
+    with pytest.raises(KmsUnavailable) as refusal:
+        Engine.begin(remote.lake, name)
+    assert refusal.value.rule == "key-check"
+
+
+def test_a_wrong_key_is_never_kept(remote: Remote) -> None:
+    name = remote.standing
+    with remote.proxy.going_wrong(Fault.WRONG_KEY):
+        assert remote.plans(name, times=8) == [KmsUnavailable.__name__] * 8
+    before = remote.proxy.asked
+    assert remote.plan(name) == "ok"
+    assert remote.proxy.asked == before + 1
+
+
+def test_everybody_is_told_when_many_wait_for_a_kms_that_hangs(remote: Remote) -> None:
+    names = [remote.table() for _ in range(TABLES)]
+    plain = name_of(make(remote.lake))
+    before = remote.proxy.asked
+    with remote.proxy.going_wrong(Fault.HANG):
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(remote.plans, *names, times=MANY // TABLES)
+            assert remote.plan(plain) == "ok"
+        assert waiting.result() == [KmsUnavailable.__name__] * MANY
+    assert remote.proxy.asked - before < MANY / 2
+    assert remote.recovered(names[0])
+
+
+def test_no_storm_comes_after_an_outage(remote: Remote) -> None:
+    names = [remote.table() for _ in range(TABLES)]
+    with remote.proxy.going_wrong(Fault.BROKEN):
+        remote.plans(*names, times=2)
+        assert remote.lake.warden.kms_calls.circuit_open
+    before, remote.proxy.most = remote.proxy.asked, 0
+    assert remote.recovered(names[0])
+    assert remote.plans(*names, times=MANY // TABLES) == ["ok"] * MANY
+    assert remote.proxy.asked - before == TABLES
+    assert remote.proxy.most <= CALLS["KMS__CALLS__CONCURRENCY"]
+
+
+def test_while_the_circuit_is_open_the_kms_is_left_alone(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = remote.standing
+    circuit = remote.lake.warden.kms_calls._circuit  # type: ignore[attr-defined]
+    with remote.proxy.going_wrong(Fault.THROTTLED):
+        for _ in range(4):
+            remote.plan(name)
+        assert circuit.is_open
+        monkeypatch.setattr(circuit, "_opened_until", float("inf"))
+        before = remote.proxy.asked
+        assert remote.plans(name, times=MANY) == [KmsUnavailable.__name__] * MANY
+        assert remote.proxy.asked == before
+        metrics = remote.client.get("/metrics").text
+        assert "lakewarden_kms_circuit_open 1\n" in metrics
+    monkeypatch.setattr(circuit, "_opened_until", 0.0)
+    assert remote.recovered(name)
+    assert "lakewarden_kms_circuit_open 0\n" in remote.client.get("/metrics").text
+
+
+def test_a_revoked_master_key_is_noticed_within_the_ttl_and_is_no_outage(remote: Remote) -> None:
+    name = remote.standing
+    assert remote.plan(name) == "ok"
+    remote.lake.kms.disable_master_key("lakewarden")
+    try:
+        assert remote.plan(name) == "ok"
+        remote.age()
+        for _ in range(10):
+            answer = remote.client.post(f"/engine/v1/tables/db/{name.name}/plan", json={})
+            assert (answer.status_code, answer.json()["error"]["lakewarden"]) == (403, "KeyNotUsable")
+        assert not remote.lake.warden.kms_calls.circuit_open
+    finally:
+        remote.lake.kms.enable_master_key("lakewarden")
+    assert remote.plan(name) == "ok"
+
+
+def test_calls_to_the_kms_are_counted_by_outcome(remote: Remote) -> None:
+    name = remote.standing
+
+    def unwraps(outcome: str) -> int:
+        series = f'lakewarden_kms_calls_total{{kms="http",operation="unwrap",outcome="{outcome}"}} '
+        lines = remote.client.get("/metrics").text.splitlines()
+        return sum(int(line.removeprefix(series)) for line in lines if line.startswith(series))
+
+    done, unavailable = unwraps("done"), unwraps("unavailable")
+    assert remote.plan(name) == "ok"
+    assert (unwraps("done"), unwraps("unavailable")) == (done + 1, unavailable)
+    remote.age()
+    with remote.proxy.going_wrong(Fault.RESET):
+        remote.plan(name)
+    assert (unwraps("done"), unwraps("unavailable")) == (done + 1, unavailable + 2)
