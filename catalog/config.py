@@ -52,15 +52,26 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PositiveFloat,
     PositiveInt,
     SecretStr,
+    Tag,
     ValidationError,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from catalog.keys.options import (
+    AbsolutePath,
+    AwsKmsOptions,
+    LocalKmsOptions,
+    OptionValue,
+    VaultKmsOptions,
+    is_this_machine,
+)
+from catalog.keys.secret import SecretBytes
 from policy.errors import LocationInvalid, RequestInvalid
 from policy.location import Location
 
@@ -89,7 +100,6 @@ def _listed(value: object) -> object:
 
 
 LocationText = Annotated[str, AfterValidator(_location)]
-AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
 
 class _Section(BaseModel):
@@ -128,20 +138,6 @@ class DatabaseSettings(_Section):
     url: SecretStr
 
 
-class LocalKmsOptions(_Section):
-    """Where the local KMS keeps its master keys, and what opens them: a passphrase, or else a key file."""
-
-    keystore: AbsolutePath
-    key_file: AbsolutePath | None = None
-    passphrase: SecretStr | None = None
-
-    @model_validator(mode="after")
-    def _one_opener(self) -> Self:
-        if self.key_file is not None and self.passphrase is not None:
-            raise ValueError("give either key_file or passphrase, not both")
-        return self
-
-
 class KmsCallSettings(_Section):
     """How much is borne of a KMS that does not answer; the local one is called directly.
 
@@ -156,21 +152,106 @@ class KmsCallSettings(_Section):
     """
 
     attempts: int = Field(default=3, ge=1, le=10)
-    attempt_s: float = Field(default=5.0, gt=0, le=15)
-    deadline_s: float = Field(default=12.0, gt=0, le=15)
+    attempt_s: float = Field(default=5.0, gt=0, le=14)
+    deadline_s: float = Field(default=12.0, gt=0, le=14)
     concurrency: int = Field(default=16, ge=1, le=256)
     failures: int = Field(default=5, ge=1, le=1000)
     open_s: float = Field(default=5.0, gt=0, le=300)
 
 
-class KmsSettings(_Section):
-    """The key management service."""
+class _Kms(_Section):
+    """What holds for every key management service."""
 
-    kind: Literal["local"] = "local"
-    options: LocalKmsOptions
     default_master_key_id: str = Field(default="lakewarden", min_length=1, max_length=255)
     pek_ttl_s: PositiveFloat = 60.0
     calls: KmsCallSettings = KmsCallSettings()
+
+
+class LocalKmsSettings(_Kms):
+    """The local KMS."""
+
+    kind: Literal["local"] = "local"
+    options: LocalKmsOptions
+
+
+class AwsKmsSettings(_Kms):
+    """AWS KMS."""
+
+    kind: Literal["aws"]
+    options: AwsKmsOptions = AwsKmsOptions()
+
+
+class VaultKmsSettings(_Kms):
+    """The Transit engine of HashiCorp Vault or OpenBao."""
+
+    kind: Literal["vault"]
+    options: VaultKmsOptions
+
+
+class OtherKmsSettings(_Kms):
+    """A back end of an installed package.
+
+    Attributes:
+        kind: the name of its entry point.
+        options: what it takes.
+        secrets: more of it, which masks itself; the back end gets it as `SecretBytes`.
+    """
+
+    kind: str = Field(min_length=1, max_length=255)
+    options: dict[str, OptionValue] = {}
+    secrets: dict[str, SecretStr] = {}
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if both := set(self.options) & set(self.secrets):
+            raise ValueError(f"{sorted(both)[0]} stands in options and in secrets")
+        return self
+
+
+_BUILT_IN: Final = ("local", "aws", "vault")
+_OTHER: Final = "other"
+
+
+def _kind_of(kms: object) -> str:
+    kind = kms.get("kind", "local") if isinstance(kms, dict) else getattr(kms, "kind", None)
+    return kind if kind in _BUILT_IN else _OTHER
+
+
+KmsSettings = Annotated[
+    Annotated[LocalKmsSettings, Tag("local")]
+    | Annotated[AwsKmsSettings, Tag("aws")]
+    | Annotated[VaultKmsSettings, Tag("vault")]
+    | Annotated[OtherKmsSettings, Tag(_OTHER)],
+    Discriminator(_kind_of),
+]
+
+
+def kms_options(kms: KmsSettings) -> dict[str, OptionValue | SecretBytes]:
+    """The options of a back end as `registry.load_kms` takes them: secrets as `SecretBytes`."""
+    given = kms.options if isinstance(kms, OtherKmsSettings) else kms.options.model_dump(exclude_none=True)
+    secrets = kms.secrets if isinstance(kms, OtherKmsSettings) else {}
+    return {name: _option(value) for name, value in {**given, **secrets}.items()}
+
+
+def _option(value: OptionValue | Path | SecretStr) -> OptionValue | SecretBytes:
+    if isinstance(value, SecretStr):
+        return SecretBytes(value.get_secret_value().encode("utf-8"))
+    return str(value) if isinstance(value, Path) else value
+
+
+def local_kms_options(kms: KmsSettings) -> LocalKmsOptions:
+    """The options of the local KMS.
+
+    Raises:
+        RequestInvalid: the settings name another KMS.
+    """
+    if not isinstance(kms, LocalKmsSettings):
+        raise RequestInvalid(
+            f"The master keys are in the KMS {kms.kind!r}, not in a local one.",
+            rule="local-kms",
+            hint="Manage them there.",
+        )
+    return kms.options
 
 
 class S3Settings(_Section):
@@ -196,6 +277,21 @@ class HttpSettings(_Section):
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8181, ge=0, le=65535)
     max_body_bytes: PositiveInt = 32 * _MIB
+
+
+class KmsDoorSettings(_Section):
+    """The door for stock Hadoop and ORC clients, `/kms/v1`.
+
+    Attributes:
+        enabled: whether it is open.
+        pseudo: whether those on this host are believed who name themselves; the service then listens on
+            loopback alone.
+        master_key_id: the master key that its new keys are wrapped by; that of tables by default.
+    """
+
+    enabled: bool = False
+    pseudo: bool = False
+    master_key_id: str | None = Field(default=None, min_length=1, max_length=255)
 
 
 class CacheSettings(_Section):
@@ -226,15 +322,17 @@ class Settings(BaseSettings):
         policies: Ranger policy documents, and directories of them.
         encryption_rules: documents of rules for encryption, and directories of them.
         policies_poll_s: seconds between two looks whether the policies changed, in files or database.
-        kms: the key management service.
+        kms: the key management service; what it takes depends on its kind.
         s3: access to S3.
         http: the service.
+        kms_door: the door for stock Hadoop and ORC clients.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened.
         audit: the audit trail.
         plan_valid_s: seconds for which a scan may be begun by a plan; what was revoked after that refuses it.
         write_ttl_s: seconds after which an unfinished write may be swept.
         staged_ttl_s: seconds for which a staged table keeps its identity.
+        key_destroy_wait_s: seconds for which a key that is to be destroyed can be enabled again.
         unsealed_metadata: whether namespaces that say nothing allow metadata that did not come through the
             catalog.
     """
@@ -251,13 +349,21 @@ class Settings(BaseSettings):
     kms: KmsSettings
     s3: S3Settings = S3Settings()
     http: HttpSettings = HttpSettings()
+    kms_door: KmsDoorSettings = KmsDoorSettings()
     cache: CacheSettings = CacheSettings()
     limits: LimitSettings = LimitSettings()
     audit: AuditSettings = AuditSettings()
     plan_valid_s: float = Field(default=20.0, gt=0, le=20)
     write_ttl_s: PositiveInt = 24 * 3600
     staged_ttl_s: PositiveInt = 3600
+    key_destroy_wait_s: int = Field(default=7 * 24 * 3600, ge=0, le=365 * 24 * 3600)
     unsealed_metadata: Literal["allow", "forbid"] = "allow"
+
+    @model_validator(mode="after")
+    def _names_are_believed_on_loopback(self) -> Self:
+        if self.kms_door.pseudo and not is_this_machine(self.http.host):
+            raise ValueError("kms_door.pseudo needs http.host to be a loopback address")
+        return self
 
     @classmethod
     def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -371,8 +477,11 @@ def _add_defaults(tree: _Tree) -> None:
     base = Path(data_dir).absolute()
     tree.setdefault("warehouse", f"file://{base}/warehouse")
     _set_default(tree, ("database", "url"), f"sqlite:///{base}/lakewarden.db")
+    _set_default(tree, ("kms", "kind"), "local")
+    if not isinstance(tree["kms"], dict) or tree["kms"]["kind"] != "local":
+        return
     _set_default(tree, ("kms", "options", "keystore"), base / "keystore.json")
-    options = tree["kms"].get("options") if isinstance(tree["kms"], dict) else None
+    options = tree["kms"].get("options")
     if isinstance(options, dict) and "passphrase" not in options:
         options.setdefault("key_file", base / "keystore.key")
 
@@ -392,7 +501,7 @@ def _refusal(
     error: ValidationError, names: Mapping[tuple[str, ...], str], file: Path | None
 ) -> RequestInvalid:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    keys = tuple(str(part) for part in first["loc"])
+    keys = _without_kind(tuple(str(part) for part in first["loc"]))
     said = first["msg"].removeprefix("Value error, ").rstrip(".")
     if first["type"] == "extra_forbidden":
         said = "there is no such setting"
@@ -400,6 +509,15 @@ def _refusal(
         f"The setting {'.'.join(keys)} ({_source(keys, names, file)}) is refused: {said}.",
         rule="settings",
         hint="Correct or remove it; the settings are listed in the documentation.",
+    )
+
+
+def _without_kind(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys as they stand in the file: validation puts the kind of KMS between them."""
+    return (
+        keys[:1] + keys[2:]
+        if keys[:1] == ("kms",) and keys[1:2] and keys[1] in (*_BUILT_IN, _OTHER)
+        else keys
     )
 
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -138,13 +138,11 @@ def under_master_key(
     return [_pek(row, UUID(row.table_uuid)) for row in rows]
 
 
-def replace_wrapped(connection: Connection, peks: Sequence[tuple[PekRecord, bytes]]) -> int:
-    """Store other wrapped forms of the same keys; how many were still as they were read."""
-    replaced = 0
-    for pek, wrapped in peks:
-        same = (lw_pek.c.id == str(pek.id), lw_pek.c.version == pek.version, lw_pek.c.wrapped == pek.wrapped)
-        replaced += connection.execute(update(lw_pek).where(*same).values(wrapped=wrapped)).rowcount
-    return replaced
+def replace_wrapped(connection: Connection, pek: PekRecord, wrapped: bytes, check: bytes) -> bool:
+    """Store another wrapped form of the same key; False if it is not any more as it was read."""
+    same = (lw_pek.c.id == str(pek.id), lw_pek.c.version == pek.version, lw_pek.c.wrapped == pek.wrapped)
+    statement = update(lw_pek).where(*same, lw_pek.c.state.in_(LIVE))
+    return connection.execute(statement.values(wrapped=wrapped, key_check=check)).rowcount == 1
 
 
 def _as_read(pek: PekRecord) -> ColumnElement[bool]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 import pyarrow as pa
 from sqlalchemy import Engine
@@ -89,15 +90,25 @@ class Keyring:
         """
         known = self.records(table)
         latest = {pek.id: pek for pek in known}
+        in_force = governed.regimes.current.peks
+        _require_recorded(table, in_force, known)
         for pek in known:
-            if pek.ref in governed.regimes.current.peks and pek.state is not PekState.ACTIVE:
+            if pek.ref in in_force and pek.state is not PekState.ACTIVE:
                 raise _not_active(table, pek)
         chosen = {
-            ref: self._usable(table, ref.master_key_id, latest[ref.pek_id], ref.version)
-            for ref in governed.regimes.current.peks
+            ref: self._usable(table, ref.master_key_id, latest[ref.pek_id], ref.version) for ref in in_force
         }
         made = tuple(pek for pek in chosen.values() if pek not in latest.values())
         return tuple(pek.ref for pek in chosen.values()), made
+
+    def latest(self, table: TableRecord, governed: Governed) -> dict[UUID, PekRef]:
+        """The version of each PEK that data keys should be under, by the PEK's id.
+
+        Of a PEK in force it is the version in force; of another one the latest that may wrap.
+        """
+        active = [pek.ref for pek in self.records(table) if pek.state is PekState.ACTIVE]
+        in_force = {ref.pek_id: ref for ref in governed.regimes.current.peks}
+        return {ref.pek_id: ref for ref in active} | in_force
 
     def _usable(self, table: TableRecord, key_id: str, latest: PekRecord | None, after: int = 0) -> PekRecord:
         """The latest version of a PEK, if it is active and later than `after`; else a new one."""
@@ -135,10 +146,7 @@ class Keyring:
         """
         refs = set(governed.regimes.current.peks)
         found = [pek for pek in [*self.records(table), *made] if pek.ref in refs]
-        if {pek.ref for pek in found} != refs:
-            raise KeyNotUsable(
-                "A key of the table is missing from the catalog.", table=str(table.name), rule="pek"
-            )
+        _require_recorded(table, refs, found)
         return {pek.master_key_id: self._cache.get(pek, for_writing=True) for pek in found}
 
     def open_peks(self, table: TableRecord, refs: Iterable[PekRef]) -> dict[PekRef, Pek]:
@@ -241,6 +249,13 @@ class Keyring:
         wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, refs))
         wrapped = iter(wrapper.rewrap_for_scan(encrypted))
         return ScanKeys(wrapper.transport, [() if file is None else next(wrapped) for file in files])
+
+
+def _require_recorded(table: TableRecord, refs: Iterable[PekRef], found: Iterable[PekRecord]) -> None:
+    if not set(refs) <= {pek.ref for pek in found}:
+        raise KeyNotUsable(
+            "A key of the table is missing from the catalog.", table=str(table.name), rule="pek"
+        )
 
 
 def _not_active(table: TableRecord, pek: PekRecord) -> KeyNotUsable:

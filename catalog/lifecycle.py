@@ -1,6 +1,8 @@
 """Names and ends of tables: rename, drop, purge.
 
 - A dropped table leaves a tombstone: its name is free, its UUID and its location are not.
+- A purge takes the table's keys and its files, at once. Copies of the files, wherever they are, are lost with
+  the keys.
 - What takes a name away or gives one is recorded as intended before the pointer changes: cut short before,
   nothing has happened; cut short after, `loading.settle` finishes it.
 """
@@ -13,7 +15,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from catalog import access as access_rules
-from catalog import claims, faults, gates, loading, state
+from catalog import claims, faults, gates, key_records, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
 from catalog.encryption_policy import EncryptionPolicy
@@ -126,7 +128,8 @@ class Lifecycle:
         self._bury(self._loader.record(name))
 
     def purge(self, caller: Caller, name: TableName) -> int:
-        """Drop a table and delete the files that its sealed metadata names inside of its own location.
+        """Drop a table, destroy its keys, and delete the files that its sealed metadata names inside of its
+        own location.
 
         Returns:
             how many files were left because they lie elsewhere.
@@ -140,6 +143,9 @@ class Lifecycle:
             table = self._loader.load_sealed(name)
             own, foreign = self._files(table)
         self._bury(table.record)
+        with write(self._engine) as connection:
+            key_records.destroy_all(connection, table.record.id)
+        faults.point("purge:keys-destroyed")
         for location in own:
             self._storage.delete(location)
         faults.point("purge:files-deleted")

@@ -29,6 +29,10 @@ from catalog.drafts import Drafter
 from catalog.encryption_policy import EncryptionPolicy
 from catalog.encryption_report import EncryptionReporter
 from catalog.inspection import Inspector
+from catalog.key_life import KeyLife
+from catalog.key_masters import MasterKeyRewrap
+from catalog.key_rewrap import KeyRewrap
+from catalog.key_rotation import KeyRotation
 from catalog.keyring import Keyring
 from catalog.keys.kms import KmsClient
 from catalog.keys.kms_calls import CountedKms
@@ -82,6 +86,10 @@ class Warden:
     kms: KmsClient
     kms_calls: CountedKms
     keyring: Keyring
+    key_life: KeyLife
+    key_rotation: KeyRotation
+    key_rewrap: KeyRewrap
+    master_keys: MasterKeyRewrap
     door: KmsDoor
     doorman: Doorman
     storage: Storage
@@ -251,6 +259,21 @@ class Warden:
             kms=kms,
             kms_calls=calls,
             keyring=keyring,
+            key_life=KeyLife(
+                engine,
+                name,
+                loader,
+                reader,
+                keyring,
+                peks,
+                log,
+                authorizer,
+                now_ms,
+                settings.key_destroy_wait_s * 1000,
+            ),
+            key_rotation=KeyRotation(engine, loader, keyring, lander, authorizer),
+            key_rewrap=KeyRewrap(loader, reader, storage, keyring, lander, authorizer, now_ms),
+            master_keys=MasterKeyRewrap(engine, name, calls),
             door=KmsDoor(door_keys, authorizer),
             doorman=Doorman(tokens, settings.kms_door.pseudo, now_ms),
             storage=storage,

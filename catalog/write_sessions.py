@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, and_, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, and_, func, insert, or_, select, update
 
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_write
@@ -161,6 +161,13 @@ class WriteLog:
         stuck = and_(columns.state == WriteState.COMMITTING, columns.expires_ms < now - self._ttl_ms)
         with read(self._engine) as connection:
             return [_row(row) for row in connection.execute(select(lw_write).where(or_(left, stuck)))]
+
+    def open_under(self, pek_id: UUID, version: int) -> int:
+        """How many writes that may still be committed keep their transport key under a version of a PEK."""
+        under = (lw_write.c.pek_id == str(pek_id), lw_write.c.pek_version == version)
+        statement = select(func.count()).select_from(lw_write).where(*under, lw_write.c.state.in_(ALIVE))
+        with read(self._engine) as connection:
+            return connection.scalar(statement) or 0
 
     def renew(self, row: WriteRow) -> None:
         """Give a commit that begins now its time, however old the write is."""

@@ -156,7 +156,7 @@ class SnapshotBuilder:
         touched = self._touched(table, head, paths) if paths else {}
         for entry in listed:
             if entry.manifest_path not in touched:
-                kept.append(_manifest_file(entry))
+                kept.append(manifest_file(entry))
                 continue
             entries = read_entries(touched[entry.manifest_path], entry)
             live = [each for each in entries if each.status != ManifestEntryStatus.DELETED]
@@ -250,7 +250,7 @@ class _Files(_SnapshotProducer["_Files"]):
         return Summary(Operation.REPLACE, **summary.additional_properties)
 
 
-def _manifest_file(entry: ManifestListEntry) -> ManifestFile:
+def manifest_file(entry: ManifestListEntry) -> ManifestFile:
     """A carried manifest as pyiceberg's writer of manifest lists takes it."""
     summaries = None
     if entry.partitions is not None:

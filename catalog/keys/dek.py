@@ -12,8 +12,9 @@ Source: docs/key-metadata.md, "Wrapped data keys".
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from catalog.keys.aead import refused, require_key_length
 from catalog.keys.file_identity import FileIdentity
@@ -21,6 +22,7 @@ from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
+from policy.regimes import PekRef
 
 DEK_AAD: Final = b"lakewarden/dek/1\0"
 
@@ -98,3 +100,62 @@ def open_dek(metadata: KeyMetadata, entry: KeyEntry, file: FileIdentity, pek: Pe
     if pek.ref != entry.bound.pek or pek.table_uuid != file.table_uuid:
         raise refused()
     return pek.aead.open_key(entry.wrapped, dek_aad(metadata.header, file, entry.binding))
+
+
+def rewrap_deks(
+    metadata: KeyMetadata, file: FileIdentity, peks: Mapping[PekRef, Pek], targets: Mapping[UUID, PekRef]
+) -> KeyMetadata:
+    """The same data keys, each under the version of its PEK that is wanted.
+
+    Args:
+        metadata: the key metadata of a file.
+        file: table and file.
+        peks: the PEKs that it is under, and those wanted.
+        targets: the version that is wanted of a PEK, by its id; keys of others, and of later versions, stay.
+
+    Raises:
+        DecryptionRefused: a data key does not open, or its PEK is not among `peks`.
+    """
+    entries = tuple(_rewrap(metadata, entry, file, peks, targets) for entry in metadata.entries)
+    return KeyMetadata(metadata.header, entries)
+
+
+def _rewrap(
+    metadata: KeyMetadata,
+    entry: KeyEntry,
+    file: FileIdentity,
+    peks: Mapping[PekRef, Pek],
+    targets: Mapping[UUID, PekRef],
+) -> KeyEntry:
+    bound = entry.bound
+    target = targets.get(bound.pek.pek_id)
+    if target is None or target.version <= bound.pek.version:
+        return entry
+    dek = open_dek(metadata, entry, file, _known(peks, bound.pek))
+    return _wrap(metadata.header, file, NewKey(_known(peks, target), bound.field_ids, dek))
+
+
+def same_deks(
+    before: KeyMetadata, after: KeyMetadata, file: FileIdentity, peks: Mapping[PekRef, Pek]
+) -> bool:
+    """Whether two forms of a file's key metadata hold the same keys for the same columns of the same PEKs.
+
+    Raises:
+        DecryptionRefused: a data key does not open, or its PEK is not among `peks`.
+    """
+    if before.header != after.header or len(before.entries) != len(after.entries):
+        return False
+    return all(
+        (old.bound.field_ids, old.bound.pek.pek_id, old.bound.pek.master_key_id)
+        == (new.bound.field_ids, new.bound.pek.pek_id, new.bound.pek.master_key_id)
+        and open_dek(before, old, file, _known(peks, old.bound.pek))
+        == open_dek(after, new, file, _known(peks, new.bound.pek))
+        for old, new in zip(before.entries, after.entries, strict=True)
+    )
+
+
+def _known(peks: Mapping[PekRef, Pek], ref: PekRef) -> Pek:
+    pek = peks.get(ref)
+    if pek is None:
+        raise refused()
+    return pek

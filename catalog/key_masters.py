@@ -1,0 +1,132 @@
+"""Rewraps tables' keys under the newest version of their master key, after that was rotated in its KMS.
+
+- In batches, where the KMS can. No table, snapshot or file changes: only how keys are stored.
+- A form that comes back is opened, and stored only if the same key is in it. Until then the one before stays.
+- Cut short, it is run again: a key that is under the newest version already may be rewrapped once more.
+- A key that cannot be rewrapped is told, and keeps nobody else's from being.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Engine
+
+from catalog import faults, key_records
+from catalog.db.engine import read, write
+from catalog.keys.kms import KeyContext, KmsClient
+from catalog.keys.peks import PekRecord, key_check
+from policy.errors import DecryptionRefused, KeyNotUsable, Refused
+from policy.regimes import PekRef
+
+_BATCH: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NotRewrapped:
+    """A key that is stored as before, and why."""
+
+    ref: PekRef
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RewrappedKeys:
+    """What was done under a master key.
+
+    Attributes:
+        rewrapped: how many keys are stored in a new form.
+        failed: those that are not.
+    """
+
+    rewrapped: int
+    failed: tuple[NotRewrapped, ...]
+
+
+class MasterKeyRewrap:
+    """Rewraps what master keys wrap.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        kms: where the master keys are.
+    """
+
+    def __init__(self, engine: Engine, catalog: str, kms: KmsClient) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._kms = kms
+
+    def rewrap(self, master_key_id: str, progress: Callable[[int], None] = lambda _: None) -> RewrappedKeys:
+        """Rewrap every key under a master key.
+
+        Args:
+            master_key_id: the master key.
+            progress: told how many keys are done, after every batch.
+
+        Raises:
+            KmsUnavailable: the KMS does not answer; keys that are done stay done.
+            KeyNotUsable: it may not be used for any key at all.
+        """
+        done, failed = 0, []
+        after: PekRef | None = None
+        while batch := self._next(master_key_id, after):
+            rewrapped, refused = self._batch(batch)
+            done, after = done + rewrapped, batch[-1].ref
+            failed += refused
+            faults.point("rewrap-master:batch")
+            progress(done + len(failed))
+        return RewrappedKeys(done, tuple(failed))
+
+    def _next(self, master_key_id: str, after: PekRef | None) -> list[PekRecord]:
+        with read(self._engine) as connection:
+            return key_records.under_master_key(
+                connection, self._catalog, self._kms.identifier, master_key_id, after, _BATCH
+            )
+
+    def _batch(self, peks: Sequence[PekRecord]) -> tuple[int, list[NotRewrapped]]:
+        """Rewrap a batch; one by one, if the KMS refuses it as a whole."""
+        try:
+            return self._rewrap(peks), []
+        except Refused as refusal:
+            if len(peks) == 1:
+                return 0, [NotRewrapped(peks[0].ref, refusal.message)]
+        done, failed = 0, []
+        for pek in peks:
+            rewrapped, refused = self._batch([pek])
+            done += rewrapped
+            failed += refused
+        return done, failed
+
+    def _rewrap(self, peks: Sequence[PekRecord]) -> int:
+        forms = self._kms.rewrap_keys([(pek.wrapped, self._context(pek)) for pek in peks])
+        if len(forms) != len(peks):
+            raise KeyNotUsable("The KMS gave back another number of keys.", rule="rewrap")
+        checked = [(pek, form, self._same_key(pek, form)) for pek, form in zip(peks, forms, strict=True)]
+        with write(self._engine) as connection:
+            return sum(key_records.replace_wrapped(connection, *each) for each in checked)
+
+    def _same_key(self, pek: PekRecord, form: bytes) -> bytes:
+        """The check value of the key in a new form, which is the key that is stored."""
+        stored = pek.check if pek.check is not None else self._check(pek, pek.wrapped)
+        found = self._check(pek, form)
+        if not hmac.compare_digest(stored, found):
+            raise DecryptionRefused(
+                f"The KMS gave back another key for PEK {pek.id} version {pek.version}.",
+                rule="rewrap",
+                hint="Nothing was stored; have the KMS examined.",
+            )
+        return found
+
+    def _check(self, pek: PekRecord, wrapped: bytes) -> bytes:
+        key = self._kms.get_key(wrapped, self._context(pek))
+        try:
+            return key_check(key, pek.table_uuid, pek.ref)
+        finally:
+            key.wipe()
+
+    def _context(self, pek: PekRecord) -> KeyContext:
+        return KeyContext(self._catalog, pek.table_uuid)

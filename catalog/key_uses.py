@@ -1,0 +1,59 @@
+"""Which snapshots of a table need which versions of its keys: those that list a live file under them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+
+from catalog.key_manifests import used_versions
+from catalog.loading import LoadedTable
+from catalog.snapshots import SnapshotReader
+from policy.regimes import PekRef
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotUse:
+    """A snapshot that needs a version of a key.
+
+    Attributes:
+        snapshot_id: the snapshot.
+        names: the branches and tags that stand on it.
+    """
+
+    snapshot_id: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.snapshot_id} ({', '.join(self.names)})" if self.names else str(self.snapshot_id)
+
+
+def uses(reader: SnapshotReader, table: LoadedTable) -> dict[PekRef, list[SnapshotUse]]:
+    """The retained snapshots that need each version, oldest first; versions that none needs are left out.
+
+    Every manifest is read once, one at a time.
+
+    Raises:
+        MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
+            trusted, so that it is not known what it needs.
+    """
+    names = _names(table.metadata)
+    by_manifest: dict[str, set[PekRef]] = {}
+    found: dict[PekRef, list[SnapshotUse]] = {}
+    for snapshot in sorted(table.metadata.snapshots, key=lambda each: each.sequence_number or 0):
+        listed = reader.manifests(table, snapshot)
+        fresh = [entry for entry in listed if entry.manifest_path not in by_manifest]
+        for manifest in reader.open(table, fresh):
+            by_manifest[manifest.listed.manifest_path] = used_versions(manifest)
+        use = SnapshotUse(snapshot.snapshot_id, names.get(snapshot.snapshot_id, ()))
+        for ref in set().union(*(by_manifest[entry.manifest_path] for entry in listed)):
+            found.setdefault(ref, []).append(use)
+    return found
+
+
+def _names(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:
+    names: dict[int, tuple[str, ...]] = {}
+    for name, ref in sorted(metadata.refs.items()):
+        shown = f"{ref.snapshot_ref_type.value} {name}"
+        names[ref.snapshot_id] = (*names.get(ref.snapshot_id, ()), shown)
+    return names
