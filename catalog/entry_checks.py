@@ -3,12 +3,12 @@
 - New snapshots take the next sequence numbers; new manifests and files carry those of their snapshot.
 - A manifest names files, not directories, inside of the allowed locations.
 - Partition values are of the types of the manifest's spec.
-- No entry of an encrypted file shows a bound.
+- No entry shows a bound of a column that its file encrypts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from catalog.manifests.statistics import bounded_fields
 from catalog.metadata import last_sequence_number
 from catalog.partition_values import ShownPartitions
 from catalog.snapshots import OpenManifest, refuse_outside
+from policy.encryption import protected_fields
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, MetadataTampered
 from policy.regimes import Regimes
 
@@ -105,9 +106,12 @@ def check_numbers(added: pa.Table, snapshot: Snapshot, table: str) -> None:
 
 
 def check_no_bounds(table: LoadedTable, manifest: OpenManifest) -> None:
-    """No entry whose file is encrypted shows a bound, whether the file is added, carried over or removed."""
-    encrypted = _encrypted_rows(manifest.entries["file_sequence_number"], table.governed.regimes)
-    shown = bounded_fields(manifest.decoded.statistics.filter(encrypted)) - _DELETE_FILE_FIELDS
+    """No entry shows a bound of a column that its file encrypts, whether added, carried over or removed."""
+    numbers, statistics = manifest.entries["file_sequence_number"], manifest.decoded.statistics
+    shown: set[int] = set()
+    for rows, hidden in _encrypted_rows(numbers, table.governed.regimes):
+        bounded = bounded_fields(statistics.filter(rows)) - _DELETE_FILE_FIELDS
+        shown |= bounded if hidden is None else bounded & hidden
     if shown:
         raise EncryptionPolicyViolation(
             f"A manifest shows bounds of encrypted columns in clear (field {min(shown)}).",
@@ -118,15 +122,17 @@ def check_no_bounds(table: LoadedTable, manifest: OpenManifest) -> None:
         )
 
 
-def _encrypted_rows(numbers: pa.ChunkedArray, regimes: Regimes) -> pa.ChunkedArray:
-    """Which files are of a regime that encrypts."""
+def _encrypted_rows(
+    numbers: pa.ChunkedArray, regimes: Regimes
+) -> Iterator[tuple[pa.ChunkedArray, frozenset[int] | None]]:
+    """Which files encrypt which fields, None standing for all; those without a number hide all of theirs."""
+    yield pc.fill_null(pc.equal(numbers, -1), True), None
     starts = [regime.from_sequence_number for regime in regimes.entries]
     ends = [*starts[1:], _NO_END]
-    rows = pc.equal(numbers, -1)
     for regime, start, end in zip(regimes.entries, starts, ends, strict=True):
         if regime.spec.encrypts:
-            rows = pc.or_(rows, pc.and_(pc.greater_equal(numbers, start), pc.less(numbers, end)))
-    return pc.fill_null(rows, True)
+            rows = pc.and_(pc.greater_equal(numbers, start), pc.less(numbers, end))
+            yield pc.fill_null(rows, False), protected_fields(regime.spec, regime.columns)
 
 
 def check_partitions(manifest: OpenManifest, metadata: TableMetadata) -> None:

@@ -1,7 +1,7 @@
 """The files that an engine wrote, as it names them, and what becomes of each in a manifest.
 
 - A new file lies in the write's own directory and is of the table's partition spec.
-- Its data keys are taken over from the write's key; a file of an encrypted table shows no bounds.
+- Its data keys are taken over from the write's key; no bounds are kept of columns that the file encrypts.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from catalog.errors import CommitConflict
 from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from catalog.loading import LoadedTable
 from catalog.partition_values import stored_value
+from policy.encryption import protected_fields
 from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupportedYet, RequestInvalid
 from policy.location import Location
 
@@ -103,6 +104,8 @@ def data_file_of(
     if min(file.record_count, file.file_size_in_bytes) < 0:
         raise RequestInvalid("Counts and sizes are not negative.", table=table.name, path=location.canonical)
     spec = _default_spec(table.metadata, file, table.name)
+    regime = table.governed.regimes.current
+    hidden = protected_fields(regime.spec, regime.columns)
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
@@ -114,15 +117,21 @@ def data_file_of(
         value_counts=dict(file.value_counts),
         null_value_counts=dict(file.null_value_counts),
         nan_value_counts=dict(file.nan_value_counts),
-        # Without column keys every column of an encrypted table is encrypted.
-        lower_bounds={} if keys else dict(file.lower_bounds),
-        upper_bounds={} if keys else dict(file.upper_bounds),
+        lower_bounds=_shown(file.lower_bounds, hidden),
+        upper_bounds=_shown(file.upper_bounds, hidden),
         split_offsets=list(file.split_offsets) if file.split_offsets is not None else None,
         sort_order_id=file.sort_order_id,
         key_metadata=_key_metadata(table, file, keys),
     )
     data_file.spec_id = spec.spec_id
     return data_file
+
+
+def _shown(bounds: Mapping[int, bytes], hidden: frozenset[int] | None) -> dict[int, bytes]:
+    """Bounds without those of encrypted fields; None for `hidden` stands for all."""
+    if hidden is None:
+        return {}
+    return {field_id: bound for field_id, bound in bounds.items() if field_id not in hidden}
 
 
 def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None) -> bytes | None:

@@ -8,20 +8,30 @@ Rules:
   one is a contradiction.
 - Without `encryption.columns` every column is encrypted, under the footer key. With it, those columns are.
 - Columns are checked against the schema by field id, since names change.
+- Protection is dropped (`uncovers`) where new files would show a column in clear that they hide now.
+- A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
+  that would not fit into it are refused when they are named, not when the first file is written.
 
 Source: docs/architecture.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from policy import governed
 from policy.decision import Decision, Reason
 from policy.errors import PropertyInvalid
 from policy.governed_values import column_groups, groups_text, is_master_key_id, mask_groups
+
+#: Of the 65,536 bytes and 255 keys of key metadata, what is left beside the footer's key with a long name.
+_MAX_GROUPS: Final = 254
+_MAX_GROUPS_BYTES: Final = 65_536 - 512
+_ENTRY_BYTES: Final = 85
+_FIELD_ID_BYTES: Final = 4
 
 
 class Mechanism(StrEnum):
@@ -214,8 +224,6 @@ def _column_masks(given: Mapping[str, str]) -> tuple[ColumnMask, ...]:
 
 def _not_in_effect(spec: EncryptionSpec) -> Iterator[str]:
     later = "has no effect in this release"
-    if spec.columns:
-        yield f"{governed.COLUMNS} {later}: the whole file is encrypted under one key."
     if spec.algorithm is not Algorithm.AES_GCM_V1:
         yield f"{governed.ALGORITHM}={spec.algorithm} {later}: use {Algorithm.AES_GCM_V1}."
     if spec.footer is not Footer.ENCRYPTED:
@@ -252,7 +260,49 @@ def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -
                     rule="mask-without-key",
                     hint=f"Give the column a key in {governed.COLUMNS}, or take the mask away.",
                 )
+    _refuse_too_many(keyed)
     return keyed
+
+
+def _refuse_too_many(keyed: tuple[KeyedFields, ...]) -> None:
+    size = sum(_ENTRY_BYTES + len(group.key_id) + _FIELD_ID_BYTES * len(group.field_ids) for group in keyed)
+    if len(keyed) > _MAX_GROUPS or size > _MAX_GROUPS_BYTES:
+        raise PropertyInvalid(
+            f"{governed.COLUMNS}: {len(keyed)} keys and their columns, nested ones included, are more than "
+            "the key metadata of a file holds.",
+            rule="too-many-columns",
+            hint="Use fewer keys or columns; without the property all columns are encrypted, under one key.",
+        )
+
+
+def protected_fields(spec: EncryptionSpec, keyed: tuple[KeyedFields, ...]) -> frozenset[int] | None:
+    """The fields that files of the specification encrypt, None for all of them.
+
+    Args:
+        spec: the table's specification.
+        keyed: its columns by field id, from `resolve_columns`.
+    """
+    if spec.encrypts and not spec.columns:
+        return None
+    return frozenset(field_id for group in keyed for field_id in group.field_ids)
+
+
+def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether columns that new files hide would be in clear; the columns' names are those of one schema.
+
+    From all columns to some counts, also if all are named: a column that is added later would be in clear.
+    """
+    if not before.encrypts or (after.encrypts and not after.columns):
+        return False
+    if not after.encrypts or not before.columns:
+        return True
+    kept = {column for group in after.columns for column in group.columns}
+    return not all(_lies_in(column, kept) for group in before.columns for column in group.columns)
+
+
+def _lies_in(column: str, columns: Collection[str]) -> bool:
+    parts = column.split(".")
+    return any(".".join(parts[:depth]) in columns for depth in range(1, len(parts) + 1))
 
 
 def _field_ids(name: str, columns: Iterable[str], name_to_field_id: Mapping[str, int]) -> tuple[int, ...]:
@@ -283,9 +333,8 @@ def judge_sources(
         keyed: its columns by field id, from `resolve_columns`.
         source_field_ids: the source columns of every partition field and sort field that is not void.
     """
-    encrypted = {field_id for group in keyed for field_id in group.field_ids}
-    everything = spec.encrypts and not spec.columns
-    refused = [field_id for field_id in source_field_ids if everything or field_id in encrypted]
+    encrypted = protected_fields(spec, keyed)
+    refused = [field_id for field_id in source_field_ids if encrypted is None or field_id in encrypted]
     if refused:
         ids = ", ".join(str(field_id) for field_id in refused)
         return Decision.deny(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from policy import governed as names
 from policy.allowlist import AllowList
-from policy.encryption import EncryptionSpec, Mechanism
+from policy.encryption import EncryptionSpec, Mechanism, uncovers
 from policy.errors import NotSupportedYet
 from policy.location import Location
 
@@ -24,7 +24,7 @@ class Wanted:
         spec: the encryption of new files.
         added: locations that the list did not hold before.
         new_keys: master key ids that the specification did not name before.
-        unprotects: whether protection is dropped.
+        unprotects: whether columns that new files hide would be in clear.
     """
 
     allowed: AllowList
@@ -91,7 +91,7 @@ def for_change(
         spec=wanted,
         added=tuple(entry for entry in next_allowed.entries if not allowed.covers(entry)),
         new_keys=tuple(key for key in wanted.key_ids() if key not in spec.key_ids()),
-        unprotects=spec.encrypts and not wanted.encrypts,
+        unprotects=uncovers(spec, wanted),
     )
 
 

@@ -149,13 +149,21 @@ class TransportKeyAnswer(Answer):
         )
 
 
+class ColumnKeyAnswer(Answer):
+    """A key of its own in each file for some columns: those under the master key, by field id."""
+
+    key_name: str
+    field_ids: list[int]
+
+
 class EncryptionAnswer(Answer):
-    """How to encrypt the files of a write."""
+    """How to encrypt the files of a write: without column keys each of them whole, under one key."""
 
     algorithm: str
     data_key_length: int
     footer: str
-    key_names: list[str]
+    footer_key_name: str
+    column_keys: list[ColumnKeyAnswer]
 
 
 class WriteBegun(Answer):
@@ -178,7 +186,11 @@ class WriteBegun(Answer):
                 algorithm=spec.algorithm,
                 data_key_length=spec.data_key_length,
                 footer=spec.footer,
-                key_names=list(spec.key_ids()),
+                footer_key_name=spec.key_ids()[0],
+                column_keys=[
+                    ColumnKeyAnswer(key_name=group.key_id, field_ids=list(group.field_ids))
+                    for group in session.table.governed.regimes.current.columns
+                ],
             )
         return cls(
             write_id=session.id,

@@ -147,6 +147,8 @@ class Asks:
             self._table(name, "unprotect", facts)
         if governed or removed:
             self.assumed.append("no live snapshot needs a location that the allowed list would lose")
+        if governed or removed:
+            self._check_keyed(asked.spec, facts)
         after = _with(facts, asked, touched=bool(governed or removed))
         if after.spec is None or after.spec != facts.spec:
             protection.require_change(self.context.encryption, name, facts, after)
@@ -160,6 +162,8 @@ class Asks:
         self._table(name, "alter", facts)
         protection.require_change(self.context.encryption, name, facts, after)
         self.assumed.append("the table's columns and their types allow the change")
+        if facts.spec is not None and facts.spec.columns:
+            self.assumed.append("a column is left that encryption.columns names")
         return name, after
 
     def rename(self, statement: RenameTable) -> tuple[TableName, TableName]:
@@ -293,6 +297,17 @@ class Asks:
                 "Give --live to look it up, or set the list.",
             )
         return _widest(governed, removed, key, table)
+
+    def _check_keyed(self, spec: EncryptionSpec, facts: TableFacts) -> None:
+        """Columns that get keys are there, as far as it is known which are."""
+        if not spec.columns:
+            return
+        self.assumed.append("no column with a key partitions or sorts the table")
+        if facts.columns is None or facts.nested is None:
+            self.assumed.append("the table has the columns that encryption.columns names")
+        else:
+            names = [*facts.columns, *facts.nested]
+            resolve_columns(spec, {name: number for number, name in enumerate(names, start=1)})
 
     def _require_own_place(self, name: TableName, allowed: AllowList, location: Location | None) -> None:
         """What is written with a table's creation has to be readable: its list covers its own place."""

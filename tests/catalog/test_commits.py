@@ -122,7 +122,7 @@ def test_an_alias_is_the_property_that_it_stands_for(lake: Lake) -> None:
         ({"encryption.mechanism": "plaintext", "encryption.pek-id": "x"}, PropertyInvalid),
         ({"Encryption.mechanism": "envelope"}, PropertyInvalid),
         ({PATHS: "s3://b/x,,s3://b/y"}, InvalidInput),
-        ({"encryption.columns": "lakewarden:id"}, NotSupportedYet),
+        ({"encryption.columns": "lakewarden:absent"}, PropertyInvalid),
         ({"encryption.algorithm": "AES_GCM_CTR_V1"}, NotSupportedYet),
         ({"encryption.footer": "plaintext"}, NotSupportedYet),
         ({"encryption.masks": "nullify:id"}, NotSupportedYet),

@@ -96,14 +96,11 @@ def test_malformed_properties_create_nothing(
 @pytest.mark.parametrize(
     "properties",
     [
-        {"encryption.columns": "lakewarden:id"},
         {"encryption.algorithm": "AES_GCM_CTR_V1"},
         {"encryption.footer": "plaintext"},
         {"encryption.masks": "nullify:name"},
         {"encryption.stock-readers": "true"},
-        {"orc.encrypt": "lakewarden:id"},
         {"orc.mask": "nullify:name"},
-        {"parquet.encryption.column.keys": "lakewarden:id"},
         {"parquet.encryption.plaintext.footer": "true"},
         {"parquet.encryption.algorithm": "AES_GCM_CTR_V1"},
         {"orc.key.provider": "hadoop"},

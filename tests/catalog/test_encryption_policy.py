@@ -21,7 +21,7 @@ from catalog.identifiers import TableName
 from catalog.schema_changes import AddColumn, DropColumn, MakeOptional, MoveColumn, RenameColumn, UpdateDoc
 from policy.encryption import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
-from policy.errors import EncryptionPolicyViolation, NotAuthorized, NotSupportedYet
+from policy.errors import EncryptionPolicyViolation, NotAuthorized
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake, policy, standard_policies, tables
 from tests.support.rules import put_rules, rule, rules_of
 from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of, records, rows
@@ -143,13 +143,13 @@ def test_a_refusal_is_in_the_audit_trail(lake: Lake) -> None:
     assert "'personal'" in refused.reasons[0].detail
 
 
-def test_what_has_no_effect_yet_does_not_satisfy_a_rule(lake: Lake) -> None:
-    """Column keys come later: until then nobody gets a table that only claims to have them."""
+def test_a_column_key_satisfies_a_rule_that_asks_for_one(lake: Lake) -> None:
     put_rules(lake, rule("keys", columns=["ssn"], columnKey=True))
-    with pytest.raises(EncryptionPolicyViolation, match="column key of its own"):
-        make(lake, schema=PERSONAL, properties=ENCRYPTED)
-    with pytest.raises(NotSupportedYet):
-        make(lake, schema=PERSONAL, properties={"encryption.columns": "other:ssn"})
+    for properties in (ENCRYPTED, {"encryption.columns": f"{MASTER_KEY}:ssn"}):
+        with pytest.raises(EncryptionPolicyViolation, match="column key of its own"):
+            make(lake, schema=PERSONAL, properties=properties)
+    lake.kms.create_master_key("other")
+    make(lake, schema=PERSONAL, properties={"encryption.columns": "other:ssn"})
 
 
 def test_nested_columns_are_columns(lake: Lake) -> None:
@@ -161,7 +161,7 @@ def test_nested_columns_are_columns(lake: Lake) -> None:
 
 
 def test_column_keys_are_those_of_the_current_schema(lake: Lake) -> None:
-    """Where column keys take effect: by today's names, structs with all that is in them."""
+    """By today's names, structs with all that is in them."""
     person = StructType(NestedField(4, "ssn", StringType()), NestedField(5, "name", StringType()))
     table = make(lake, schema=Schema(NestedField(1, "id", LongType()), NestedField(3, "who", person)))
     alter(lake, table, RenameColumn(("id",), "key"))

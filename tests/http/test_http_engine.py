@@ -56,7 +56,7 @@ def _key(begun: dict[str, Any], path: str) -> tuple[dict[str, Any], SecretBytes]
         base64.b64decode(given["id"]), Purpose.WRITE, SecretBytes(base64.b64decode(given["key"]))
     )
     dek = SecretBytes(secrets.token_bytes(begun["encryption"]["data-key-length"]))
-    (name,) = begun["encryption"]["key-names"]
+    name = begun["encryption"]["footer-key-name"]
     identity = FileIdentity.of(uuid.UUID(begun["table-uuid"]), path)
     wrapped = wrap_for_write(transport, dek, identity, KeyLabel(name))
     return {"key-name": name, "wrapped": base64.b64encode(wrapped).decode()}, dek

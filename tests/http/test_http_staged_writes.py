@@ -70,7 +70,8 @@ def test_an_encrypted_table_comes_with_the_key_of_its_write(alice: httpx.Client,
         "algorithm": "AES_GCM_V1",
         "data-key-length": 32,
         "footer": "encrypted",
-        "key-names": ["lakewarden"],
+        "footer-key-name": "lakewarden",
+        "column-keys": [],
     }
     assert len(base64.b64decode(staged["write"]["transport-key"]["key"])) == 32
     assert staged["metadata"]["properties"]["encryption.pek-id"]

@@ -4,14 +4,12 @@ import java.io.IOException
 import java.nio.charset.StandardCharsets.US_ASCII
 import java.util.UUID
 
-import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.parquet.HadoopReadOptions
-import org.apache.parquet.crypto.{AesCtrDecryptor, AesGcmDecryptor, FileDecryptionProperties}
-import org.apache.parquet.format.BlockCipher
+import org.apache.parquet.crypto.FileDecryptionProperties
 import org.apache.parquet.hadoop.ParquetFileReader
 import org.apache.parquet.hadoop.metadata.FileMetaData.EncryptionType
 import org.apache.parquet.hadoop.metadata.ParquetMetadata
@@ -19,7 +17,7 @@ import org.apache.parquet.hadoop.util.{HadoopInputFile, HadoopStreams}
 import org.apache.parquet.io.SeekableInputStream
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, TransportKey}
+import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, Secret, TransportKey, WrappedKey}
 import org.apache.spark.sql.lakewarden.write.StoredPath
 
 /** A file that has passed the guard: what was judged is what will be read, the same stream and footer. */
@@ -28,27 +26,32 @@ private[read] final case class OpenedFile(
 
 /** Opens the files of one scan, on an executor.
   *
-  * The order is fixed: the path is checked, then the data key opened, then the file, and its footer held against
-  * what the regime of the file says. Nothing of a file is used before that.
+  * The order is fixed: the path is checked, then the data keys opened, then the file, and its footer held against
+  * what the regime of the file says (`FileEncryption`). Nothing of a file is used before that.
   *
   * @param table
   *   its full name
   * @param transport
   *   the key that the data keys are wrapped under
+  * @param wanted
+  *   ids of the fields that are read
   */
 private[read] final class GuardedFiles(
-    table: String, uuid: UUID, allowed: AllowedPaths, transport: Option[TransportKey]) extends Serializable {
+    table: String, uuid: UUID, allowed: AllowedPaths, transport: Option[TransportKey], wanted: Set[Int])
+    extends Serializable {
 
   /** Throws what `errors` makes of a file that is missing, damaged, or not what its regime says. */
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): OpenedFile = {
     val location = allowed.check(split.file.path, table)
-    val decryption = properties(split.file, errors)
+    val encryption = encryptionOf(split.file, errors)
     val (input, stream) = opened(location, split.file, conf, errors)
     try {
       val options = HadoopReadOptions.builder(conf, input.getPath).withRange(split.start, split.start + split.length)
-      decryption.foreach(options.withDecryption)
-      val footer = ParquetFileReader.readFooter(input, options.build(), stream)
-      judge(footer, split.file.algorithm, errors)
+      def read(decryption: Option[FileDecryptionProperties]): ParquetMetadata = {
+        decryption.foreach(options.withDecryption)
+        ParquetFileReader.readFooter(input, options.build(), stream)
+      }
+      val footer = encryption.fold(plaintext(read(None), errors))(_.read(each => read(Some(each))))
       OpenedFile(input.getPath, input, stream, footer)
     } catch {
       case failure: Throwable =>
@@ -62,20 +65,22 @@ private[read] final class GuardedFiles(
     }
   }
 
-  /** How to decrypt the file; none for plaintext. */
-  private def properties(file: PlannedFile, errors: ReadErrors): Option[FileDecryptionProperties] =
+  /** How the file is encrypted, with its keys; none for plaintext. */
+  private def encryptionOf(file: PlannedFile, errors: ReadErrors): Option[FileEncryption] =
     (file.algorithm, file.keys, transport) match {
       case (None, Seq(), _) => None
-      case (Some(_), Seq(key), Some(transport)) if key.label.fieldIds.isEmpty =>
+      case (Some(algorithm), footer +: columns, Some(transport))
+          if footer.label.fieldIds.isEmpty && columns.forall(_.label.fieldIds.nonEmpty) &&
+            (file.columnKeys || columns.isEmpty) =>
         try {
           val identity = FileIdentity.of(uuid, file.path)
-          val dek = DataKeys.open(transport, key, identity).reveal
-          Some(FileDecryptionProperties.builder.withFooterKey(dek).withAADPrefix(identity.aadPrefix).build())
+          def opened(key: WrappedKey): Secret = DataKeys.open(transport, key, identity)
+          val own = for (key <- columns; dek = opened(key); id <- key.label.fieldIds) yield id -> dek
+          val keys = if (file.columnKeys) Some(own.toMap) else None
+          Some(new FileEncryption(algorithm, opened(footer), keys, identity.aadPrefix, wanted, errors))
         } catch {
           case _: LakewardenException => throw errors.refused("The file's data key is not of this file.", "data-key")
         }
-      case (Some(_), keys, Some(_)) if keys.nonEmpty =>
-        throw errors.unsupported("Files with keys for single columns are not read yet.", "column-keys")
       case _ => throw errors.refused("The plan's keys do not agree with how the file is encrypted.", "data-key")
     }
 
@@ -95,21 +100,9 @@ private[read] final class GuardedFiles(
     }
   }
 
-  private def judge(footer: ParquetMetadata, algorithm: Option[String], errors: ReadErrors): Unit = {
-    val found = footer.getFileMetaData.getEncryptionType
-    algorithm match {
-      case None => if (found != EncryptionType.UNENCRYPTED) throw encrypted(errors)
-      case Some(name) =>
-        if (found != EncryptionType.ENCRYPTED_FOOTER || !decryptors(footer).forall(GuardedFiles.is(name, _)))
-          throw errors.refused(s"The file is not encrypted as a whole with $name.", "algorithm")
-    }
-  }
-
-  /** How the pages of each column of the row groups that will be read are decrypted; null for plaintext. */
-  private def decryptors(footer: ParquetMetadata): Seq[BlockCipher.Decryptor] = {
-    val decryptor = footer.getFileMetaData.getFileDecryptor
-    val columns = footer.getBlocks.asScala.flatMap(_.getColumns.asScala.map(_.getPath)).toSet
-    columns.toSeq.map(decryptor.getColumnSetup).map(each => if (each.isEncrypted) each.getDataDecryptor else null)
+  private def plaintext(footer: ParquetMetadata, errors: ReadErrors): ParquetMetadata = {
+    if (footer.getFileMetaData.getEncryptionType != EncryptionType.UNENCRYPTED) throw encrypted(errors)
+    footer
   }
 
   /** Says of a file that could not be opened whether it is in plaintext where it should not be, or encrypted. */
@@ -131,12 +124,4 @@ private[read] final class GuardedFiles(
 
   private def encrypted(errors: ReadErrors): LakewardenException =
     errors.damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
-}
-
-private[read] object GuardedFiles {
-  private def is(algorithm: String, decryptor: BlockCipher.Decryptor): Boolean = (algorithm, decryptor) match {
-    case ("AES_GCM_V1", _: AesGcmDecryptor)     => true
-    case ("AES_GCM_CTR_V1", _: AesCtrDecryptor) => true
-    case _                                      => false
-  }
 }

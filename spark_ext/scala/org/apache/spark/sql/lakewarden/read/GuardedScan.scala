@@ -44,7 +44,7 @@ private[lakewarden] final class GuardedScan(
   }
 
   override def createReaderFactory(): PartitionReaderFactory = {
-    val files = new GuardedFiles(table.fullName, table.uuid, plan.allowed, plan.transport)
+    val files = new GuardedFiles(table.fullName, table.uuid, plan.allowed, plan.transport, FieldIds.all(wanted))
     new GuardedReaderFactory(table.fullName, files, wanted, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
   }
 

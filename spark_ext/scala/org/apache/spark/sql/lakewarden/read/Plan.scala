@@ -17,13 +17,16 @@ import org.apache.spark.sql.types._
   *   its location, literally as the table's metadata has it
   * @param algorithm
   *   how its regime encrypts it; none: in plaintext
+  * @param columnKeys
+  *   whether groups of columns have keys of their own, and the others are in clear; else it is encrypted whole
   * @param keys
-  *   its data keys under the scan's key
+  *   its data keys under the scan's key: the footer's, and those of all groups with a column that the scan reads
   * @param withoutLike
   *   ids of columns whose values stand in its partition, so that their absence does not mean NULL
   */
 private[read] final case class PlannedFile(
-    path: String, size: Long, records: Long, algorithm: Option[String], keys: Seq[WrappedKey], withoutLike: Set[Int])
+    path: String, size: Long, records: Long, algorithm: Option[String], columnKeys: Boolean, keys: Seq[WrappedKey],
+    withoutLike: Set[Int])
 
 /** What the catalog answered to one scan.
   *

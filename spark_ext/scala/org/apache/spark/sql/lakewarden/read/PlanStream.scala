@@ -59,6 +59,7 @@ private[read] final class PlanStream(table: String) {
       value("file_size_in_bytes").asInstanceOf[Long],
       value("record_count").asInstanceOf[Long],
       Option(value("algorithm")).map(_.toString),
+      Option(value("column_keys")).exists(_.asInstanceOf[Boolean]),
       Option(value("keys")).toSeq.flatMap(_.asInstanceOf[JList[JMap[String, _]]].asScala.map(wrappedKey)),
       withoutLike(value("spec_id").asInstanceOf[Int]))
   }

@@ -43,6 +43,17 @@ object FieldIds {
       paths.map(each => each.getKey -> each.getValue.intValue).toMap
     }
 
+  /** The ids of all fields, and of elements, keys and values, on every level. */
+  def all(schema: StructType): Set[Int] =
+    schema.flatMap(field => Iterator(of(field)) ++ nested(field).values ++ below(field.dataType)).toSet
+
+  private def below(dataType: DataType): Set[Int] = dataType match {
+    case struct: StructType     => all(struct)
+    case ArrayType(element, _)  => below(element)
+    case MapType(key, value, _) => below(key) ++ below(value)
+    case _                      => Set.empty
+  }
+
   /** The schema without ids, as users see it. */
   def strip(schema: StructType): StructType = StructType(schema.map { field =>
     val metadata = new MetadataBuilder().withMetadata(field.metadata).remove(Key).remove(NestedKey).build()

@@ -9,9 +9,20 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.crypto.{KeyLabel, Secret, TransportKey}
 
-/** How the files of a write are encrypted: one data key a file, made by its writer, wrapped for the commit. */
-final class WriteEncryption(val keyLabel: KeyLabel, val dataKeyLength: Int, val transport: TransportKey)
-    extends Serializable
+/** How the files of a write are encrypted: data keys of each file are made by its writer, wrapped for the commit.
+  *
+  * @param footer
+  *   whose key encrypts the footer, and the whole file where no columns have keys
+  * @param columns
+  *   groups of columns that have a key of their own in each file; where there are some, other columns are in clear
+  */
+final class WriteEncryption(
+    val footer: KeyLabel, val columns: Seq[KeyLabel], val dataKeyLength: Int, val transport: TransportKey)
+    extends Serializable {
+
+  /** Ids of the fields that have a key of their own. */
+  def ownKeys: Set[Int] = columns.flatMap(_.fieldIds).toSet
+}
 
 /** A write that the catalog has begun.
   *
@@ -39,14 +50,17 @@ object BegunWrite {
     present(answer, "encryption").map(encryption(_, answer)))
 
   private def encryption(node: JsonNode, answer: JsonNode): WriteEncryption = {
-    val names = present(node, "key-names").map(_.asScala.map(_.asText).toSeq).getOrElse(Nil)
     val algorithm = text(node, "algorithm")
     if (algorithm != "AES_GCM_V1") throw unsupported(s"the algorithm $algorithm")
     if (text(node, "footer") != "encrypted") throw unsupported("plaintext footers")
-    if (names.length != 1) throw unsupported("keys of single columns")
+    val columns = node.required("column-keys").asScala.map(columnKey).toSeq
     val length = node.required("data-key-length").asInt
-    new WriteEncryption(KeyLabel(names.head), length, transportKey(answer.required("transport-key")))
+    val footer = KeyLabel(text(node, "footer-key-name"))
+    new WriteEncryption(footer, columns, length, transportKey(answer.required("transport-key")))
   }
+
+  private def columnKey(node: JsonNode): KeyLabel =
+    KeyLabel(text(node, "key-name"), node.required("field-ids").asScala.map(_.intValue).toSeq)
 
   private def transportKey(node: JsonNode): TransportKey = {
     val decode = Base64.getDecoder.decode(_: String)
@@ -60,5 +74,5 @@ object BegunWrite {
 
   private def unsupported(what: String): LakewardenException = new LakewardenException(
     "NotSupportedYet", s"Spark does not write files with $what yet.", Some("write-encryption"),
-    Some("Encrypt the table with AES_GCM_V1, one key and encrypted footers."))
+    Some("Encrypt the table with AES_GCM_V1 and encrypted footers."))
 }

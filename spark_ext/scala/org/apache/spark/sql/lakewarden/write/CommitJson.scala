@@ -18,10 +18,15 @@ private object CommitJson {
     bytes(entry, "upper-bounds", statistics.upper)
   }
 
-  def put(entry: ObjectNode, key: WrappedKey): Unit =
-    entry.putArray("keys").addObject()
-      .put("key-name", key.label.keyName)
-      .put("wrapped", base64.encodeToString(key.wrapped))
+  def put(entry: ObjectNode, keys: Seq[WrappedKey]): Unit = {
+    val array = entry.putArray("keys")
+    keys.foreach { key =>
+      val node = array.addObject().put("key-name", key.label.keyName)
+      val fieldIds = node.putArray("field-ids")
+      key.label.fieldIds.foreach(id => fieldIds.add(id))
+      node.put("wrapped", base64.encodeToString(key.wrapped))
+    }
+  }
 
   private def numbers(entry: ObjectNode, name: String, values: Map[Int, Long]): Unit = {
     val node = entry.putObject(name)

@@ -31,12 +31,16 @@ object FileStatistics {
   /** As many columns as Iceberg's writers measure by default; wide tables would swell the manifests. */
   private val MaxColumns = 100
 
-  def of(footer: ParquetMetadata): FileStatistics = {
+  /** @param hidden
+    *   ids of columns of which nothing is said
+    */
+  def of(footer: ParquetMetadata, hidden: Set[Int]): FileStatistics = {
     val chunks = footer.getBlocks.asScala.flatMap(_.getColumns.asScala).groupBy(_.getPath)
     val leaves = footer.getFileMetaData.getSchema.getColumns.asScala.toSeq
     val columns = leaves.take(MaxColumns).flatMap { column =>
       val here = chunks.getOrElse(ColumnPath.get(column.getPath: _*), Nil)
-      Option(column.getPrimitiveType.getId).map(id => Column(id.intValue, column, here.toSeq))
+      val id = Option(column.getPrimitiveType.getId).map(_.intValue).filterNot(hidden)
+      id.map(Column(_, column, here.toSeq))
     }
     val flat = columns.filter(_.isFlat)
     FileStatistics(

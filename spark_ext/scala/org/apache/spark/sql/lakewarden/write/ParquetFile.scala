@@ -1,15 +1,18 @@
 package org.apache.spark.sql.lakewarden.write
 
+import scala.jdk.CollectionConverters._
+
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 import org.apache.hadoop.conf.Configuration
-import org.apache.parquet.crypto.{FileEncryptionProperties, ParquetCipher}
+import org.apache.parquet.crypto.{ColumnEncryptionProperties, FileEncryptionProperties, ParquetCipher}
 import org.apache.parquet.hadoop.ParquetWriter
 import org.apache.parquet.hadoop.api.WriteSupport
+import org.apache.parquet.hadoop.metadata.ColumnPath
 import org.apache.parquet.io.OutputFile
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, KeyLabel, Secret, WrappedKey}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.SerializableConfiguration
 
@@ -26,12 +29,22 @@ final class FileTemplate(
     val layout: PartitionLayout,
     val settings: WriteSettings,
     val conf: SerializableConfiguration)
-    extends Serializable
+    extends Serializable {
 
-/** One Parquet file while it is written, with a data key of its own where the table is encrypted.
+  /** Of each column the path in the files, by field id. */
+  @transient private[write] lazy val leaves: Map[Int, ColumnPath] = {
+    val message = new IcebergWriteSupport(schema).init(new Configuration(conf.value)).getSchema
+    message.getColumns.asScala.map { column =>
+      column.getPrimitiveType.getId.intValue -> ColumnPath.get(column.getPath: _*)
+    }.toMap
+  }
+}
+
+/** One Parquet file while it is written, with data keys of its own where the table is encrypted.
   *
-  * The key is made here and leaves this object wrapped under the write's key alone. The file's id is part of its
-  * name; table and file id are the AAD prefix, which the file does not store (docs/key-metadata.md).
+  * The keys are made here and leave this object wrapped under the write's key alone. The file's id is part of its
+  * name; table and file id are the AAD prefix, which the file does not store (docs/key-metadata.md). Columns are
+  * put under keys by field id; those without a key are in clear where others have one.
   *
   * @param location
   *   as it is committed
@@ -39,7 +52,7 @@ final class FileTemplate(
 final class ParquetFile(template: FileTemplate, location: String) {
   private val hadoopConf = template.conf.value
   private val output = new CountedOutput(StoredPath.of(location, hadoopConf), hadoopConf)
-  private val dataKey = template.write.encryption.map(each => DataKeys.create(each.dataKeyLength))
+  private val dataKeys = template.write.encryption.map(new NewKeys(_))
   private val identity = FileIdentity.of(template.write.tableUuid, location)
   private val writer = SQLConf.withExistingConf(ParquetFile.fixedSettings)(builder.build())
   private var rows = 0L
@@ -65,16 +78,14 @@ final class ParquetFile(template: FileTemplate, location: String) {
     val splits = entry.putArray("split-offsets")
     footer.getBlocks.forEach(block => splits.add(block.getStartingPos))
     // Of encrypted columns no statistics are shown in clear.
-    if (dataKey.isEmpty) CommitJson.put(entry, FileStatistics.of(footer))
-    wrappedKey.foreach(CommitJson.put(entry, _))
+    if (dataKeys.forall(_.columns.nonEmpty))
+      CommitJson.put(entry, FileStatistics.of(footer, template.write.encryption.fold(Set.empty[Int])(_.ownKeys)))
+    dataKeys.foreach(keys => CommitJson.put(entry, keys.wrapped(identity)))
     entry
   }
 
   /** Ends the file in whatever state it is; nobody will read it. */
   def abandon(): Unit = writer.close()
-
-  private def wrappedKey: Option[WrappedKey] = for (how <- template.write.encryption; dek <- dataKey)
-    yield DataKeys.wrap(how.transport, dek, identity, how.keyLabel)
 
   private def builder: ParquetFile.Builder = {
     val settings = template.settings
@@ -84,15 +95,32 @@ final class ParquetFile(template: FileTemplate, location: String) {
       .withPageSize(settings.pageSize)
       .withPageRowCountLimit(settings.pageRowLimit)
       .withDictionaryPageSize(settings.dictionarySize)
-    dataKey.fold(start)(dek => start.withEncryption(encryption(dek.reveal)))
+    dataKeys.fold(start)(keys => start.withEncryption(encryption(keys)))
   }
 
-  private def encryption(dek: Array[Byte]): FileEncryptionProperties =
-    FileEncryptionProperties.builder(dek)
+  private def encryption(keys: NewKeys): FileEncryptionProperties = {
+    val properties = FileEncryptionProperties.builder(keys.footer.reveal)
       .withAlgorithm(ParquetCipher.AES_GCM_V1)
       .withAADPrefix(identity.aadPrefix)
       .withoutAADPrefixStorage()
-      .build()
+    if (keys.columns.isEmpty) properties.build()
+    else properties.withEncryptedColumns(columns(keys).asJava).build()
+  }
+
+  private def columns(keys: NewKeys): Map[ColumnPath, ColumnEncryptionProperties] = {
+    for ((label, dek) <- keys.columns; id <- label.fieldIds; path <- template.leaves.get(id))
+      yield path -> ColumnEncryptionProperties.builder(path).withKey(dek.reveal).build()
+  }.toMap
+}
+
+/** The data keys of one new file: the footer's, and one for each group of columns with a key of its own. */
+private final class NewKeys(how: WriteEncryption) {
+  val footer: Secret = DataKeys.create(how.dataKeyLength)
+  val columns: Seq[(KeyLabel, Secret)] = how.columns.map(_ -> DataKeys.create(how.dataKeyLength))
+
+  def wrapped(file: FileIdentity): Seq[WrappedKey] = ((how.footer -> footer) +: columns).map { case (label, dek) =>
+    DataKeys.wrap(how.transport, dek, file, label)
+  }
 }
 
 private object ParquetFile {

@@ -1,0 +1,109 @@
+package org.apache.spark.sql.lakewarden.read
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.parquet.crypto._
+import org.apache.parquet.format.BlockCipher
+import org.apache.parquet.hadoop.metadata.{ColumnChunkMetaData, ColumnPath, ParquetMetadata}
+import org.apache.parquet.hadoop.metadata.FileMetaData.EncryptionType
+import org.apache.parquet.schema.MessageType
+
+import org.apache.spark.sql.lakewarden.crypto.Secret
+
+/** How one file has to be encrypted, and with which keys; its footer is read with them and held against it.
+  *
+  *   - Without column keys, every column is under the footer's key.
+  *   - With them, a column is under the key of its group, or in clear; never under the footer's key. A column whose
+  *     key was released has to be under that very key; one that is read without a key, in clear: the catalog
+  *     releases the key of every group that the scan touches, so the regime says nothing else of it.
+  *
+  * What the file says of its keys is not looked at. Which key is whose follows from the field ids in the footer,
+  * which the footer's key authenticates, and the labels of the plan. So the footer is read twice where columns have
+  * keys: once for the ids, and then with a key for each path.
+  *
+  * @param columnKeys
+  *   the released keys by field id; none for a file that is encrypted whole
+  * @param wanted
+  *   ids of the fields that are read
+  */
+private[read] final class FileEncryption(
+    algorithm: String,
+    footerKey: Secret,
+    columnKeys: Option[Map[Int, Secret]],
+    aadPrefix: Array[Byte],
+    wanted: Set[Int],
+    errors: ReadErrors) {
+
+  /** The footer, judged. Throws `DecryptionRefused` if it is another file's, or not as the regime says.
+    *
+    * @param footer
+    *   reads it, from the stream that is going to be read
+    */
+  def read(footer: FileDecryptionProperties => ParquetMetadata): ParquetMetadata = {
+    val first = footer(properties(Map.empty))
+    val schema = first.getFileMetaData.getSchema
+    val keys = keysByPath(schema)
+    val found = if (keys.isEmpty) first else footer(properties(keys))
+    if (found.getFileMetaData.getEncryptionType != EncryptionType.ENCRYPTED_FOOTER)
+      throw refused(s"The file is not encrypted with $algorithm.")
+    if (found.getFileMetaData.getSchema != schema) throw refused("The file is being changed.")
+    found.getBlocks.asScala.foreach(_.getColumns.asScala.foreach(judge(_, found)))
+    found
+  }
+
+  private def properties(keys: Map[ColumnPath, Secret]): FileDecryptionProperties = {
+    val builder = FileDecryptionProperties.builder.withFooterKey(footerKey.reveal).withAADPrefix(aadPrefix)
+    val columns = keys.map { case (path, key) =>
+      path -> ColumnDecryptionProperties.builder(path).withKey(key.reveal).build()
+    }
+    if (columns.isEmpty) builder.build() else builder.withColumnKeys(columns.asJava).build()
+  }
+
+  private def keysByPath(schema: MessageType): Map[ColumnPath, Secret] = {
+    for {
+      own <- columnKeys.toSeq
+      column <- schema.getColumns.asScala
+      id <- Option(column.getPrimitiveType.getId)
+      key <- own.get(id.intValue)
+    } yield ColumnPath.get(column.getPath: _*) -> key
+  }.toMap
+
+  private def judge(chunk: ColumnChunkMetaData, footer: ParquetMetadata): Unit = {
+    val id = Option(footer.getFileMetaData.getSchema.getColumnDescription(chunk.getPath.toArray).getPrimitiveType.getId)
+    def isOf(ids: Set[Int]): Boolean = id.exists(each => ids(each.intValue))
+    columnKeys match {
+      case None => if (chunk.isEncrypted || !isEncrypted(chunk, footer)) throw mistaken(chunk)
+      case Some(own) if isOf(own.keySet) =>
+        if (!chunk.isEncrypted) throw mistaken(chunk)
+        chunk.getTotalSize // opens what the file says of the column, with the released key
+        if (!isEncrypted(chunk, footer)) throw mistaken(chunk)
+      // Of a column that is not read, it does not matter whose key it has.
+      case Some(_) if chunk.isEncrypted => if (isOf(wanted)) throw mistaken(chunk)
+      case Some(_)                      => if (setupOf(chunk, footer).isEncrypted) throw mistaken(chunk)
+    }
+  }
+
+  /** Whether its pages are encrypted as the algorithm says. */
+  private def isEncrypted(chunk: ColumnChunkMetaData, footer: ParquetMetadata): Boolean = {
+    val setup = setupOf(chunk, footer)
+    setup.isEncrypted && FileEncryption.is(algorithm, setup.getDataDecryptor)
+  }
+
+  private def setupOf(chunk: ColumnChunkMetaData, footer: ParquetMetadata): InternalColumnDecryptionSetup =
+    footer.getFileMetaData.getFileDecryptor.getColumnSetup(chunk.getPath)
+
+  private def mistaken(chunk: ColumnChunkMetaData): Exception = columnKeys match {
+    case None    => refused(s"The file is not encrypted as a whole with $algorithm.")
+    case Some(_) => errors.refused(s"The column ${chunk.getPath.toDotString} is not under the key that it has to be.", "column-key")
+  }
+
+  private def refused(problem: String): Exception = errors.refused(problem, "algorithm")
+}
+
+private object FileEncryption {
+  private def is(algorithm: String, decryptor: BlockCipher.Decryptor): Boolean = (algorithm, decryptor) match {
+    case ("AES_GCM_V1", _: AesGcmDecryptor)     => true
+    case ("AES_GCM_CTR_V1", _: AesCtrDecryptor) => true
+    case _                                      => false
+  }
+}
