@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from catalog import gates
@@ -48,7 +48,7 @@ class TableAccess:
         """
         authorizer = self._authorizer.settled()
         owner = self._loader.owner(name)
-        ways = [_on_table(caller, name, access, owner) for access in _LOADING_RIGHTS]
+        ways = loading_ways(caller, name, owner)
         if not _any_of(authorizer, ways) and authorizer.decide([_on_table(caller, name, ANY, owner)]).allowed:
             ways += self._on_columns(caller, name, owner)
         authorizer.require(caller, _LOAD, str(name), [_any_of(authorizer, ways) or ways[0]])
@@ -84,8 +84,22 @@ class TableAccess:
                 columns = self._loader.load(name).metadata.schema().column_names
             except NoSuchTable:
                 return []
-        resources = (Resource.column(name.database, name.name, column) for column in columns)
-        return [AccessRequest(caller.principal, each, "select", owner=owner) for each in resources]
+        return _on_each(caller, name, owner, columns)
+
+
+def loading_ways(
+    caller: Caller, name: TableName, owner: str | None, columns: Iterable[str] = ()
+) -> list[AccessRequest]:
+    """What lets a table's metadata be loaded, any of it: rights on the table, and SELECT on these columns."""
+    on_table = [_on_table(caller, name, access, owner) for access in _LOADING_RIGHTS]
+    return on_table + _on_each(caller, name, owner, columns)
+
+
+def _on_each(
+    caller: Caller, name: TableName, owner: str | None, columns: Iterable[str]
+) -> list[AccessRequest]:
+    resources = (Resource.column(name.database, name.name, column) for column in columns)
+    return [AccessRequest(caller.principal, each, "select", owner=owner) for each in resources]
 
 
 def _on_table(caller: Caller, name: TableName, access: str, owner: str | None) -> AccessRequest:

@@ -23,9 +23,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog import gates
-from catalog.access import report
+from catalog.access import loading_ways, report
 from catalog.authorize import Authorizer, Caller
 from catalog.entry_checks import DELETED
+from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
 from catalog.keyring import Keyring
 from catalog.keys.transport import TransportKey
@@ -162,7 +163,7 @@ class Planner:
         _require_sight(authorizer, caller, name, owner)
         see_paths = _sees_paths(authorizer, caller, name, owner)
         with authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
-            table = self._loader.load(name)
+            table = self._loaded(authorizer, caller, name, owner)
             report(authorizer, caller, table)
             if table.seal is None and table.governed.ever_encrypted:
                 raise MetadataUnsealed(
@@ -197,6 +198,22 @@ class Planner:
             transport=keys.transport if keys else None,
         )
         return Plan(header, with_keys(planned, files, keys))
+
+    def _loaded(
+        self, authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None
+    ) -> LoadedTable:
+        """The table; who may not load it is answered alike whether there is one or not."""
+        ways = loading_ways(caller, name, owner)
+        try:
+            table = self._loader.load(name)
+        except NoSuchTable:
+            authorizer.screen(caller, "table.plan", str(name), *ways)
+            raise
+        if not any(authorizer.decide([each]).allowed for each in ways):
+            columns = {each for schema in table.metadata.schemas for each in schema.column_names}
+            ways = loading_ways(caller, name, owner, sorted(columns))
+            authorizer.screen(caller, "table.plan", str(name), *ways)
+        return table
 
     def _files(
         self,

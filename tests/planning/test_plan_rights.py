@@ -16,11 +16,12 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTra
 from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
+from catalog.errors import NoSuchTable
 from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import NotAuthorized, RequestInvalid
 from tests.support.attacker import Attacker, data_file, entry
 from tests.support.lake import ALICE, CAROL, Lake, open_lake, policy, standard_policies
-from tests.support.tables import ENCRYPTED, append_files, make, name_of, records
+from tests.support.tables import ENCRYPTED, append_files, fresh, make, name_of, records
 
 Policies = Callable[..., None]
 
@@ -320,3 +321,21 @@ def table_now(lake: Lake, table: Table) -> Table:
 
 def shown(made: Plan) -> list[dict[str, Any]]:
     return [json.loads(text) for text in made.files["partition"].to_pylist()]
+
+
+@pytest.mark.parametrize("right", ["create", "drop", "unprotect"])
+def test_a_right_that_loads_nothing_tells_of_no_table(lake: Lake, policies: Policies, right: str) -> None:
+    """The answer is the same whether there is a table or not."""
+    free, taken = fresh(), name_of(make(lake, schema=SECRET))
+    dave = lake.caller("dave", "spark")
+    policies(policy("dave", {"database": ["db"], "table": ["*"]}, {"dave": [right]}))
+    answers = []
+    for name in (free, taken):
+        with pytest.raises(NotAuthorized) as refusal:
+            lake.warden.planner.plan(dave, name, ScanRequest())
+        told = (refusal.value.message, refusal.value.rule, refusal.value.hint)
+        answers.append([str(part).replace(str(name), "NAME") for part in told])
+    assert answers[0] == answers[1]
+    policies(policy("dave", {"database": ["db"], "table": ["*"]}, {"dave": ["select"]}))
+    with pytest.raises(NoSuchTable):
+        lake.warden.planner.plan(dave, free, ScanRequest())
