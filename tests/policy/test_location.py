@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from policy import location
+from policy import location, location_schemes
 from policy.errors import LocationInvalid
 from policy.location import Location, shown
-from policy.location_names import ORDINARY_NAME, forbidden_character, problem_with_name
+from policy.location_names import (
+    ORDINARY_NAME,
+    decode_fully,
+    forbidden_character,
+    has_final_dot,
+    is_one_name,
+    problem_with_name,
+)
 from policy.location_schemes import SCHEMES
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
@@ -86,6 +93,165 @@ def test_child_lies_below_its_parent():
 def test_child_refuses_what_is_no_name(name):
     with pytest.raises(LocationInvalid):
         Location.parse("s3://b1/t").child(name)
+
+
+HINT = "Write the location in full, such as s3://bucket/warehouse/t1 or file:///warehouse/t1."
+RENAME = "Rename the file or directory; locations are never repaired."
+ENCODED = "Rename it; inside a name it must be percent-encoded."
+ONE_NAME = "Give each segment as one name."
+BUCKET = (
+    "After the scheme stand // and a bucket of 1 to 63 lower-case letters, digits, dots, underscores or"
+    " hyphens, without user, password or port."
+)
+REFUSALS = [
+    ("", "is missing or no text", HINT),
+    ("s3://b1/" + "x" * 4200, "is longer than 4200 characters", "Use a shorter path."),
+    ("s3://b1/a\x7f", "has the control or format character U+007F", "Rename the file or directory."),
+    ("s3://b1/a\\b", "has a backslash (\\)", ENCODED),
+    ("s3://b1/a#b", "has a fragment (#)", ENCODED),
+    ("s3://b1/a?", "has a query (?)", ENCODED),
+    ("b1/a", "has no scheme", HINT),
+    ("b1/a:b", "has no scheme", HINT),
+    (
+        "S3://b1/a",
+        "has a scheme that is not known here",
+        "Use one of abfs, abfss, file, gs, hdfs, oss, s3, s3a, s3n, viewfs, wasb, wasbs, in lower case.",
+    ),
+    ("s3://B1/a", "has an invalid bucket or host", BUCKET),
+    ("file:a", "has a relative path", HINT),
+    ("s3://b1/a ", "ends in white space", "Remove it; readers disagree on whether it belongs to the name."),
+    ("hdfs://nn/", "names the root of a whole host", "Name a directory below it."),
+    ("s3://b1/" + "x" * 1025, "has a path of more than 1024 bytes", "Use a shorter path."),
+    ("file:///a/" + "x" * 256, "has a name of more than 255 bytes", "Use a shorter name."),
+    ("s3://b1//a", "has an empty path segment", RENAME),
+    ("s3://b1/a%00", "has the encoded control or format character U+0000", RENAME),
+    (
+        "s3://b1/a%ff",
+        "has percent-escapes that do not decode to UTF-8, or that are encoded too many times over",
+        RENAME,
+    ),
+    ("s3://b1/{x,..", "has a dot segment, in the clear or once it is decoded", RENAME),
+    ("s3://b1/..}", "has a dot segment, in the clear or once it is decoded", RENAME),
+    ("s3://b1/%2Fa", "has a segment that begins with a slash once it is decoded", RENAME),
+    (
+        "abfss://c01@acc.dfs.core.windows.net/a./b",
+        "has a name that ends in a dot",
+        "Rename it; some clients of Azure drop the dot.",
+    ),
+    (
+        "file:///C:/a",
+        "begins with a drive letter",
+        "Write the path of the directory as the file system names it.",
+    ),
+    (
+        "hdfs://nn/.reserved/raw",
+        "begins with .reserved",
+        "Name the file by its own path, not by HDFS's other one.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "problem", "hint"), REFUSALS, ids=[problem for _, problem, _ in REFUSALS])
+def test_each_refusal_says_what_is_wrong_and_what_to_do(text: str, problem: str, hint: str) -> None:
+    with pytest.raises(LocationInvalid) as refused:
+        Location.parse(text)
+    assert (refused.value.message, refused.value.hint) == (f"The location {problem}.", hint)
+    assert (refused.value.path, refused.value.rule) == (shown(text), "location-invalid")
+
+
+def test_what_is_no_text_is_refused_as_missing():
+    with pytest.raises(LocationInvalid, match="is missing or no text") as refused:
+        Location.parse(None)
+    assert refused.value.path == "" and refused.value.hint == HINT
+
+
+@pytest.mark.parametrize("name", ["", "a/b"])
+def test_a_child_that_is_not_one_name_is_refused(name: str) -> None:
+    with pytest.raises(LocationInvalid) as refused:
+        Location.parse("s3://b1/t").child(name)
+    assert refused.value.message == "The location has an empty name or one with a slash."
+    assert (refused.value.path, refused.value.hint) == (name, ONE_NAME)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://b1/" + "x" * 1024,
+        "s3://b1/" + "é" * 512,
+        "file:///a/" + "x" * 255,
+        "file:///a/" + "é" * 127 + "x",
+        "file:///" + ("x" * 204 + "/") * 19 + "x" * 199,
+    ],
+)
+def test_bounds_are_counted_in_bytes_and_reached(text: str) -> None:
+    assert Location.parse(text).canonical == text
+    with pytest.raises(LocationInvalid, match="bytes"):
+        Location.parse(f"{text}x")
+
+
+@pytest.mark.parametrize(
+    ("text", "one"),
+    [("a", True), ("a b", True), ("a%20b", True), ("a%2Fb", False), ("a\\b", False), ("", False),
+     ("..", False), ("%ff", False), ("a\u2215b", False), ("X", True)],
+)  # fmt: skip
+def test_one_name_has_no_slash_in_any_spelling(text: str, one: bool) -> None:
+    assert is_one_name(text) is one
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("a", "a"),
+        ("%2561", "a"),
+        ("%u0061", "a"),
+        ("%U00e9x", "éx"),
+        ("ａ", "a"),
+        ("100%", "100%"),
+        ("%C3%A9", "é"),
+        ("%ff", None),
+        ("%uD800", None),
+        ("%" + "25" * 6 + "61", "a"),
+        ("%" + "25" * 7 + "61", None),
+    ],
+)
+def test_a_name_is_seen_as_the_most_decoding_of_all_readers_does(name: str, seen: str | None) -> None:
+    assert decode_fully(name) == seen
+
+
+@pytest.mark.parametrize(
+    ("name", "final"),
+    [("a.", True), ("a%2E", True), ("a.%2Fb", True), ("a.b", False), (".a", False), ("%ff", False)],
+)
+def test_a_final_dot_counts_in_any_spelling(name: str, final: bool) -> None:
+    assert has_final_dot(name) is final
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a", None),
+        ("a\u00e9", None),
+        ("\u200d", "U+200D"),
+        ("a\u200db", "U+200D"),
+        ("\U0001f468\u200d\U0001f469", None),
+        ("\U0001f468\u200d\U0001f469\u200d", "U+200D"),
+        ("\ufeff", "U+FEFF"),
+        ("\U000e0001", "U+E0001"),
+        ("\t", "U+0009"),
+    ],
+)
+def test_the_first_character_that_no_name_may_have(text: str, found: str | None) -> None:
+    assert forbidden_character(text) == found
+
+
+def test_azure_names_its_endpoint_in_any_case():
+    # The patterns are made when the module is imported: made again they are the same.
+    made = {rules.name: rules.authority for rules in SCHEMES}
+    assert made["abfss"] == location_schemes._azure("dfs", "blob")
+    assert made["wasbs"] == location_schemes._azure("blob", "dfs")
+    assert Location.parse("abfs://c01@acc.DfS.core.windows.net/a").authority == "c01@acc.dfs.core.windows.net"
+    with pytest.raises(LocationInvalid):
+        Location.parse("abfs://c01@acc.d\u017fs.core.windows.net/a")
 
 
 @pytest.mark.parametrize("nothing", [None, 1, b"s3://b1/t", ["s3://b1/t"], Path("/a")])

@@ -1,0 +1,123 @@
+"""Which rights locations, keys and properties need, and which properties nobody may set."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.errors import LocationInvalid, PropertyInvalid
+from policy.gates import (
+    MAX_TABLE_LOCATION,
+    check_ordinary_properties,
+    check_table_location,
+    configures_readers,
+    key_requests,
+    refuse_location_property,
+    storage_requests,
+    table_request,
+    write_paths,
+)
+from policy.location import Location
+from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
+
+ANN = Principal("ann")
+HOME = Location.parse("s3://lake/db/t")
+LONG = "x" * 119 + "yz"
+"""A name of 121 characters: an error shows 120."""
+
+
+def at(*texts: str) -> list[Location]:
+    return [Location.parse(text) for text in texts]
+
+
+def test_each_location_outside_of_the_tables_own_needs_rwstorage_once_and_in_order() -> None:
+    wanted = at("s3://b/z", "s3://a/y", "s3a://b/z", "s3://lake/db/t/data", "s3://lake/db")
+    assert storage_requests(ANN, wanted, HOME, "bob") == [
+        AccessRequest(ANN, Resource.storage(text), "rwstorage", owner="bob")
+        for text in ("s3://a/y", "s3://b/z", "s3://lake/db")
+    ]
+
+
+def test_without_a_default_location_none_is_exempt() -> None:
+    assert storage_requests(ANN, [HOME], None, None) == [
+        AccessRequest(ANN, Resource.storage("s3://lake/db/t"), "rwstorage")
+    ]
+    assert storage_requests(ANN, [HOME], HOME, "bob") == []
+
+
+def test_a_table_is_asked_for_with_its_owner() -> None:
+    table = Resource.table("db", "t")
+    assert table_request(ANN, "db", "t", "alter") == AccessRequest(ANN, table, "alter")
+    assert table_request(ANN, "db", "t", "alter", "bob") == AccessRequest(ANN, table, "alter", owner="bob")
+
+
+def test_each_master_key_needs_use_once_and_in_order() -> None:
+    asked = key_requests(ANN, ["pii", "lake", "pii"])
+    assert asked == [AccessRequest(ANN, Resource.key(key), "use") for key in ("lake", "pii")]
+    assert key_requests(ANN, ["pii"], "rotate") == [AccessRequest(ANN, Resource.key("pii"), "rotate")]
+
+
+def test_a_tables_location_leaves_room_for_the_names_of_its_metadata() -> None:
+    longest = "s3://b/" + "x" * (MAX_TABLE_LOCATION - len("s3://b/"))
+    check_table_location(Location.parse(longest), "db.t")
+    with pytest.raises(LocationInvalid) as caught:
+        check_table_location(Location.parse(longest + "x"), "db.t")
+    assert str(caught.value) == (
+        "A table's location has at most 800 characters. [table=db.t, rule=location-length]"
+        " Choose a shorter one."
+    )
+
+
+def test_write_paths_are_the_locations_that_writers_are_sent_to() -> None:
+    properties = {
+        "write.metadata.path": "s3://b/m",
+        "write.data.path": "s3a://b/d",
+        "write.folder-storage.path": "s3://b/f",
+        "write.object-storage.path": "s3://b/o",
+        "write.other.path": "no location",
+    }
+    assert write_paths(properties) == at("s3://b/d", "s3://b/m", "s3://b/o", "s3://b/f")
+    assert write_paths({}) == []
+    with pytest.raises(LocationInvalid):
+        write_paths({"write.data.path": "no location"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["s3.endpoint", " S3.Endpoint ", "io-impl", "IO-IMPL\t", "uri", "fs.s3a.access.key", "header.x", "Token"],
+)
+def test_what_configures_readers_is_no_property_of_a_table(name: str) -> None:
+    assert configures_readers(name)
+    with pytest.raises(PropertyInvalid) as caught:
+        check_ordinary_properties(["owner", name], "db.t")
+    assert str(caught.value) == (
+        f"The table property {name!r} would configure how readers reach storage."
+        " [table=db.t, rule=reader-configuration]"
+        " Set it in the configuration of the client or engine, not on the table."
+    )
+
+
+@pytest.mark.parametrize("name", ["owner", "s3", "my.s3.endpoint", "urin", "token.x", "", "comment"])
+def test_other_properties_configure_no_reader(name: str) -> None:
+    assert not configures_readers(name)
+    check_ordinary_properties([name], "db.t")
+
+
+@pytest.mark.parametrize("name", ["location", " Location", "LOCATION\n"])
+def test_a_location_as_property_is_refused(name: str) -> None:
+    refuse_location_property(["owner", "locations", "location.x"], "db.t")
+    with pytest.raises(PropertyInvalid) as caught:
+        refuse_location_property(["owner", name], "db.t")
+    assert str(caught.value) == (
+        f"The table property {name!r} would not move the table. [table=db.t, rule=location-property]"
+        " Say where a table is to lie when it is created, or by an update of its location."
+    )
+
+
+def test_an_error_shows_the_beginning_of_a_long_name() -> None:
+    with pytest.raises(PropertyInvalid) as caught:
+        check_ordinary_properties([f"s3.{LONG}"[:121]], "db.t")
+    assert f"'s3.{LONG}"[:121] + "'" in caught.value.message
+    with pytest.raises(PropertyInvalid) as caught:
+        refuse_location_property(["location" + " " * 113], "db.t")
+    assert f"'location{' ' * 112}'" in caught.value.message

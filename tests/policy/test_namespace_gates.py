@@ -1,0 +1,85 @@
+"""Which rights a namespace needs, and which properties it may have."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.errors import LocationInvalid, PropertyInvalid
+from policy.governed import MAX_PROPERTIES
+from policy.namespace_gates import check_namespace_properties, namespace_requests
+from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
+
+ANN = Principal("ann")
+DATABASE = Resource.database("sales.eu")
+CREATE = AccessRequest(ANN, DATABASE, "create")
+UNPROTECT = AccessRequest(ANN, DATABASE, "unprotect")
+
+
+@pytest.mark.parametrize(
+    ("updates", "removals", "more"),
+    [
+        ({}, (), []),
+        ({"comment": "allow"}, ("comment",), []),
+        ({"lakewarden.unsealed": "forbid"}, (), []),
+        ({"lakewarden.unsealed": "allow"}, (), [UNPROTECT]),
+        ({}, ("lakewarden.unsealed",), [UNPROTECT]),
+        ({"location": "s3a://b/x/"}, (), [AccessRequest(ANN, Resource.storage("s3://b/x"), "rwstorage")]),
+        ({}, ("location",), []),
+    ],
+)
+def test_what_an_operation_on_a_namespace_needs(updates, removals, more) -> None:
+    assert namespace_requests(ANN, "sales.eu", "create", updates, removals) == [CREATE, *more]
+
+
+def test_without_removals_the_operation_alone_is_asked_for() -> None:
+    assert namespace_requests(ANN, "sales.eu", "create", {}) == [CREATE]
+
+
+def test_a_location_that_is_none_is_refused() -> None:
+    with pytest.raises(LocationInvalid):
+        namespace_requests(ANN, "sales.eu", "create", {"location": "/x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("n" * 255, "v" * 1000), ("n", ""), ("lakewarden.unsealed", "allow"), ("location", "x")],
+)
+def test_properties_of_a_namespace_as_long_as_they_may_be(name: str, value: str) -> None:
+    check_namespace_properties({name: value, "lakewarden.unsealed": "forbid"} | {name: value})
+
+
+TOO_LONG = "The namespace property {!r} is too long to be stored. [rule=namespace-property]"
+NOTHING = (
+    "The namespace property {!a} would protect nothing. [rule=namespace-property]"
+    " A namespace has lakewarden.unsealed; what governs a table is set on the table."
+)
+UNSEALED = "lakewarden.unsealed is `allow` or `forbid`. [rule=namespace-property] Correct it."
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("n" * 256, "v", TOO_LONG.format("n" * 80)),
+        ("", "v", TOO_LONG.format("")),
+        ("n", "v" * 1001, TOO_LONG.format("n")),
+        ("lakewarden.unsealed", "Forbid", UNSEALED),
+        ("lakewarden.unsealed", "", UNSEALED),
+        ("Lakewarden.Unsealed", "forbid", NOTHING.format("Lakewarden.Unsealed")),
+        ("l\u0430kewarden.unsealed", "forbid", NOTHING.format("l\u0430kewarden.unsealed")),
+        ("encryption.mechanism", "envelope", NOTHING.format("encryption.mechanism")),
+        ("encryption." + "x" * 90, "", NOTHING.format("encryption." + "x" * 69)),
+    ],
+)
+def test_a_property_that_protects_nothing_or_cannot_be_stored_is_refused(
+    name: str, value: str, told: str
+) -> None:
+    with pytest.raises(PropertyInvalid) as caught:
+        check_namespace_properties({"comment": "x", name: value})
+    assert str(caught.value) == told
+
+
+def test_a_namespace_has_no_more_properties_than_a_table() -> None:
+    check_namespace_properties({f"p{number}": "" for number in range(MAX_PROPERTIES)})
+    with pytest.raises(PropertyInvalid):
+        check_namespace_properties({f"p{number}": "" for number in range(MAX_PROPERTIES + 1)})
