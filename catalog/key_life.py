@@ -107,16 +107,22 @@ class KeyLife:
         self._may_look(caller, "key.list", name)
         return self._shown(self._record(name))
 
-    def uses(self, caller: Caller, name: TableName) -> dict[PekRef, list[SnapshotUse]]:
-        """Which retained snapshots need which versions of a table's keys.
+    def show(
+        self, caller: Caller, name: TableName, pek_id: UUID
+    ) -> tuple[list[ShownKey], dict[PekRef, list[SnapshotUse]]]:
+        """The versions of a table's key, and which retained snapshots need which.
 
         Raises:
             NotAuthorized: SELECT, UPDATE or ALTER on the table is needed.
-            NoSuchTable, MetadataUnsealed, MetadataTampered: it cannot be known.
+            RequestInvalid: the table has no such key.
+            NoSuchTable, MetadataUnsealed, MetadataTampered: what is needed cannot be known.
         """
         self._may_look(caller, "key.show", name)
         with self._authorizer.recorded(caller, "key.show", str(name)):
-            return uses(self._reader, self._loader.load_sealed(name))
+            keys = [each for each in self._shown(self._record(name)) if each.pek.id == pek_id]
+            if not keys:
+                raise _no_such_key(name)
+            return keys, uses(self._reader, self._loader.load_sealed(name))
 
     def create(self, caller: Caller, name: TableName, master_key_id: str) -> list[ShownKey]:
         """Make a table's key under a master key ahead of its use; one that is there is kept.
@@ -260,12 +266,7 @@ class KeyLife:
                 if pek_id in (None, pek.id) and version in (None, pek.version)
             ]
             if not peks or (version is not None and pek_id is None):
-                raise RequestInvalid(
-                    "The table has no such key.",
-                    table=str(name),
-                    rule="pek",
-                    hint="See `lakewarden key list`; a version is named together with its key's id.",
-                )
+                raise _no_such_key(name)
         masters = [pek.master_key_id for pek in peks]
         self._require(caller, action, name, access, masters, "destroy")
         return record, peks
@@ -346,6 +347,15 @@ def _usable(pek: PekRecord, everything: Sequence[PekRecord], governed: Governed 
     ]
     first = min(named, default=max(each.version for each in everything if each.id == pek.id))
     return PekState.ACTIVE if pek.version >= first else PekState.DECRYPT_ONLY
+
+
+def _no_such_key(name: TableName) -> RequestInvalid:
+    return RequestInvalid(
+        "The table has no such key.",
+        table=str(name),
+        rule="pek",
+        hint="See `lakewarden key list`; a version is named together with its key's id.",
+    )
 
 
 def _lost(pek: PekRecord, name: TableName) -> NoReturn:

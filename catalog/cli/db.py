@@ -32,6 +32,7 @@ def check(ctx: typer.Context) -> None:
 
 @app.command()
 def sweep(ctx: typer.Context) -> None:
-    """Delete the files of writes that expired before they were committed."""
+    """Delete what expired writes left, and destroy the keys whose waiting time is over."""
     with open_warden(ctx) as warden:
         output.note(f"Expired writes that were swept: {warden.writes.sweep()}.")
+        output.note(f"Keys that were destroyed: {warden.key_life.destroy_due()}.")

@@ -47,22 +47,6 @@ class RegisterBody(OwnBody):
     metadata_location: str
 
 
-class PekAnswer(Answer):
-    """A PEK, without its bytes."""
-
-    id: UUID
-    version: int
-    master_key_id: str
-    kms: str
-    state: str
-
-
-class PekList(Answer):
-    """The PEKs of a table."""
-
-    keys: list[PekAnswer]
-
-
 class PolicyState(Answer):
     """The policies and rules for encryption in force, and why newer ones are not.
 
@@ -269,6 +253,7 @@ class MasterKeyList(Answer):
 
 
 class Swept(Answer):
-    """How many expired writes were swept."""
+    """How many expired writes were swept, and how many keys destroyed whose waiting time was over."""
 
     swept: int
+    keys_destroyed: int

@@ -16,6 +16,7 @@ from catalog import audit_reading, audit_verify
 from catalog.http import admin_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.key_models import MasterRewrapped
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import GuardedRoute
 from catalog.keys.local_kms import LocalKms, MasterKeyInfo
@@ -156,11 +157,27 @@ def enable_master_key(
     return _master_key(_local(warden).enable_master_key(body.id))
 
 
+@router.post("/master-keys/rotate")
+def rotate_master_key(
+    body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf
+) -> models.MasterKeyAnswer:
+    """Give a master key of the local KMS a new version; keys stay under the version that wraps them."""
+    require_service(warden, caller, "admin.master-key.rotate", "admin", f"key {body.id}")
+    return _master_key(_local(warden).rotate_master_key(body.id))
+
+
+@router.post("/master-keys/rewrap")
+def rewrap_master_key(body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf) -> MasterRewrapped:
+    """Bring every key under the newest version of its master key, in whatever KMS that is."""
+    require_service(warden, caller, "admin.master-key.rewrap", "admin", f"key {body.id}")
+    return MasterRewrapped.of(warden.master_keys.rewrap(body.id))
+
+
 @router.post("/sweep")
 def sweep(caller: CallerOf, warden: WardenOf) -> models.Swept:
-    """Delete what expired writes left."""
+    """Delete what expired writes left, and destroy the keys whose waiting time is over."""
     require_service(warden, caller, "admin.sweep", "admin")
-    return models.Swept(swept=warden.writes.sweep())
+    return models.Swept(swept=warden.writes.sweep(), keys_destroyed=warden.key_life.destroy_due())
 
 
 def _policy_state(warden: Warden) -> models.PolicyState:

@@ -1,8 +1,8 @@
-"""Administration of tables: what governs them, their seals and their keys.
+"""Administration of tables: what governs them, and their seals.
 
 What a table's policies can authorize is authorized by them, as everywhere: to look (SELECT, UPDATE or
 ALTER), to change governed properties (ALTER, and whatever the change itself needs), to adopt, reseal,
-restore and register. The list of a table's keys needs `admin` on the service.
+restore and register.
 """
 
 from __future__ import annotations
@@ -15,18 +15,12 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from catalog import state
-from catalog.db.engine import read
-from catalog.errors import NoSuchTable
-from catalog.http.admin_access import require_service
-from catalog.http.admin_models import GovernedAnswer, GovernedChange, PekAnswer, PekList, RegisterBody
+from catalog.http.admin_models import GovernedAnswer, GovernedChange, RegisterBody
 from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import table_from_path
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
-from catalog.identifiers import TableName
 from catalog.loading import LoadedTable
-from catalog.warden import Warden
 from policy import governed as governed_names
 from policy.errors import RequestInvalid
 
@@ -103,31 +97,6 @@ def register(
     """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
     name = table_from_path(namespace, table)
     return _answer(warden.takeover.register(caller, name, body.metadata_location), response)
-
-
-@router.get(f"{_TABLE}/keys")
-def list_keys(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> PekList:
-    """The table's PEKs, without their bytes: `admin` on the service."""
-    name = table_from_path(namespace, table)
-    require_service(warden, caller, "admin.keys", "admin")
-    peks = warden.keyring.records(_record(warden, name))
-    return PekList(
-        keys=[
-            PekAnswer(
-                id=pek.id, version=pek.version, master_key_id=pek.master_key_id, kms=pek.kms, state=pek.state
-            )
-            for pek in sorted(peks, key=lambda each: (each.master_key_id, each.version))
-        ]
-    )
-
-
-def _record(warden: Warden, name: TableName) -> state.TableRecord:
-    """The table by name, whatever its metadata looks like."""
-    with read(warden.engine) as connection:
-        record = state.bound(connection, warden.settings.catalog.name, name)
-    if record is None:
-        raise NoSuchTable(f"The table {name} does not exist.", table=str(name))
-    return record
 
 
 def _updates(body: GovernedChange, table: str) -> list[TableUpdate]:

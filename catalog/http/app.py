@@ -26,6 +26,7 @@ from sqlalchemy import literal, select
 
 from catalog.db.engine import read
 from catalog.http import (
+    admin_keys,
     admin_policies,
     admin_report,
     admin_service,
@@ -120,6 +121,7 @@ def create_app(warden: Warden) -> FastAPI:
         *_ICEBERG,
         engine_routes.router,
         admin_tables.router,
+        admin_keys.router,
         admin_service.router,
         admin_policies.router,
         admin_report.router,

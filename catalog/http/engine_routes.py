@@ -20,6 +20,7 @@ from catalog.http.engine_models import (
     WriteStagedAnswer,
 )
 from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
+from catalog.http.key_models import NoOptions, RewrappedAnswer, RotatedAnswer
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
@@ -79,6 +80,24 @@ def alter_table(
     altered = warden.alterer.alter(caller, table_from_path(namespace, table), body.to_changes())
     metrics.committed("commit")
     return committed_table(altered)
+
+
+@router.post(f"{_TABLE}/keys/rotate")
+def rotate_keys(
+    namespace: str, table: str, body: NoOptions, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+) -> RotatedAnswer:
+    """Put new files under later versions of the keys: ALTER on the table, `rotate` on its master keys."""
+    rotated = warden.key_rotation.rotate(caller, table_from_path(namespace, table))
+    metrics.committed("commit")
+    return RotatedAnswer.of(rotated)
+
+
+@router.post(f"{_TABLE}/keys/rewrap")
+def rewrap_keys(
+    namespace: str, table: str, body: NoOptions, caller: CallerOf, warden: WardenOf
+) -> RewrappedAnswer:
+    """Move the data keys of all branches to the latest versions: rights as for rotating."""
+    return RewrappedAnswer.of(warden.key_rewrap.rewrap(caller, table_from_path(namespace, table)))
 
 
 @router.post(

@@ -1,0 +1,113 @@
+"""Administration of tables' keys. Policies on the table and its master keys decide; see `catalog.key_life`.
+
+Looking takes what loading the table takes. Making, rotating and rewrapping take ALTER and a right on the
+master keys; so do disabling and enabling; destroying all of a key takes DROP.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter, Security
+
+from catalog.http import key_models as models
+from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.bodies import table_from_path
+from catalog.http.operations import ERRORS
+from catalog.http.routing import GuardedRoute
+
+_KEYS = "/tables/{namespace}/{table}/keys"
+
+router = APIRouter(
+    prefix="/admin/v1",
+    route_class=GuardedRoute,
+    tags=["admin: keys"],
+    responses=ERRORS,
+    dependencies=[Security(USER_SCHEME)],
+)
+
+
+@router.get(_KEYS)
+def list_keys(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> models.PekList:
+    """A table's PEKs in every version, without their bytes: SELECT, UPDATE or ALTER on it."""
+    return models.PekList.of(warden.key_life.keys(caller, table_from_path(namespace, table)))
+
+
+@router.get(f"{_KEYS}/{{pek_id}}")
+def show_key(
+    namespace: str, table: str, pek_id: UUID, caller: CallerOf, warden: WardenOf
+) -> models.PekUsesList:
+    """The versions of one PEK, and the retained snapshots that need each: SELECT, UPDATE or ALTER."""
+    shown = warden.key_life.show(caller, table_from_path(namespace, table), pek_id)
+    return models.PekUsesList.of(*shown)
+
+
+@router.post(_KEYS)
+def create_key(
+    namespace: str, table: str, body: models.NewPek, caller: CallerOf, warden: WardenOf
+) -> models.PekList:
+    """Make a PEK ahead of its use: ALTER on the table, `use` on the master key."""
+    name = table_from_path(namespace, table)
+    return models.PekList.of(warden.key_life.create(caller, name, body.master_key_id))
+
+
+@router.post(f"{_KEYS}/rotate")
+def rotate_keys(
+    namespace: str,
+    table: str,
+    body: models.NoOptions,
+    caller: CallerOf,
+    warden: WardenOf,
+    metrics: MetricsOf,
+) -> models.RotatedAnswer:
+    """Put new files under later versions of the keys: ALTER on the table, `rotate` on its master keys."""
+    rotated = warden.key_rotation.rotate(caller, table_from_path(namespace, table))
+    metrics.committed("commit")
+    return models.RotatedAnswer.of(rotated)
+
+
+@router.post(f"{_KEYS}/rewrap")
+def rewrap_keys(
+    namespace: str,
+    table: str,
+    body: models.NoOptions,
+    caller: CallerOf,
+    warden: WardenOf,
+) -> models.RewrappedAnswer:
+    """Move the data keys of all branches to the latest versions: ALTER, `rotate` on the master keys.
+
+    It may be repeated: what is done is not done again.
+    """
+    branches = warden.key_rewrap.rewrap(caller, table_from_path(namespace, table))
+    return models.RewrappedAnswer.of(branches)
+
+
+@router.post(f"{_KEYS}/disable")
+def disable_keys(
+    namespace: str, table: str, body: models.WhichPek, caller: CallerOf, warden: WardenOf
+) -> models.PekList:
+    """Make keys unusable at once: ALTER on the table, `destroy` on the master keys."""
+    name = table_from_path(namespace, table)
+    return models.PekList.of(warden.key_life.disable(caller, name, body.id, body.version))
+
+
+@router.post(f"{_KEYS}/enable")
+def enable_keys(
+    namespace: str, table: str, body: models.WhichPek, caller: CallerOf, warden: WardenOf
+) -> models.PekList:
+    """Make disabled keys usable again, and call their destruction off: rights as for disabling."""
+    name = table_from_path(namespace, table)
+    return models.PekList.of(warden.key_life.enable(caller, name, body.id, body.version))
+
+
+@router.post(f"{_KEYS}/destroy")
+def destroy_keys(
+    namespace: str, table: str, body: models.DestroyPek, caller: CallerOf, warden: WardenOf
+) -> models.PekList:
+    """Destroy keys after a waiting time: `destroy` on the master keys; ALTER for one version, DROP for all.
+
+    One version is destroyed if nothing needs it; all versions are, whatever needs them.
+    """
+    name = table_from_path(namespace, table)
+    destroyed = warden.key_life.destroy(caller, name, body.confirm, body.id, body.version)
+    return models.PekList.of(destroyed)

@@ -1,0 +1,197 @@
+"""Bodies and answers about the keys of tables. None of them holds key bytes, wrapped or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+
+from catalog.http.bodies import Answer, OwnBody
+from catalog.key_life import ShownKey
+from catalog.key_masters import RewrappedKeys
+from catalog.key_rewrap import RewrappedBranch
+from catalog.key_rotation import Rotated
+from catalog.key_uses import SnapshotUse
+from policy.regimes import PekRef
+
+Version = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class PekAnswer(Answer):
+    """One version of a PEK, without its bytes; `in-force` where new files are put under it."""
+
+    id: UUID
+    version: int
+    master_key_id: str
+    kms: str
+    state: str
+    in_force: bool
+    destroy_after_ms: int | None
+
+
+class PekList(Answer):
+    """A table's PEKs in every version."""
+
+    keys: list[PekAnswer]
+
+    @classmethod
+    def of(cls, keys: Iterable[ShownKey]) -> PekList:
+        """Keys as they are shown."""
+        return cls(keys=[_pek(each) for each in keys])
+
+
+class UseAnswer(Answer):
+    """A retained snapshot that needs a key, with the branches and tags that stand on it."""
+
+    snapshot_id: int
+    names: list[str]
+
+
+class PekUses(PekAnswer):
+    """One version of a PEK, and what needs it."""
+
+    needed_by: list[UseAnswer]
+
+
+class PekUsesList(Answer):
+    """The versions of one PEK, and what needs each."""
+
+    keys: list[PekUses]
+
+    @classmethod
+    def of(cls, keys: Iterable[ShownKey], uses: Mapping[PekRef, Sequence[SnapshotUse]]) -> PekUsesList:
+        """Keys and uses as they are shown."""
+        return cls(
+            keys=[
+                PekUses(
+                    **_pek(each).model_dump(by_alias=False),
+                    needed_by=[
+                        UseAnswer(snapshot_id=use.snapshot_id, names=list(use.names))
+                        for use in uses.get(each.pek.ref, ())
+                    ],
+                )
+                for each in keys
+            ]
+        )
+
+
+class NewPek(OwnBody):
+    """The master key under which a table's key is made."""
+
+    master_key_id: str
+
+
+class NoOptions(OwnBody):
+    """An empty object."""
+
+
+class WhichPek(OwnBody):
+    """Keys of a table: all of them, all versions of one, or one version."""
+
+    id: UUID | None = None
+    version: Version | None = None
+
+
+class DestroyPek(WhichPek):
+    """The keys to destroy; `confirm` is the table's dotted name."""
+
+    confirm: str
+
+
+class RotatedPek(Answer):
+    """A PEK with the version that new files are put under, and the one before."""
+
+    id: UUID
+    master_key_id: str
+    version: int
+    previous_version: int
+
+
+class RotatedAnswer(Answer):
+    """What a rotation did."""
+
+    governed_version: int
+    keys: list[RotatedPek]
+
+    @classmethod
+    def of(cls, rotated: Rotated) -> RotatedAnswer:
+        """A rotation as it is shown."""
+        keys = [
+            RotatedPek(
+                id=now.pek_id,
+                master_key_id=now.master_key_id,
+                version=now.version,
+                previous_version=before.version,
+            )
+            for before, now in rotated.versions
+        ]
+        return cls(governed_version=rotated.governed_version, keys=keys)
+
+
+class BranchAnswer(Answer):
+    """What was rewrapped of a branch; `snapshot-id` is null where there was nothing to do."""
+
+    branch: str
+    snapshot_id: int | None
+    manifests: int
+    files: int
+
+
+class RewrappedAnswer(Answer):
+    """What was rewrapped of a table."""
+
+    branches: list[BranchAnswer]
+
+    @classmethod
+    def of(cls, branches: Iterable[RewrappedBranch]) -> RewrappedAnswer:
+        """Branches as they are shown."""
+        return cls(
+            branches=[
+                BranchAnswer(
+                    branch=each.branch,
+                    snapshot_id=each.snapshot_id,
+                    manifests=each.manifests,
+                    files=each.files,
+                )
+                for each in branches
+            ]
+        )
+
+
+class NotRewrappedAnswer(Answer):
+    """A key that is stored as before, and why."""
+
+    id: UUID
+    version: int
+    reason: str
+
+
+class MasterRewrapped(Answer):
+    """What was rewrapped under a master key."""
+
+    rewrapped: int
+    failed: list[NotRewrappedAnswer]
+
+    @classmethod
+    def of(cls, done: RewrappedKeys) -> MasterRewrapped:
+        """What was done, as it is shown."""
+        failed = [
+            NotRewrappedAnswer(id=each.ref.pek_id, version=each.ref.version, reason=each.reason)
+            for each in done.failed
+        ]
+        return cls(rewrapped=done.rewrapped, failed=failed)
+
+
+def _pek(shown: ShownKey) -> PekAnswer:
+    pek = shown.pek
+    return PekAnswer(
+        id=pek.id,
+        version=pek.version,
+        master_key_id=pek.master_key_id,
+        kms=pek.kms,
+        state=pek.state,
+        in_force=shown.in_force,
+        destroy_after_ms=pek.destroy_after_ms,
+    )
