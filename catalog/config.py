@@ -66,6 +66,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from catalog.keys.options import (
     AbsolutePath,
     AwsKmsOptions,
+    HadoopKmsOptions,
     LocalKmsOptions,
     OptionValue,
     VaultKmsOptions,
@@ -188,6 +189,13 @@ class VaultKmsSettings(_Kms):
     options: VaultKmsOptions
 
 
+class HadoopKmsSettings(_Kms):
+    """A Hadoop or Ranger KMS."""
+
+    kind: Literal["hadoop"]
+    options: HadoopKmsOptions
+
+
 class OtherKmsSettings(_Kms):
     """A back end of an installed package.
 
@@ -208,7 +216,7 @@ class OtherKmsSettings(_Kms):
         return self
 
 
-_BUILT_IN: Final = ("local", "aws", "vault")
+_BUILT_IN: Final = ("local", "aws", "vault", "hadoop")
 _OTHER: Final = "other"
 
 
@@ -221,6 +229,7 @@ KmsSettings = Annotated[
     Annotated[LocalKmsSettings, Tag("local")]
     | Annotated[AwsKmsSettings, Tag("aws")]
     | Annotated[VaultKmsSettings, Tag("vault")]
+    | Annotated[HadoopKmsSettings, Tag("hadoop")]
     | Annotated[OtherKmsSettings, Tag(_OTHER)],
     Discriminator(_kind_of),
 ]

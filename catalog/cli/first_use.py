@@ -17,10 +17,11 @@ from typing import Final, TypeAlias
 
 from catalog.audit_checkpoints import Checkpointer, Signer
 from catalog.cli.session import open_local_kms, open_state
-from catalog.config import LocalKmsOptions, Settings
+from catalog.config import Settings, local_kms_options
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.keys.local_kms import LocalKms
+from catalog.keys.options import LocalKmsOptions
 from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
 from catalog.keys.secret import SecretBytes
 from catalog.policies import PolicyStore
@@ -116,7 +117,11 @@ def _settings_text(data_dir: Path) -> str:
 
 def _make_keys(settings: Settings, say: Say) -> None:
     """The keystore of the local KMS, what opens it, and the default master key."""
-    options = settings.kms.options
+    if settings.kms.kind != "local":
+        wanted = settings.kms.default_master_key_id
+        say(f"The master keys are in the KMS {settings.kms.kind!r}: {wanted} is to be created there.")
+        return
+    options = local_kms_options(settings.kms)
     if options.keystore.exists():
         kms = open_local_kms(settings)
         say(f"Kept the keystore {options.keystore}.")

@@ -24,13 +24,12 @@ from sqlalchemy import Engine
 
 from catalog.audit import AuditRecord, AuditTrail
 from catalog.authorize import Caller
-from catalog.config import KmsSettings, Settings
+from catalog.config import KmsSettings, Settings, kms_options
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.keys.kms import KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.registry import load_kms
-from catalog.keys.secret import SecretBytes
 from catalog.policies import InForce, PolicyStore
 from catalog.policy_documents import PolicyDocuments
 from catalog.policy_files import PolicyFiles
@@ -90,13 +89,7 @@ def calling(as_user: str | None) -> Caller:
 
 def open_kms(settings: KmsSettings) -> KmsClient:
     """The key management service that the settings describe."""
-    given = settings.options
-    options: dict[str, str | SecretBytes] = {"keystore": str(given.keystore)}
-    if given.passphrase is not None:
-        options["passphrase"] = SecretBytes(given.passphrase.get_secret_value().encode("utf-8"))
-    if given.key_file is not None:
-        options["key-file"] = str(given.key_file)
-    return load_kms(settings.kind, options)
+    return load_kms(settings.kind, kms_options(settings))
 
 
 def open_local_kms(settings: Settings) -> LocalKms:

@@ -4,7 +4,8 @@ Rules:
 - A built-in name cannot be taken over by an installed package, and a name that two packages claim is refused.
 - Nothing is imported but the one that is named.
 
-Entry point groups: ``lakewarden.kms``, a callable that takes the options and returns a `KmsClient`;
+Entry point groups: ``lakewarden.kms``, a callable that takes the options as a mapping, secrets in it as
+`SecretBytes`, and returns a `KmsClient`;
 ``lakewarden.encryption_managers``, a callable without arguments that returns an `EncryptionManager`.
 """
 
@@ -12,35 +13,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from pydantic import SecretStr, ValidationError
 
 from catalog.keys.kms import KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.managers import EncryptionManager, EnvelopeManager, PlaintextManager
-from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
+from catalog.keys.options import (
+    AwsKmsOptions,
+    BackendOptions,
+    HadoopKmsOptions,
+    LocalKmsOptions,
+    OptionValue,
+    VaultKmsOptions,
+)
+from catalog.keys.root_key import KeyFile, Passphrase
 from catalog.keys.secret import SecretBytes
 from policy.errors import PropertyInvalid
 
 KMS_GROUP: Final = "lakewarden.kms"
 MANAGER_GROUP: Final = "lakewarden.encryption_managers"
 
-KmsOptions = Mapping[str, str | SecretBytes]
+KmsOptions = Mapping[str, OptionValue | SecretBytes]
+
+_Options = TypeVar("_Options", bound=BackendOptions)
 
 
 def load_kms(name: str, options: KmsOptions) -> KmsClient:
     """A KMS client.
 
     Args:
-        name: ``local``, or the name of an entry point.
-        options: the back end's options. For ``local``: ``keystore``, a path; and either ``key-file``, a path,
-            or ``passphrase``, a secret.
+        name: a built-in name, or the name of an entry point.
+        options: the back end's options; those of a built-in one are in `options`.
 
     Raises:
-        PropertyInvalid: an unknown name, or options that the back end does not have.
+        PropertyInvalid: an unknown name, options that the back end does not have, or a package that it needs
+            and that is not installed.
     """
-    if name == LocalKms.identifier:
-        return _local(options)
+    built_in = _BUILT_IN.get(name)
+    if built_in is not None:
+        return built_in(options)
     client = _plugin(KMS_GROUP, name)(options)
     if not isinstance(client, KmsClient):
         raise _invalid(f"The entry point {name!r} of {KMS_GROUP} does not make a KmsClient.")
@@ -75,27 +88,71 @@ def _plugin(group: str, name: str) -> Callable[..., Any]:
     return loaded
 
 
-def _local(options: KmsOptions) -> LocalKms:
-    given = set(options)
-    if given not in ({"keystore", "key-file"}, {"keystore", "passphrase"}):
-        raise _invalid("The local KMS takes keystore, and either key-file or passphrase.")
-    return LocalKms(_path(options, "keystore"), _root(options))
+def _local(given: KmsOptions) -> KmsClient:
+    options = _options(LocalKmsOptions, given)
+    if options.passphrase is not None:
+        secret = SecretBytes(options.passphrase.get_secret_value().encode("utf-8"))
+        return LocalKms(options.keystore, Passphrase(secret))
+    if options.key_file is None:
+        raise _invalid("The local KMS takes keystore, and either key_file or passphrase.")
+    return LocalKms(options.keystore, KeyFile(options.key_file))
 
 
-def _root(options: KmsOptions) -> RootKeySource:
-    if "key-file" in options:
-        return KeyFile(_path(options, "key-file"))
-    passphrase = options["passphrase"]
-    if not isinstance(passphrase, SecretBytes):
-        raise _invalid("The passphrase of the local KMS must be a secret, not a plain text.")
-    return Passphrase(passphrase)
+def _aws(given: KmsOptions) -> KmsClient:
+    options = _options(AwsKmsOptions, given)
+    try:
+        from catalog.keys.aws_kms import AwsKms
+    except ModuleNotFoundError as failure:
+        raise _missing("aws") from failure
+    return AwsKms.connect(options)
 
 
-def _path(options: KmsOptions, name: str) -> Path:
-    value = options[name]
-    if not isinstance(value, str) or not value:
-        raise _invalid(f"The local KMS's {name} is not a path.")
-    return Path(value)
+def _vault(given: KmsOptions) -> KmsClient:
+    options = _options(VaultKmsOptions, given)
+    try:
+        from catalog.keys.vault_kms import VaultKms
+    except ModuleNotFoundError as failure:
+        raise _missing("vault") from failure
+    return VaultKms.connect(options)
+
+
+def _hadoop(given: KmsOptions) -> KmsClient:
+    options = _options(HadoopKmsOptions, given)
+    from catalog.keys.hadoop_kms import HadoopKms
+
+    return HadoopKms(options)
+
+
+_BUILT_IN: Final[Mapping[str, Callable[[KmsOptions], KmsClient]]] = {
+    "local": _local,
+    "aws": _aws,
+    "vault": _vault,
+    "hadoop": _hadoop,
+}
+
+
+def _options(model: type[_Options], given: KmsOptions) -> _Options:
+    """The options in their types."""
+    plain = {name: _plain(value) for name, value in given.items()}
+    try:
+        return model.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        # The cause holds the values, secrets among them.
+        raise _invalid(f"The KMS option {name} is refused: {first['msg']}.") from None
+
+
+def _plain(value: OptionValue | SecretBytes) -> OptionValue | SecretStr:
+    return SecretStr(value.reveal().decode("utf-8")) if isinstance(value, SecretBytes) else value
+
+
+def _missing(extra: str) -> PropertyInvalid:
+    return PropertyInvalid(
+        f"The KMS {extra!r} needs packages that are not installed.",
+        rule="kms-configuration",
+        hint=f"Install lakewarden[{extra}].",
+    )
 
 
 def _invalid(message: str) -> PropertyInvalid:

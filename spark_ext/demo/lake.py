@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from catalog.audit_reading import read as read_audit
 from catalog.audit_records import AuditRecord
-from catalog.config import Settings
+from catalog.config import Settings, local_kms_options
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.http.server import served
@@ -145,7 +145,7 @@ def _write_policies(settings: Settings) -> None:
 
 
 def _new_kms(settings: Settings) -> LocalKms:
-    options = settings.kms.options
+    options = local_kms_options(settings.kms)
     assert options.key_file is not None
     kms = LocalKms.create(options.keystore, KeyFile.create(options.key_file))
     kms.create_master_key(MASTER_KEY)

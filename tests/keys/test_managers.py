@@ -89,7 +89,7 @@ def test_plaintext_has_neither_keys_nor_metadata(peks):
 
 
 def test_local_kms_is_loaded_by_name(kms, tmp_path):
-    options = {"keystore": str(tmp_path / "keystore.json"), "key-file": str(tmp_path / "root.key")}
+    options = {"keystore": str(tmp_path / "keystore.json"), "key_file": str(tmp_path / "root.key")}
     loaded = load_kms("local", options)
     assert isinstance(loaded, LocalKms) and loaded.list_master_keys() == kms.list_master_keys()
 
@@ -99,12 +99,12 @@ def test_local_kms_is_loaded_by_name(kms, tmp_path):
     [
         {},
         {"keystore": "k"},
-        {"key-file": "k"},
-        {"keystore": "k", "key-file": "f", "passphrase": SecretBytes(b"correct horse")},
-        {"keystore": "k", "key-file": "f", "more": "x"},
-        {"keystore": "", "key-file": "f"},
-        {"keystore": "k", "key-file": SecretBytes(b"f")},
-        {"keystore": "k", "passphrase": "correct horse"},
+        {"key_file": "k"},
+        {"keystore": "k", "key_file": "f", "passphrase": SecretBytes(b"correct horse")},
+        {"keystore": "k", "key_file": "f", "more": "correct horse"},
+        {"keystore": "k", "key-file": "f"},
+        {"keystore": "k", "key_file": SecretBytes(b"f")},
+        {"keystore": 7, "key_file": "f"},
     ],
 )
 def test_wrong_options_of_the_local_kms_are_refused(options):

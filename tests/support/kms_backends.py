@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,12 +47,16 @@ class CheapPassphrase(Passphrase):
         return replace(super().describe(), log2_n=SCRYPT_LOG2_N_RANGE[0])
 
 
-def local_with_key_file(directory: Path) -> Backend:
-    return _local(directory, KeyFile.create(directory / "root.key"))
+@contextmanager
+def local_with_key_file(directory: Path) -> Iterator[Backend]:
+    """The local KMS, opened by a key file."""
+    yield _local(directory, KeyFile.create(directory / "root.key"))
 
 
-def local_with_passphrase(directory: Path) -> Backend:
-    return _local(directory, CheapPassphrase(SecretBytes(b"correct horse battery")))
+@contextmanager
+def local_with_passphrase(directory: Path) -> Iterator[Backend]:
+    """The local KMS, opened by a passphrase."""
+    yield _local(directory, CheapPassphrase(SecretBytes(b"correct horse battery")))
 
 
 def _local(directory: Path, root: RootKeySource) -> Backend:

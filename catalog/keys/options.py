@@ -1,0 +1,215 @@
+"""The options of the built-in KMS back ends: what stands below ``[kms.options]``.
+
+- Secrets mask themselves in `repr`, and no error repeats a value.
+- A KMS elsewhere is reached over TLS; plain HTTP is for this machine alone.
+
+This module imports no back end.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+#: What an option of a back end of an installed package may be.
+OptionValue = str | int | float | bool | tuple[str, ...]
+
+#: One attempt ends before the wrapper of `resilient` gives it up.
+_LONGEST_S: Final = 4.0
+_HOST: Final = "[A-Za-z0-9][A-Za-z0-9.-]{0,252}"
+_HADOOP_URL: Final = re.compile(
+    rf"kms://(https?)@({_HOST}(?:;{_HOST}){{0,15}})(:[0-9]{{1,5}})?((?:/[A-Za-z0-9_.-]+)*/?)"
+)
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def is_private_way(url: str) -> bool:
+    """Whether nobody on the way to a URL can listen: TLS, or this machine.
+
+    Raises:
+        ValueError: it is no URL.
+    """
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(parts.hostname or ""))
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether an address, or the name `localhost`, is of this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _endpoint(url: str) -> str:
+    parts = urlsplit(url)
+    if not parts.hostname or parts.username is not None or parts.password is not None:
+        raise ValueError("give a URL such as https://kms.example:8200, without user and password")
+    if parts.query or parts.fragment:
+        raise ValueError("the URL may have no query and no fragment")
+    if not is_private_way(url):
+        raise ValueError("https is needed; plain http only for this machine")
+    return url.rstrip("/")
+
+
+def _hadoop_url(url: str) -> str:
+    addresses = _hadoop_addresses(url)
+    if not all(map(is_private_way, addresses)):
+        raise ValueError("https is needed; plain http only for this machine")
+    return url
+
+
+def _hadoop_addresses(url: str) -> tuple[str, ...]:
+    found = _HADOOP_URL.fullmatch(url)
+    if found is None:
+        raise ValueError("give a URL such as kms://https@kms1.example;kms2.example:9600/kms")
+    scheme, hosts, port, path = found.groups()
+    return tuple(f"{scheme}://{host}{port or ''}{path.rstrip('/')}" for host in hosts.split(";"))
+
+
+def _header_text(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("that cannot be a token")
+    return secret
+
+
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
+HeaderText = Annotated[SecretStr, AfterValidator(_header_text)]
+Account = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
+MountPath = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$", max_length=255)]
+
+
+class BackendOptions(BaseModel):
+    """The options of a back end."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class LocalKmsOptions(BackendOptions):
+    """Where the local KMS keeps its master keys, and what opens them: a passphrase, or else a key file."""
+
+    keystore: AbsolutePath
+    key_file: AbsolutePath | None = None
+    passphrase: SecretStr | None = None
+
+    @model_validator(mode="after")
+    def _one_opener(self) -> Self:
+        if self.key_file is not None and self.passphrase is not None:
+            raise ValueError("give either key_file or passphrase, not both")
+        return self
+
+
+class AwsKmsOptions(BackendOptions):
+    """Access to AWS KMS; what is not set is left to the AWS defaults of the process.
+
+    Attributes:
+        region: the region of the master keys.
+        endpoint: another endpoint than AWS's own for the region.
+        accounts: accounts whose master keys may be named by ARN.
+        profile: a profile of the AWS configuration files.
+        access_key_id: credentials, instead of those that the standard chain finds.
+        secret_access_key: belongs to it.
+        connect_timeout_s: seconds for a connection.
+        request_timeout_s: seconds for an answer.
+    """
+
+    region: str | None = None
+    endpoint: Endpoint | None = None
+    accounts: Annotated[tuple[Account, ...], BeforeValidator(_listed)] = ()
+    profile: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+    connect_timeout_s: Seconds = 2.0
+    request_timeout_s: Seconds = 4.0
+
+    @model_validator(mode="after")
+    def _whole_key(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key belong together")
+        if self.access_key_id is not None and self.profile is not None:
+            raise ValueError("give either profile or access_key_id, not both")
+        return self
+
+
+class VaultKmsOptions(BackendOptions):
+    """Access to the Transit engine of HashiCorp Vault or OpenBao.
+
+    Attributes:
+        url: address of the server.
+        mount: where the Transit engine is mounted.
+        namespace: the namespace, if the server has such.
+        token: a token.
+        token_file: or a file that holds one, such as an agent's; it is read on every call.
+        role_id: or the role of an AppRole.
+        secret_id: belongs to it, unless the role needs none.
+        auth_mount: where AppRole is mounted.
+        ca_file: certificates of the authorities that vouch for the server, instead of the public ones.
+        connect_timeout_s: seconds for a connection.
+        request_timeout_s: seconds for an answer.
+    """
+
+    url: Endpoint
+    mount: MountPath = "transit"
+    namespace: MountPath | None = None
+    token: SecretStr | None = None
+    token_file: AbsolutePath | None = None
+    role_id: str | None = None
+    secret_id: SecretStr | None = None
+    auth_mount: MountPath = "approle"
+    ca_file: AbsolutePath | None = None
+    connect_timeout_s: Seconds = 2.0
+    request_timeout_s: Seconds = 4.0
+
+    @model_validator(mode="after")
+    def _one_identity(self) -> Self:
+        given = [each for each in (self.token, self.token_file, self.role_id) if each is not None]
+        if len(given) != 1:
+            raise ValueError("give one of token, token_file and role_id")
+        if self.secret_id is not None and self.role_id is None:
+            raise ValueError("secret_id belongs to role_id")
+        return self
+
+
+class HadoopKmsOptions(BackendOptions):
+    """Access to a Hadoop or Ranger KMS.
+
+    Attributes:
+        url: its address as Hadoop writes it: ``kms://https@kms1.example;kms2.example:9600/kms``; all hosts
+            listen on one port.
+        token: a token that goes into `Authorization: Bearer`, such as a gateway's or this catalog's own.
+        delegation_token: or a delegation token of the KMS, in Hadoop's text form.
+        user: or the name that the catalog calls itself by, for a KMS that believes names.
+        ca_file: certificates of the authorities that vouch for the hosts, instead of the public ones.
+        connect_timeout_s: seconds for a connection to one host.
+        request_timeout_s: seconds for an answer, all hosts together.
+    """
+
+    url: Annotated[str, AfterValidator(_hadoop_url)]
+    token: HeaderText | None = None
+    delegation_token: HeaderText | None = None
+    user: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,127}$")] | None = None
+    ca_file: AbsolutePath | None = None
+    connect_timeout_s: Seconds = 1.0
+    request_timeout_s: Seconds = 4.0
+
+    @model_validator(mode="after")
+    def _one_identity(self) -> Self:
+        given = [each for each in (self.token, self.delegation_token, self.user) if each is not None]
+        if len(given) != 1:
+            raise ValueError("give one of token, delegation_token and user")
+        return self
+
+    def addresses(self) -> tuple[str, ...]:
+        """Each host's address, without the version of the protocol."""
+        return _hadoop_addresses(self.url)
