@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.errors import PropertyInvalid
-from policy.governed import PEK_ID, canonical_name, is_governed, split
+from policy.governed import PEK_ID, canonical_name, check_count, is_governed, is_taken_for, split
+from policy.look_alikes import as_seen, same_but_foreign
 
 SPELLINGS = {
     "read.allowed.data.paths": ("s3://b/t", "read.allowed.data.paths", "s3://b/t"),
@@ -262,3 +263,187 @@ def test_invisible_character_anywhere_in_a_name_is_refused(name, place, characte
     changed = name[:place] + character + name[place:]
     with pytest.raises(PropertyInvalid):
         split({changed: SPELLINGS[name][0]})
+
+
+GOVERNED_NAMES = (
+    "The governed properties are read.allowed.data.paths, encryption.mechanism, encryption.master-key-id,"
+    " encryption.algorithm, encryption.data-key-length, encryption.columns, encryption.footer,"
+    " encryption.masks, encryption.stock-readers, orc.key.provider, hadoop.security.key.provider.path."
+)
+PROVIDER = "orc.key.provider"
+KEY_ID_HINT = "Use ASCII letters, digits and _ . / + = -, at most 255 of them, or an ARN."
+GROUP_HINT = "Write key:column,column;key:column."
+REFUSALS = {
+    ("encryption.pek-id", "x"): ("encryption.pek-id is set by the catalog.", "Leave the property out."),
+    ("option.encryption.Mechanism", "x"): (
+        "'option.encryption.Mechanism' is not a governed property.",
+        "Did you mean encryption.mechanism?",
+    ),
+    ("encryption.colums.of.mine", "x"): (
+        "'encryption.colums.of.mine' is not a governed property.",
+        "Did you mean encryption.columns?",
+    ),
+    ("encryption." + "\u0437" * 75, "x"): (
+        "'encryption." + "\\u0437" * 69 + "' is not a governed property.",
+        GOVERNED_NAMES,
+    ),
+    ("read.allowed.data.paths", 7): (
+        "read.allowed.data.paths: the value is not a text.",
+        "Give the list of locations as a text.",
+    ),
+    ("orc.key.provider", 7): ("orc.key.provider: the value is not a text.", "Give the value as a text."),
+    ("orc.key.provider", "  "): (
+        "orc.key.provider: the value is empty.",
+        "Name the key provider, or leave the property out.",
+    ),
+    ("orc.key.provider", "a\x85"): (
+        "orc.key.provider: the value has a control or invisible character.",
+        "Type the value again without it.",
+    ),
+    ("orc.key.provider", "a" * 65_537): (
+        "orc.key.provider: the value has 65537 characters.",
+        "Use at most 65536.",
+    ),
+    ("encryption.footer", "x" * 81): (
+        f"encryption.footer: {'x' * 80!r} is not a value of this property.",
+        "Use encrypted or plaintext.",
+    ),
+    ("option.encryption.data-key-length", "8"): (
+        "option.encryption.data-key-length: '8' is not a value of this property.",
+        "Use 16 or 24 or 32.",
+    ),
+    ("encryption.key-id", "k" * 256): (
+        f"encryption.key-id: {'k' * 80!r} cannot be the id of a master key.",
+        KEY_ID_HINT,
+    ),
+    ("orc.encrypt", " " + "p" * 81): (f"orc.encrypt: {'p' * 80!r} is no group.", GROUP_HINT),
+    ("orc.encrypt", "p q:a"): ("orc.encrypt: 'p q' cannot be the id of a master key.", KEY_ID_HINT),
+    ("orc.encrypt", "p:a;q:a"): ("orc.encrypt: column 'a' stands twice.", "Name each column once."),
+    ("orc.encrypt", "p:a. ,b"): (
+        "orc.encrypt: a column name, or a part of a nested one, is empty.",
+        "Name every column in full.",
+    ),
+    ("orc.encrypt", "p:a.b.c,a.b"): (
+        "orc.encrypt: column 'a.b.c' lies inside column 'a.b'.",
+        "Name only one of the two.",
+    ),
+    ("orc.mask", "hide:a"): (
+        "orc.mask: 'hide' is not a value of this property.",
+        "Use nullify or sha256 or redact.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSALS, ids=[message[:60] for message, _ in REFUSALS.values()])
+def test_each_refusal_says_what_is_wrong_and_what_to_do(name, value):
+    with pytest.raises(PropertyInvalid) as caught:
+        split({"owner": "ann", name: value})
+    assert (caught.value.message, caught.value.hint) == REFUSALS[name, value]
+
+
+def test_a_contradiction_is_told_with_both_spellings_as_given():
+    with pytest.raises(PropertyInvalid) as caught:
+        split({"encryption.key-id": "a", "option.encryption.master-key-id": "b"})
+    assert str(caught.value) == (
+        "encryption.key-id and option.encryption.master-key-id contradict each other."
+        " [rule=property-contradiction] Keep one of the two."
+    )
+
+
+def test_an_ordinary_property_is_told_from_a_governed_one():
+    with pytest.raises(PropertyInvalid) as caught:
+        canonical_name("owner")
+    assert caught.value.message == "'owner' is not a governed property."
+    assert caught.value.hint == "It can be set and removed like any other."
+    assert caught.value.rule == "property-name"
+
+
+def test_more_properties_than_are_judged_are_refused():
+    check_count(1000)
+    with pytest.raises(PropertyInvalid) as caught:
+        check_count(1001)
+    assert str(caught.value) == (
+        "1001 properties are more than 1000. [rule=property-count] Leave out those that nobody reads."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("encryption.master-key-id", "k" * 255, "k" * 255),
+        ("encryption.master-key-id", "X/X", "X/X"),
+        ("encryption.columns", "k: XaX ; k:b.XcX", "k:XaX,b.XcX"),
+        ("encryption.columns", " k :a .b", "k:a .b"),
+        ("orc.key.provider", "a" * 65_536, "a" * 65_536),
+        ("orc.key.provider", "X", "X"),
+        ("orc.key.provider", "XX  XX", "XX  XX"),
+        ("read.allowed.data.paths", "\x00", "\x00"),
+    ],
+)
+def test_values_at_their_bounds_are_kept(name, value, kept):
+    assert list(split({name: value})[0].values()) == [kept]
+
+
+def test_blanks_are_spaces_alone():
+    for name, value in (
+        ("encryption.columns", "k:\u00a0"),
+        ("encryption.columns", "k:a.\u00a0"),
+        (PROVIDER, "\u00a0"),
+    ):
+        assert split({name: value})[0] == {name: value}
+    with pytest.raises(PropertyInvalid):
+        split({"encryption.columns": "\u00a0k:a"})
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "taken"),
+    [
+        ("lakewarden.unsealed", "lakewarden.unsealed", True),
+        ("LakeWarden_Unsealed", "lakewarden.unsealed", True),
+        ("lakewardenunsealed", "lakewarden.unsealed", True),
+        ("l.a.k.e.w.a.r.d.e.n.u.n.s.e.a.l.e.d", "lakewarden.unsealed", True),
+        ("lakewarden.unsealled", "lakewarden.unsealed", True),
+        ("lakewarden.sealed", "lakewarden.unsealed", True),
+        ("lakewarden.seal", "lakewarden.unsealed", False),
+        ("lakewarden.unsealed.x" + "x" * 600, "lakewarden.unsealed", False),
+        ("comment", "lakewarden.unsealed", False),
+    ],
+)
+def test_a_name_is_taken_for_another_one(name, known, taken):
+    assert is_taken_for(name, known) is taken
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        (" A\tb\x7f\x00C ", "abc"),
+        ("\u00c9t\u00e9", "ete"),
+        ("\u0415\u0421", "ec"),
+        ("\u2014\u22c5\uff21", "-.a"),
+        ("a\u200b\u00a0\u0301b\u3000", "ab"),
+        ("\u00dfX", "ssx"),
+        ("\u00a3x", "\u00a3x"),
+        ("xMcZ\u00e9", "xmcze"),
+        ("\u00e9!\u0661m", "e!\u0661m"),
+    ],
+)
+def test_what_a_person_sees(name, seen):
+    assert as_seen(name) == seen
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "same"),
+    [
+        ("abcd", "abcd", True),
+        ("abcd", "abce", False),
+        ("abc", "abcd", False),
+        ("ab\u10d4\u10d4", "abcd", True),
+        ("a\u10d4\u10d4\u10d4", "abcd", False),
+        ("ab\u10d4\u10d4\u10d4", "abcde", False),
+        ("abc\u10d4\u10d4", "abcde", True),
+        ("abx\u10d4", "abcd", False),
+        ("ab\u10d4\u10d4e", "abcd", False),
+    ],
+)
+def test_most_letters_are_equal_where_foreign_ones_stand_for_others(text, known, same):
+    assert same_but_foreign(text, known) is same
