@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from policy import allowlist
 from policy.allowlist import MAX_ENTRIES, AllowList
 from policy.errors import InvalidInput, LocationInvalid, PropertyInvalid
 from policy.location import Location
@@ -205,3 +206,122 @@ def test_an_odd_directory_with_bytes_that_are_no_text_is_refused():
     )
     column = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     assert LIST.decide_many(column).to_pylist() == [False, True, False, True]
+
+
+LIST_HINT = "Give locations separated by commas, or a JSON array of strings if a path has a comma."
+
+
+@pytest.mark.parametrize(
+    ("build", "problem", "hint"),
+    [
+        (
+            lambda: AllowList.of("s3://b1/t"),
+            "was given as one string instead of a collection",
+            "Use AllowList.parse for a text.",
+        ),
+        (
+            lambda: AllowList.of(["s3://b1/t"] * 1001),
+            "has more than 1000 entries",
+            "Name common parent directories instead.",
+        ),
+        (
+            lambda: AllowList.parse("s" * 4_000_001),
+            "is longer than 4000000 characters",
+            "Name common parents instead.",
+        ),
+        (lambda: AllowList.parse("s3://b1/a,,s3://b1/c"), "has an empty entry between commas", LIST_HINT),
+        (lambda: AllowList.parse('["s3://b1/a", 7]'), "is not a JSON array of strings", LIST_HINT),
+    ],
+)
+def test_each_refusal_says_what_is_wrong_and_what_to_do(build, problem, hint):
+    with pytest.raises(PropertyInvalid) as refused:
+        build()
+    assert str(refused.value) == (
+        f"The list of allowed locations (`read.allowed.data.paths`) {problem}. [rule=allowed-paths] {hint}"
+    )
+
+
+def test_a_list_that_is_no_json_is_refused_as_such():
+    with pytest.raises(PropertyInvalid) as refused:
+        AllowList.parse('["s3://b1/a"')
+    assert refused.value.message.startswith(
+        "The list of allowed locations (`read.allowed.data.paths`) is not JSON:"
+    )
+
+
+def test_a_list_may_be_as_long_as_the_bound():
+    text = "s3://b1/a" + " " * (4_000_000 - 9)
+    assert AllowList.parse(text) == AllowList.of(["s3://b1/a"])
+
+
+def test_blanks_around_entries_are_ignored_and_no_others():
+    assert AllowList.parse(" s3://b1/a\t,\r\ns3://b1/c\n") == AllowList.of(["s3://b1/a", "s3://b1/c"])
+    with pytest.raises(LocationInvalid):
+        AllowList.parse("s3://b1/a,\u00a0s3://b1/c")
+    with pytest.raises(LocationInvalid):
+        AllowList.parse("s3://b1/a\u00a0,s3://b1/c")
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        (["s3a://b1/a/", "s3://b1/c"], "s3://b1/a,s3://b1/c"),
+        (["s3://b1/a", "s3://b1/c,d"], '["s3://b1/a", "s3://b1/c,d"]'),
+        (["s3://b1/\u00e4,"], '["s3://b1/\u00e4,"]'),
+    ],
+)
+def test_a_list_is_written_plainly_unless_an_entry_has_a_comma(entries, text):
+    assert AllowList.of(entries).to_property() == text
+
+
+@pytest.mark.parametrize(
+    ("path", "rule", "detail"),
+    [
+        (
+            "s3a://b1/t/f",
+            "allowed-paths",
+            "The location is in the entry s3://b1/t of `read.allowed.data.paths`.",
+        ),
+        ("s3://b1/u/f", "allowed-paths", "The location is in no entry of `read.allowed.data.paths`."),
+        ("s3://b1", "location-invalid", "The location names a bucket, not an object in it."),
+        ("b1/t/f", "location-invalid", "The location has no scheme."),
+    ],
+)
+def test_a_decision_says_why(path, rule, detail):
+    (reason,) = LIST.decide(path).reasons
+    assert (reason.rule, reason.detail) == (rule, detail)
+
+
+def test_the_first_entry_that_contains_a_path_is_named():
+    nested = AllowList.of(["s3://b1/t/u", "s3://b1/t", "s3://b1"])
+    assert "entry s3://b1/t of" in nested.decide("s3://b1/t/f").explanation
+    assert "entry s3://b1/t/u of" in nested.decide("s3://b1/t/u/f").explanation
+
+
+def test_columns_longer_than_a_slice_are_decided_row_by_row(monkeypatch):
+    monkeypatch.setattr(allowlist, "_ROWS", 2)
+    monkeypatch.setattr(allowlist, "_BATCH", 2)
+    many = AllowList.of([f"s3://b1/t{number}" for number in range(5)])
+    paths = [f"s3://b1/t{number}/f" for number in range(7)]
+    assert many.decide_many(pa.array(paths)).to_pylist() == [True] * 5 + [False] * 2
+
+
+def test_ordinary_paths_need_no_closer_look(monkeypatch):
+    """Speed depends on it: a path of ordinary names in an entry is decided by a pattern alone."""
+    monkeypatch.setattr(
+        AllowList, "_decide_with_care", lambda self, paths: pytest.fail(f"a closer look at {paths}")
+    )
+    some = AllowList.of(["s3://b1/t", "s3://b2", "file:///d/e", "s3://b1/a b", "hdfs://NN:8020/x"])
+    paths = ["s3a://b1/t", "s3n://b1/t/x=1/f.parquet", "s3://b2/f", "file:/d/e/f", "file:///d/e/f/",
+             "s3://b1/a b/c%2Fd", "hdfs://nn:8020/x/y", "s3://b1/t/" + "x" * 1000]  # fmt: skip
+    assert some.decide_many(pa.array(paths)).to_pylist() == [True] * len(paths)
+
+
+def test_a_directory_in_an_entry_is_looked_at_once(monkeypatch):
+    """Speed depends on it: odd names in the directory do not make each file be parsed."""
+    parsed = []
+    real = Location.parse
+    monkeypatch.setattr(allowlist.Location, "parse", lambda text: parsed.append(text) or real(text))
+    paths = [f"s3://b1/t/a b/f{number}" for number in range(50)]
+    assert LIST.decide_many(pa.array(paths)).to_pylist() == [True] * 50
+    assert parsed == ["s3://b1/t/a b/x"]
