@@ -95,16 +95,23 @@ class Engine:
         """A path for a new file."""
         return self.session.prefix.child(new_file_name("part-0", "parquet")).canonical
 
-    def key(self, path: str, dek: SecretBytes | None = None) -> WrittenKey:
+    def key(self, path: str, dek: SecretBytes | None = None, label: KeyLabel = LABEL) -> WrittenKey:
         """A data key for the file at `path`, as an executor hands it in."""
         assert self.session.transport is not None
         identity = FileIdentity.of(self.session.table.record.table_uuid, path)
-        return WrittenKey(LABEL, wrap_for_write(self.session.transport, dek or new_dek(32), identity, LABEL))
+        return WrittenKey(label, wrap_for_write(self.session.transport, dek or new_dek(32), identity, label))
+
+    def labels(self) -> list[KeyLabel]:
+        """The keys that a file of the table has, the footer's first."""
+        regime = self.session.table.governed.regimes.current
+        footer = KeyLabel(regime.spec.key_ids()[0])
+        return [footer, *(KeyLabel(group.key_id, group.field_ids) for group in regime.columns)]
 
     def file(self, path: str | None = None, **given: Any) -> NewFile:
-        """A new file, with a key if the table is encrypted."""
+        """A new file, with its keys if the table is encrypted."""
         where = path or self.path()
-        keys = (self.key(where),) if self.session.transport else ()
+        labels = self.labels() if self.session.transport else []
+        keys = tuple(self.key(where, label=label) for label in labels)
         known = {"record_count": 10, "file_size_in_bytes": 1000, "keys": keys}
         return NewFile(where, "parquet", **(known | given))
 
