@@ -8,19 +8,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
 
 from catalog.identifiers import TableName
+from catalog.keys.aws_kms import AwsKms
+from catalog.keys.dek import new_dek
+from catalog.keys.file_identity import FileIdentity
+from catalog.keys.kms import KmsClient
+from catalog.keys.transport import KeyLabel, wrap_for_write
+from catalog.keys.write_keys import WrittenKey
 from catalog.new_files import FileCommit
 from catalog.warden import Warden
 from policy.errors import KmsUnavailable
-from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy, listening
+from tests.support.fault_proxy import AWS_DIALECT, Dialect, Fault, FaultProxy, fault_proxy, listening
 from tests.support.http_kms import DIALECT, HttpKms, KmsServer
-from tests.support.lake import ALICE, Lake, lake_settings, open_lake
+from tests.support.lake import ALICE, MASTER_KEY, Lake, lake_settings, open_lake
+from tests.support.moto_kms import moto_kms
 from tests.support.service import ENGINE, Service, running
 from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of
 
@@ -105,25 +112,63 @@ class Remote:
         return any(self.plan(name) == "ok" for _ in range(1000))
 
 
-@pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
-    root = tmp_path_factory.mktemp("remote")
-    with ExitStack() as stack:
-        base = stack.enter_context(open_lake(root))
-        base.catalog().create_namespace("db")
-        kms_url = stack.enter_context(listening(KmsServer(base.kms).answer))
-        url, proxy = stack.enter_context(fault_proxy(kms_url, DIALECT))
-        settings = lake_settings(root, **CALLS)
-        warden = stack.enter_context(Warden.open(settings, HttpKms(url)))
-        service = stack.enter_context(running(Lake(root, settings, warden, base.kms)))
+@contextmanager
+def _served(
+    base: Lake,
+    kms_url: str,
+    dialect: Dialect,
+    connect: Callable[[str], KmsClient],
+    master_key_id: str = MASTER_KEY,
+) -> Iterator[Remote]:
+    """The lake, served by a process whose KMS is behind a proxy."""
+    base.catalog().create_namespace("db")
+    settings = lake_settings(base.root, KMS__DEFAULT_MASTER_KEY_ID=master_key_id, **CALLS)
+    with (
+        fault_proxy(kms_url, dialect) as (url, proxy),
+        Warden.open(settings, connect(url)) as warden,
+        running(Lake(base.root, settings, warden, base.kms)) as service,
+        service.client(ALICE, ENGINE) as client,
+    ):
         clock = Clock(real=warden.keyring._cache._clock)
         warden.keyring._cache._clock = clock
-        client = stack.enter_context(service.client(ALICE, ENGINE))
         client._transport = httpx.HTTPTransport(limits=httpx.Limits(max_connections=MANY))
-        found = Remote(service, proxy, clock, client)
-        make(found.lake, found.standing, properties=ENCRYPTED)
-        append_files(found.lake, found.standing)
+        remote = Remote(service, proxy, clock, client)
+        make(remote.lake, remote.standing, properties=ENCRYPTED)
+        _append_file(remote.lake, remote.standing, master_key_id)
+        yield remote
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    """A KMS that is as simple as can be."""
+    with (
+        open_lake(tmp_path_factory.mktemp("remote")) as base,
+        listening(KmsServer(base.kms).answer) as kms_url,
+        _served(base, kms_url, DIALECT, HttpKms) as found,
+    ):
         yield found
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    """AWS KMS, with the client that is used for it."""
+    with open_lake(tmp_path_factory.mktemp("aws")) as base, moto_kms() as kms:
+
+        def connect(url: str) -> AwsKms:
+            return AwsKms.connect(kms.options(endpoint=url, connect_timeout_s=0.5, request_timeout_s=0.5))
+
+        with _served(base, kms.endpoint, AWS_DIALECT, connect, kms.lake) as found:
+            yield found
+
+
+def _append_file(lake: Lake, name: TableName, master_key_id: str) -> None:
+    """A file whose key is under that master key."""
+    engine = Engine.begin(lake, name)
+    path, label = engine.path(), KeyLabel(master_key_id)
+    assert engine.session.transport is not None
+    identity = FileIdentity.of(engine.session.table.record.table_uuid, path)
+    wrapped = wrap_for_write(engine.session.transport, new_dek(32), identity, label)
+    engine.append(engine.file(path, keys=(WrittenKey(label, wrapped),)))
 
 
 @pytest.fixture(autouse=True)
@@ -144,14 +189,15 @@ def test_many_plans_of_a_cold_table_unwrap_its_key_once(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_reads_go_on_inside_the_ttl_and_fail_closed_after_it(remote: Remote, fault: Fault) -> None:
-    name = remote.standing
-    assert remote.plan(name) == "ok"
-    with remote.proxy.going_wrong(fault):
-        assert remote.plans(name, times=2) == ["ok"] * 2
-        remote.age()
-        assert remote.plans(name, times=2) == [KmsUnavailable.__name__] * 2
-    assert remote.recovered(name)
+def test_reads_go_on_inside_the_ttl_and_fail_closed_after_it(aws: Remote, fault: Fault) -> None:
+    name = aws.standing
+    aws.age()
+    assert aws.recovered(name)
+    with aws.proxy.going_wrong(fault):
+        assert aws.plans(name, times=2) == ["ok"] * 2
+        aws.age()
+        assert aws.plans(name, times=2) == [KmsUnavailable.__name__] * 2
+    assert aws.recovered(name)
 
 
 @pytest.mark.parametrize("fault", [Fault.RESET, Fault.HANG, Fault.WRONG_KEY])

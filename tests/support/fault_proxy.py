@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
+import json
 import socket
 import struct
 import threading
@@ -49,6 +51,26 @@ class Dialect:
 
     canned: dict[Fault, Canned]
     with_key: Callable[[bytes, bytes], bytes]
+
+
+_JSON = "application/x-amz-json-1.1"
+
+
+def _with_plaintext(content: bytes, key: bytes) -> bytes:
+    return json.dumps({**json.loads(content), "Plaintext": base64.b64encode(key).decode()}).encode()
+
+
+#: How AWS KMS says things (AWS KMS API Reference, "Common errors").
+AWS_DIALECT = Dialect(
+    {
+        Fault.THROTTLED: (400, _JSON, b'{"__type": "ThrottlingException", "message": "Rate exceeded"}'),
+        Fault.BROKEN: (500, _JSON, b'{"__type": "KMSInternalException"}'),
+        Fault.EXPIRED: (400, _JSON, b'{"__type": "ExpiredTokenException"}'),
+        Fault.GARBAGE: (200, _JSON, b"\x00\xff{{{"),
+        Fault.EMPTY: (200, _JSON, b""),
+    },
+    _with_plaintext,
+)
 
 
 @dataclass
