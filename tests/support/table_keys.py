@@ -1,0 +1,103 @@
+"""What tests of tables' keys look at: versions, states, the keys that plans give out."""
+
+from __future__ import annotations
+
+from sqlalchemy import update
+
+from catalog.db.engine import write
+from catalog.db.schema import lw_pek
+from catalog.identifiers import TableName
+from catalog.key_life import ShownKey
+from catalog.keys.file_identity import FileIdentity
+from catalog.keys.key_metadata import KeyMetadata
+from catalog.keys.peks import PekRecord
+from catalog.keys.transport import open_transported
+from catalog.loading import LoadedTable
+from catalog.planning.plan import ScanRequest
+from policy.regimes import PekRef
+from tests.support.lake import ALICE, Lake
+from tests.support.tables import ENCRYPTED, LABEL, append_files, make, name_of
+
+
+def encrypted(lake: Lake, files: int = 0) -> TableName:
+    """A new encrypted table of Alice's, with files that were appended one by one."""
+    name = name_of(make(lake, properties=ENCRYPTED))
+    for _ in range(files):
+        append_files(lake, name)
+    return name
+
+
+def load(lake: Lake, name: TableName) -> LoadedTable:
+    """The table as it is now."""
+    return lake.warden.loader.load_sealed(name)
+
+
+def peks(lake: Lake, name: TableName) -> list[PekRecord]:
+    """The records of a table's keys."""
+    return lake.warden.keyring.records(load(lake, name).record)
+
+
+def pek(lake: Lake, name: TableName, version: int) -> PekRecord:
+    """The record of a version of the table's only key."""
+    (found,) = [each for each in peks(lake, name) if each.version == version]
+    return found
+
+
+def states(lake: Lake, name: TableName) -> dict[int, str]:
+    """The state of each version of the table's only key."""
+    return {each.version: str(each.state) for each in peks(lake, name)}
+
+
+def shown(keys: list[ShownKey]) -> dict[int, tuple[str, bool]]:
+    """By version: the state, and whether it is in force."""
+    return {each.pek.version: (str(each.pek.state), each.in_force) for each in keys}
+
+
+def rotate(lake: Lake, name: TableName, user: str = ALICE) -> PekRef:
+    """Rotate the table's only key; the version now."""
+    ((before, now),) = lake.warden.key_rotation.rotate(lake.caller(user), name).versions
+    assert (now.pek_id, now.master_key_id) == (before.pek_id, before.master_key_id)
+    assert now.version > before.version
+    return now
+
+
+def rewrap(lake: Lake, name: TableName) -> dict[str, int]:
+    """Rewrap; how many files were, by branch."""
+    done = lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name)
+    assert all((each.snapshot_id is None) == (each.files == 0) for each in done)
+    return {each.branch: each.files for each in done}
+
+
+def versions(lake: Lake, name: TableName, ref: str = "main") -> dict[str, int]:
+    """The version that each live file of a branch or tag is under, by path."""
+    table = load(lake, name)
+    head = table.metadata.snapshot_by_name(ref)
+    assert head is not None
+    found = {}
+    for manifest in lake.warden.reader.open(table, lake.warden.reader.manifests(table, head)):
+        for row in manifest.entries.select(["status", "file_path", "key_metadata"]).to_pylist():
+            if row["status"] != 2:
+                (entry,) = KeyMetadata.parse(row["key_metadata"]).entries
+                found[row["file_path"]] = entry.bound.pek.version
+    return found
+
+
+def released(lake: Lake, name: TableName, ref: str = "main") -> dict[str, bytes]:
+    """The data key that a plan gives out for each file, by path."""
+    plan = lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest(ref=ref))
+    transport, table = plan.header.transport, plan.header.table
+    assert transport is not None
+    found = {}
+    for row in plan.files.to_pylist():
+        identity = FileIdentity.of(table.record.table_uuid, row["file_path"])
+        (key,) = row["keys"]
+        found[row["file_path"]] = open_transported(transport, key["wrapped"], identity, LABEL).reveal()
+    return found
+
+
+def let_waiting_end(lake: Lake) -> int:
+    """Let the time be over of every key that is to be destroyed; how many were."""
+    with write(lake.warden.engine) as connection:
+        waiting = lw_pek.c.destroy_after_ms.is_not(None)
+        connection.execute(update(lw_pek).where(waiting).values(destroy_after_ms=1))
+    return lake.warden.key_life.destroy_due()
