@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hmac
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,9 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from catalog.config import KmsCallSettings
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.local_kms import LocalKms
-from catalog.keys.peks import PekCache, PekRecord, PekState, create_pek
+from catalog.keys.peks import PATIENCE_S, PekCache, PekRecord, PekState, create_pek, key_check
 from catalog.keys.secret import SecretBytes
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 
@@ -251,3 +253,109 @@ def test_new_pek_has_its_own_id_and_masks_itself(kms, cache, record):
 def test_pek_for_an_unknown_master_key_is_refused(kms):
     with pytest.raises(KeyNotUsable):
         create_pek(kms, catalog="prod", table_id="t1", table_uuid=TABLE, master_key_id="absent")
+
+
+class Lying(Counting):
+    """Answers with keys of its own making."""
+
+    def __init__(self, kms: LocalKms, key: bytes) -> None:
+        super().__init__(kms)
+        self.key: bytes | None = key
+
+    def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
+        real = super().get_key(wrapped, context)
+        return real if self.key is None else SecretBytes(self.key)
+
+
+@pytest.fixture
+def lying(kms) -> Lying:
+    return Lying(kms, b"w" * 32)
+
+
+def test_another_key_than_the_one_made_is_refused_and_not_kept(lying, clock, record):
+    cache = PekCache({"local": lying}, catalog="prod", clock=clock)
+    for _ in range(2):
+        with pytest.raises(KmsUnavailable) as refusal:
+            cache.get(record, for_writing=True)
+        assert refusal.value.rule == "key-check" and refusal.value.hint
+    assert lying.calls == 2
+    lying.key = None
+    assert cache.get(record).ref == record.ref
+
+
+def test_a_record_from_before_check_values_opens_as_it_did(cache, record):
+    assert cache.get(replace(record, check=None)).ref == record.ref
+
+
+@pytest.mark.parametrize("changed", [{"table_uuid": UUID(int=8)}, {"id": UUID(int=9)}, {"version": 2}])
+def test_a_check_value_is_of_one_table_pek_and_version(kms, record, changed):
+    key = kms.get_key(record.wrapped, KeyContext("prod", TABLE))
+    other = replace(record, **changed)
+    assert key_check(key, record.table_uuid, record.ref) == record.check
+    assert key_check(key, other.table_uuid, other.ref) != record.check
+    assert len(record.check) == 16 and record.check.hex() not in repr(record)
+
+
+def test_a_check_value_is_as_written_down(record):
+    """Computed by RFC 5869 in its own words, with HMAC alone."""
+    key, ref = SecretBytes(bytes(range(32))), record.ref
+    info = b"lakewarden/pek-check/1\0" + TABLE.bytes + ref.pek_id.bytes + b"\0\0\0\1"
+    extracted = hmac.digest(bytes(32), key.reveal(), "sha256")
+    assert key_check(key, TABLE, ref) == hmac.digest(extracted, info + b"\1", "sha256")[:16]
+
+
+def test_a_new_version_keeps_the_id_and_has_a_check_value_of_its_own(kms, cache, record):
+    newer = create_pek(
+        kms,
+        catalog="prod",
+        table_id="t1",
+        table_uuid=TABLE,
+        master_key_id="lake",
+        pek_id=record.id,
+        version=2,
+    )
+    assert (newer.id, newer.version) == (record.id, 2) and newer.check != record.check
+    assert set(cache.get_all([record, newer])) == {record.ref, newer.ref}
+
+
+def test_verify_asks_anew_keeps_nothing_and_minds_no_state(cache, counting, record):
+    disabled = replace(record, state=PekState.DISABLED)
+    cache.verify(disabled)
+    cache.verify(disabled)
+    assert counting.calls == 2 and not cache._cached
+    with pytest.raises(KmsUnavailable):
+        cache.verify(replace(record, check=bytes(16)))
+
+
+def test_keys_of_one_plan_are_waited_for_together(cache, counting, kms, clock, record):
+    others = [
+        create_pek(kms, catalog="prod", table_id="t1", table_uuid=TABLE, master_key_id="pii")
+        for _ in range(3)
+    ]
+    answer = counting.kms.get_key
+
+    def slow(wrapped, context):
+        clock.now += PATIENCE_S / 2
+        return answer(wrapped, context)
+
+    counting.kms.get_key = slow
+    with pytest.raises(KmsUnavailable) as refusal:
+        cache.get_all([record, *others])
+    assert refusal.value.rule == "kms-deadline" and counting.calls == 2
+
+
+def test_who_waits_for_another_callers_unwrap_waits_within_bounds(counting, clock, record):
+    cache = PekCache({"local": counting}, catalog="prod", patience=0.05, clock=clock)
+    outcomes, finish = in_flight(cache, counting, record, 1)
+    with pytest.raises(KmsUnavailable) as refusal:
+        cache.get(record)
+    assert refusal.value.rule == "kms-deadline"
+    finish()
+    assert len(outcomes) == 1 and counting.calls == 1
+    assert cache.get(record) is outcomes[0]
+
+
+def test_patience_and_the_longest_call_stay_below_half_a_minute():
+    deadline = KmsCallSettings.model_fields["deadline_s"]
+    longest = next(each.le for each in deadline.metadata if hasattr(each, "le"))
+    assert PATIENCE_S + longest < 30
