@@ -8,14 +8,13 @@ Source: Hadoop 3.4.3, "Hadoop KMS", "KMS HTTP REST API"; `KMSClientProvider`, `K
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from catalog.keys import hadoop_base64
 from catalog.keys.secret import SecretBytes
 from catalog.kms_door.eek import EncryptedKey
 from catalog.kms_door.names import VersionName, key_name
@@ -30,28 +29,14 @@ _ACL_ATTRIBUTE: Final = "key.acl.name"
 _EEK: Final = "EEK"
 _EK: Final = "EK"
 _DEFAULT_BITS: Final = 256
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}|[A-Za-z0-9_-]*={0,2}", re.ASCII)
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _LONGEST: Final = 1_000
 
 
 def _from_base64(value: object) -> bytes:
-    if not isinstance(value, str) or len(value) > _LONGEST or _BASE64.fullmatch(value) is None:
-        raise ValueError("not a short text in base64")
-    bare = value.rstrip("=").translate(str.maketrans("-_", "+/"))
-    padding = "=" * (-len(bare) % 4)
-    try:
-        data = base64.b64decode(bare + padding, validate=True)
-    except binascii.Error:
-        raise ValueError("not a text in base64") from None
-    canonical = base64.b64encode(data).decode("ascii")
-    if canonical.rstrip("=") != bare or value[len(bare) :] not in ("", padding):
-        raise ValueError("not a text in base64 as an encoder writes it")
-    return data
-
-
-def _to_base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    if not isinstance(value, str):
+        raise ValueError("not a text in base64")
+    return hadoop_base64.decode(value)
 
 
 def _line(value: str) -> str:
@@ -201,8 +186,11 @@ def encrypted_of(items: Sequence[EncryptedKey]) -> list[dict[str, Any]]:
     return [
         {
             "versionName": str(each.version),
-            "iv": _to_base64(each.iv),
-            "encryptedKeyVersion": {"versionName": _EEK, "material": _to_base64(each.material)},
+            "iv": hadoop_base64.encode_url_safe(each.iv),
+            "encryptedKeyVersion": {
+                "versionName": _EEK,
+                "material": hadoop_base64.encode_url_safe(each.material),
+            },
         }
         for each in items
     ]
@@ -210,7 +198,7 @@ def encrypted_of(items: Sequence[EncryptedKey]) -> list[dict[str, Any]]:
 
 def decrypted_of(version: VersionName, key: SecretBytes) -> dict[str, str]:
     """A key that is released."""
-    return {"name": version.key, "versionName": _EK, "material": _to_base64(key.reveal())}
+    return {"name": version.key, "versionName": _EK, "material": hadoop_base64.encode_url_safe(key.reveal())}
 
 
 def _denial(text: str) -> Denial:

@@ -1,0 +1,191 @@
+"""One question to a Hadoop KMS over HTTP, asked of its hosts in turn; see `hadoop_kms` for the rules.
+
+A host is passed over when it cannot be reached, breaks off, takes too long, or is a gateway that says so
+(502, 503, 504). Whatever else it answers is the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import urllib3
+
+from catalog.keys.options import HadoopKmsOptions
+from policy import strict_json
+from policy.errors import InvalidInput, KmsUnavailable, PropertyInvalid
+
+_DELEGATION_HEADER: Final = "X-Hadoop-Delegation-Token"
+_CONNECTIONS: Final = 64
+_LONGEST_ANSWER: Final = 1024 * 1024
+_CHUNK: Final = 64 * 1024
+_SHORTEST_S: Final = 0.001
+_PASSED_OVER: Final = frozenset({502, 503, 504})
+#: How a KMS says that a key may not be used by whom it knows well.
+_DENIALS: Final = frozenset({"AuthorizationException", "AccessControlException"})
+_FORBIDDEN: Final = "SecurityException"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a host answered.
+
+    Attributes:
+        status: the HTTP status.
+        body: at most a megabyte; it may hold a key.
+    """
+
+    status: int
+    body: bytes = field(repr=False)
+
+    def document(self) -> object:
+        """The body as JSON.
+
+        Raises:
+            KmsUnavailable: it is none, or ambiguous.
+        """
+        try:
+            return strict_json.parse(self.body, what="The answer")
+        except InvalidInput:
+            # The cause could quote a key.
+            raise unexpected() from None
+
+    def denies_key(self) -> bool:
+        """Whether the KMS knows who asks, and refuses him the key, or the name that he gave it."""
+        if self.status in (401, 403):
+            name = self._exception()
+            return name in _DENIALS or (self.status == 403 and name == _FORBIDDEN)
+        return self.status == 400
+
+    def _exception(self) -> str:
+        """The simple name of the Java exception that the answer names, or nothing."""
+        try:
+            document = strict_json.parse(self.body, what="The answer")
+        except InvalidInput:
+            return ""
+        remote = document.get("RemoteException") if isinstance(document, dict) else None
+        name = remote.get("javaClassName") if isinstance(remote, dict) else None
+        return name.rpartition(".")[2] if isinstance(name, str) else ""
+
+
+class HadoopRest:
+    """A Hadoop KMS as its REST protocol shows it; safe for many threads.
+
+    Args:
+        options: where it is, who asks, and how long it may take.
+
+    Raises:
+        PropertyInvalid: the file of authorities is missing.
+    """
+
+    def __init__(self, options: HadoopKmsOptions) -> None:
+        if options.ca_file is not None and not options.ca_file.is_file():
+            raise PropertyInvalid(
+                f"The ca_file {options.ca_file} is not there.",
+                rule="kms-configuration",
+                hint="Name the file of the authorities that vouch for the KMS.",
+            )
+        self._hosts = options.addresses()
+        self._headers, self._identity = _credential(options)
+        self._connect_s = options.connect_timeout_s
+        self._first = 0
+        self._pool = urllib3.PoolManager(
+            num_pools=len(self._hosts),
+            maxsize=_CONNECTIONS,
+            retries=False,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=None if options.ca_file is None else str(options.ca_file),
+        )
+
+    def ask(
+        self,
+        method: str,
+        path: Sequence[str],
+        until: float,
+        parameters: Mapping[str, str],
+        body: object,
+    ) -> Answer:
+        """The answer of the first host that gives one.
+
+        Args:
+            method: the HTTP method.
+            path: the names of the path, below the version of the protocol.
+            until: when the time is up, in monotonic seconds.
+            parameters: of the address.
+            body: sent as JSON, unless None.
+
+        Raises:
+            KmsUnavailable: none does.
+        """
+        target = "/".join(quote(name, safe="") for name in path)
+        query = urlencode({**parameters, **self._identity})
+        content = None if body is None else json.dumps(body).encode("ascii")
+        first = self._first
+        for turn in range(len(self._hosts)):
+            place = (first + turn) % len(self._hosts)
+            answer = self._try(method, f"{self._hosts[place]}/v1/{target}?{query}", content, until)
+            if answer is not None and answer.status not in _PASSED_OVER:
+                self._first = place
+                return answer
+        raise KmsUnavailable(
+            "No host of the KMS answers.", rule="kms", hint="Look whether the KMS runs and can be reached."
+        )
+
+    def _try(self, method: str, url: str, content: bytes | None, until: float) -> Answer | None:
+        """One host's answer, or None."""
+        left = until - time.monotonic()
+        if left < _SHORTEST_S:
+            return None
+        try:
+            response = self._pool.request(
+                method,
+                url,
+                body=content,
+                headers=self._headers,
+                timeout=urllib3.Timeout(connect=min(self._connect_s, left), read=left),
+                redirect=False,
+                preload_content=False,
+            )
+            return Answer(response.status, _read(response, until))
+        except (urllib3.exceptions.HTTPError, OSError):
+            return None
+
+
+def unexpected() -> KmsUnavailable:
+    """An answer that is not as documented."""
+    return KmsUnavailable(
+        "The KMS answered something else than its protocol says.",
+        rule="kms-answer",
+        hint="Look whether the address is that of a Hadoop or Ranger KMS.",
+    )
+
+
+def _read(response: urllib3.BaseHTTPResponse, until: float) -> bytes:
+    """The whole body, in time and within the bound."""
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        while chunk := response.read1(_CHUNK):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > _LONGEST_ANSWER or time.monotonic() > until:
+                response.close()
+                raise unexpected()
+    finally:
+        response.release_conn()
+    return b"".join(chunks)
+
+
+def _credential(options: HadoopKmsOptions) -> tuple[dict[str, str], dict[str, str]]:
+    """Headers and parameters that say who asks."""
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if options.token is not None:
+        return {**headers, "Authorization": f"Bearer {options.token.get_secret_value()}"}, {}
+    if options.delegation_token is not None:
+        return {**headers, _DELEGATION_HEADER: options.delegation_token.get_secret_value()}, {}
+    assert options.user is not None
+    return headers, {"user.name": options.user}

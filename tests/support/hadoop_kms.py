@@ -1,0 +1,72 @@
+"""The Hadoop KMS back end over the catalog's own door, as the behaviour suite uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from catalog.keys.hadoop_kms import HadoopKms
+from catalog.keys.options import HadoopKmsOptions
+from tests.support.kms_backends import Backend
+from tests.support.kms_door import make_key
+from tests.support.lake import ALICE, Lake, open_lake, policy
+from tests.support.service import Service, running
+
+#: The catalog that keeps its keys in this KMS.
+CLIENT = "other-catalog"
+_KEYS = ("lake", "pii")
+
+
+def policies(allowed: set[str]) -> list[dict[str, Any]]:
+    """Alice looks after the keys; the other catalog may use and release these."""
+    made = [policy("alice", {"key": ["door/*"]}, {ALICE: ["use", "release", "rotate", "destroy"]})]
+    for name in sorted(allowed):
+        made.append(policy(f"use-{name}", {"key": [f"door/{name}"]}, {CLIENT: ["use", "release"]}))
+    return made
+
+
+def client_of(service: Service, **more: Any) -> HadoopKms:
+    """The back end with a token of the other catalog's."""
+    port = service.url.rpartition(":")[2]
+    options = {"url": f"kms://http@127.0.0.1:{port}/kms", "token": SecretStr(service.token(CLIENT, "kms"))}
+    return HadoopKms(HadoopKmsOptions(**{**options, **more}))
+
+
+@contextmanager
+def hadoop(directory: Path) -> Iterator[Backend]:
+    """A Hadoop KMS: the door of a catalog."""
+    with ExitStack() as open_lakes, ExitStack() as services:
+        lake = open_lakes.enter_context(
+            open_lake(directory, policies=policies(set(_KEYS)), KMS_DOOR__ENABLED="true")
+        )
+        for name in _KEYS:
+            make_key(lake, name)
+        service = services.enter_context(running(lake))
+        yield _backend(lake, service, services)
+
+
+def _backend(lake: Lake, service: Service, services: ExitStack) -> Backend:
+    allowed = set(_KEYS)
+
+    def disable(name: str) -> None:
+        allowed.discard(name)
+        lake.set_policies(policies(allowed))
+
+    def enable(name: str) -> None:
+        allowed.add(name)
+        lake.set_policies(policies(allowed))
+
+    return Backend(
+        client_of(service),
+        *_KEYS,
+        again=lambda: client_of(service),
+        disable=disable,
+        enable=enable,
+        rotate=lambda name: lake.warden.door.roll(lake.caller(ALICE), name),
+        version_of=lambda wrapped: wrapped[2 : 2 + wrapped[1]],
+        stop=services.close,
+    )
