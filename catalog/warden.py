@@ -91,6 +91,7 @@ class Warden:
     key_rewrap: KeyRewrap
     master_keys: MasterKeyRewrap
     door: KmsDoor
+    door_keys: DoorStore
     doorman: Doorman
     storage: Storage
     loader: TableLoader
@@ -275,6 +276,7 @@ class Warden:
             key_rewrap=KeyRewrap(loader, reader, storage, keyring, lander, authorizer, now_ms),
             master_keys=MasterKeyRewrap(engine, name, calls),
             door=KmsDoor(door_keys, authorizer),
+            door_keys=door_keys,
             doorman=Doorman(tokens, settings.kms_door.pseudo, now_ms),
             storage=storage,
             loader=loader,
