@@ -180,6 +180,130 @@ def test_masks_and_row_filters_are_those_of_the_policy_set() -> None:
     assert ann.mask is None and bob.has_row_filter and not ann.has_row_filter
 
 
+LATER = {"validitySchedules": [{"startTime": "2031/01/01 00:00:00"}]}
+
+
+def on(*values: str) -> Json:
+    """The resources of a policy, from the database down."""
+    return {
+        name: {"values": [value]}
+        for name, value in zip(("database", "table", "column"), values, strict=False)
+    }
+
+
+def item(**more: Any) -> Json:
+    return {"users": ["bob"], "accesses": SELECT, **more}
+
+
+def access(name: str, *values: str, **more: Any) -> Json:
+    return {"name": name, "resources": on(*values), "policyItems": [item()], **more}
+
+
+def mask(name: str, *values: str, **more: Any) -> Json:
+    masked = item(dataMaskInfo={"dataMaskType": "MASK_NULL"})
+    return {"name": name, "policyType": 1, "resources": on(*values), "dataMaskPolicyItems": [masked], **more}
+
+
+def rows(name: str, *values: str, **more: Any) -> Json:
+    filtered = item(rowFilterInfo={"filterExpr": "x = 1"})
+    return {
+        "name": name,
+        "policyType": 2,
+        "resources": on(*values),
+        "rowFilterPolicyItems": [filtered],
+        **more,
+    }
+
+
+EVERY_KIND = [
+    access("table", "sales", "orders", **LATER),
+    access("column", "sales", "orders", "id", **LATER),
+    access("above", "sales", **LATER),
+    access("always", "sales", "orders", "id"),
+    access("other", "sales", "bills", "id", **LATER),
+    access("owned", "{OWNER}", "orders", "id", **LATER),
+    mask("masked", "sales", "orders", "id", **LATER),
+    mask("masked-always", "sales", "orders", "id"),
+    mask("masked-other", "sales", "orders", "email", **LATER),
+    mask("masked-owned", "{OWNER}", "orders", "id", **LATER),
+    rows("filtered", "sales", "orders", **LATER),
+    rows("filtered-always", "sales", "orders"),
+    rows("filtered-other", "sales", "bills", **LATER),
+    rows("filtered-owned", "{OWNER}", "orders", **LATER),
+]
+ID = Resource.column("sales", "orders", "id")
+
+
+@pytest.mark.parametrize(
+    ("asked", "owner", "kinds", "names"),
+    [
+        (ID, None, [PolicyType.ACCESS], {"column"}),
+        (ID, "sales", [PolicyType.ACCESS], {"column", "owned"}),
+        (ID, "olga", [PolicyType.ACCESS], {"column"}),
+        (ID, "sales", [PolicyType.MASK], {"masked", "masked-owned"}),
+        (ID, "sales", [PolicyType.ROW_FILTER], {"filtered", "filtered-owned"}),
+        (ID, None, iter([PolicyType.MASK, PolicyType.ROW_FILTER]), {"masked", "filtered"}),
+        (ORDERS, None, [PolicyType.ROW_FILTER], {"filtered"}),
+        (ID, "sales", [], set()),
+    ],
+)
+def test_policies_with_a_schedule_are_those_that_would_be_heard(asked, owner, kinds, names) -> None:
+    book = Book(parse_documents({"p": json.dumps(EVERY_KIND)}))
+    considered = book.consider(AccessRequest(BOB, asked, "select", owner), NOW)
+    assert {policy.name for policy in considered.scheduled(kinds)} == names
+
+
+@pytest.mark.parametrize(
+    ("asked", "owner", "names"),
+    [
+        (
+            ID,
+            "sales",
+            {"table", "column", "above", "always", "owned", "masked", "masked-always", "masked-owned",
+             "filtered", "filtered-always", "filtered-owned"},
+        ),
+        (
+            ID,
+            None,
+            {"table", "column", "above", "always", "masked", "masked-always", "filtered", "filtered-always"},
+        ),
+        (
+            Resource.table("sales", "bills"),
+            None,
+            {"above", "other", "filtered-other"},
+        ),
+    ],
+)  # fmt: skip
+def test_policies_are_considered_that_have_to_do_with_what_is_asked(asked, owner, names) -> None:
+    book = Book(parse_documents({"p": json.dumps(EVERY_KIND)}))
+    considered = book.consider(AccessRequest(BOB, asked, "select", owner), NOW)
+    assert {policy.name for policy in considered.policies} == names and considered.disabled == ()
+
+
+def test_disabled_policies_are_kept_apart() -> None:
+    documents = [access("on", "sales", "orders"), access("off", "sales", "orders", isEnabled=False)]
+    considered = Book(parse_documents({"p": json.dumps(documents)})).consider(
+        AccessRequest(BOB, ORDERS, "select"), NOW
+    )
+    assert [policy.name for policy in considered.policies] == ["on"]
+    assert [policy.name for policy in considered.disabled] == ["off"]
+
+
+def test_a_policy_without_a_part_keeps_all_others() -> None:
+    whole = parse_documents({"p": json.dumps([
+        access("a", "sales", "orders", denyPolicyItems=[item()], allowExceptions=[item()],
+               denyExceptions=[item()], isDenyAllElse=True),
+        mask("m", "sales", "orders", "id"),
+        rows("r", "sales", "orders"),
+    ])}).policies  # fmt: skip
+    for each in whole:
+        labels = list(labels_of(each))
+        assert without(each, "other[0]") == each
+        for label in labels:
+            assert list(labels_of(without(each, label))) == [other for other in labels if other != label]
+    assert sum(len(list(labels_of(each))) for each in whole) == 7
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), st.sampled_from(["tables", "tables", "url", "storage", "key"]))
 def test_an_explanation_is_true_of_policies_changed_as_it_says(data: st.DataObject, kind: str) -> None:

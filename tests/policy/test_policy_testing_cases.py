@@ -6,13 +6,17 @@ from datetime import datetime
 
 import pytest
 
-from policy.errors import RequestInvalid
+from policy.allowlist import AllowList
+from policy.ddl.context import TableFacts
+from policy.encryption import EncryptionSpec
+from policy.errors import PropertyInvalid, RequestInvalid
 from policy.identifiers import TableName
 from policy.location import Location
 from policy.principal import Principal
 from policy.requests import Resource
 from policy.testing import parse_cases
 from policy.testing.cases import Asked, Because, CaseFile, Made, Run, WantedMask
+from policy.testing.fixtures import FixtureTable
 from policy.testing.parse import MAX_CASES
 
 ASK = "name: it, user: bob, access: select, expect: deny"
@@ -214,3 +218,45 @@ def test_questions_and_reasons_are_shown_in_words() -> None:
     assert str(statement) == "'bob' runs, in hive: DROP TABLE t"
     assert str(table) == "table sales.eu.orders is made"
     assert str(Because(None, "p", None, "x")) == "policy 'p', detail 'x'"
+
+
+def test_what_is_expected_of_a_reason_is_shown_part_by_part() -> None:
+    whole = Because("policy-allow", "p", "policyItems[0]", "grants")
+    assert str(whole) == "rule 'policy-allow', policy 'p', item 'policyItems[0]', detail 'grants'"
+    assert str(Because(None, "p", None, None)) == "policy 'p'"
+
+
+def test_a_table_is_told_to_statements_whole() -> None:
+    tables = read(WHOLE).tables
+    orders, bare, placed = (tables[TableName(space, name)] for space, name in (
+        (("sales", "eu"), "orders"), (("sales",), "bare"), (("sales",), "placed")))  # fmt: skip
+    assert orders.for_statements() == TableFacts(
+        owner="olga",
+        columns=("id", "customer"),
+        nested=("customer.email", "customer.address", "customer.address.city"),
+        leaves=orders.for_rules().columns,
+        allowed=AllowList.parse("s3://lake/orders,s3://x/y"),
+        spec=EncryptionSpec.parse({"encryption.key-id": "k1"}, catalog_master_key_id="k0"),
+        location=Location.parse("s3://lake/orders"),
+    )
+    plain = EncryptionSpec.parse({}, catalog_master_key_id="k0")
+    assert bare.for_statements() == TableFacts("olga", spec=plain)
+    here = Location.parse("s3://lake/placed")
+    assert placed.for_statements() == TableFacts(
+        None, allowed=AllowList.of([here]), spec=plain, location=here
+    )
+    rules = orders.for_rules()
+    assert (rules.database, rules.table, rules.spec) == ("sales.eu", "orders", orders.spec)
+    assert [each.name for each in rules.columns] == ["id", "customer.email", "customer.address.city"]
+    assert bare.for_rules().columns == ()
+
+
+def test_a_property_that_governs_no_table_is_refused() -> None:
+    name = TableName(("s",), "t")
+    with pytest.raises(PropertyInvalid) as caught:
+        FixtureTable.of(
+            name, owner=None, columns=None, location=None, properties={"o" * 81: ""}, master_key=None
+        )
+    assert str(caught.value) == (
+        f"The property {'o' * 80!r} does not govern a table. [rule=governed-property] Leave it out."
+    )

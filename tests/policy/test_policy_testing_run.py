@@ -391,3 +391,83 @@ def test_masks_are_those_of_the_whole_set(data: st.DataObject, policies: list[Js
     request = AccessRequest(principal, Resource.column(*names), "select", asker.owner)
     found = book.consider(request, NOW).mask
     assert found == whole.mask_for(principal, names[0], names[1], names[2], NOW, owner=asker.owner)
+
+
+def test_an_outcome_holds_its_case_and_all_that_was_answered() -> None:
+    tested = suite(
+        f"  - {{name: it, {READ}, resource: column:sales.orders/email, expect: allow, mask: {{type: CUSTOM}},"
+        " rows: filtered}\n"
+        f"  - {{name: wrong, {READ}, resource: column:sales.orders/email, expect: deny,"
+        " mask: {type: CUSTOM}, rows: all}\n",
+        sales(),
+        MASKED,
+        FILTERED,
+    )
+    right, wrong = map(tested.run, tested.file.cases)
+    for outcome, case in zip((right, wrong), tested.file.cases, strict=True):
+        assert outcome.case is case and outcome.filtered is True
+        assert outcome.decision is not None and outcome.decision.allowed
+        assert outcome.mask is not None and outcome.mask.policy == "masks"
+    assert (right.problems, right.explanation) == ((), None)
+    assert wrong.problems == ("expected deny, got allow.", "expected all rows, got filtered rows.")
+    assert not wrong.reached and wrong.explanation is not None
+
+
+def test_a_failed_case_is_reported_in_these_words() -> None:
+    asked = f'{READ}, resource: table:sales.orders, at: "2030-01-15T12:00Z", expect: deny'
+    first, *rest = failure_lines(run(asked, sales()))
+    assert first == "expected deny, got allow."
+    assert rest[:3] == [
+        "asked: 'bob' (groups readers) asks for select on table sales.orders",
+        "at: 2030-01-15T12:00:00+00:00",
+        "decision: allow",
+    ]
+    denied = run("user: eve, sql: DROP TABLE sales.t, dialect: spark, expect: allow", sales())
+    lines = list(failure_lines(denied))
+    assert lines[:2] == ["expected allow, got deny.", "asked: 'eve' runs, in spark: DROP TABLE sales.t"]
+    assert "decision: deny" in lines
+
+
+@pytest.mark.parametrize(
+    ("case", "what"),
+    [(f"{READ}, resource: table:sales.t", "policies"), ("table: sales.orders", "encryption_rules")],
+)
+def test_what_there_is_nothing_to_test_with_is_told(case: str, what: str) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        suite(f"  - {{name: it, {case}, expect: deny}}", top=TABLES)
+    assert str(caught.value) == (
+        f"f.yaml: there are no {what} to test. [rule=policy-test]"
+        f" Name documents under {what}, or on the command line."
+    )
+
+
+def test_a_statement_that_fails_its_case_says_how() -> None:
+    statement = "user: bob, groups: [readers], sql: SELECT id FROM sales.orders, dialect: spark"
+    assert run(f"{statement}, expect: deny", sales()).problems == ("expected deny, got allow.",)
+    because = run(f"{statement}, expect: allow, because: {{policy: other}}", sales())
+    assert because.problems == ("no reason has policy 'other'.",)
+    two = run("user: bob, sql: 'SELECT 1; SELECT 2', dialect: spark, expect: allow", sales())
+    assert two.problems == ("sql holds 2 statements; a case has one.",) and two.decision is None
+
+
+def test_a_statement_is_judged_in_the_engine_that_the_file_names() -> None:
+    engine = {
+        "name": "engine",
+        "resources": {"engine": {"values": ["spark"]}},
+        "policyItems": [{"users": ["bob"], "accesses": [{"type": "code"}]}],
+    }
+    statement = "user: bob, sql: \"ADD JAR 's3://b/x.jar'\", dialect: spark"
+    assert run(f"{statement}, expect: allow", engine, top="catalog: {engine: spark}").passed
+    assert run(f"{statement}, expect: deny", engine, top="catalog: {engine: trino}").passed
+    assert run(f"{statement}, expect: deny", engine).passed
+
+
+def test_the_part_that_a_rule_is_has_its_place_among_the_rules() -> None:
+    tested = suite("  - {name: made, table: sales.orders, expect: allow}", rules=RULES, top=TABLES).tested
+    parts = [tested.rule_parts[rule.name] for rule in tested.rules.rules]
+    assert [(part.document, part.position, part.item) for part in parts] == [
+        ("r.json", 0, ""),
+        ("r.json", 1, ""),
+    ]
+    assert {part.policy for part in parts} == {"encrypted", "long"}
+    assert str(tested.rule_parts["long"]) == "r.json: 'long'"
