@@ -1,0 +1,313 @@
+"""Columns with keys: they stay protected by whatever name, and what is not protected shows nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType, StructType
+
+from catalog.alter import Change, RemoveProperty, SetProperty
+from catalog.keys.key_metadata import KeyMetadata
+from catalog.keys.transport import KeyLabel
+from catalog.loading import LoadedTable
+from catalog.manifests import ManifestContent
+from catalog.planning.plan import ScanRequest
+from catalog.schema_changes import AddColumn, DropColumn, RenameColumn
+from policy.errors import EncryptionPolicyViolation, LakewardenError, NotAuthorized, RequestInvalid
+from policy.regimes import FileKey
+from tests.support.attacker import Attacker, data_file, entry
+from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake, open_lake, policy, standard_policies, tables
+from tests.support.tables import Engine, append_files, make, name_of
+
+COLUMNS = "encryption.columns"
+PERSON = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "ssn", StringType()),
+    NestedField(3, "email", StringType()),
+    NestedField(4, "home", StructType(NestedField(5, "street", StringType()))),
+)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
+        lake.catalog().create_namespace("db")
+        for key in ("pii", "hr"):
+            lake.kms.create_master_key(key)
+        yield lake
+
+
+@pytest.fixture
+def table(lake: Lake) -> Table:
+    return make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn,home;hr:email"})
+
+
+@pytest.fixture
+def bob_alters(lake: Lake) -> Iterator[None]:
+    """Bob may alter tables and use keys, and may not drop protection."""
+    altering = policy("bob-alters", tables("db"), {BOB: ["alter", "select"]})
+    keys = policy("bob-keys", {"key": ["*"]}, {BOB: ["use"]})
+    lake.set_policies([*standard_policies(), altering, keys])
+    yield
+    lake.set_policies(standard_policies())
+
+
+def alter(lake: Lake, table: Table, *changes: Change, user: str = ALICE) -> LoadedTable:
+    return lake.warden.alterer.alter(lake.caller(user), name_of(table), changes)
+
+
+def loaded(lake: Lake, table: Table) -> LoadedTable:
+    return lake.warden.loader.load(name_of(table))
+
+
+def groups(lake: Lake, table: Table) -> dict[str, tuple[int, ...]]:
+    """The columns of the current regime, by master key."""
+    regime = loaded(lake, table).governed.regimes.current
+    return {group.key_id: group.field_ids for group in regime.columns}
+
+
+def columns(lake: Lake, table: Table) -> str:
+    """The property as it is in force."""
+    return loaded(lake, table).governed.to_properties()[COLUMNS]
+
+
+def keys_of(lake: Lake, table: Table) -> list[list[FileKey]]:
+    """What the key metadata of each live file states."""
+    known = loaded(lake, table)
+    snapshot = known.metadata.current_snapshot()
+    assert snapshot is not None
+    reader = lake.warden.planner._reader
+    found = []
+    for opened in reader.open(known, reader.manifests(known, snapshot)):
+        assert opened.listed.content is ManifestContent.DATA
+        for metadata in opened.entries["key_metadata"].to_pylist():
+            found.append(list(KeyMetadata.parse(metadata).file_keys().keys))
+    return found
+
+
+def test_a_table_has_a_key_for_each_distinct_master_key(lake: Lake, table: Table) -> None:
+    assert groups(lake, table) == {"hr": (3,), "pii": (2, 4, 5)}
+    peks = loaded(lake, table).governed.regimes.current.peks
+    assert [ref.master_key_id for ref in peks] == [MASTER_KEY, "hr", "pii"]
+    shared = make(lake, schema=PERSON, properties={COLUMNS: f"{MASTER_KEY}:ssn"})
+    assert len(loaded(lake, shared).governed.regimes.current.peks) == 1
+
+
+def test_a_files_key_metadata_has_its_groups(lake: Lake, table: Table) -> None:
+    append_files(lake, name_of(table))
+    ((footer, first, second),) = keys_of(lake, table)
+    assert (footer.pek.master_key_id, footer.field_ids) == (MASTER_KEY, ())
+    assert [(key.pek.master_key_id, key.field_ids) for key in (first, second)] == [
+        ("pii", (2, 4, 5)),
+        ("hr", (3,)),
+    ]
+
+
+def without(labels: list[KeyLabel]) -> list[KeyLabel]:
+    return labels[:-1]
+
+
+def less(labels: list[KeyLabel]) -> list[KeyLabel]:
+    return [KeyLabel(each.key_name, each.field_ids[:1]) for each in labels]
+
+
+def swapped(labels: list[KeyLabel]) -> list[KeyLabel]:
+    footer, one, other = labels
+    return [footer, KeyLabel(one.key_name, other.field_ids), KeyLabel(other.key_name, one.field_ids)]
+
+
+def whole(labels: list[KeyLabel]) -> list[KeyLabel]:
+    return labels[:1]
+
+
+def more(labels: list[KeyLabel]) -> list[KeyLabel]:
+    return [*labels, KeyLabel("pii", (1,))]
+
+
+def other_footer(labels: list[KeyLabel]) -> list[KeyLabel]:
+    return [KeyLabel("pii"), *labels[1:]]
+
+
+@pytest.mark.parametrize("wrong", [without, less, swapped, whole, more, other_footer])
+def test_a_file_with_other_groups_than_the_table_says_is_not_committed(
+    lake: Lake, table: Table, wrong: Callable[[list[KeyLabel]], list[KeyLabel]]
+) -> None:
+    engine = Engine.begin(lake, name_of(table))
+    path = engine.path()
+    keys = tuple(engine.key(path, label=label) for label in wrong(engine.labels()))
+    with pytest.raises(EncryptionPolicyViolation):
+        engine.append(engine.file(path, keys=keys))
+    assert loaded(lake, table).metadata.current_snapshot() is None
+
+
+# -- names and fields change
+
+
+def test_a_renamed_column_stays_under_its_key(lake: Lake, table: Table) -> None:
+    append_files(lake, name_of(table))
+    alter(lake, table, RenameColumn(("ssn",), "social"), RenameColumn(("home", "street"), "road"))
+    assert columns(lake, table) == "hr:email;pii:home,social"
+    assert groups(lake, table) == {"hr": (3,), "pii": (2, 4, 5)}
+    append_files(lake, name_of(table))
+    assert len({tuple(keys) for keys in keys_of(lake, table)}) == 1
+
+
+def test_names_that_are_swapped_take_their_keys_along(lake: Lake, table: Table) -> None:
+    alter(
+        lake,
+        table,
+        RenameColumn(("ssn",), "x"),
+        RenameColumn(("email",), "ssn"),
+        RenameColumn(("x",), "email"),
+    )
+    assert columns(lake, table) == "hr:ssn;pii:email,home"
+    assert groups(lake, table) == {"hr": (3,), "pii": (2, 4, 5)}
+
+
+def test_a_field_that_comes_into_an_encrypted_struct_is_encrypted(lake: Lake, table: Table) -> None:
+    append_files(lake, name_of(table))
+    open_write = Engine.begin(lake, name_of(table))
+    before = open_write.file()
+    alter(lake, table, AddColumn(("home", "town"), StringType()))
+    assert groups(lake, table)["pii"] == (2, 4, 5, 6)
+    assert columns(lake, table) == "hr:email;pii:home,ssn"
+    append_files(lake, name_of(table))
+    assert sorted(keys[1].field_ids for keys in keys_of(lake, table)) == [(2, 4, 5), (2, 4, 5, 6)]
+    with pytest.raises(EncryptionPolicyViolation):
+        open_write.append(before)
+
+
+def test_other_changes_of_columns_begin_no_regime(lake: Lake, table: Table) -> None:
+    before = loaded(lake, table).governed
+    alter(lake, table, AddColumn(("note",), StringType()), RenameColumn(("id",), "key"))
+    assert loaded(lake, table).governed == before
+
+
+def test_a_dropped_column_leaves_the_list_and_old_files_keep_its_key(lake: Lake, table: Table) -> None:
+    append_files(lake, name_of(table))
+    alter(lake, table, DropColumn(("email",)))
+    assert columns(lake, table) == "pii:home,ssn"
+    append_files(lake, name_of(table))
+    assert sorted(len(keys) for keys in keys_of(lake, table)) == [2, 3]
+    made = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
+    assert made.files.num_rows == 2
+
+
+def test_the_last_column_with_a_key_is_not_dropped_unawares(lake: Lake) -> None:
+    table = make(lake, schema=PERSON, properties={COLUMNS: f"{MASTER_KEY}:ssn"})
+    refused(lambda: alter(lake, table, DropColumn(("ssn",))), EncryptionPolicyViolation, "last-column")
+    alter(lake, table, RemoveProperty(COLUMNS))
+    alter(lake, table, DropColumn(("ssn",)))
+    assert loaded(lake, table).governed.spec.encrypts
+
+
+def test_a_column_that_comes_back_does_not_come_back_in_clear(lake: Lake, table: Table) -> None:
+    old = loaded(lake, table).metadata.current_schema_id
+    alter(lake, table, DropColumn(("email",)))
+    back: list[TableUpdate] = [SetCurrentSchemaUpdate(schema_id=old)]
+    refused(lambda: commit(lake, table, *back), EncryptionPolicyViolation, "column-without-key")
+
+
+def test_a_snapshot_does_not_come_together_with_another_name_of_an_encrypted_column(
+    lake: Lake, table: Table
+) -> None:
+    attacker = Attacker(lake, ".".join(table.name()), ALICE)
+    metadata = attacker.metadata
+    changed = metadata.schema().model_copy(
+        update={"fields": tuple(_named(each, 2, "social") for each in metadata.schema().fields)}
+    )
+    schema = Schema(*changed.fields, schema_id=metadata.current_schema_id + 1)
+    updates = attacker.appending(entry(data_file(f"{attacker.location}/data/a.parquet")))
+    refused(
+        lambda: commit(
+            lake, table, AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=-1), *updates
+        ),
+        RequestInvalid,
+        "mixed-commit",
+    )
+
+
+def _named(field: NestedField, field_id: int, name: str) -> NestedField:
+    return field.model_copy(update={"name": name}) if field.field_id == field_id else field
+
+
+# -- protection that is dropped
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("pii:ssn,email", "pii:ssn"),
+        ("pii:home", "pii:home.street"),
+        (None, "pii:ssn,email,home,id"),
+    ],
+)
+def test_a_column_in_clear_that_was_encrypted_needs_the_right_to_unprotect(
+    lake: Lake, bob_alters: None, before: str | None, after: str
+) -> None:
+    made = make(lake, schema=PERSON, properties={COLUMNS: before} if before else ENCRYPTED)
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        alter(lake, made, SetProperty(COLUMNS, after), user=BOB)
+    alter(lake, made, SetProperty(COLUMNS, after))
+
+
+def test_more_protection_needs_no_such_right(lake: Lake, bob_alters: None, table: Table) -> None:
+    alter(lake, table, SetProperty(COLUMNS, "pii:email,id;hr:ssn,home"), user=BOB)
+    alter(lake, table, RemoveProperty(COLUMNS), user=BOB)
+    assert groups(lake, table) == {}
+
+
+# -- what columns in clear may do
+
+
+def test_columns_in_clear_partition_the_table_and_encrypted_ones_do_not(lake: Lake, table: Table) -> None:
+    def make_by(source: int) -> Table:
+        spec = PartitionSpec(PartitionField(source, 1000, IdentityTransform(), "p"))
+        return make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn,home"}, partition_spec=spec)
+
+    made = make_by(1)
+    append_files(lake, name_of(made), partition={"p": 7})
+    for source in (2, 5):
+        refused(lambda source=source: make_by(source), EncryptionPolicyViolation, "encrypted-source")
+    refused(
+        lambda: alter(lake, made, SetProperty(COLUMNS, "pii:ssn,home,id")),
+        EncryptionPolicyViolation,
+        "encrypted-source",
+    )
+
+
+def test_bounds_are_kept_of_columns_in_clear_alone(lake: Lake, table: Table) -> None:
+    bounds = {field_id: bytes([field_id] * 8) for field_id in (1, 2, 3, 5)}
+    append_files(lake, name_of(table), lower_bounds=bounds, upper_bounds=bounds)
+    (shown,) = lake.catalog().load_table(table.name()).inspect.files().to_pylist()
+    assert dict(shown["lower_bounds"]) == dict(shown["upper_bounds"]) == {1: bytes([1] * 8)}
+
+
+def test_a_client_may_show_bounds_of_columns_in_clear_alone(lake: Lake, table: Table) -> None:
+    append_files(lake, name_of(table))
+    attacker = Attacker(lake, ".".join(table.name()), ALICE)
+    (known,) = [each.file for each in lake.catalog().load_table(table.name()).scan().plan_files()]
+    for field_id in (2, 3, 5):
+        shown = data_file(known.file_path, key_metadata=known.key_metadata, lower_bounds={field_id: bytes(8)})
+        refused(
+            lambda shown=shown: commit(lake, table, *attacker.appending(entry(shown))),
+            EncryptionPolicyViolation,
+            "plaintext-bounds",
+        )
+
+
+def commit(lake: Lake, table: Table, *updates: TableUpdate) -> LoadedTable:
+    return lake.warden.committer.commit(lake.caller(ALICE), name_of(table), (), updates)
+
+
+def refused(action: Callable[[], Any], error: type[LakewardenError], rule: str) -> None:
+    with pytest.raises(error) as raised:
+        action()
+    assert raised.value.rule == rule, raised.value
