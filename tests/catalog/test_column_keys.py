@@ -24,7 +24,7 @@ from policy.errors import EncryptionPolicyViolation, LakewardenError, NotAuthori
 from policy.regimes import FileKey
 from tests.support.attacker import Attacker, data_file, entry
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake, open_lake, policy, standard_policies, tables
-from tests.support.tables import Engine, append_files, make, name_of
+from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of
 
 COLUMNS = "encryption.columns"
 PERSON = Schema(
