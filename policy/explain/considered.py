@@ -35,12 +35,10 @@ class Book:
 
     Attributes:
         contents: policies and roles.
-        policies: the same, ready to decide.
     """
 
     def __init__(self, contents: Contents) -> None:
         self.contents = contents
-        self.policies = PolicySet(contents, "")
         self._graph = RoleGraph.of(contents.roles.values())
         everything = (*contents.policies, *contents.disabled)
         self._indexes = {
