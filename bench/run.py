@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import commit, load, locations, plan, spark
+from bench import audit, commit, load, locations, plan, spark
 from bench.report import machine, show, write
 
 
@@ -26,6 +26,7 @@ def main() -> None:
         ("Allowed lists", lambda _: locations.measure(runs)),
         ("loadTable over HTTP", lambda root: load.measure(root, 20 * runs)),
         ("Commit checks", lambda root: commit.measure(root, runs)),
+        ("A flood of refusals", lambda root: audit.measure(root, 100_000 * runs, 500 * runs)),
         (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),
     ):
         with console.status(title), tempfile.TemporaryDirectory() as directory:

@@ -75,7 +75,8 @@ class Lifecycle:
 
         Raises:
             NotAuthorized: ALTER on the source and CREATE on the target are needed; and `unprotect` on the
-                source, where that takes it out of the reach of an encryption rule.
+                source, where that takes it out of the reach of an encryption rule, or of a namespace that forbids
+                unsealed metadata.
             EncryptionPolicyViolation: under the other name the table would break a rule that it does not
                 break now.
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
@@ -111,7 +112,7 @@ class Lifecycle:
             self._authorizer.require(caller, "table.rename", both, requests)
         table = self._loader.load_sealed(source)
         verdict = self._encryption.of_name(table, target)
-        if verdict.loosens:
+        if verdict.loosens or self._loader.exposes(source, target):
             requests.append(gates.table_request(principal, source.database, source.name, "unprotect", owner))
         self._authorizer.require(caller, "table.rename", both, requests)
         verdict.enforce(str(source))

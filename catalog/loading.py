@@ -169,6 +169,15 @@ class TableLoader:
             record = self._relocated(record, metadata)
         return LoadedTable(record, governed, metadata, pointer, seal)
 
+    def forbids_unsealed(self, name: TableName) -> bool:
+        """Whether the namespace of a name forbids metadata that did not come through the catalog."""
+        properties = self._pointers.namespace_properties(name.namespace) or {}
+        return properties.get(UNSEALED_PROPERTY, self._unsealed_default) != "allow"
+
+    def exposes(self, source: TableName, target: TableName) -> bool:
+        """Whether a table that goes from one name to another would allow such metadata only then."""
+        return self.forbids_unsealed(source) and not self.forbids_unsealed(target)
+
     def load_sealed(self, name: TableName) -> LoadedTable:
         """Load a table for an operation that needs sealed metadata.
 
@@ -245,8 +254,7 @@ class TableLoader:
         return replace(record, location=location, default_location=False)
 
     def _check_unsealed(self, record: TableRecord, governed: Governed, pointer: str) -> None:
-        properties = self._pointers.namespace_properties(record.name.namespace) or {}
-        if properties.get(UNSEALED_PROPERTY, self._unsealed_default) != "allow":
+        if self.forbids_unsealed(record.name):
             raise MetadataUnsealed(
                 "The table's metadata was not committed through the catalog, and its namespace forbids that.",
                 table=str(record.name),

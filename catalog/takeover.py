@@ -369,7 +369,8 @@ class Takeover:
             caller.principal, known.name.database, known.name.name, "alter", known.owner
         )
         verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
-        rights = [old, replace(old, access="unprotect")] if verdict and verdict.loosens else [old]
+        loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name)
+        rights = [old, replace(old, access="unprotect")] if loosens else [old]
         self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
         if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
             raise MetadataTampered(

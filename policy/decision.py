@@ -65,10 +65,11 @@ class Decision:
     def all_of(cls, decisions: Iterable[Decision]) -> Decision:
         """All or nothing: a grant only if every part is granted; an empty conjunction is a refusal.
 
-        The reasons of a refusal are those of the refused parts alone.
+        The reasons of a refusal are those of the refused parts alone, each once.
         """
         parts = tuple(decisions)
         if not parts:
             return cls.deny(Reason("empty-conjunction", "Nothing was asked, so nothing is granted."))
         decisive = [part for part in parts if not part.allowed] or parts
-        return cls(all(part.allowed for part in parts), tuple(r for part in decisive for r in part.reasons))
+        reasons = dict.fromkeys(reason for part in decisive for reason in part.reasons)
+        return cls(all(part.allowed for part in parts), tuple(reasons))

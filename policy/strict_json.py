@@ -20,6 +20,11 @@ _STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTAL
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 
 
+_MEND: Final = "Correct the text there; JSON has no comments, and no comma behind the last element."
+_ENCODE: Final = "Save the text in UTF-8."
+_ONCE: Final = "Give each name of an object once."
+
+
 class _Ambiguous(ValueError):
     """Raised inside the decoder; never leaves this module."""
 
@@ -44,18 +49,21 @@ def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestIn
         _check_depth(text)
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except UnicodeDecodeError as problem:
-        raise error(f"{what} is not UTF-8: byte {problem.start} does not decode.", rule="json") from problem
+        raise error(
+            f"{what} is not UTF-8: byte {problem.start} does not decode.", rule="json", hint=_ENCODE
+        ) from problem
     except json.JSONDecodeError as problem:
         raise error(
             f"{what} is not JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}.",
             rule="json",
+            hint=_MEND,
         ) from problem
     except _Repeated as problem:
-        raise error(f"{what} is ambiguous: {_repetition(text)}.", rule="json") from problem
+        raise error(f"{what} is ambiguous: {_repetition(text)}.", rule="json", hint=_ONCE) from problem
     except _Ambiguous as problem:
-        raise error(f"{what} is ambiguous: {problem}.", rule="json") from problem
+        raise error(f"{what} is ambiguous: {problem}.", rule="json", hint=_MEND) from problem
     except ValueError as problem:
-        raise error(f"{what} holds a number that is too long.", rule="json") from problem
+        raise error(f"{what} holds a number that is too long.", rule="json", hint=_MEND) from problem
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -9,6 +9,8 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from catalog.identifiers import TableName, table_name
+from policy.errors import RequestInvalid
+from policy.identifiers import namespace_of
 
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,4})([smhd])", re.ASCII)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -25,6 +27,18 @@ def table_of(text: str) -> TableName:
     if not namespace:
         raise typer.BadParameter("name the table as NAMESPACE.TABLE")
     return table_name(namespace, name)
+
+
+def namespace_named(text: str) -> str:
+    """A namespace, its levels joined by dots.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    try:
+        return ".".join(namespace_of(text.split(".")))
+    except RequestInvalid as error:
+        raise typer.BadParameter(error.message) from error
 
 
 def duration_of(text: str) -> timedelta:

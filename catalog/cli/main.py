@@ -7,9 +7,11 @@ them to standard error.
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -33,16 +35,26 @@ from catalog.cli import (
 from catalog.cli.session import Session
 from policy.errors import LakewardenError
 
+#: Why what a command prints may not be written; the error of a file has its name.
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
 
 class _Commands(TyperGroup):
     """Shows expected errors as a sentence; anything else is a defect and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
         except LakewardenError as error:
             output.error(error)
             raise typer.Exit(1) from None
+        except OSError as error:
+            if error.errno not in _NO_ROOM or error.filename is not None:
+                raise
+            output.unwritten(error)
+            raise typer.Exit(1) from None
+        return result
 
 
 app = typer.Typer(

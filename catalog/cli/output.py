@@ -8,9 +8,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from rich import box
@@ -29,6 +31,13 @@ _UNBOUNDED: Final = 10_000
 def error(refusal: LakewardenError) -> None:
     """One red sentence on standard error."""
     _print(Text(_shown(refusal), style="red"), stderr=True)
+
+
+def unwritten(failure: OSError) -> None:
+    """Standard output takes no more: what is left in its buffer is given up, so that nothing fails again."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    note(f"The output could not be written: {failure.strerror}.")
 
 
 def note(sentence: str) -> None:

@@ -16,7 +16,7 @@ import typer
 from pyiceberg.schema import index_by_name
 
 from catalog.cli import output
-from catalog.cli.arguments import AsJson, Groups, Roles
+from catalog.cli.arguments import AsJson, Groups, Roles, namespace_named
 from catalog.cli.policy import DENIED
 from catalog.cli.session import open_warden, policies_in_force, settings_of
 from catalog.encryption_policy import facts_of_table
@@ -30,9 +30,10 @@ from policy.errors import RequestInvalid
 from policy.identifiers import TableName
 from policy.location import Location
 from policy.principal import Principal
-from policy.requests import AccessRequest
+from policy.requests import ANY, AccessRequest
 
 _MAX_BYTES: Final = 4 * MAX_CHARACTERS
+_ANY_RIGHT: Final = {ANY: "any right"}
 
 
 class DialectName(StrEnum):
@@ -54,7 +55,10 @@ def lint_file(
         typer.Option(help="The catalog's name in the engine; that of the settings by default."),
     ] = None,
     database: Annotated[
-        str | None, typer.Option(metavar="NAMESPACE", help="The current namespace at the beginning.")
+        str | None,
+        typer.Option(
+            parser=namespace_named, metavar="NAMESPACE", help="The current namespace at the beginning."
+        ),
     ] = None,
     owner: Annotated[
         str | None, typer.Option(metavar="USER", help="The owner of every table whose owner is not known.")
@@ -175,7 +179,9 @@ def _request(request: AccessRequest) -> dict[str, str]:
 def _show(file: Path, answers: Sequence[StatementDecision]) -> None:
     for answer in answers:
         verdict = "allowed" if answer.decision.allowed else "denied"
-        output.line(f"{file}:{answer.line}:{answer.column}: {answer.kind}: {verdict}")
+        place = f"{file}:{answer.line}:{answer.column}"
+        style = "bold" if answer.decision.allowed else "bold red"
+        output.line(f"{place}: {answer.kind}: {verdict}", style=style)
         for text in _details(answer):
             output.line(f"    {text}")
     denied = sum(not each.decision.allowed for each in answers)
@@ -184,7 +190,9 @@ def _show(file: Path, answers: Sequence[StatementDecision]) -> None:
 
 def _details(answer: StatementDecision) -> Iterator[str]:
     if answer.decision.allowed:
-        yield from (f"needs {each.access} on {each.resource}" for each in answer.needed)
+        yield from (
+            f"needs {_ANY_RIGHT.get(each.access, each.access)} on {each.resource}" for each in answer.needed
+        )
         yield from (f"provided that {each}" for each in answer.assumed)
         return
     yield from (f"{each.rule}: {each.detail}" for each in answer.decision.reasons)

@@ -175,6 +175,10 @@ class Asks:
         facts = self.known(source)
         if protection.require_name(self.context.encryption, source, target, facts):
             self._table(source, "unprotect", facts)
+        elif source.namespace != target.namespace:
+            self.assumed.append(
+                f"the table may have unsealed metadata where it is, or may not in {target.database}"
+            )
         return source, target
 
     def drop_table(self, statement: DropTable) -> TableName:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from policy.decision import Decision
+from policy.decision import Decision, Reason
 from policy.digests import digest_of_documents
 from policy.errors import RequestInvalid
 from policy.principal import Principal
@@ -90,7 +90,7 @@ class PolicySet:
             decide_access(applicable, subject, access, scope, _question(request, access))
             for access in accesses
         )
-        return _any_of(decisions) if request.access == ANY else Decision.all_of(decisions)
+        return _any_of(decisions, request) if request.access == ANY else Decision.all_of(decisions)
 
     def decide_all(self, requests: Iterable[AccessRequest], now: datetime) -> Decision:
         """Decide several requests: all or nothing; no request at all is refused.
@@ -202,11 +202,16 @@ def _question(request: AccessRequest, access: str) -> str:
     return f"{access} on {request.resource} to {request.principal.name!r}"
 
 
-def _any_of(decisions: Iterable[Decision]) -> Decision:
-    """The first grant; else the refusal, one that a policy spoke before one that none did."""
+def _any_of(decisions: Iterable[Decision], request: AccessRequest) -> Decision:
+    """The first grant; else a refusal that a policy spoke; else that none granted anything."""
     refused = []
     for decision in decisions:
         if decision.allowed:
             return decision
         refused.append(decision)
-    return min(refused, key=lambda decision: decision.reasons[0].rule != "policy-deny")
+    spoken = next((each for each in refused if each.reasons[0].rule == "policy-deny"), None)
+    if spoken is not None:
+        return spoken
+    doubtful = dict.fromkeys(reason for each in refused for reason in each.reasons[1:])
+    who = f"{request.principal.name!r} any right on {request.resource} or below it"
+    return Decision.deny(Reason("policy-no-match", f"No policy grants {who}."), *doubtful)

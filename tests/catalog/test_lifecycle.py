@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -27,7 +29,7 @@ from policy.errors import (
     PropertyInvalid,
     RequestInvalid,
 )
-from tests.support.lake import ALICE, BOB, Lake
+from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies, tables
 from tests.support.tables import ENCRYPTED, SCHEMA, append_files, fresh, make, name_of, named, rows
 
 
@@ -87,6 +89,41 @@ def test_a_refused_rename_leaves_the_table_where_it_is(lake: Lake) -> None:
             lake.warden.lifecycle.rename(lake.caller(ALICE), name_of(table), target)
     record = lake.warden.loader.load(name_of(table)).record
     assert (record.name, record.pending_name) == (name_of(table), None)
+
+
+@pytest.fixture
+def strict(lake: Lake) -> Iterator[str]:
+    """A namespace that forbids unsealed metadata; Dave has all rights in every one but `unprotect`."""
+    name = f"strict_{uuid4().hex[:8]}"
+    lake.catalog().create_namespace(name, {"lakewarden.unsealed": "forbid"})
+    rights = ["select", "update", "alter", "create", "drop"]
+    storage = policy("dave-storage", {"storage-type": ["*"], "storage-url": ["*"]}, {"dave": ["rwstorage"]})
+    lake.set_policies([*standard_policies(), storage, policy("dave", tables("*"), {"dave": rights})])
+    yield name
+    lake.set_policies(standard_policies())
+
+
+def test_a_rename_out_of_where_unsealed_metadata_is_forbidden_needs_unprotect(
+    lake: Lake, strict: str
+) -> None:
+    """As allowing it there would: whoever writes to the pointer store could not yet harm the table."""
+    table, within, out = make(lake, named("t", strict)), named("u", strict), fresh()
+    lake.warden.lifecycle.rename(lake.caller("dave"), name_of(table), within)
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        lake.warden.lifecycle.rename(lake.caller("dave"), within, out)
+    lake.warden.lifecycle.rename(lake.caller(ALICE), within, out)
+    lake.warden.lifecycle.rename(lake.caller("dave"), out, within)
+
+
+def test_a_dropped_table_comes_back_where_unsealed_metadata_is_allowed_by_unprotect(
+    lake: Lake, strict: str
+) -> None:
+    table = make(lake, named("t", strict))
+    location = lake.warden.loader.load(name_of(table)).metadata_location
+    lake.warden.lifecycle.drop(lake.caller(ALICE), name_of(table))
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        lake.warden.takeover.register(lake.caller("dave"), fresh(), location)
+    lake.warden.takeover.register(lake.caller("dave"), name_of(table), location)
 
 
 def test_a_dropped_name_is_free_and_inherits_nothing(lake: Lake) -> None:

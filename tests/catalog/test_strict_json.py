@@ -12,6 +12,7 @@ def refusal(text: bytes | str) -> str:
     with pytest.raises(RequestInvalid) as refused:
         parse(text, what="The body")
     assert refused.value.rule == "json"
+    assert refused.value.hint
     return refused.value.message
 
 

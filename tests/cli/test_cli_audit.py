@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from catalog.db.engine import open_database, write
@@ -70,3 +73,16 @@ def test_old_records_are_pruned_by_who_may_and_young_ones_by_nobody(host: Host) 
     latest = host.json("audit", "show", "--user", ADMIN, "--limit", "1")[0]
     assert (latest["action"], latest["allowed"]) == ("audit.prune", True)
     assert host.json("audit", "verify")["problems"] == []
+
+
+@pytest.mark.parametrize("words", [("export",), ("show",), ("show", "--json"), ("checkpoint",)])
+def test_what_cannot_be_written_is_one_sentence(host: Host, words: tuple[str, ...]) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full here")
+    command = [sys.executable, "-c", "from spark_ext.cli.main import main; main()"]
+    with full.open("wb") as nowhere:
+        arguments = ["--config", str(host.config), "audit", *words]
+        ended = subprocess.run([*command, *arguments], stdout=nowhere, stderr=subprocess.PIPE, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.decode().splitlines() == ["The output could not be written: No space left on device."]

@@ -108,6 +108,24 @@ def test_wrong_usage(host: Host, script: Path) -> None:
     host.run("policy", "lint", str(script), "--as", ADMIN, code=2)
     host.run("policy", "lint", str(script), "--as", ADMIN, "--dialect", "presto", code=2)
     host.run("policy", "lint", str(script), "--dialect", "spark", code=2)
+    for namespace in ("a..b", "", "."):
+        _lint(host, script, "--database", namespace, code=2)
+    _lint(host, script, "--database", "a.b")
+
+
+def test_a_use_that_is_denied_lacks_any_right(host: Host, script: Path) -> None:
+    shown = _lint(host, script, user="bob", code=3)
+    assert "policy-no-match: No policy grants 'bob' any right on database sales or below it." in shown
+    assert "needs any right on database sales" in _lint(host, script)
+
+
+def test_a_reason_stands_once(host: Host, script: Path) -> None:
+    """What is asked for the owner and for others may be refused for one reason."""
+    script.write_text("DROP TABLE lake.sales.t")
+    (dropped,) = json.loads(_lint(host, script, "--json", user="bob", code=3))["statements"]
+    assert [each["detail"] for each in dropped["reasons"]] == [
+        "No policy grants drop on table sales.t to 'bob'."
+    ]
 
 
 def test_what_a_script_says_does_not_drive_the_terminal(host: Host, script: Path) -> None:

@@ -41,9 +41,32 @@ def test_the_reasons_of_a_refusal_are_those_of_the_refused_parts() -> None:
 
 
 def test_the_reasons_of_a_grant_are_those_of_all_parts() -> None:
-    assert Decision.all_of([YES, YES]).reasons == YES.reasons * 2
+    other = Decision.allow(Reason("granted", "Another policy grants it.", "writers", "policyItems[0]"))
+    assert Decision.all_of([YES, other, YES]).reasons == (*YES.reasons, *other.reasons)
 
 
 def test_decisions_do_not_change_once_made() -> None:
     with pytest.raises(AttributeError):
         YES.allowed = False  # type: ignore[misc]
+
+
+def test_a_conjunction_names_each_reason_once() -> None:
+    denied = Decision.deny(Reason("rule", "No."))
+    other = Decision.deny(Reason("rule", "Never."))
+    assert Decision.all_of([denied, other, denied]).reasons == (*denied.reasons, *other.reasons)
+
+
+def test_an_empty_conjunction_says_so() -> None:
+    assert Decision.all_of(iter(())).reasons == (
+        Reason("empty-conjunction", "Nothing was asked, so nothing is granted."),
+    )
+
+
+def test_grants_and_refusals_keep_their_reasons_in_order() -> None:
+    first, second = Reason("a", "A."), Reason("b", "B.", "p", "i")
+    assert (Decision.allow(first, second).allowed, Decision.deny(first, second).allowed) == (True, False)
+    assert Decision.allow(first, second).reasons == Decision.deny(first, second).reasons == (first, second)
+    assert Decision.deny(second, first).explanation == "B."
+    assert Decision.all_of(iter([YES, NO, YES])).reasons == NO.reasons
+    assert (Decision.all_of([YES, NO]).allowed, Decision.all_of([YES]).allowed) == (False, True)
+    assert (first.policy, first.item) == (None, None)
