@@ -29,3 +29,37 @@ def test_a_bad_name_is_refused_everywhere(name):
 def test_a_string_is_no_set_of_groups():
     with pytest.raises(RequestInvalid):
         Principal("ann", "etl")
+
+
+NAMELESS = "A {0} has no name. [rule=principal-name] Give each {0} a name that is not blank."
+UNFIT = (
+    "A {0} name is longer than 255 characters or holds a control character. [rule=principal-name]"
+    " Use a shorter name of printable characters."
+)
+
+
+@pytest.mark.parametrize("kind", ["principal", "group", "role"])
+@pytest.mark.parametrize(
+    ("name", "told"), [(" ", NAMELESS), (7, NAMELESS), ("x" * 256, UNFIT), ("a\n", UNFIT)]
+)
+def test_a_bad_name_is_told_by_its_kind(kind, name, told):
+    given = {"name": name} if kind == "principal" else {"name": "ann", f"{kind}s": [name]}
+    with pytest.raises(RequestInvalid) as caught:
+        Principal(**given)
+    assert str(caught.value) == told.format(kind)
+
+
+def test_names_may_be_as_long_as_the_bound():
+    longest = "x" * 255
+    assert Principal(longest, {longest}, {longest}).name == longest
+    assert Principal("a b").groups == frozenset() == Principal("a").roles
+
+
+@pytest.mark.parametrize("kind", ["group", "role"])
+def test_a_string_of_names_is_told_by_its_kind(kind):
+    with pytest.raises(RequestInvalid) as caught:
+        Principal("ann", **{f"{kind}s": "etl"})
+    assert str(caught.value) == (
+        f"The {kind}s of a principal were given as one string. [rule=principal-name]"
+        f" Give a set of {kind} names."
+    )

@@ -81,3 +81,41 @@ def test_names_are_neither_empty_nor_overlong(name: str) -> None:
 def test_levels_are_those_of_a_hierarchy(levels: tuple[str, ...], values: tuple[str, ...]) -> None:
     with pytest.raises(RequestInvalid, match="no resource with the levels"):
         Resource(levels, values)
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (
+            lambda: Resource(("table", "x"), ("t",)),
+            "There is no resource with the levels table/x. [rule=resource]",
+        ),
+        (
+            lambda: Resource.table("a", "x" * 4097),
+            "The name of a table has 1 to 4096 characters, not 4097. [rule=resource]",
+        ),
+        (lambda: Resource.key(""), "The name of a key has 1 to 4096 characters, not 0. [rule=resource]"),
+        (
+            lambda: AccessRequest(ANN, Resource.key("k"), "select"),
+            "A key has no access type 'select'. [rule=access-type]"
+            " Ask for one of: destroy, release, rotate, use.",
+        ),
+        (
+            lambda: AccessRequest(ANN, Resource.storage("s3://b"), "read"),
+            "A storage-url has no access type 'read'. [rule=access-type] Ask for one of: rwstorage.",
+        ),
+    ],
+)
+def test_each_refusal_says_what_is_wrong(build, told) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        build()
+    assert str(caught.value) == told
+
+
+def test_a_name_may_be_as_long_as_the_bound() -> None:
+    assert Resource.database("x" * 4096).values == ("x" * 4096,)
+
+
+def test_nobody_owns_what_is_asked_for_unless_it_is_said() -> None:
+    assert AccessRequest(ANN, Resource.key("k"), "use").owner is None
+    assert AccessRequest(ANN, Resource.key("k"), "use", "olga").owner == "olga"
