@@ -28,6 +28,7 @@ def main() -> None:
         ("Commit checks", lambda root: commit.measure(root, runs)),
         ("A flood of refusals", lambda root: audit.measure(root, 100_000 * runs, 500 * runs)),
         (f"Planning {given.files:,} files", lambda root: plan.measure(root, given.files, runs)),
+        ("Keys of plans", lambda root: keys.measure(root, runs)),
     ):
         with console.status(title), tempfile.TemporaryDirectory() as directory:
             measured = measure(Path(directory).resolve())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +42,15 @@ class Served:
     prefix: str
     token: str = field(repr=False)
     engine_token: str = field(repr=False)
+
+    def kms_calls(self) -> int:
+        """How often the catalog has asked its KMS."""
+        asked = urllib.request.Request(
+            f"{self.url}/metrics", headers={"Authorization": f"Bearer {self.token}"}
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(int(line.split()[-1]) for line in lines if line.startswith("lakewarden_kms_calls_total{"))
 
 
 @contextmanager

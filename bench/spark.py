@@ -23,7 +23,7 @@ from rich.table import Table
 
 from bench.report import Figure, at_most, figure, machine, show, write
 from bench.samples import root_of
-from bench.service import served
+from bench.service import Served, served
 from bench.spark_lineitem import FILES, cached, generate, queries
 from bench.spark_session import session, versions
 from bench.spark_sides import ENCRYPTED, NAMESPACE, PARQUET, PLAIN, STOCK, STOCK_V1, Side, sides
@@ -40,6 +40,7 @@ def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list
     lake = root_of(root, "lake")
     with open_lake(lake):
         pass
+    begun = time.monotonic()
     with served(lake) as catalog, session(catalog) as spark:
         about = versions(spark) | {"lineitem scale": f"{scale:g}", "runs": str(runs)}
         spark.sql(f"CREATE NAMESPACE {NAMESPACE}")
@@ -51,7 +52,14 @@ def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list
         scanned = _scans(console, spark, contenders, queries(scale), runs)
         small = _small(spark, contenders, 6 * runs)
         show(console, "Small query: 100 rows in one file", small)
-    return written + scanned + small, about
+        asked = [_kms_calls(catalog, time.monotonic() - begun)]
+        show(console, "Calls to the KMS in the whole run", asked)
+    return written + scanned + small + asked, about
+
+
+def _kms_calls(catalog: Served, seconds: float) -> Figure:
+    """The more tables were made, and the more often their keys were too old, the more calls there are."""
+    return figure(f"calls to the KMS in {seconds / 60:.0f} min", [catalog.kms_calls()], "calls")
 
 
 def _writes(contenders: Mapping[str, Side], runs: int) -> list[Figure]:
