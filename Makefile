@@ -8,10 +8,14 @@ OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
 DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks tests/http
 
-.PHONY: test test-oldest-spark demo lint format coverage mutation bench fuzz java clean
+.PHONY: test interop test-oldest-spark demo lint format coverage mutation bench fuzz java clean
 
 test: java lint
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# The same rules against the programs of others, where they are on the PATH: bao or vault.
+interop: java $(INSTALLED)
+	$(BIN)/pytest -n 2 --dist loadfile --interop -m interop
 
 # The core of the tests again on the oldest Spark that is supported, laid over the newest one.
 test-oldest-spark: java $(INSTALLED) $(OLDEST_SPARK)/.installed

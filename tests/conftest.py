@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--interop", action="store_true", help="run what needs the programs of others, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--interop"):
+        return
+    others = [item for item in items if item.get_closest_marker("interop") is not None]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item.get_closest_marker("interop") is None]
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer | str]:
     """A PostgreSQL server, or the reason why there is none."""

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, Discriminator
 from pydantic.fields import FieldInfo
 
-from catalog.config import LocalKmsOptions, Settings
+from catalog.config import LocalKmsSettings, Settings
+from catalog.keys.options import AwsKmsOptions, BackendOptions, LocalKmsOptions, VaultKmsOptions
 from spark_ext.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+KMS_PAGE = (ROOT / "docs" / "kms.md").read_text("utf-8")
 
 
 def _commands(command: Any, words: str) -> Iterator[str]:
@@ -35,7 +38,8 @@ def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
+    by_kind = any(isinstance(each, Discriminator) for each in (field.discriminator, *field.metadata))
+    kind = LocalKmsSettings if by_kind else field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
@@ -49,3 +53,8 @@ def test_every_setting_is_described() -> None:
     settings = set(_settings(Settings))
     assert {f"`kms.options.{name}`" for name in LocalKmsOptions.model_fields} <= settings
     assert not {setting for setting in settings if setting not in PAGE}
+
+
+@pytest.mark.parametrize("options", [LocalKmsOptions, AwsKmsOptions, VaultKmsOptions])
+def test_every_option_of_a_kms_is_described(options: type[BackendOptions]) -> None:
+    assert not {name for name in options.model_fields if f"`kms.options.{name}`" not in KMS_PAGE}

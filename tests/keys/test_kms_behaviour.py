@@ -13,18 +13,29 @@ import pytest
 from catalog.keys.kms import CreatedKey, KeyContext
 from catalog.keys.secret import SecretBytes
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
+from tests.support.documented_kms import documented
 from tests.support.hadoop_kms import hadoop
 from tests.support.kms_backends import Backend, local_with_key_file, local_with_passphrase
 from tests.support.moto_kms import aws
 from tests.support.transit_backends import transit
+from tests.support.vault_server import vault
 
 TABLE, OTHER_TABLE = UUID(int=1), UUID(int=2)
 CONTEXT = KeyContext("prod", TABLE)
 
 
-@pytest.fixture(
-    params=[local_with_key_file, local_with_passphrase, aws, transit, hadoop], ids=lambda make: make.__name__
+BACK_ENDS = (
+    local_with_key_file,
+    local_with_passphrase,
+    aws,
+    transit,
+    hadoop,
+    documented,
+    pytest.param(vault, marks=pytest.mark.interop),
 )
+
+
+@pytest.fixture(params=BACK_ENDS, ids=lambda make: make.__name__)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     with request.param(tmp_path) as made:
         yield made
