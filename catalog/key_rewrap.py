@@ -89,6 +89,23 @@ class _Built:
     done: RewrappedBranch
 
 
+class _Written:
+    """What has been written of a branch's manifests, by the path of the manifest; None where none was needed.
+
+    It counts as long as the same versions are wanted: a rotation in between makes it outdated.
+    """
+
+    def __init__(self) -> None:
+        self._targets: Targets = {}
+        self._manifests: dict[str, Rewritten | None] = {}
+
+    def under(self, targets: Targets) -> dict[str, Rewritten | None]:
+        """What was written for these versions."""
+        if targets != self._targets:
+            self._targets, self._manifests = targets, {}
+        return self._manifests
+
+
 class KeyRewrap:
     """Rewraps data keys.
 
@@ -156,7 +173,7 @@ class KeyRewrap:
     def _branch(
         self, caller: Caller, first: LoadedTable, branch: str, progress: Callable[[Progress], None]
     ) -> RewrappedBranch:
-        written: dict[str, Rewritten | None] = {}
+        written = _Written()
         for attempt in range(1, _ATTEMPTS + 1):
             table = self._loader.load_sealed(first.record.name)
             if table.record.id != first.record.id:
@@ -178,7 +195,7 @@ class KeyRewrap:
         self,
         table: LoadedTable,
         branch: str,
-        written: dict[str, Rewritten | None],
+        written: _Written,
         progress: Callable[[Progress], None],
     ) -> _Built | None:
         """Write what the branch's head needs; None if it needs nothing, or is gone."""
@@ -187,15 +204,16 @@ class KeyRewrap:
             return None
         listed = self._reader.manifests(table, head)
         targets = self._keyring.latest(table.record, table.governed)
+        known = written.under(targets)
         for done, entry in enumerate(listed, 1):
-            if entry.manifest_path not in written:
+            if entry.manifest_path not in known:
                 (manifest,) = self._reader.open(table, [entry])
-                written[entry.manifest_path] = self._rewriter.rewrite(table, manifest, targets)
+                known[entry.manifest_path] = self._rewriter.rewrite(table, manifest, targets)
                 faults.point("rewrap:manifest")
             progress(Progress(branch, done, len(listed)))
-        if not any(written[entry.manifest_path] for entry in listed):
+        if not any(known[entry.manifest_path] for entry in listed):
             return None
-        return self._snapshot(table, branch, head, listed, written, targets)
+        return self._snapshot(table, branch, head, listed, known, targets)
 
     def _snapshot(
         self,

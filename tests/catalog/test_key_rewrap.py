@@ -1,0 +1,351 @@
+"""Rewrapping: the same files with the same keys under later versions, and nothing else changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catalog import faults
+from catalog.identifiers import TableName
+from catalog.key_rewrap import Progress
+from catalog.new_files import FileCommit
+from policy.errors import (
+    EncryptionPolicyViolation,
+    KeyNotUsable,
+    MetadataTampered,
+    NotAuthorized,
+)
+from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
+from tests.support.table_keys import encrypted, load, pek, released, rewrap, rotate, versions
+from tests.support.tables import Engine, append_files, make, name_of, records, rows
+
+
+def entries(lake: Lake, name: TableName, ref: str = "main") -> list[dict[str, Any]]:
+    """All that the manifests of a branch say of its live files but their keys, in order."""
+    table = load(lake, name)
+    head = table.metadata.snapshot_by_name(ref)
+    assert head is not None
+    found = []
+    for manifest in lake.warden.reader.open(table, lake.warden.reader.manifests(table, head)):
+        merged = manifest.entries.to_pylist()
+        statistics = manifest.decoded.statistics.to_pylist()
+        found += [a | b for a, b in zip(merged, statistics, strict=True) if a["status"] != 2]
+    for each in found:
+        del each["status"], each["key_metadata"]
+    return sorted(found, key=lambda each: each["file_path"])
+
+
+def test_only_the_keys_of_files_change(lake: Lake) -> None:
+    name = encrypted(lake, files=3)
+    before, keys, table = entries(lake, name), released(lake, name), load(lake, name)
+    rotate(lake, name)
+    assert rewrap(lake, name) == {"main": 3}
+    assert set(versions(lake, name).values()) == {2}
+    assert entries(lake, name) == before
+    assert released(lake, name) == keys
+    head = load(lake, name).metadata.current_snapshot()
+    assert head is not None and head.summary is not None
+    assert head.summary.operation.value == "replace"
+    old = table.metadata.current_snapshot()
+    assert old is not None and old.summary is not None
+    assert head.parent_snapshot_id == old.snapshot_id
+    for total, value in old.summary.additional_properties.items():
+        if total.startswith("total-"):
+            assert head.summary.additional_properties[total] == value
+
+
+def test_what_is_rewrapped_is_not_rewrapped_again(lake: Lake) -> None:
+    name = encrypted(lake, files=2)
+    assert rewrap(lake, name) == {"main": 0}
+    rotate(lake, name)
+    assert rewrap(lake, name) == {"main": 2}
+    location = load(lake, name).metadata_location
+    assert rewrap(lake, name) == {"main": 0}
+    assert load(lake, name).metadata_location == location
+
+
+def test_only_outdated_manifests_are_written(lake: Lake) -> None:
+    name = encrypted(lake, files=2)
+    rotate(lake, name)
+    append_files(lake, name)
+    (done,) = lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name)
+    assert (done.manifests, done.files) == (2, 2)
+    summary = load(lake, name).metadata.current_snapshot().summary.additional_properties
+    assert (summary["manifests-replaced"], summary["manifests-kept"]) == ("2", "1")
+    assert set(versions(lake, name).values()) == {2}
+
+
+def test_every_branch_is_rewrapped_and_tags_stay(lake: Lake) -> None:
+    """Branches that share manifests share what is written of them."""
+    name = encrypted(lake, files=2)
+    snapshot = load(lake, name).metadata.current_snapshot_id
+    assert snapshot is not None
+    stock = lake.catalog().load_table(str(name))
+    stock.manage_snapshots().create_branch(snapshot, "dev").create_tag(snapshot, "audit").commit()
+    engine = Engine.begin(lake, name)
+    engine.commit(FileCommit("append", (engine.file(),), branch="dev"))
+    head = load(lake, name).metadata.refs["dev"].snapshot_id
+    stock = lake.catalog().load_table(str(name))
+    stock.manage_snapshots().create_branch(head, "kept", min_snapshots_to_keep=7).commit()
+    rotate(lake, name)
+    keys = {ref: released(lake, name, ref) for ref in ("main", "dev", "audit")}
+    assert rewrap(lake, name) == {"dev": 3, "kept": 3, "main": 2}
+    assert len(written(lake, name)) == 3
+    assert {ref: released(lake, name, ref) for ref in ("main", "dev", "audit")} == keys
+    assert set(versions(lake, name, "dev").values()) == set(versions(lake, name).values()) == {2}
+    assert set(versions(lake, name, "audit").values()) == {1}
+    refs = load(lake, name).metadata.refs
+    assert refs["kept"].min_snapshots_to_keep == 7
+    assert refs["audit"].snapshot_id == snapshot
+
+
+def test_removed_files_are_left_out_and_the_rest_kept(lake: Lake) -> None:
+    name = encrypted(lake)
+    gone, *_ = append_files(lake, name, 3)
+    head = load(lake, name).metadata.current_snapshot_id
+    engine = Engine.begin(lake, name)
+    engine.commit(FileCommit("overwrite", (engine.file(),), (gone,), head))
+    rotate(lake, name)
+    keys, before = released(lake, name), entries(lake, name)
+    assert rewrap(lake, name) == {"main": 3}
+    assert gone not in released(lake, name)
+    assert (released(lake, name), entries(lake, name)) == (keys, before)
+
+
+def test_files_of_plaintext_times_stay_plaintext_beside(lake: Lake) -> None:
+    table = make(lake)
+    table.append(rows(1))
+    name = name_of(table)
+    with lake.catalog().load_table(str(name)).transaction() as transaction:
+        transaction.set_properties({"encryption.mechanism": "envelope"})
+    append_files(lake, name)
+    rotate(lake, name)
+    assert rewrap(lake, name) == {"main": 1}
+    before = entries(lake, name)
+    assert len(before) == 2
+    assert len(lake.catalog().load_table(str(name)).inspect.files()) == 2
+
+
+def test_commits_that_come_first_are_built_upon(lake: Lake) -> None:
+    name = encrypted(lake, files=2)
+    rotate(lake, name)
+    came: list[str] = []
+
+    def hook(point: str) -> None:
+        if point == "rewrap:listed" and len(came) < 3:
+            came.extend(append_files(lake, name))
+
+    with faults.hooked(hook):
+        assert rewrap(lake, name) == {"main": 2}
+    assert len(came) == 3
+    assert set(came) < set(versions(lake, name))
+    assert set(versions(lake, name).values()) == {2}
+    listed = [
+        each.location.name
+        for each in lake.warden.storage.list_prefix(load(lake, name).record.location.child("metadata"))
+    ]
+    assert len([each for each in listed if each.startswith("rewrap-")]) == 2
+    assert len([each for each in listed if each.endswith("-rewrap.avro")]) == 1
+
+
+def test_a_rotation_that_comes_first_counts(lake: Lake) -> None:
+    """What was written for an earlier version is not taken for the later one."""
+    name = encrypted(lake, files=2)
+    rotate(lake, name)
+    meanwhile = iter([lambda: rotate(lake, name)])
+
+    def hook(point: str) -> None:
+        if point == "rewrap:listed":
+            next(meanwhile, lambda: None)()
+
+    with faults.hooked(hook):
+        rewrap(lake, name)
+    assert set(versions(lake, name).values()) == {3}
+
+
+def test_what_an_attempt_left_is_taken_up(lake: Lake) -> None:
+    name = encrypted(lake, files=3)
+    rotate(lake, name)
+    keys = released(lake, name)
+
+    class Died(Exception):
+        pass
+
+    def hook(point: str) -> None:
+        if point == "rewrap:listed":
+            raise Died
+
+    with pytest.raises(Died), faults.hooked(hook):
+        rewrap(lake, name)
+    left = written(lake, name)
+    assert len(left) == 3
+    assert rewrap(lake, name) == {"main": 3}
+    assert written(lake, name) == left
+    assert released(lake, name) == keys
+
+
+def written(lake: Lake, name: TableName) -> dict[str, bytes]:
+    """The manifests that were written anew, by name."""
+    directory = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata"
+    return {each.name: each.read_bytes() for each in directory.glob("rewrap-*")}
+
+
+@pytest.mark.parametrize("what", ["garbage", "truncated", "of another table", "with another key"])
+def test_what_somebody_else_left_there_is_not(lake: Lake, what: str) -> None:
+    """Whoever writes the directory knows the names; what he puts there is looked at, and left alone."""
+    name = encrypted(lake, files=1)
+    rotate(lake, name)
+    keys = released(lake, name)
+    _stop_before_landing(lake, name)
+    ((there, good),) = written(lake, name).items()
+    directory = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata"
+    other = encrypted(lake, files=1)
+    rotate(lake, other)
+    _stop_before_landing(lake, other)
+    ((_, foreign),) = written(lake, other).items()
+    data = {
+        "garbage": b"garbage",
+        "truncated": good[: len(good) // 2],
+        "of another table": foreign,
+        "with another key": _with_other_key(good, keys),
+    }[what]
+    (directory / there).unlink()
+    (directory / there).write_bytes(data)
+    assert rewrap(lake, name) == {"main": 1}
+    assert released(lake, name) == keys
+    assert set(versions(lake, name).values()) == {2}
+    assert written(lake, name)[there] == data
+    assert len(written(lake, name)) == 2
+
+
+def _with_other_key(manifest: bytes, _: object) -> bytes:
+    """The manifest with one bit of a wrapped key changed: uncompressed, so the Avro framing holds."""
+    import io
+
+    import fastavro
+
+    reader = fastavro.reader(io.BytesIO(manifest))
+    schema, metadata = reader.writer_schema, dict(reader.metadata)
+    found = list(reader)
+    keyed = bytearray(found[0]["data_file"]["key_metadata"])
+    keyed[-1] ^= 1
+    found[0]["data_file"]["key_metadata"] = bytes(keyed)
+    out = io.BytesIO()
+    kept = {k: v for k, v in metadata.items() if not k.startswith("avro.")}
+    fastavro.writer(out, schema, found, metadata=kept)
+    return out.getvalue()
+
+
+def _stop_before_landing(lake: Lake, name: TableName) -> None:
+    class Died(Exception):
+        pass
+
+    def hook(point: str) -> None:
+        if point == "rewrap:manifest":
+            raise Died
+
+    with pytest.raises(Died), faults.hooked(hook):
+        rewrap(lake, name)
+
+
+def test_what_is_written_is_read_back_before_the_pointer_moves(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rewrapping that goes wrong, and would lose a key, is refused."""
+    name = encrypted(lake, files=1)
+    rotate(lake, name)
+    from catalog import key_manifests
+
+    real = key_manifests.rewrap_deks
+
+    def wrong(metadata: Any, file: Any, opened: Any, targets: Any) -> Any:
+        made = real(metadata, file, opened, targets)
+        (entry,) = made.entries
+        target = next(iter(targets.values()))
+        aead = opened[target].aead
+        from catalog.keys.dek import dek_aad
+
+        sealed = aead.seal(b"\x00" * 32, dek_aad(made.header, file, entry.binding))
+        return made._replace(entries=(entry._replace(wrapped=sealed),))
+
+    monkeypatch.setattr(key_manifests, "rewrap_deks", wrong)
+    location = load(lake, name).metadata_location
+    with pytest.raises(EncryptionPolicyViolation) as refused:
+        rewrap(lake, name)
+    assert refused.value.rule == "rewrapped-keys"
+    assert load(lake, name).metadata_location == location
+
+
+def test_a_manifest_changed_in_storage_is_refused(lake: Lake) -> None:
+    name = encrypted(lake, files=1)
+    rotate(lake, name)
+    table = load(lake, name)
+    (listed,) = lake.warden.reader.manifests(table, table.metadata.current_snapshot())
+    path = Path(listed.manifest_path.removeprefix("file://"))
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(MetadataTampered):
+        rewrap(lake, name)
+
+
+def test_a_disabled_version_is_not_opened_to_rewrap(lake: Lake) -> None:
+    name = encrypted(lake, files=1)
+    rotate(lake, name)
+    old = pek(lake, name, 1)
+    lake.warden.key_life.disable(lake.caller(ALICE), name, old.id, 1)
+    with pytest.raises(KeyNotUsable):
+        rewrap(lake, name)
+    lake.warden.key_life.enable(lake.caller(ALICE), name, old.id, 1)
+    assert rewrap(lake, name) == {"main": 1}
+
+
+def test_a_table_without_files_or_keys_has_nothing_to_rewrap(lake: Lake) -> None:
+    assert rewrap(lake, encrypted(lake)) == {}
+    table = make(lake)
+    table.append(rows(1))
+    assert rewrap(lake, name_of(table)) == {"main": 0}
+
+
+def test_progress_is_told_manifest_by_manifest(lake: Lake) -> None:
+    name = encrypted(lake, files=3)
+    rotate(lake, name)
+    told: list[Progress] = []
+    lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name, told.append)
+    assert told == [Progress("main", done, 3) for done in (1, 2, 3)]
+
+
+def test_rewrapping_takes_alter_and_the_right_on_the_master_key(lake: Lake) -> None:
+    name = encrypted(lake, files=1)
+    rotate(lake, name)
+    with pytest.raises(NotAuthorized):
+        lake.warden.key_rewrap.rewrap(lake.caller(CAROL), name)
+    more = policy("bob-alters", tables("db"), {BOB: ["alter"]})
+    lake.set_policies([*standard_policies(), more])
+    with pytest.raises(NotAuthorized):
+        lake.warden.key_rewrap.rewrap(lake.caller(BOB), name)
+    lake.set_policies([*standard_policies(), more, policy("bob-keys", {"key": ["*"]}, {BOB: ["rotate"]})])
+    assert lake.warden.key_rewrap.rewrap(lake.caller(BOB), name)
+    lake.set_policies(standard_policies())
+
+
+def test_what_was_rewrapped_is_on_record(lake: Lake) -> None:
+    name, caller = encrypted(lake, files=1), lake.caller(ALICE)
+    rotate(lake, name)
+    (done,) = lake.warden.key_rewrap.rewrap(caller, name)
+    asked, told = records(lake, caller)
+    assert (asked.action, told.action) == ("key.rewrap", "key.rewrapped")
+    assert str(done.snapshot_id) in told.reasons[0].detail
+
+
+def test_stock_readers_see_a_replace_that_changes_no_file(lake: Lake) -> None:
+    name = encrypted(lake, files=2)
+    rotate(lake, name)
+    rewrap(lake, name)
+    stock = lake.catalog().load_table(str(name))
+    files = stock.inspect.files()
+    assert isinstance(files, pa.Table) and files.num_rows == 2
+    assert stock.metadata.current_snapshot().summary.operation.value == "replace"
