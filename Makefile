@@ -41,8 +41,9 @@ coverage: $(INSTALLED)
 	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow' --cov --cov-config=pyproject.toml --cov-report=term $(DECISION_TESTS)
 
 # Faults put into the decision modules are noticed by the tests: make mutation MODULE=policy/ranger/evaluate.py
+# SAMPLE=60 tries so many of each module.
 mutation: $(VENV)/.mutation
-	$(BIN)/python tools/mutation.py $(if $(MODULE),'$(MODULE)')
+	$(BIN)/python tools/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(MODULE),'$(MODULE)')
 
 bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))

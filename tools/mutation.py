@@ -1,13 +1,18 @@
 """Mutation testing of the decision modules: small faults are put in, and the tests should notice.
 
-Usage: python tools/mutation.py [MODULE ...], a module being a path such as policy/ranger/evaluate.py or a
-pattern such as "policy/ranger/*"; without one, all modules that are held to full branch coverage. Prints a
-table and every mutant that lives; ends with 1 if a tenth of the mutants or more are alive.
+Usage: python tools/mutation.py [--sample N] [MODULE ...], a module being a path such as
+policy/ranger/evaluate.py or a pattern such as "policy/ranger/*"; without one, all modules that are held to
+full branch coverage. Prints a table and every mutant that lives; ends with 1 if a tenth of the mutants of any
+module or more are alive.
 
-The faults are made by mutmut, in a copy below build/. What it does not change: properties, other decorated
-functions, and values at the top of a module. Mutants that mean the same as the original are listed with the
-reason in tests/mutants.toml, by module, function and the lines that differ; those in how
-strict a zip is are known, since that is an assertion.
+With --sample, N mutants of each module are tried, drawn by chance but the same each time; the table then
+says between which shares that of all its mutants is (Wilson's interval, 95 %).
+
+The faults are made by mutmut, in a copy below build/; tools/mutation_run.py runs the tests. What is not
+changed: properties, other decorated functions, and values at the top of a module. A mutant that runs into the
+limit of CPU time counts as killed and is in the table as out of time too. Mutants that mean the same as the
+original are listed with the reason in tests/mutants.toml, by module, function and the lines that differ;
+those in how strict a zip is are known, since that is an assertion.
 """
 
 from __future__ import annotations
@@ -17,12 +22,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +38,9 @@ MAX_ALIVE = 0.10
 """A share of living mutants from which on the run fails."""
 
 _NOT_STRICT = re.compile(r",\s*(strict=(True|False|None)\s*)?(?=\))")
-# Exit codes of mutmut's children: its tests failed, or the mutant ran into a limit of time or crashed.
-KILLED = frozenset({1, 3, 24, 36, 152, 255, -24, -11, -9})
+UNNOTICED = frozenset({0, 33})
+"""How the tests of a mutant end that none of them notices, or that none of them reaches."""
+OUT_OF_TIME = frozenset({-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGALRM})
 
 
 @dataclass
@@ -41,6 +48,7 @@ class Tally:
     """What became of one module's mutants."""
 
     killed: int = 0
+    out_of_time: int = 0
     equivalent: int = 0
     alive: list[str] = field(default_factory=list)
 
@@ -54,24 +62,41 @@ class Tally:
         """The share that is alive."""
         return len(self.alive) / self.total if self.total else 0.0
 
+    def interval(self) -> tuple[float, float]:
+        """The shares between which that of the whole module is, if these mutants were drawn by chance."""
+        if not self.total:
+            return 0.0, 1.0
+        z, n, p = 1.96, self.total, self.share
+        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+        reach = z / (1 + z * z / n) * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return max(0.0, middle - reach), min(1.0, middle + reach)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("modules", nargs="*", metavar="MODULE")
+    parser.add_argument("--sample", type=int, metavar="N", help="try so many mutants of each module")
+    arguments = parser.parse_args()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    modules = _modules(project, parser.parse_args().modules)
-    tests = _tests(project, modules)
+    groups = _groups(project, _modules(project, arguments.modules))
+    tallies: dict[str, Tally] = {}
+    for tests, modules in groups.items():
+        print(f"{len(modules)} modules, tests in {' '.join(tests)}", flush=True)
+        tallies |= _try(modules, tests, arguments.sample)
+    return _report(tallies, arguments.sample)
+
+
+def _try(modules: list[str], tests: tuple[str, ...], sample: int | None) -> dict[str, Tally]:
     _prepare(modules, tests)
-    print(f"{len(modules)} modules, tests in {' '.join(tests)}", flush=True)
-    with (WORK / "mutmut.log").open("w", encoding="utf-8") as log:
-        run = subprocess.run([_mutmut(), "run"], cwd=WORK, stdout=log, stderr=subprocess.STDOUT, check=False)
-    codes = {module: _exit_codes(module) for module in modules}
-    if any(None in found.values() for found in codes.values()) or not any(codes.values()):
-        print(f"mutmut did not come to its end ({run.returncode}): see {WORK / 'mutmut.log'}")
-        return 2
-    tallies = {module: _tally(module, codes[module]) for module in modules}
+    command = [sys.executable, str(ROOT / "tools" / "mutation_run.py")]
+    command += [] if sample is None else ["--sample", str(sample)]
+    with (WORK / "run.log").open("w", encoding="utf-8") as log:
+        run = subprocess.run(command, cwd=WORK, stdout=log, stderr=subprocess.STDOUT, check=False)
+    if run.returncode:
+        sys.exit(f"the run did not come to its end ({run.returncode}): see {WORK / 'run.log'}")
+    results = json.loads((WORK / "results.json").read_text("utf-8"))
     shutil.rmtree(WORK)
-    return _report(tallies)
+    return {module: _tally(module, results[module]) for module in modules}
 
 
 def _modules(project: dict[str, Any], wanted: list[str]) -> list[str]:
@@ -85,58 +110,44 @@ def _modules(project: dict[str, Any], wanted: list[str]) -> list[str]:
     return found
 
 
-def _tests(project: dict[str, Any], modules: list[str]) -> list[str]:
-    """The tests that can notice a fault in these modules: mutmut runs of them what reaches the fault."""
-    groups = project["tool"]["lakewarden"]["mutation"]["tests"]
-    patterns: dict[str, None] = {}
+def _groups(project: dict[str, Any], modules: list[str]) -> dict[tuple[str, ...], list[str]]:
+    """The modules by the tests that can notice a fault in them."""
+    patterns = project["tool"]["lakewarden"]["mutation"]["tests"]
+    groups: dict[tuple[str, ...], list[str]] = {}
     for module in modules:
-        found = next(tests for pattern, tests in groups.items() if fnmatch(module, pattern))
-        patterns.update(dict.fromkeys(found))
-    paths = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
-    return list(dict.fromkeys(path.relative_to(ROOT).as_posix() for path in paths))
+        named = next(tests for pattern, tests in patterns.items() if fnmatch(module, pattern))
+        paths = sorted({path.relative_to(ROOT).as_posix() for each in named for path in ROOT.glob(each)})
+        groups.setdefault(tuple(paths), []).append(module)
+    return groups
 
 
-def _prepare(modules: list[str], tests: list[str]) -> None:
+def _prepare(modules: list[str], tests: tuple[str, ...]) -> None:
     ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "policy", WORK / "policy", ignore=ignore)
-    for name in ("policy", "support", "vectors"):
+    for name in ("policy", "catalog"):
+        shutil.copytree(ROOT / name, WORK / name, ignore=ignore)
+    for name in ("policy", "locations", "support", "vectors"):
         shutil.copytree(ROOT / "tests" / name, WORK / "tests" / name, ignore=ignore)
     settings = {
         "source_paths": ["policy"],
+        "also_copy": ["catalog"],
         "only_mutate": modules,
-        # The profile "ci" of hypothesis draws the same examples each time and has no deadline.
-        "pytest_add_cli_args": ["-p", "no:cacheprovider", "--hypothesis-profile=ci"],
+        "pytest_add_cli_args": ["-p", "no:cacheprovider"],
         "pytest_add_cli_args_test_selection": tests,
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
-    pytest = '[tool.pytest.ini_options]\npythonpath = ["."]\ntimeout = 180\nmarkers = ["core", "slow"]\n'
+    pytest = '[tool.pytest.ini_options]\npythonpath = ["."]\nmarkers = ["core", "slow"]\n'
     (WORK / "pyproject.toml").write_text("\n".join(["[tool.mutmut]", *lines, "", pytest]), "utf-8")
 
 
-def _mutmut() -> str:
-    return str(Path(sys.executable).with_name("mutmut"))
-
-
-def _exit_codes(module: str) -> dict[str, int | None]:
-    """How the tests of each mutant ended; None for one that was not tried."""
-    results = WORK / "mutants" / f"{module}.meta"
-    if not results.exists():
-        return {}
-    found: dict[str, int | None] = json.loads(results.read_text("utf-8"))["exit_code_by_key"]
-    return found
-
-
-def _tally(module: str, codes: dict[str, int | None]) -> Tally:
+def _tally(module: str, results: dict[str, dict[str, Any]]) -> Tally:
     tally = Tally()
-    equivalents = Counter(
-        (each["module"], each["function"], each["change"].strip()) for each in _equivalents()
-    )
-    for name, code in codes.items():
-        if code in KILLED:
+    equivalents = {(each["module"], each["function"], each["change"].strip()) for each in _equivalents()}
+    for name, result in results.items():
+        code, change = result["code"], result["change"]
+        if code not in UNNOTICED:
             tally.killed += 1
-            continue
-        change = _change(name)
-        if equivalents[module, _function(name), change] or _says_the_same(change):
+            tally.out_of_time += code in OUT_OF_TIME
+        elif (module, _function(name), change) in equivalents or _says_the_same(change):
             tally.equivalent += 1
         else:
             tally.alive.append(f"{name} ({_function(name)})\n{change}")
@@ -156,43 +167,37 @@ def _function(mutant: str) -> str:
     return name.removeprefix("xǁ").replace("ǁ", ".") if "ǁ" in name else name.removeprefix("x_")
 
 
-def _change(mutant: str) -> str:
-    """The lines that a mutant takes out and puts in."""
-    shown = subprocess.run(
-        [_mutmut(), "show", mutant], cwd=WORK, capture_output=True, text=True, check=True
-    ).stdout
-    changed = [
-        line for line in shown.splitlines() if line[:1] in ("-", "+") and line[:3] not in ("---", "+++")
-    ]
-    return "\n".join(f"{line[0]} {line[1:].strip()}" for line in changed)
-
-
 def _says_the_same(change: str) -> bool:
     """Whether lines differ in nothing but how strict a zip is."""
     plain = [_NOT_STRICT.sub("", line[2:]) for line in change.splitlines()]
     return plain[: len(plain) // 2] == plain[len(plain) // 2 :]
 
 
-def _report(tallies: dict[str, Tally]) -> int:
+def _report(tallies: dict[str, Tally], sample: int | None) -> int:
     for tally in tallies.values():
         for mutant in tally.alive:
             print(f"alive: {mutant}\n")
     width = max(map(len, tallies))
-    print(f"{'module':{width}}  mutants  killed  alive  equivalent  share alive")
+    print(f"{'module':{width}}  mutants  killed  out of time  alive  equivalent  share alive")
     for module, tally in tallies.items():
-        print(_row(module, width, tally))
+        print(_row(module, width, tally, sample))
     total = Tally(
         killed=sum(tally.killed for tally in tallies.values()),
+        out_of_time=sum(tally.out_of_time for tally in tallies.values()),
         equivalent=sum(tally.equivalent for tally in tallies.values()),
         alive=[mutant for tally in tallies.values() for mutant in tally.alive],
     )
-    print(_row("all", width, total))
-    return int(total.share >= MAX_ALIVE)
+    print(_row("all", width, total, None))
+    return int(any(tally.share >= MAX_ALIVE for tally in tallies.values()))
 
 
-def _row(name: str, width: int, tally: Tally) -> str:
-    counts = f"{tally.total:7}  {tally.killed:6}  {len(tally.alive):5}  {tally.equivalent:10}"
-    return f"{name:{width}}  {counts}  {tally.share:10.1%}"
+def _row(name: str, width: int, tally: Tally, sample: int | None) -> str:
+    counts = f"{tally.total:7}  {tally.killed:6}  {tally.out_of_time:11}  {len(tally.alive):5}"
+    row = f"{name:{width}}  {counts}  {tally.equivalent:10}  {tally.share:10.1%}"
+    if sample is None or tally.total + tally.equivalent < sample:
+        return row
+    low, high = tally.interval()
+    return f"{row}  ({low:.1%} to {high:.1%})"
 
 
 if __name__ == "__main__":

@@ -80,3 +80,69 @@ def test_the_line_of_a_repetition_is_named(text: str, line: int) -> None:
 
 def test_the_first_repetition_is_named() -> None:
     assert "'b' is given twice" in refusal('{"a": 1, "b": 2, "b": 3, "a": 4}')
+
+
+MEND = "Correct the text there; JSON has no comments, and no comma behind the last element."
+ONCE = "Give each name of an object once."
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        (b"a\xff", "is not UTF-8: byte 1 does not decode.", "Save the text in UTF-8."),
+        (
+            '{"a":\n 1,}',
+            "is not JSON: Expecting property name enclosed in double quotes at line 2, column 4.",
+            MEND,
+        ),
+        ("[NaN]", "is ambiguous: NaN is not a JSON number.", MEND),
+        ("[" * 65, "is ambiguous: it nests deeper than 64 levels.", MEND),
+        ("9" * 5000, "holds a number that is too long.", MEND),
+        (
+            '{"b": {"a": 1},\n"a": [{"b": 1}, "a"], "c": "a",\n"a": 2}',
+            "is ambiguous: the name 'a' is given twice in one object, again in line 3.",
+            ONCE,
+        ),
+        (
+            '{"a": "\\"", "' + "x" * 81 + '": 1,\n"' + "x" * 81 + '": 2}',
+            f"is ambiguous: the name {'x' * 80!r} is given twice in one object, again in line 2.",
+            ONCE,
+        ),
+        (
+            '[["a", "a"], {"a": ["a", "a"], "a": 1}]',
+            "is ambiguous: the name 'a' is given twice in one object, again in line 1.",
+            ONCE,
+        ),
+        (
+            '{"a": [],\n"b": [{"x": 1}, {"x": 1}],\n"b": 1}',
+            "is ambiguous: the name 'b' is given twice in one object, again in line 3.",
+            ONCE,
+        ),
+    ],
+)
+def test_each_refusal_says_what_is_wrong_where_and_what_to_do(
+    text: bytes | str, problem: str, hint: str
+) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        parse(text, what="The body")
+    assert str(caught.value) == f"The body {problem} [rule=json] {hint}"
+
+
+@pytest.mark.parametrize("pair", ["[]", "{}"])
+def test_depth_counts_what_is_open_at_once(pair: str) -> None:
+    """Brackets that are closed again, or that stand in a string, do not count."""
+    one = pair if pair == "[]" else '{"a":1}'
+    assert parse("[" + ",".join([one] * 100) + "]", what="The body")
+    nested = {"[]": ("[", "]"), "{}": ('{"a":', "}")}[pair]
+    assert parse(nested[0] * 64 + "1" + nested[1] * 64, what="The body")
+    assert parse("[" + ",".join(["[" * 63 + "]" * 63] * 2) + "]", what="The body")
+    with pytest.raises(RequestInvalid, match="nests deeper than 64"):
+        parse(nested[0] * 65 + "1" + nested[1] * 65, what="The body")
+    assert parse('["' + "[{" * 100 + '", "\\\\", "\\"' + "{[" * 100 + '"]', what="The body")
+
+
+def test_what_ends_too_early_is_no_json() -> None:
+    for text in ('{"a', '["' + "[" * 65, "[" * 40 + "{" * 25 + '"'):
+        with pytest.raises(RequestInvalid) as caught:
+            parse(text, what="The body")
+        assert caught.value.rule == "json"
