@@ -1,7 +1,7 @@
 """The keys of a plan: planning an encrypted table beside planning the same table in clear, in one run.
 
-Budget: warm, 5 ms and 1 µs a file more than the table in clear. And the KMS: one unwrap a PEK and TTL, however
-many plans and files there are.
+Budget: warm, 5 ms and 1 µs a file more than the table in clear. And the KMS: one unwrap a PEK and TTL,
+however many plans and files there are.
 """
 
 from __future__ import annotations

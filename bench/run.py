@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import audit, commit, load, locations, plan, spark
+from bench import audit, commit, keys, load, locations, plan, spark
 from bench.report import machine, show, write
 
 
