@@ -8,18 +8,16 @@ might ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from policy import gates, wanted
 from policy import governed as governed_names
 from policy.allowlist import AllowList
 from policy.ddl import protection
-from policy.ddl.context import LintContext, TableFacts
-from policy.ddl.cursor import Name
-from policy.ddl.functions import BUILT_IN
-from policy.ddl.names import Names
+from policy.ddl.context import TableFacts
+from policy.ddl.reading_needs import ReadingNeeds
 from policy.ddl.refusals import Refusal
 from policy.ddl.statements import (
     AlterColumns,
@@ -30,7 +28,6 @@ from policy.ddl.statements import (
     Insert,
     Look,
     Namespace,
-    Query,
     RenameTable,
 )
 from policy.encryption import EncryptionSpec, judge_sources, resolve_columns
@@ -38,59 +35,14 @@ from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
 from policy.identifiers import TableName, slug
 from policy.location import Location
 from policy.namespace_gates import check_namespace_properties, namespace_requests
-from policy.requests import AccessRequest, Resource
 
 _FORMAT_VERSION: Final = "format-version"
 _WRITTEN: Final = "2"
-_LOADING: Final = ("select", "update", "alter")
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One thing that a statement needs.
-
-    Attributes:
-        ways: requests, one of which has to be granted.
-        owner_known: whether they say whose the resource is, where it is somebody's.
-        reads: whether a column is read, so that no mask may be in the way.
-        unless_denied: whether it is enough that no policy speaks against it.
-    """
-
-    ways: tuple[AccessRequest, ...]
-    owner_known: bool = True
-    reads: bool = False
-    unless_denied: bool = False
 
 
 @dataclass
-class Asks:
-    """Collects what a statement needs.
-
-    Attributes:
-        context: what it is judged by.
-        names: how its names are resolved.
-        facts: what the statements before made known of tables; None of one that is gone.
-        views: temporary views, with the names as they were resolved where each was made.
-        needed: what it needs.
-        assumed: what has to hold beside, and is not known.
-    """
-
-    context: LintContext
-    names: Names
-    facts: Mapping[TableName, TableFacts | None]
-    views: Mapping[str, tuple[Names, Query]] = field(default_factory=dict)
-    needed: list[Ask] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-
-    def known(self, name: TableName) -> TableFacts:
-        """What is known of a table."""
-        if name in self.facts:
-            return self.facts[name] or TableFacts(None)
-        return self.context.known(name) or TableFacts(self.context.owner)
-
-    def _exists(self, name: TableName) -> bool:
-        """Whether a table is known to exist."""
-        return (self.facts[name] if name in self.facts else self.context.known(name)) is not None
+class Asks(ReadingNeeds):
+    """Collects what any statement needs, statement by statement."""
 
     def create_table(self, statement: CreateTable) -> tuple[TableName, TableFacts]:
         """CREATE TABLE; what is known of the table afterwards."""
@@ -197,12 +149,6 @@ class Asks:
         self._table(name, "update", self.known(name))
         self.read(statement.query)
 
-    def look(self, statement: Look) -> None:
-        """Loading a table's metadata: any of several rights lets one do it."""
-        name = self.names.table(statement.name)
-        facts = self.known(name)
-        self._load(name, facts, facts.columns or ())
-
     def namespace(self, statement: Namespace) -> None:
         """An operation on a namespace; on the catalog itself nothing is asked for."""
         current = statement.name is None
@@ -218,72 +164,6 @@ class Asks:
         self._all(namespace_requests(principal, database, access, updates, removals))
         if statement.cascades:
             self.assumed.append("the namespace is empty: CASCADE does not drop its tables")
-
-    def code(self, what: str) -> None:
-        """Code of users in the engine."""
-        if self.context.engine is None:
-            raise Refusal(
-                "code",
-                f"{what[:80]} runs code in the engine, and which engine that is, is not known.",
-                "Give --engine, to ask whether the user may run code in it.",
-            )
-        resource = Resource.engine(self.context.engine)
-        self.needed.append(Ask((AccessRequest(self.context.principal, resource, "code"),)))
-
-    def read(self, query: Query) -> None:
-        """What a query reads, and the code that it runs."""
-        for each in query.functions:
-            self._function(each)
-        tables = [None if self._view(each) else self.names.table(each) for each in query.tables]
-        facts = [_NO_FACTS if each is None else self.known(each) for each in tables]
-        paths = _paths(query, facts)
-        for number, name in enumerate(tables):
-            if name is not None:
-                whole = number in query.whole or not paths[number]
-                self._columns(name, facts[number], None if whole else paths[number])
-
-    def _function(self, name: str) -> None:
-        """A function that the engine does not bring along; the catalog's own are none of them."""
-        if name.lower().removeprefix(f"{self.context.catalog.lower()}.") not in BUILT_IN:
-            self.code(name)
-
-    def _view(self, name: Name) -> bool:
-        """Whether a name is that of a temporary view; then everything is asked for that the view reads."""
-        found = self.views.get(name[0].lower()) if len(name) == 1 else None
-        if found is None:
-            return False
-        names, query = found
-        inner = replace(self, names=names, views={k: v for k, v in self.views.items() if v is not found})
-        inner.read(query)
-        return True
-
-    def _columns(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]] | None) -> None:
-        """What loading the table takes, and SELECT on top-level columns.
-
-        On what is nested in these, it is enough that no policy speaks against it.
-        """
-        if paths is None:
-            if facts.columns is None:
-                raise Refusal(
-                    "columns-unknown",
-                    f"Every column of {name} is read, and which ones it has is not known.",
-                    "Name the columns, or give --live to look them up.",
-                )
-            paths = {(each,) for each in facts.columns}
-        top_level = sorted({path[0] for path in paths})
-        self._load(name, facts, top_level)
-        for column in top_level:
-            self._column(name, column, facts, unless_denied=False)
-        nested = {".".join(path) for path in paths if len(path) > 1}
-        nested |= {each for each in facts.nested or () if any(_reads(path, each, facts) for path in paths)}
-        for column in sorted(nested):
-            self._column(name, column, facts, unless_denied=True)
-        if facts.nested is None:
-            self.assumed.append(f"no policy withholds a field inside of a column of {name}")
-
-    def _column(self, name: TableName, column: str, facts: TableFacts, *, unless_denied: bool) -> None:
-        request = self._select(name, column, facts)
-        self.needed.append(Ask((request,), facts.owner is not None, reads=True, unless_denied=unless_denied))
 
     def _next(
         self, facts: TableFacts, governed: Mapping[str, str], removed: frozenset[str], table: str
@@ -345,35 +225,6 @@ class Asks:
             default_location=location is None,
         )
 
-    def _select(self, name: TableName, column: str, facts: TableFacts) -> AccessRequest:
-        resource = Resource.column(name.database, name.name, column)
-        return AccessRequest(self.context.principal, resource, "select", owner=facts.owner)
-
-    def _load(self, name: TableName, facts: TableFacts, columns: Iterable[str]) -> None:
-        """A right on the table, or SELECT on one of its columns."""
-        ways = tuple(self._request(name, access, facts) for access in _LOADING)
-        ways += tuple(self._select(name, each, facts) for each in columns)
-        self.needed.append(Ask(ways, owner_known=facts.owner is not None))
-
-    def _keys(self, key_ids: Iterable[str]) -> None:
-        self._all(gates.key_requests(self.context.principal, key_ids))
-        self.assumed += [f"the KMS has the master key {key_id}" for key_id in sorted(key_ids)]
-
-    def _table(self, name: TableName, access: str, facts: TableFacts | None) -> None:
-        known = facts is None or facts.owner is not None
-        self.needed.append(Ask((self._request(name, access, facts),), owner_known=known))
-
-    def _request(self, name: TableName, access: str, facts: TableFacts | None) -> AccessRequest:
-        owner = None if facts is None else facts.owner
-        return gates.table_request(self.context.principal, name.database, name.name, access, owner)
-
-    def _storage(self, paths: Iterable[Location], exempt: Location | None, facts: TableFacts) -> None:
-        requests = gates.storage_requests(self.context.principal, paths, exempt, facts.owner)
-        self.needed += [Ask((each,), owner_known=facts.owner is not None) for each in requests]
-
-    def _all(self, requests: Iterable[AccessRequest]) -> None:
-        self.needed += [Ask((each,)) for each in requests]
-
 
 #: A list is never sent back to this: see `Asks._next`.
 _ANYWHERE: Final = Location.parse("file:///lakewarden/unknown")
@@ -382,30 +233,6 @@ _ANYWHERE: Final = Location.parse("file:///lakewarden/unknown")
 def _above_default(warehouse: Location | None, name: TableName) -> Location | None:
     """The directory below which the catalog chooses a new table's place."""
     return None if warehouse is None else warehouse.child(*(slug(level) for level in name.namespace))
-
-
-def _reads(path: Name, field: str, facts: TableFacts) -> bool:
-    """Whether to read `path` is to read `field`; a path that is written in another way may read all."""
-    read, known = ".".join(path).lower(), {each.lower() for each in facts.nested or ()}
-    above = read if len(path) == 1 or read in known else path[0].lower()
-    return f"{field.lower()}.".startswith(f"{above}.")
-
-
-_NO_FACTS: Final = TableFacts(None)
-
-
-def _paths(query: Query, facts: Sequence[TableFacts]) -> list[set[Name]]:
-    """The columns, and the fields in them, that a query reads of each of its tables."""
-    paths: list[set[Name]] = [set() for _ in facts]
-    for reference in query.columns:
-        holders = [number for number in reference.tables if _may_have(facts[number], reference.path[0])]
-        if not holders and not reference.optional:
-            raise Refusal(
-                "column", f"No table of the query has a column {reference.path[0][:80]!a}.", "Correct it."
-            )
-        for number in holders:
-            paths[number].add(reference.path)
-    return paths
 
 
 def _widest(
@@ -426,11 +253,6 @@ def _with(facts: TableFacts, asked: wanted.Wanted, *, touched: bool) -> TableFac
         return facts
     certain = facts.allowed is not None and facts.spec is not None
     return replace(facts, allowed=asked.allowed if certain else None, spec=asked.spec if certain else None)
-
-
-def _may_have(facts: TableFacts, column: str) -> bool:
-    """Spark finds columns whatever the case of their names."""
-    return facts.columns is None or column.lower() in {each.lower() for each in facts.columns}
 
 
 def _check_ordinary(ordinary: Mapping[str, str], table: str, *, new: bool = True) -> None:

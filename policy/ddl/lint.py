@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from policy.ddl.asks import Ask
 from policy.ddl.context import LintContext
+from policy.ddl.needs import Ask
 from policy.ddl.parse import Parsed, parse
 from policy.ddl.positions import Positions
 from policy.ddl.problems import Problem
