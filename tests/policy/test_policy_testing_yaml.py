@@ -135,3 +135,100 @@ def test_whatever_stands_in_a_file_it_is_read_or_refused(text: str) -> None:
         assert error.message.startswith("f, line ")
     else:
         assert isinstance(found, Node)
+
+
+QUOTES = "Put it into quotes."
+NO_TAG = "a tag has no place here. Remove what begins with an exclamation mark."
+NO_ANCHOR = "anchors and aliases have no place here. Write it out."
+NO_DIRECTIVE = "a directive has no place here."
+TOLD = {
+    "": "1:1 the file is empty. Write cases into it, or remove it.",
+    "a: b\na: c": "2:1 the name 'a' is given twice.",
+    f"{'k' * 81}: b\n{'k' * 81}: b": f"2:1 the name {'k' * 80!r} is given twice.",
+    "a: &x b": f"1:4 a: {NO_ANCHOR}",
+    "a: [b, *x]": f"1:8 a[1]: {NO_ANCHOR}",
+    "a: !!str b": f"1:4 a: {NO_TAG}",
+    "a: {b: !!map {c: d}}": f"1:8 a.b: {NO_TAG}",
+    "%YAML 1.1\n---\na: b": f"1:1 {NO_DIRECTIVE}",
+    "%TAG !e! tag:x,2000:\n---\na: b": f"1:1 {NO_DIRECTIVE}",
+    "--- {a: b}\n--- {a: b}": "2:1 the file holds a second document. Give it a file of its own.",
+    "? [a]\n: b": "1:3 a name in a mapping is a text.",
+    "a:\nb: c": "1:3 a: nothing stands here. Give a value, or leave the name out.",
+    "a: {b: c, d: no}": f"1:14 a.d: 'no' is not a text to every reader of YAML. {QUOTES}",
+    f"a: {'9' * 81}": f"1:4 a: {'9' * 80!r} is not a text to every reader of YAML. {QUOTES}",
+    f"x: {{{'k' * 81}: no}}": f"1:88 x.{'k' * 80}: 'no' is not a text to every reader of YAML. {QUOTES}",
+    "a: {b: c": "1:9 this is not YAML: expected ',' or '}', but got '<stream end>'.",
+    'a: "\\UFFFFFFFF"': "1:1 the file has an escape or a number that means nothing.",
+    "\u00e4: b\nc: \u200bd\n": "2:4 the character U+200B is in the file. Write it as an escape.",
+    "\u200ba\nb: c": "1:1 the character U+200B is in the file. Write it as an escape.",
+    '"a\\u200b": b': "1:1 the character U+200B has no place here.",
+    "[" * 10 + "]" * 10: "1:10 [0][0][0][0][0][0][0][0][0]: the file nests deeper than 8 levels.",
+}
+
+
+@pytest.mark.parametrize("text", TOLD)
+def test_each_refusal_is_told_in_these_words(text: str) -> None:
+    place, _, told = TOLD[text].partition(" ")
+    line, column = place.split(":")
+    with pytest.raises(RequestInvalid) as caught:
+        parse("f.yaml", text.encode())
+    shown = str(caught.value).replace(" [rule=policy-test]", "")
+    assert shown == f"f.yaml, line {line}, column {column}: {told}"
+
+
+def test_a_file_may_be_as_large_and_as_deep_as_the_bounds() -> None:
+    assert parse("f", b"a: b #" + b"x" * (MAX_SIZE - 6)).members()["a"].text() == "b"
+    assert parse("f", b"[" * 8 + b"b" + b"]" * 8)
+    assert value(f"a: {'x' * MAX_TEXT}").text() == "x" * MAX_TEXT
+    with pytest.raises(RequestInvalid) as caught:
+        parse("f", b"#" * (MAX_SIZE + 1))
+    assert str(caught.value) == (
+        "f, line 1, column 1: the file has more than 1048576 bytes. [rule=policy-test] Split it."
+    )
+
+
+def test_the_place_of_a_bad_byte_is_its_line() -> None:
+    assert refused(b"\n\n\xff\n") == "f.yaml, line 3, column 1: byte 2 is not UTF-8."
+    assert refused(b"\xff\n") == "f.yaml, line 1, column 1: byte 0 is not UTF-8."
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "told"),
+    [
+        ("a: b", "members", "a mapping is expected, not a text."),
+        ("a: [b]", "members", "a mapping is expected, not a list."),
+        ("a: {}", "members", "an empty mapping says nothing. Leave it out."),
+        ("a: {b: c}", "elements", "a list is expected, not a mapping."),
+        ("a: []", "elements", "an empty list says nothing. Leave it out."),
+        ("a: [b]", "text", "a text is expected, not a list."),
+        ("a: {b: c}", "text", "a text is expected, not a mapping."),
+        ("a: ' '", "text", "an empty text says nothing. Leave it out."),
+        ('a: "\\ud800"', "text", "a text has at most 65536 characters, and no lone surrogates."),
+        (f"a: {'x' * 65537}", "text", "a text has at most 65536 characters, and no lone surrogates."),
+        ('a: "b\\tc"', "line_of_text", "the character U+0009 has no place here."),
+    ],
+    ids=lambda each: each[:40],
+)
+def test_a_value_that_is_not_what_is_expected_is_told_in_these_words(text: str, read: str, told: str) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        getattr(value(text), read)()
+    shown = str(caught.value).replace(" [rule=policy-test]", "")
+    assert shown == f"f.yaml, line 1, column 1: a: {told}"
+
+
+def test_what_is_known_and_what_is_given_twice_are_told_in_these_words() -> None:
+    top = parse("f", b"a: " + b"b" * 81 + b"\nx: [c, d, c]")
+    for read, told in (
+        (
+            lambda: top.fields("z", "a"),
+            "2, column 1: x: the name is unknown here. [rule=policy-test] Known are: a, z.",
+        ),
+        (
+            lambda: top.members()["a"].choice("allow", "deny"),
+            f"1, column 1: a: {'b' * 80!r} is none of allow, deny. [rule=policy-test]",
+        ),
+        (lambda: top.members()["x"].texts(), "2, column 11: x[2]: 'c' is given twice. [rule=policy-test]"),
+    ):
+        with pytest.raises(RequestInvalid) as caught:
+            read()
+        assert str(caught.value) == f"f, line {told}"
