@@ -45,6 +45,8 @@ _ARN: Final = re.compile(
     rf"(arn:aws[a-z-]*:kms:([a-z0-9-]{{1,32}}):([0-9]{{12}}):)(?:key/{_KEY_ID.pattern}|alias/[A-Za-z0-9/_-]+)"
 )
 _DOES_NOT_OPEN: Final = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
+#: What botocore raises of an answer that is not as it expects.
+_MALFORMED: Final = (ResponseParserError, ValueError, TypeError, AttributeError, LookupError)
 _NOT_USABLE: Final = frozenset(
     {
         "AccessDeniedException",
@@ -76,9 +78,9 @@ class AwsKms(KmsClient):
     identifier = "aws"
 
     def __init__(self, client: Any, accounts: Sequence[str] = ()) -> None:
-        # At DEBUG botocore writes down whole answers, and the requests that it signs with a session's token.
-        hush("botocore.parsers")
-        hush("botocore.auth")
+        # At DEBUG botocore writes down whole answers, and requests with a session's token.
+        for logger in ("botocore.parsers", "botocore.auth", "botocore.endpoint"):
+            hush(logger)
         self._client = client
         self._region: str = client.meta.region_name
         self._accounts = frozenset(accounts)
@@ -162,7 +164,7 @@ class AwsKms(KmsClient):
             answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
         except ClientError as failure:
             raise _translated(failure, master_key_id) from None
-        except (BotoCoreError, ResponseParserError, ValueError) as failure:
+        except (BotoCoreError, *_MALFORMED) as failure:
             raise _unavailable(type(failure).__name__) from None
         return answer
 
