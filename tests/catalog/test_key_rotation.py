@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from catalog import faults
-from catalog.new_files import FileCommit
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
 from tests.support.table_keys import (
@@ -101,22 +100,6 @@ def test_rotations_at_once_are_as_many_versions(lake: Lake) -> None:
     assert set(versions(lake, name).values()) == {max(found)}
 
 
-def test_an_old_version_cannot_be_written_under_by_a_stock_client(lake: Lake) -> None:
-    """An entry with its own key metadata, removed and added again after a rotation."""
-    name = encrypted(lake)
-    engine = Engine.begin(lake, name)
-    file = engine.file()
-    engine.append(file)
-    governed = load(lake, name).governed
-    rotate(lake, name)
-    head = load(lake, name).metadata.current_snapshot()
-    assert head is not None
-    again = Engine.begin(lake, name)
-    again.commit(FileCommit("overwrite", (again.file(),), (file.path,), head.snapshot_id))
-    assert governed.version < load(lake, name).governed.version
-    assert set(versions(lake, name).values()) == {2}
-
-
 def test_a_plaintext_table_has_nothing_to_rotate(lake: Lake) -> None:
     name = name_of(make(lake))
     with pytest.raises(RequestInvalid) as refused:
@@ -183,7 +166,7 @@ def test_a_key_that_was_destroyed_gets_a_later_version_when_it_is_wanted_again(l
     life.destroy(lake.caller(ALICE), name, str(name), old.id, 1)
     with pytest.raises(KeyNotUsable):
         _alter(lake, name, {"encryption.master-key-id": old.master_key_id})
-    let_waiting_end(lake)
+    let_waiting_end(lake, name)
     _alter(lake, name, {"encryption.master-key-id": old.master_key_id})
     found = [each for each in peks(lake, name) if each.id == old.id]
     assert [(each.version, str(each.state)) for each in found] == [(1, "destroyed"), (2, "active")]

@@ -95,9 +95,10 @@ def released(lake: Lake, name: TableName, ref: str = "main") -> dict[str, bytes]
     return found
 
 
-def let_waiting_end(lake: Lake) -> int:
-    """Let the time be over of every key that is to be destroyed; how many were."""
+def let_waiting_end(lake: Lake, name: TableName) -> None:
+    """Let the time be over of the table's keys that are to be destroyed, and have them destroyed."""
+    mine = lw_pek.c.table_id == load(lake, name).record.id
     with write(lake.warden.engine) as connection:
         waiting = lw_pek.c.destroy_after_ms.is_not(None)
-        connection.execute(update(lw_pek).where(waiting).values(destroy_after_ms=1))
-    return lake.warden.key_life.destroy_due()
+        connection.execute(update(lw_pek).where(mine, waiting).values(destroy_after_ms=1))
+    lake.warden.key_life.destroy_due()
