@@ -1,4 +1,5 @@
-"""Every statement of the corpus is answered as it says there: what it needs, or where and why it is denied.
+"""Every statement of the corpus is answered as it says there, word for word: what it needs and what is
+assumed, or where and why it is denied and what to do.
 
 Ann, who may do everything with tables, locations and keys, would run it, so that what is denied is denied
 whatever the policies say.
@@ -19,8 +20,17 @@ CORPUS = json.loads((Path(__file__).parents[1] / "vectors" / "ddl" / "statements
 
 
 def _told(answer: StatementDecision) -> dict[str, Any]:
-    at = {"at": f"{answer.line}:{answer.column}"}
-    return at | ({"needs": needs(answer)} if answer.decision.allowed else {"denied": rule(answer)})
+    """The whole answer; what it has not is left out."""
+    told: dict[str, Any] = {"at": f"{answer.line}:{answer.column}", "kind": answer.kind}
+    if answer.decision.allowed:
+        told["needs"] = needs(answer)
+    else:
+        told |= {"denied": rule(answer), "why": [reason.detail for reason in answer.decision.reasons]}
+    if answer.assumed:
+        told["assumed"] = list(answer.assumed)
+    if answer.hint is not None:
+        told["hint"] = answer.hint
+    return told
 
 
 def test_statements_of_the_corpus() -> None:
