@@ -1,0 +1,319 @@
+"""Columns under keys of their own: found by field id, read with the keys that the user may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from catalog.keys.dek import new_dek
+from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
+from catalog.keys.secret import SecretBytes
+from tests.support.lake import ALICE, CAROL, policy, standard_policies
+from tests.support.reads import name_of, refused
+from tests.support.spark import SparkLake
+from tests.support.spark_tables import create_table, data_files, local_path, planned_files
+from tests.support.tables import ENCRYPTED, Engine, NewFile
+
+pytestmark = pytest.mark.core
+
+COLUMNS = """id BIGINT, open STRING, ssn STRING, email STRING, person STRUCT<name: STRING, street: STRING>,
+             tags ARRAY<STRING>, props MAP<STRING, STRING>,
+             cards ARRAY<STRUCT<bank: STRING, number: STRING>>"""
+KEYS = {
+    "encryption.columns": "pii:ssn,email,person.street,tags;hr:props.value,cards.element.number",
+    "write.parquet.compression-codec": "uncompressed",
+}
+ROWS = """SELECT id, 'clear-open', concat('needle-ssn', id), 'needle-email',
+    named_struct('name', 'clear-name', 'street', 'needle-street'), array('needle-tag', 'x'),
+    map('clear-key', 'needle-value'), array(named_struct('bank', 'clear-bank', 'number', 'needle-card'))
+    FROM range(0, 10, 1, 2)"""
+HIDDEN = (b"needle-ssn", b"needle-email", b"needle-street", b"needle-tag", b"needle-value", b"needle-card")
+#: Py4J hands over as a long what does not fit into an int.
+LARGE = 1 << 40
+CLEAR = (b"clear-open", b"clear-name", b"clear-key", b"clear-bank")
+
+
+@pytest.fixture(scope="module")
+def database(spark_lake: SparkLake) -> str:
+    """The database of which Carol may read all, with master keys for columns."""
+    for key in ("pii", "hr"):
+        spark_lake.lake.kms.create_master_key(key)
+    spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.db")
+    return "lake.db"
+
+
+@pytest.fixture(scope="module")
+def table(spark_lake: SparkLake, database: str) -> str:
+    name = f"{database}.columns_with_keys"
+    create_table(spark_lake, name, COLUMNS, KEYS)
+    spark_lake.rows(f"INSERT INTO {name} {ROWS}")
+    return name
+
+
+@contextmanager
+def denied(spark_lake: SparkLake, column: str) -> Iterator[None]:
+    """Carol may not select a column, for a while."""
+    items = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
+    resources = {"database": ["db"], "table": ["*"], "column": [column]}
+    rule = policy("denied", resources, {}, denyPolicyItems=items)
+    spark_lake.lake.set_policies([*standard_policies(), rule])
+    try:
+        yield
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
+
+
+# -- honest files
+
+
+def test_rows_come_back(spark_lake: SparkLake, table: str) -> None:
+    rows = spark_lake.rows(f"SELECT * FROM {table} ORDER BY id")
+    assert [row["ssn"] for row in rows] == [f"needle-ssn{number}" for number in range(10)]
+    one = rows[3].asDict(recursive=True)
+    assert one["person"] == {"name": "clear-name", "street": "needle-street"}
+    assert one["tags"] == ["needle-tag", "x"] and one["props"] == {"clear-key": "needle-value"}
+    assert one["cards"] == [{"bank": "clear-bank", "number": "needle-card"}]
+
+
+def test_columns_with_keys_are_ciphertext_and_the_others_are_not(spark_lake: SparkLake, table: str) -> None:
+    for file in data_files(spark_lake, table):
+        data = local_path(file).read_bytes()
+        assert (data[:4], data[-4:]) == (b"PARE", b"PARE") and b"spark_schema" not in data
+        assert [each for each in HIDDEN if each in data] == []
+        assert [each for each in CLEAR if each not in data] == []
+
+
+def test_statistics_are_kept_of_columns_in_clear_alone(spark_lake: SparkLake, table: str) -> None:
+    loaded = spark_lake.lake.warden.loader.load(name_of(table))
+    schema, regime = loaded.metadata.schema(), loaded.governed.regimes.current
+    hidden = {field_id for group in regime.columns for field_id in group.field_ids}
+    for file in data_files(spark_lake, table):
+        for kind in ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds"):
+            known = dict(file[kind])
+            assert known and hidden.isdisjoint(known), kind
+        assert dict(file["lower_bounds"])[schema.find_field("open").field_id] == b"clear-open"
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("ssn = 'needle-ssn7'", [7]),
+        ("person.street = 'needle-street' AND id < 2", [0, 1]),
+        ("open = 'clear-open' AND id = 4", [4]),
+        ("email IS NULL", []),
+    ],
+)
+def test_filters_find_rows_by_columns_with_keys_and_without(
+    spark_lake: SparkLake, table: str, condition: str, found: list[int]
+) -> None:
+    assert [
+        row[0] for row in spark_lake.rows(f"SELECT id FROM {table} WHERE {condition} ORDER BY id")
+    ] == found
+
+
+def test_columns_in_clear_partition_a_table_and_prune_files(spark_lake: SparkLake, database: str) -> None:
+    name = f"{database}.columns_and_parts"
+    keys = {"encryption.columns": "pii:ssn"}
+    create_table(spark_lake, name, "id BIGINT, day STRING, ssn STRING", keys, "day")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, 'a', 's1'), (2, 'b', 's2'), (20, 'b', 's20')")
+    assert spark_lake.rows(f"SELECT ssn FROM {name} WHERE day = 'b' ORDER BY ssn") == [("s2",), ("s20",)]
+    assert planned_files(spark_lake, name, filter={"type": "eq", "term": "day", "value": "b"}) == 1
+    assert planned_files(spark_lake, name, filter={"type": "gt", "term": "id", "value": 50}) == 0
+    with pytest.raises(AnalysisException, match="encrypted-source"):
+        create_table(spark_lake, f"{name}_2", "id BIGINT, ssn STRING", keys, "ssn")
+
+
+def test_a_table_made_with_its_rows_has_column_keys(spark_lake: SparkLake, database: str) -> None:
+    name = f"{database}.columns_at_once"
+    spark_lake.rows(
+        f"CREATE TABLE {name} TBLPROPERTIES ('encryption.columns' = 'pii:ssn',"
+        "'write.parquet.compression-codec' = 'uncompressed')"
+        " AS SELECT id, concat('needle-', id) AS ssn, 'clear' AS open FROM range(3)"
+    )
+    assert len(spark_lake.rows(f"SELECT * FROM {name} WHERE ssn LIKE 'needle-%'")) == 3
+    for file in data_files(spark_lake, name):
+        data = local_path(file).read_bytes()
+        assert b"needle-" not in data and b"clear" in data
+
+
+def test_files_stay_readable_when_keys_and_names_of_columns_change(
+    spark_lake: SparkLake, database: str
+) -> None:
+    name = f"{database}.columns_that_change"
+    create_table(spark_lake, name, "id BIGINT, ssn STRING, email STRING", ENCRYPTED)
+    steps = [
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('encryption.columns' = 'pii:ssn')",
+        f"ALTER TABLE {name} RENAME COLUMN ssn TO social",
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('encryption.columns' = 'hr:social;pii:email')",
+        f"ALTER TABLE {name} UNSET TBLPROPERTIES ('encryption.columns')",
+    ]
+    spark_lake.rows(f"INSERT INTO {name} VALUES (0, 's0', 'e0')")
+    for number, step in enumerate(steps, 1):
+        spark_lake.rows(step)
+        spark_lake.rows(f"INSERT INTO {name} VALUES ({number}, 's{number}', 'e{number}')")
+    rows = spark_lake.rows(f"SELECT id, social, email FROM {name} ORDER BY id")
+    assert rows == [(number, f"s{number}", f"e{number}") for number in range(5)]
+
+
+# -- users
+
+
+def test_a_user_reads_what_he_may_and_the_refusal_names_the_column(spark_lake: SparkLake, table: str) -> None:
+    assert len(spark_lake.rows(f"SELECT ssn FROM {table}", CAROL)) == 10
+    with denied(spark_lake, "email"):
+        assert len(spark_lake.rows(f"SELECT id, open, props FROM {table}", CAROL)) == 10
+        assert "email" in refused(
+            spark_lake, f"SELECT email FROM {table}", "NOT_AUTHORIZED", "policy-deny", CAROL
+        )
+        told = refused(spark_lake, f"SELECT ssn FROM {table}", "NOT_AUTHORIZED", "policy-deny", CAROL)
+        assert "The key 'pii' also opens the column 'email'" in told
+        assert len(spark_lake.rows(f"SELECT ssn FROM {table}", ALICE)) == 10
+
+
+# -- files of a writer who has keys, and puts columns under others than the table says
+
+
+@dataclass
+class Writer:
+    """Writes one file with parquet-java's own classes, as a process with keys could; then commits it."""
+
+    spark_lake: SparkLake
+    engine: Engine
+    deks: Mapping[str, SecretBytes]
+
+    @classmethod
+    def of(cls, spark_lake: SparkLake, table: str) -> Writer:
+        engine = Engine.begin(spark_lake.lake, name_of(table))
+        return cls(spark_lake, engine, {label.key_name: new_dek(32) for label in engine.labels()})
+
+    def land(self, columns: Mapping[str, str | None], *, ids: tuple[int, ...] = (1, 2, 3, 4)) -> Path:
+        """Commit a file of one row.
+
+        Args:
+            columns: the key that each column is under; None for the footer's, for all or for none of them;
+                a column that is left out is in clear.
+            ids: the field ids of id, open, ssn and email.
+        """
+        path = self.engine.path()
+        local = Path(path.removeprefix("file://"))
+        local.parent.mkdir(parents=True, exist_ok=True)
+        self._write(local, self._properties(path, columns), ids)
+        keys = tuple(self.engine.key(path, self.deks[each.key_name], each) for each in self.engine.labels())
+        self.engine.append(NewFile(path, "parquet", 1, local.stat().st_size, keys=keys))
+        return local
+
+    def _properties(self, path: str, columns: Mapping[str, str | None]) -> Any:
+        crypto = self._jvm.org.apache.parquet.crypto
+        identity = FileIdentity.of(self.engine.session.table.record.table_uuid, path)
+        footer = self.deks[self.engine.labels()[0].key_name].reveal()
+        builder = crypto.FileEncryptionProperties.builder(footer).withAADPrefix(parquet_aad_prefix(identity))
+        builder = builder.withoutAADPrefixStorage()
+        if None in columns.values():
+            return builder.build()
+        own = self._jvm.java.util.HashMap()
+        for column, key in columns.items():
+            place = self._jvm.org.apache.parquet.hadoop.metadata.ColumnPath.fromDotString(column)
+            dek = (self.deks[key] if key in self.deks else new_dek(32)).reveal()
+            own.put(place, crypto.ColumnEncryptionProperties.builder(place).withKey(dek).build())
+        return builder.withEncryptedColumns(own).build()
+
+    def _write(self, local: Path, properties: Any, ids: tuple[int, ...]) -> None:
+        hadoop = self._jvm.org.apache.parquet.hadoop
+        names = ("open", "ssn", "email")
+        texts = "".join(
+            f"optional binary {name} (STRING) = {number};"
+            for name, number in zip(names, ids[1:], strict=True)
+        )
+        message = f"message m {{ optional int64 id = {ids[0]}; {texts} }}"
+        schema = self._jvm.org.apache.parquet.schema.MessageTypeParser.parseMessageType(message)
+        where = self._jvm.org.apache.hadoop.fs.Path(f"file://{local}")
+        builder = hadoop.example.ExampleParquetWriter.builder(where).withType(schema)
+        writer = builder.withEncryption(properties).build()
+        group = self._jvm.org.apache.parquet.example.data.simple.SimpleGroup(schema)
+        group.add("id", LARGE)
+        for name in names:
+            group.add(name, f"value of {name}")
+        writer.write(group)
+        writer.close()
+
+    @property
+    def _jvm(self) -> Any:
+        return self.spark_lake.session()._jvm
+
+
+@pytest.fixture
+def fresh(spark_lake: SparkLake, namespace: str, database: str) -> str:
+    """A table without rows whose columns `ssn` and `email` have keys."""
+    name = f"{namespace}.t"
+    keys = {"encryption.columns": "pii:ssn;hr:email"}
+    create_table(spark_lake, name, "id BIGINT, open STRING, ssn STRING, email STRING", keys)
+    return name
+
+
+def test_a_file_as_the_table_says_is_read_whoever_wrote_it(spark_lake: SparkLake, fresh: str) -> None:
+    Writer.of(spark_lake, fresh).land({"ssn": "pii", "email": "hr"})
+    read = spark_lake.rows(f"SELECT * FROM {fresh}")
+    assert read == [(LARGE, "value of open", "value of ssn", "value of email")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rule", "readable"),
+    [
+        pytest.param({"email": "hr"}, "column-key", "email", id="in clear"),
+        pytest.param({"ssn": None}, "column-key", None, id="under the footer's key"),
+        pytest.param({"ssn": "hr", "email": "pii"}, "file-authentic", "open", id="keys swapped"),
+        pytest.param({"ssn": "unknown", "email": "hr"}, "file-authentic", "email", id="unknown key"),
+    ],
+)
+def test_a_column_that_is_not_under_its_key_is_refused(
+    spark_lake: SparkLake, fresh: str, columns: dict[str, str | None], rule: str, readable: str | None
+) -> None:
+    Writer.of(spark_lake, fresh).land(columns)
+    refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", rule)
+    refused(spark_lake, f"SELECT * FROM {fresh}", "DECRYPTION_REFUSED", rule)
+    if readable:
+        assert spark_lake.rows(f"SELECT {readable} FROM {fresh}") == [(f"value of {readable}",)]
+    else:
+        refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", rule)
+
+
+def test_a_column_that_should_be_in_clear_is_refused_under_a_key(spark_lake: SparkLake, fresh: str) -> None:
+    Writer.of(spark_lake, fresh).land({"open": "unknown", "ssn": "pii", "email": "hr"})
+    refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", "column-key")
+    assert spark_lake.rows(f"SELECT ssn FROM {fresh}") == [("value of ssn",)]
+
+
+def test_columns_are_held_against_their_ids_not_their_names(spark_lake: SparkLake, fresh: str) -> None:
+    """What the file calls `open` has the id of `ssn`, and is in clear."""
+    Writer.of(spark_lake, fresh).land({"ssn": "pii", "email": "hr"}, ids=(1, 3, 2, 4))
+    refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", "column-key")
+
+
+def test_a_file_encrypted_whole_does_not_stand_in_for_one_with_column_keys(
+    spark_lake: SparkLake, namespace: str, fresh: str
+) -> None:
+    """Nor the other way round: what the plan says of a file is what it has to be."""
+    whole = f"{namespace}.whole"
+    columns = "id BIGINT, open STRING, ssn STRING, email STRING"
+    create_table(spark_lake, whole, columns, ENCRYPTED)
+    writer = Writer.of(spark_lake, whole)
+    writer.land({"ssn": "other"})
+    refused(spark_lake, f"SELECT open FROM {whole}", "DECRYPTION_REFUSED", "algorithm")
+
+
+def test_a_file_of_another_table_with_the_same_keys_is_refused(
+    spark_lake: SparkLake, namespace: str, fresh: str
+) -> None:
+    other = f"{namespace}.other"
+    columns = "id BIGINT, open STRING, ssn STRING, email STRING"
+    create_table(spark_lake, other, columns, {"encryption.columns": "pii:ssn;hr:email"})
+    theirs = Writer.of(spark_lake, other).land({"ssn": "pii", "email": "hr"})
+    ours = Writer.of(spark_lake, fresh).land({"ssn": "pii", "email": "hr"})
+    ours.write_bytes(theirs.read_bytes())
+    refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", "file-authentic")
