@@ -40,7 +40,7 @@ MAX_ALIVE = 0.10
 _NOT_STRICT = re.compile(r",\s*(strict=(True|False|None)\s*)?(?=\))")
 UNNOTICED = frozenset({0, 33})
 """How the tests of a mutant end that none of them notices, or that none of them reaches."""
-OUT_OF_TIME = frozenset({-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGALRM})
+OUT_OF_TIME = frozenset({-signal.SIGXCPU, -signal.SIGALRM})
 
 
 @dataclass

@@ -5,8 +5,8 @@ them starts pytest anew each time, which takes longer than the tests do. Here a 
 mutant from a process in which all is imported and collected. It runs the tests that reach the mutated
 function, the fastest first, and ends at the first that fails.
 
-A child may use CPU time in proportion to what its tests take without a fault; the load of the machine does
-not count. What uses more is stopped by the system, which says so (SIGXCPU).
+For each test a child may use CPU time in proportion to what the test takes without a fault; the load of the
+machine does not count. What uses more is stopped by the system, which says so (SIGXCPU).
 
 Writes results.json: for each module the mutants that were tried, with how the child ended and, for those
 that no test noticed, the lines that differ.
@@ -26,6 +26,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,14 @@ WORKERS = os.cpu_count() or 1
 UNNOTICED = 0
 FAILED = 1
 BROKEN = 70
-"""The code of a child that came to no answer."""
+"""The code of a child that came to no answer; one that was killed from outside has none either."""
 NO_TESTS = 33
 """The code of a mutant of a function that no test reaches."""
 _UNUSED = ("logging", "pytest_cov", "xdist", "anyio", "faulthandler", "timeout", "warnings")
 _LEAN = [word for name in _UNUSED for word in ("-p", f"no:{name}")]
 """Parts of pytest that take time at each test."""
-_CPU_SECONDS = 10
-_CPU_FACTOR = 5
+_CPU_SECONDS = 5
+_CPU_FACTOR = 10
 _WALL_SECONDS = 1200
 _MEMORY = 4 << 30
 
@@ -68,7 +69,7 @@ def main() -> int:
     options = [*settings.pytest_add_cli_args, *settings.pytest_add_cli_args_test_selection]
     code = pytest.main(["--rootdir=.", "-s", "-q", "--tb=native", *_LEAN, *options], plugins=[trials])
     os.chdir(work)
-    broken = [name for name, code in trials.codes.items() if code == BROKEN]
+    broken = [name for name, code in trials.codes.items() if code in (BROKEN, -signal.SIGKILL)]
     if broken:
         print("no answer from", *broken)
     if code or broken or len(trials.codes) < sum(map(len, mutants.values())):
@@ -171,7 +172,7 @@ class Trials:
         seconds = []
         for number in range(len(self._items)):
             before = time.process_time()
-            self._run([number])
+            self._run(number)
             seconds.append(time.process_time() - before)
             for function in state()._stats:
                 reach[function].append(number)
@@ -185,8 +186,6 @@ class Trials:
         return sum(self._seconds[number] for number in self._tests(name))
 
     def _try(self, name: str) -> None:
-        limit = int(_CPU_SECONDS + _CPU_FACTOR * self._estimate(name))
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         signal.alarm(_WALL_SECONDS)
@@ -194,12 +193,14 @@ class Trials:
         os.dup2(silence, 1)
         os.dup2(silence, 2)
         set_mutant_under_test(name)
-        self._run(sorted(self._tests(name), key=self._failures.__getitem__, reverse=True))
+        for number in sorted(self._tests(name), key=self._failures.__getitem__, reverse=True):
+            limit = ceil(time.process_time() + _CPU_SECONDS + _CPU_FACTOR * self._seconds[number])
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+            self._run(number)
 
-    def _run(self, numbers: list[int]) -> None:
-        for self._number in numbers:
-            item = self._items[self._number]
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+    def _run(self, number: int) -> None:
+        self._number, item = number, self._items[number]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
