@@ -13,9 +13,13 @@ DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks t
 test: java lint
 	$(BIN)/pytest -n 2 --dist loadfile
 
-# The same rules against the programs of others, where they are on the PATH: bao or vault.
-interop: java $(INSTALLED)
+# The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
+# where Maven is.
+interop: java $(INSTALLED) $(VENV)/hadoop-kms
 	$(BIN)/pytest -n 2 --dist loadfile --interop -m interop
+
+$(VENV)/hadoop-kms: | $(INSTALLED)
+	tools/hadoop-kms-jars $@
 
 # The core of the tests again on the oldest Spark that is supported, laid over the newest one.
 test-oldest-spark: java $(INSTALLED) $(OLDEST_SPARK)/.installed

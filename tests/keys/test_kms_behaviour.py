@@ -15,6 +15,7 @@ from catalog.keys.secret import SecretBytes
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 from tests.support.documented_kms import documented
 from tests.support.hadoop_kms import hadoop
+from tests.support.hadoop_server import hadoop_server
 from tests.support.kms_backends import Backend, local_with_key_file, local_with_passphrase
 from tests.support.moto_kms import aws
 from tests.support.transit_backends import transit
@@ -32,6 +33,7 @@ BACK_ENDS = (
     hadoop,
     documented,
     pytest.param(vault, marks=pytest.mark.interop),
+    pytest.param(hadoop_server, marks=pytest.mark.interop),
 )
 
 
