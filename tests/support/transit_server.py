@@ -13,6 +13,7 @@ import binascii
 import json
 import re
 import secrets
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -262,11 +263,13 @@ class _Listener(ThreadingHTTPServer):
 
 
 @contextmanager
-def transit_server(**settings: Any) -> Iterator[tuple[TransitServer, Any]]:
-    """A running server, and what ends it."""
+def transit_server(tls: ssl.SSLContext | None = None, **settings: Any) -> Iterator[tuple[TransitServer, Any]]:
+    """A running server, and what ends it; over TLS if it is given a certificate."""
     server = TransitServer(**settings)
     listener = _Listener(("127.0.0.1", 0), _handler(server))
-    server.url = f"http://127.0.0.1:{listener.server_address[1]}"
+    if tls is not None:
+        listener.socket = tls.wrap_socket(listener.socket, server_side=True)
+    server.url = f"http{'s' if tls else ''}://127.0.0.1:{listener.server_address[1]}"
     thread = threading.Thread(target=listener.serve_forever, args=(0.01,), daemon=True)
     thread.start()
 
