@@ -2,10 +2,7 @@
 
 - Nothing that was not checked as a whole is ever sealed, and what it names (location, write paths, overlaps)
   is authorized as if a commit had set it.
-- A table whose UUID is known is only registered again by somebody with rights on the old table, at the
-  metadata that was current when it was dropped, and with what governed it then.
-- What gives a name is recorded as intended before the pointer changes: cut short before, nothing has
-  happened; cut short after, `loading.settle` finishes it.
+- A dropped table is registered again as itself (`revival`).
 """
 
 from __future__ import annotations
@@ -21,12 +18,13 @@ from catalog import claims, faults, gates, loading, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
 from catalog.encryption_policy import EncryptionPolicy, Verdict
-from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.errors import CommitConflict, NoSuchTable
 from catalog.identifiers import TableName
 from catalog.inspection import Inspector
 from catalog.loading import LoadedTable, TableLoader
 from catalog.metadata import last_sequence_number, parse_metadata
 from catalog.pointers import PointerStore
+from catalog.revival import Revival, point_at
 from catalog.seals import Digest, Seal, SealRequest, SealState
 from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
@@ -79,6 +77,7 @@ class Takeover:
         self._encryption = encryption
         self._now_ms = now_ms
         self._max_metadata_bytes = max_metadata_bytes
+        self._revival = Revival(engine, catalog, pointers, loader, authorizer, encryption)
 
     def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
         """Take over a table from its metadata.json.
@@ -192,7 +191,7 @@ class Takeover:
             known = state.table_by_uuid(connection, metadata.table_uuid)
         if known is not None and known.state is not TableState.PREPARED:
             found = LoadedTable(known, _plain(known), metadata, location.original, None)
-            return self._revive(caller, name, found, data, first)
+            return self._revival.revive(caller, name, found, data, first)
         record = TableRecord(
             id=known.id if known is not None else state.new_table_id(),
             table_uuid=metadata.table_uuid,
@@ -274,7 +273,7 @@ class Takeover:
         return self._loader.load_sealed(record.name)
 
     def _reveal(self, name: TableName, location: str, seal: Seal) -> None:
-        self._point(name, location)
+        point_at(self._pointers, name, location)
         faults.point("register:pointer-made")
         with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
             loading.finish(connection, self._catalog, name, seal)
@@ -345,71 +344,6 @@ class Takeover:
             at_ms=self._now_ms(),
             files=files,
         )
-
-    def _revive(
-        self,
-        caller: Caller,
-        name: TableName,
-        found: LoadedTable,
-        data: bytes,
-        first: list[AccessRequest],
-    ) -> LoadedTable:
-        """Register a dropped table again: the same identity, governed state and keys."""
-        known, location = found.record, found.metadata_location
-        with read(self._engine) as connection:
-            seal = seals.find(connection, location)
-            governed = state.current_governed(connection, known.id)
-        if known.state is TableState.ACTIVE and known.name == name:
-            raise TableExists(f"The table {name} exists.", table=str(name))
-        if known.state is not TableState.DROPPED:
-            raise MetadataTampered(
-                "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
-            )
-        old = gates.table_request(
-            caller.principal, known.name.database, known.name.name, "alter", known.owner
-        )
-        verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
-        loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name)
-        rights = [old, replace(old, access="unprotect")] if loosens else [old]
-        self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
-        if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
-            raise MetadataTampered(
-                "A dropped table comes back only with the metadata that was current when it was dropped.",
-                table=str(name),
-                rule="rollback",
-            )
-        seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
-        if verdict is not None:
-            verdict.enforce(str(name))
-        with write(self._engine) as connection:
-            state.require_unbound(connection, self._catalog, name)
-            state.intend_rename(connection, known, name)
-        faults.point("revive:intended")
-        try:
-            self._point(name, location)
-        except (TableExists, NoSuchNamespace):
-            with write(self._engine) as connection:
-                state.take_back_rename(connection, known, name)
-            raise
-        faults.point("revive:pointer-made")
-        finished = True
-        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
-            finished = loading.finish(connection, self._catalog, name, seal)
-        if not finished:
-            self._pointers.delete(name, location)
-            raise CommitConflict(
-                "The table came back under another name at the same time.",
-                table=str(name),
-                hint="Look for it under its other name.",
-            )
-        faults.point("revive:bound")
-        revived = replace(known, name=name, state=TableState.ACTIVE)
-        return replace(found, record=revived, governed=governed, seal=seal)
-
-    def _point(self, name: TableName, location: str) -> None:
-        """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine."""
-        if self._pointers.load(name) != location:
-            self._pointers.create(name, location)
 
 
 def _own_location(record: TableRecord) -> Location | None:
