@@ -24,9 +24,10 @@ from catalog.keys.peks import Pek, PekCache, PekRecord, PekState, create_pek
 from catalog.keys.scan_keys import ScanFile, ScanWrapper
 from catalog.keys.transport import TransportKey
 from catalog.state import Governed, TableRecord
+from policy.decision import Decision
 from policy.encryption import EncryptionSpec
-from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable
-from policy.regimes import FileKeys, PekRef, judge_new_file, judge_sealed_file
+from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable, LakewardenError
+from policy.regimes import FOREIGN_PEK, FileKeys, PekRef, judge_new_file, judge_sealed_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,8 @@ class Keyring:
 
         Raises:
             EncryptionPolicyViolation: a file does not fit the regime.
-            DecryptionRefused: key metadata that is malformed, transplanted or does not open.
+            DecryptionRefused: key metadata that is malformed, transplanted, under a key that is not the
+                table's, or does not open.
         """
         if added.num_rows == 0:
             return
@@ -185,13 +187,8 @@ class Keyring:
         for path, metadata in files:
             decision = judge_new_file(governed.regimes, _stated(metadata, path, str(table.name)))
             if not decision.allowed:
-                raise EncryptionPolicyViolation(
-                    decision.explanation,
-                    table=str(table.name),
-                    path=path,
-                    rule=decision.reasons[0].rule,
-                    hint="Write files of encrypted tables through the engine interface.",
-                )
+                hint = "Write files of encrypted tables through the engine interface."
+                raise _unfit(decision, path, str(table.name), hint)
         peks = {pek.ref: pek for pek in self.writing_peks(table, governed).values()}
         for path, metadata in files:
             self._envelope.open(metadata, FileIdentity.of(table.table_uuid, path), lambda ref: peks[ref])
@@ -211,7 +208,7 @@ class Keyring:
 
         Raises:
             EncryptionPolicyViolation: a file does not fit the regime of its sequence number.
-            DecryptionRefused: key metadata is malformed.
+            DecryptionRefused: key metadata is malformed, or under a key that the regime does not name.
         """
         if not governed.ever_encrypted and planned["key_metadata"].null_count == planned.num_rows:
             # Every regime is plaintext, and so is every file: nothing is left to judge one by one.
@@ -222,13 +219,7 @@ class Keyring:
             parsed = None if metadata is None else _parse(metadata, path, str(table.name))
             decision = judge_sealed_file(governed.regimes, number, parsed.file_keys() if parsed else None)
             if not decision.allowed:
-                raise EncryptionPolicyViolation(
-                    decision.explanation,
-                    table=str(table.name),
-                    path=path,
-                    rule=decision.reasons[0].rule,
-                    hint="Have an administrator examine it.",
-                )
+                raise _unfit(decision, path, str(table.name), "Have an administrator examine it.")
             files.append(ScanFile(path, parsed, parsed.entries) if parsed else None)
         return files
 
@@ -269,6 +260,13 @@ def _not_active(table: TableRecord, pek: PekRecord) -> KeyNotUsable:
 
 def _pairs(files: pa.Table) -> Sequence[tuple[str, bytes | None]]:
     return list(zip(files["file_path"].to_pylist(), files["key_metadata"].to_pylist(), strict=True))
+
+
+def _unfit(decision: Decision, path: str, table: str, hint: str) -> LakewardenError:
+    """A file that does not fit its regime: under a key that is none of the regime's, or in another way."""
+    rule = decision.reasons[0].rule
+    error = DecryptionRefused if rule == FOREIGN_PEK else EncryptionPolicyViolation
+    return error(decision.explanation, table=table, path=path, rule=rule, hint=hint)
 
 
 def _stated(metadata: bytes | None, path: str, table: str) -> FileKeys | None:

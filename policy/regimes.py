@@ -19,11 +19,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Final
 from uuid import UUID
 
 from policy.decision import Decision, Reason
 from policy.encryption import Algorithm, EncryptionSpec, Footer, KeyedFields
 from policy.errors import EncryptionPolicyViolation
+
+#: The rule that refuses a file under a key that its regime does not name.
+FOREIGN_PEK: Final = "pek"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +212,9 @@ def _judge_keys(regime: Regime, keys: FileKeys, fits: Callable[[PekRef], bool]) 
         return _deny("footer", f"The file's footer is {keys.footer}, its regime says {spec.footer}.")
     for key in keys.keys:
         if not fits(key.pek):
-            return _deny("pek", f"The file is under PEK {key.pek.pek_id}, which its regime does not name.")
+            return _deny(
+                FOREIGN_PEK, f"The file is under PEK {key.pek.pek_id}, which its regime does not name."
+            )
         if key.length != spec.data_key_length:
             return _deny(
                 "data-key-length", f"The file has a key of {key.length} bytes, not what its regime says."
@@ -219,7 +225,7 @@ def _judge_keys(regime: Regime, keys: FileKeys, fits: Callable[[PekRef], bool]) 
 def _judge_columns(regime: Regime, keys: FileKeys) -> Decision:
     """The footer under the table's master key, and each group of columns under its own."""
     if not keys.keys or keys.keys[0].field_ids or keys.keys[0].pek.master_key_id != regime.spec.master_key_id:
-        return _deny("pek", "The file's footer is not under the master key that its regime says.")
+        return _deny(FOREIGN_PEK, "The file's footer is not under the master key that its regime says.")
     if len(keys.keys) == 1 and not regime.columns:
         return _KEYS_FIT
     stated = sorted((key.pek.master_key_id, key.field_ids) for key in keys.keys[1:])

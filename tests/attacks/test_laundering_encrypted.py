@@ -170,7 +170,7 @@ def test_key_metadata_of_another_table(vaults: Vaults, same_name: bool) -> None:
     with no_key_released(vaults.one.lake):
         refused(
             vaults.one,
-            EncryptionPolicyViolation,
+            DecryptionRefused,
             "pek",
             *vaults.one.appending(entry(with_keys(path, known))),
         )
@@ -380,7 +380,7 @@ def test_file_under_the_former_master_key(vault: Attacker) -> None:
     assert keys_of(vault.plan()) == [1]
     known = vault.entries()[0].data_file
     planted = vault.replacing(entry(with_keys(known.file_path, known)))
-    refused(vault, EncryptionPolicyViolation, "pek", *planted)
+    refused(vault, DecryptionRefused, "pek", *planted)
 
 
 def test_reader_without_release_gets_no_key(siege: Siege) -> None:

@@ -105,7 +105,7 @@ def test_new_files_are_opened_and_judged(lake: Lake, encrypted: LoadedTable) -> 
         ((path, metadata[:-1]), DecryptionRefused),
         ((path, metadata[:-1] + bytes([metadata[-1] ^ 1])), DecryptionRefused),
         ((other, metadata), DecryptionRefused),
-        (theirs, EncryptionPolicyViolation),
+        (theirs, DecryptionRefused),
     ]
     for file, error in wrong:
         with pytest.raises(error):
