@@ -82,12 +82,18 @@ def _header_text(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _ascii(text: str) -> str:
+    if not text.isascii():
+        raise ValueError("use ASCII letters, digits and _ . - /")
+    return text
+
+
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S)]
 HeaderText = Annotated[SecretStr, AfterValidator(_header_text)]
 Account = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
-MountPath = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$", max_length=255)]
+MountPath = Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", max_length=255), AfterValidator(_ascii)]
 
 
 class BackendOptions(BaseModel):

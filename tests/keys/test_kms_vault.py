@@ -8,8 +8,8 @@ import ipaddress
 import json
 import logging
 import ssl
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -73,7 +73,7 @@ def test_context_binds_in_transit_itself(server):
 
 def test_unknown_token_is_an_outage_and_a_missing_right_is_not(server):
     kms = client(server)
-    wrapped, key = kms.create_key("lake", 32, CONTEXT)
+    wrapped, _ = kms.create_key("lake", 32, CONTEXT)
     server.denied.add("lake")
     with pytest.raises(KeyNotUsable, match="no right"):
         kms.get_key(wrapped, CONTEXT)
@@ -100,14 +100,8 @@ def test_approle_of_many_threads_logs_in_once(server):
     kms = client(server, role_id=role, secret_id=secret)
     wrapped, key = client(server).create_key("lake", 32, CONTEXT)
     for expected in (1, 2):
-        opened: list[SecretBytes] = []
-        threads = [
-            threading.Thread(target=lambda: opened.append(kms.get_key(wrapped, CONTEXT))) for _ in range(16)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(16) as threads:
+            opened = list(threads.map(lambda _: kms.get_key(wrapped, CONTEXT), range(16)))
         assert opened == [key] * 16 and logins(server) == expected
         server.tokens.clear()
 
@@ -392,7 +386,7 @@ def test_server_must_be_vouched_for(tmp_path, monkeypatch):
     with transit_server(tls=tls) as (server, _):
         server.keys["lake"] = TransitKey(derived=True)
         assert server.url.startswith("https://")
-        wrapped, key = client(server, ca_file=own).create_key("lake", 32, CONTEXT)
+        wrapped, _ = client(server, ca_file=own).create_key("lake", 32, CONTEXT)
         for kms in (client(server, ca_file=other), client(server)):
             with pytest.raises(KmsUnavailable, match="SSL"):
                 kms.get_key(wrapped, CONTEXT)
