@@ -119,3 +119,22 @@ def test_a_name_may_be_as_long_as_the_bound() -> None:
 def test_nobody_owns_what_is_asked_for_unless_it_is_said() -> None:
     assert AccessRequest(ANN, Resource.key("k"), "use").owner is None
     assert AccessRequest(ANN, Resource.key("k"), "use", "olga").owner == "olga"
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "levels", "values"),
+    [
+        ("database", ("a",), ("database",), ("a",)),
+        ("table", ("a", "t"), ("database", "table"), ("a", "t")),
+        ("column", ("a", "t", "c.d"), ("database", "table", "column"), ("a", "t", "c.d")),
+        ("url", ("s3a://b/x/",), ("url",), ("s3://b/x",)),
+        ("storage", ("s3a://b/x/",), ("storage-type", "storage-url"), ("iceberg", "s3://b/x")),
+        ("key", ("k",), ("key",), ("k",)),
+        ("engine", ("e",), ("engine",), ("e",)),
+        ("service", ("s",), ("service",), ("s",)),
+    ],
+)
+def test_each_kind_of_resource_has_its_levels(kind, names, levels, values) -> None:
+    resource = getattr(Resource, kind)(*names)
+    assert (resource.levels, resource.values) == (levels, values)
+    assert str(resource) == f"{levels[-1]} {'.'.join(values if kind != 'storage' else values[1:])}"

@@ -141,6 +141,24 @@ def test_depth_counts_what_is_open_at_once(pair: str) -> None:
     assert parse('["' + "[{" * 100 + '", "\\\\", "\\"' + "{[" * 100 + '"]', what="The body")
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "line"),
+    [
+        ('\n{"a": 1,\n"a": 2}\n\n', "a", 3),
+        ('[["b",\n"b"],\n{"a": 1, "a": 1}]', "a", 3),
+        ('{"x": ["a", "a"],\n"a": [{"a": 1}],\n"a": 1}', "a", 3),
+    ],
+)
+def test_the_name_that_is_given_twice_is_told_with_its_line(text: str, name: str, line: int) -> None:
+    assert refusal(text).endswith(f"the name {name!r} is given twice in one object, again in line {line}.")
+
+
+def test_what_is_closed_makes_room_for_as_much() -> None:
+    for deep in ("[" * 64 + "]" + "[" * 2, "[" * 63 + '{"a":{}}' + '{"a":[', "[" * 60 + "]" * 10 + "[" * 15):
+        assert "nests deeper" in refusal(deep)
+    assert "is not JSON" in refusal("[" * 60 + "]" * 10 + "[" * 14)
+
+
 def test_what_ends_too_early_is_no_json() -> None:
     for text in ('{"a', '["' + "[" * 65, "[" * 40 + "{" * 25 + '"'):
         with pytest.raises(RequestInvalid) as caught:
