@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import pickle
 from dataclasses import asdict, dataclass
 
 import pytest
 
 from catalog.keys.aead import Aead
-from catalog.keys.secret import SecretBytes
+from catalog.keys.secret import SecretBytes, hush
+from policy.errors import DecryptionRefused
 
 RAW = b"the very secret."
 
@@ -89,3 +91,66 @@ def test_the_callers_buffer_is_copied():
 def test_cipher_cannot_be_pickled():
     with pytest.raises(TypeError):
         pickle.dumps(Aead(SecretBytes(RAW)))
+
+
+def test_lent_is_the_secret_itself_and_cannot_be_written():
+    secret = SecretBytes(RAW)
+    with secret.lent() as lent:
+        assert lent == RAW and lent.readonly
+        assert "very secret" not in repr(lent)
+    secret.wipe()
+    with pytest.raises(ValueError, match="wiped"), secret.lent():
+        pass
+
+
+def test_what_is_lent_outlives_no_wipe():
+    secret = SecretBytes(RAW)
+    with secret.lent() as lent:
+        secret.wipe()
+        assert bytes(lent) == bytes(len(RAW))
+
+
+def test_a_secret_that_is_let_go_is_overwritten():
+    secret = SecretBytes(RAW)
+    buffer = secret._data
+    del secret
+    assert buffer == bytearray(len(RAW))
+
+
+def test_a_secret_that_is_lent_is_not_let_go():
+    with SecretBytes(RAW).lent() as lent:
+        assert lent == RAW
+
+
+def test_a_buffer_that_is_taken_is_overwritten():
+    buffer = bytearray(RAW)
+    assert SecretBytes.taking(buffer).reveal() == RAW
+    assert buffer == bytearray(len(RAW))
+
+
+def test_a_cipher_keeps_its_key_when_the_secret_is_wiped():
+    key = SecretBytes(RAW + b".")
+    cipher = Aead(key)
+    before = cipher.encrypt(bytes(12), b"text", b"")
+    key.wipe()
+    assert cipher.encrypt(bytes(12), b"text", b"") == before
+
+
+def test_a_sealed_key_opens_to_the_same_key():
+    cipher, key = Aead(SecretBytes(RAW + b".")), SecretBytes(bytes(range(32)))
+    sealed = cipher.seal_key(key, b"aad")
+    assert cipher.open_key(sealed, b"aad") == key == SecretBytes(cipher.open(sealed, b"aad"))
+    for changed, aad in ((sealed[:-1], b"aad"), (sealed, b"other"), (sealed[:20], b"aad"), (b"", b"aad")):
+        with pytest.raises(DecryptionRefused):
+            cipher.open_key(changed, aad)
+
+
+def test_a_hushed_logger_says_nothing_at_debug_whatever_its_level(caplog):
+    talkative = logging.getLogger("tests.talkative")
+    hush(talkative.name)
+    hush(talkative.name)
+    with caplog.at_level(logging.DEBUG, talkative.name):
+        talkative.debug("the answer: %s", RAW)
+        talkative.info("something happened")
+    assert "very secret" not in caplog.text and "something happened" in caplog.text
+    assert len(talkative.filters) == 1
