@@ -1,9 +1,15 @@
-"""`lakewarden key`: a table's keys, and the master keys of the local KMS. No key bytes are ever shown."""
+"""`lakewarden key`: the life of tables' keys, and master keys of the local KMS. No key bytes are ever shown.
+
+What is done to a table's keys is decided by the policies for the principal that `--as` names, and audited.
+What an operator does to master keys needs no policy (`session`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
@@ -17,30 +23,154 @@ from catalog.cli.session import (
     record_operation,
     settings_of,
 )
+from catalog.key_life import ShownKey
+from catalog.key_rewrap import Progress
 from catalog.keys.local_kms import LocalKms, MasterKeyInfo
 
 app = typer.Typer(help="Keys of tables, and master keys of the local KMS.", no_args_is_help=True)
 
+_FAILED = 3
+_COLUMNS = ("id", "version", "master-key-id", "kms", "state", "in-force", "destroyed-from")
+
 _MasterKeyId = Annotated[str, typer.Argument(metavar="ID", help="The master key's id.", show_default=False)]
+_PekId = Annotated[UUID, typer.Argument(metavar="KEY", help="The key's id.", show_default=False)]
+_Which = Annotated[UUID | None, typer.Option("--key", metavar="KEY", help="One key of the table.")]
+_Version = Annotated[int | None, typer.Option(min=1, metavar="N", help="One version of that key.")]
 
 
 @app.command("list")
 def list_(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """List a table's keys (PEKs), in every state."""
+    """List a table's keys (PEKs) in every version and state."""
     with open_warden(ctx) as warden:
-        record = warden.access.load(calling(as_user), table).record
-        peks = warden.keyring.records(record)
-    found = [
+        _print_keys(warden.key_life.keys(calling(as_user), table), as_json)
+
+
+@app.command()
+def show(
+    ctx: typer.Context, table: Table, key: _PekId, as_user: AsUser = None, as_json: AsJson = False
+) -> None:
+    """Show the versions of a key, and which retained snapshots need each."""
+    with open_warden(ctx) as warden:
+        keys, uses = warden.key_life.show(calling(as_user), table, key)
+    needed = [uses.get(each.pek.ref, []) for each in keys]
+    if as_json:
+        snapshots = [
+            [{"snapshot-id": use.snapshot_id, "names": list(use.names)} for use in each] for each in needed
+        ]
+        output.document(
+            [_key(each) | {"needed-by": those} for each, those in zip(keys, snapshots, strict=True)]
+        )
+        return
+    output.rows(
+        ("version", "state", "in-force", "needed-by-snapshots"),
+        [
+            [each.pek.version, each.pek.state, _yes(each.in_force), ", ".join(map(str, those))]
+            for each, those in zip(keys, needed, strict=True)
+        ],
+    )
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    table: Table,
+    master_key_id: _MasterKeyId,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a table's key under a master key ahead of its use."""
+    with open_warden(ctx) as warden:
+        _print_keys(warden.key_life.create(calling(as_user), table, master_key_id), as_json)
+
+
+@app.command()
+def rotate(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
+    """Put new files under later versions of a table's keys; files that are there stay readable."""
+    with open_warden(ctx) as warden:
+        rotated = warden.key_rotation.rotate(calling(as_user), table)
+    found: list[dict[str, object]] = [
         {
-            "id": str(pek.id),
-            "version": pek.version,
-            "master-key-id": pek.master_key_id,
-            "kms": pek.kms,
-            "state": str(pek.state),
+            "id": str(now.pek_id),
+            "master-key-id": now.master_key_id,
+            "version": now.version,
+            "previous-version": before.version,
         }
-        for pek in peks
+        for before, now in rotated.versions
     ]
-    _print(found, ("id", "version", "master-key-id", "kms", "state"), as_json)
+    _print(found, ("id", "master-key-id", "version", "previous-version"), as_json)
+
+
+@app.command()
+def rewrap(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
+    """Move the data keys of a table's files, on all branches, to the latest versions of its keys."""
+    with open_warden(ctx) as warden, output.progress() as advance:
+
+        def tell(progress: Progress) -> None:
+            advance(f"Branch {progress.branch}: manifests", progress.done, progress.total)
+
+        branches = warden.key_rewrap.rewrap(calling(as_user), table, tell)
+    found: list[dict[str, object]] = [
+        {
+            "branch": each.branch,
+            "snapshot-id": each.snapshot_id,
+            "manifests": each.manifests,
+            "files": each.files,
+        }
+        for each in branches
+    ]
+    _print(found, ("branch", "snapshot-id", "manifests", "files"), as_json)
+
+
+@app.command()
+def disable(
+    ctx: typer.Context,
+    table: Table,
+    key: _Which = None,
+    version: _Version = None,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make keys of a table unusable, everywhere and at once, until they are enabled again."""
+    with open_warden(ctx) as warden:
+        _print_keys(warden.key_life.disable(calling(as_user), table, key, version), as_json)
+
+
+@app.command()
+def enable(
+    ctx: typer.Context,
+    table: Table,
+    key: _Which = None,
+    version: _Version = None,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make disabled keys usable again; a destruction that was asked for is called off."""
+    with open_warden(ctx) as warden:
+        _print_keys(warden.key_life.enable(calling(as_user), table, key, version), as_json)
+
+
+@app.command()
+def destroy(
+    ctx: typer.Context,
+    table: Table,
+    key: _Which = None,
+    version: _Version = None,
+    confirm: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="The table's name once more; asked for without it.")
+    ] = None,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """Destroy keys after a waiting time: one version that nothing needs, or all, with what is under them.
+
+    Until the time is over the keys are disabled, and `enable` calls the destruction off.
+    """
+    if confirm is None:
+        what = "a version of a key" if version else "keys, and with them all that is encrypted under them"
+        output.note(f"This destroys {what}. It cannot be undone once the waiting time is over.")
+        confirm = typer.prompt(f"Type {table} to go on", err=True)
+    with open_warden(ctx) as warden:
+        _print_keys(warden.key_life.destroy(calling(as_user), table, confirm, key, version), as_json)
 
 
 @app.command()
@@ -55,6 +185,35 @@ def create_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUs
     """Create a master key in the local KMS."""
     info = _operate(ctx, "master-key.create", master_key_id, as_user, LocalKms.create_master_key)
     output.note(f"The master key {info.id} is created.")
+
+
+@app.command("rotate-master")
+def rotate_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
+    """Give a master key of the local KMS a new version; `rewrap-master` brings tables' keys under it."""
+    info = _operate(ctx, "master-key.rotate", master_key_id, as_user, LocalKms.rotate_master_key)
+    output.note(f"The master key {info.id} has version {info.version} now.")
+
+
+@app.command("rewrap-master")
+def rewrap_master(
+    ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None, as_json: AsJson = False
+) -> None:
+    """Bring every table's key under the newest version of its master key, in whatever KMS that is."""
+    with open_warden(ctx) as warden, output.progress() as advance:
+        record_operation(warden.engine, calling(as_user), "master-key.rewrap", master_key_id)
+        done = warden.master_keys.rewrap(master_key_id, lambda count: advance("Keys", count, None))
+    failed = [
+        {"id": str(each.ref.pek_id), "version": each.ref.version, "reason": each.reason}
+        for each in done.failed
+    ]
+    if as_json:
+        output.document({"rewrapped": done.rewrapped, "failed": failed})
+    else:
+        output.note(f"Keys that were rewrapped: {done.rewrapped}; that were not: {len(failed)}.")
+        if failed:
+            output.rows(("id", "version", "reason"), [list(each.values()) for each in failed])
+    if failed:
+        raise typer.Exit(_FAILED)
 
 
 @app.command("disable-master")
@@ -88,6 +247,32 @@ def _operate(
 
 def _shown(info: MasterKeyInfo) -> dict[str, object]:
     return {"id": info.id, "version": info.version, "enabled": info.enabled}
+
+
+def _key(shown: ShownKey) -> dict[str, object]:
+    pek, at = shown.pek, shown.pek.destroy_after_ms
+    return {
+        "id": str(pek.id),
+        "version": pek.version,
+        "master-key-id": pek.master_key_id,
+        "kms": pek.kms,
+        "state": str(pek.state),
+        "in-force": shown.in_force,
+        "destroyed-from": None if at is None else output.moment(datetime.fromtimestamp(at / 1000, UTC)),
+    }
+
+
+def _print_keys(keys: Sequence[ShownKey], as_json: bool) -> None:
+    found = [_key(each) for each in keys]
+    if as_json:
+        output.document(found)
+        return
+    lines = [list((each | {"in-force": _yes(each["in-force"])}).values()) for each in found]
+    output.rows(_COLUMNS, lines)
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else ""
 
 
 def _print(found: list[dict[str, object]], columns: tuple[str, ...], as_json: bool) -> None:

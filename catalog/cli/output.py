@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from rich import box
 from rich.console import Console
+from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
@@ -82,6 +84,20 @@ def facts(values: Mapping[str, object]) -> None:
     grid = Table.grid(padding=(0, 2))
     _add(grid, values.items())
     _print(grid)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Bars on standard error, if it is a terminal; takes a bar's name, what is done, and of how much."""
+    bars: dict[str, TaskID] = {}
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
+
+        def advance(name: str, done: int, total: int | None) -> None:
+            if name not in bars:
+                bars[name] = shown.add_task(_shown(name), total=total)
+            shown.update(bars[name], completed=done, total=total)
+
+        yield advance
 
 
 def moment(at: datetime | None) -> str | None:

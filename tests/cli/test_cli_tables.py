@@ -95,7 +95,15 @@ def test_keys_are_listed_without_key_bytes(host: Host) -> None:
     assert [(key["master-key-id"], key["version"], key["state"]) for key in keys] == [
         ("lakewarden", 1, "active")
     ]
-    assert keys[0].keys() == {"id", "version", "master-key-id", "kms", "state"}
+    assert keys[0].keys() == {
+        "id",
+        "version",
+        "master-key-id",
+        "kms",
+        "state",
+        "in-force",
+        "destroyed-from",
+    }
     assert keys[0]["id"] in host.run("key", "list", TABLE, *_AS_ADMIN).stdout
 
 

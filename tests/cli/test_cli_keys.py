@@ -1,0 +1,149 @@
+"""`lakewarden key`: what an operator does in the life of a key, and what is asked before it is for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from typer.testing import CliRunner
+
+from catalog.cli.main import app
+from catalog.db.engine import write
+from catalog.db.schema import lw_pek
+from catalog.keys.local_kms import LocalKms
+from catalog.new_files import FileCommit
+from tests.support.host import ADMIN, Host
+from tests.support.lake import Lake
+from tests.support.tables import Engine, named
+
+TABLE = "db.vault"
+_AS_ADMIN = ("--as", ADMIN)
+
+
+@pytest.fixture
+def vault(host: Host) -> Host:
+    """A host with an encrypted table that has a file."""
+    host.make_table(TABLE, **{"encryption.mechanism": "envelope"})
+    append(host)
+    return host
+
+
+def append(host: Host) -> None:
+    """Append a file to the table."""
+    with host.warden() as warden:
+        assert isinstance(warden.kms, LocalKms)
+        engine = Engine.begin(Lake(host.root, host.settings(), warden, warden.kms), named("vault"), ADMIN)
+        engine.commit(FileCommit("append", (engine.file(),)), ADMIN)
+
+
+def keys(host: Host) -> list[Any]:
+    return [
+        (key["version"], key["state"], key["in-force"]) for key in host.json("key", "list", TABLE, *_AS_ADMIN)
+    ]
+
+
+def test_a_key_from_its_first_version_to_the_end_of_it(vault: Host) -> None:
+    """As docs/keys.md tells it."""
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    (rotated,) = vault.json("key", "rotate", TABLE, *_AS_ADMIN)
+    assert rotated == {
+        "id": key["id"],
+        "master-key-id": "lakewarden",
+        "version": 2,
+        "previous-version": 1,
+    }
+    append(vault)
+    (done,) = vault.json("key", "rewrap", TABLE, *_AS_ADMIN)
+    assert (done["branch"], done["manifests"], done["files"]) == ("main", 1, 1)
+    shown = vault.json("key", "show", TABLE, key["id"], *_AS_ADMIN)
+    assert [len(each["needed-by"]) for each in shown] == [2, 2]
+    one = ("key", "destroy", TABLE, "--key", key["id"], "--version", "1", "--confirm", TABLE, *_AS_ADMIN)
+    refused = vault.run(*one, code=1).stderr
+    assert "2 retained snapshots" in refused and str(shown[0]["needed-by"][0]["snapshot-id"]) in refused
+    with vault.catalog() as catalog:
+        table = catalog.load_table(TABLE)
+        old = [each.snapshot_id for each in table.metadata.snapshots][:-1]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+    vault.run(*one)
+    assert keys(vault) == [(1, "disabled", False), (2, "active", True)]
+    _end_waiting(vault)
+    assert "Keys that were destroyed: 1." in vault.run("db", "sweep").stderr
+    assert keys(vault) == [(1, "destroyed", False), (2, "active", True)]
+
+
+def _end_waiting(host: Host) -> None:
+    with host.warden() as warden, write(warden.engine) as connection:
+        waiting = lw_pek.c.destroy_after_ms.is_not(None)
+        connection.execute(update(lw_pek).where(waiting).values(destroy_after_ms=1))
+
+
+def test_tables_are_shown_to_people(vault: Host) -> None:
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    assert "active" in vault.run("key", "list", TABLE, *_AS_ADMIN).stdout
+    shown = vault.run("key", "show", TABLE, key["id"], *_AS_ADMIN).stdout
+    assert "branch main" in shown and "yes" in shown
+    assert "previous-version" in vault.run("key", "rotate", TABLE, *_AS_ADMIN).stdout
+    assert "main" in vault.run("key", "rewrap", TABLE, *_AS_ADMIN).stdout
+
+
+def test_keys_are_disabled_and_enabled(vault: Host) -> None:
+    vault.run("key", "disable", TABLE, *_AS_ADMIN)
+    assert keys(vault) == [(1, "disabled", True)]
+    vault.run("key", "rotate", TABLE, *_AS_ADMIN, code=1)
+    vault.run("key", "enable", TABLE, *_AS_ADMIN)
+    assert keys(vault) == [(1, "active", True)]
+
+
+@pytest.mark.parametrize(("typed", "code", "state"), [(TABLE, 0, "disabled"), ("yes", 1, "active")])
+def test_destroying_keys_asks_for_the_name_of_the_table(
+    vault: Host, typed: str, code: int, state: str
+) -> None:
+    words = ["--config", str(vault.config), "key", "destroy", TABLE, *_AS_ADMIN]
+    result = CliRunner().invoke(app, words, input=f"{typed}\n")
+    assert result.exit_code == code
+    assert "cannot be undone" in result.stderr and f"Type {TABLE}" in result.stderr
+    assert keys(vault) == [(1, state, True)]
+    vault.run("key", "enable", TABLE, *_AS_ADMIN)
+    assert keys(vault) == [(1, "active", True)]
+
+
+def test_a_key_is_made_ahead(vault: Host) -> None:
+    vault.run("key", "create-master", "pii")
+    made = vault.json("key", "create", TABLE, "pii", *_AS_ADMIN)
+    assert sorted(key["master-key-id"] for key in made) == ["lakewarden", "pii"]
+
+
+def test_a_master_key_is_rotated_and_what_it_wraps_rewrapped(vault: Host) -> None:
+    vault.run("key", "rotate-master", "lakewarden")
+    assert [each["version"] for each in vault.json("key", "masters")] == [2]
+    assert vault.json("key", "rewrap-master", "lakewarden") == {"rewrapped": 1, "failed": []}
+    append(vault)
+    actions = [each["action"] for each in vault.json("audit", "show")]
+    assert {"master-key.rotate", "master-key.rewrap"} <= set(actions)
+
+
+def test_a_key_that_cannot_be_rewrapped_is_told(vault: Host) -> None:
+    with vault.warden() as warden, write(warden.engine) as connection:
+        connection.execute(update(lw_pek).values(wrapped=b"garbage"))
+    told = vault.json("key", "rewrap-master", "lakewarden", code=3)
+    assert told["rewrapped"] == 0 and len(told["failed"]) == 1
+    assert "garbage" not in str(told)
+    assert told["failed"][0]["id"] in vault.run("key", "rewrap-master", "lakewarden", code=3).stdout
+
+
+def test_the_policies_decide_about_the_keys_of_tables(vault: Host) -> None:
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    for command in (
+        ("list", TABLE),
+        ("show", TABLE, key["id"]),
+        ("create", TABLE, "lakewarden"),
+        ("rotate", TABLE),
+        ("rewrap", TABLE),
+        ("disable", TABLE),
+        ("enable", TABLE),
+        ("destroy", TABLE, "--confirm", TABLE),
+    ):
+        refused = vault.run("key", *command, "--as", "mallory", code=1).stderr
+        assert "mallory may not do this" in refused, command
+    assert keys(vault) == [(1, "active", True)]
