@@ -169,6 +169,7 @@ def _as_json(answer: StatementDecision) -> dict[str, Any]:
         "hint": answer.hint,
         "needed": [_request(each) for each in answer.needed],
         "assumed": list(answer.assumed),
+        "notes": list(answer.notes),
     }
 
 
@@ -194,6 +195,7 @@ def _details(answer: StatementDecision) -> Iterator[str]:
             f"needs {_ANY_RIGHT.get(each.access, each.access)} on {each.resource}" for each in answer.needed
         )
         yield from (f"provided that {each}" for each in answer.assumed)
+        yield from (f"note: {each}" for each in answer.notes)
         return
     yield from (f"{each.rule}: {each.detail}" for each in answer.decision.reasons)
     if answer.hint:

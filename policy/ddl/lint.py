@@ -43,6 +43,7 @@ class StatementDecision:
         needed: what was asked of the policies; where one of several ways is enough, the one that counted.
         assumed: what has to hold beside, and is not known here.
         hint: what to do about a denial; None if the reasons say it all.
+        notes: what is worth knowing of an allowed statement, and denies nothing.
     """
 
     line: int
@@ -52,6 +53,7 @@ class StatementDecision:
     needed: tuple[AccessRequest, ...] = ()
     assumed: tuple[str, ...] = ()
     hint: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def lint(text: str, dialect: Dialect, context: LintContext) -> list[StatementDecision]:
@@ -108,7 +110,8 @@ class _Judge:
             self.script.denied(parsed.kind)
         line, column = positions.of(at)
         assumed = tuple(dict.fromkeys(asks.assumed)) if decision.allowed else ()
-        return StatementDecision(line, column, parsed.kind, decision, needed, assumed, hint)
+        notes = tuple(dict.fromkeys(asks.notes)) if decision.allowed else ()
+        return StatementDecision(line, column, parsed.kind, decision, needed, assumed, hint, notes)
 
     def _decide(self, asks: Iterable[Ask]) -> tuple[Decision, tuple[AccessRequest, ...]]:
         answers = [self._answer(each) for each in dict.fromkeys(asks)]

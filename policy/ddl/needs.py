@@ -49,6 +49,7 @@ class Needs:
         views: temporary views, with the names as they were resolved where each was made.
         needed: what it needs.
         assumed: what has to hold beside, and is not known.
+        notes: what is worth knowing of it, and denies nothing.
     """
 
     context: LintContext
@@ -57,6 +58,7 @@ class Needs:
     views: Mapping[str, tuple[Names, Query]] = field(default_factory=dict)
     needed: list[Ask] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def known(self, name: TableName) -> TableFacts:
         """What is known of a table."""

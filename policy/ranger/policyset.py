@@ -7,6 +7,7 @@ clock; whoever asks says what time it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from policy.decision import Decision, Reason
@@ -26,12 +27,21 @@ from policy.ranger.evaluate import (
 )
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
-from policy.ranger.model import Policy, PolicyType
+from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents, parse_documents
 from policy.ranger.roles import RoleGraph
 from policy.ranger.servicedef import LEVELS
 from policy.ranger.validity import active
 from policy.requests import ALL, ANY, AccessRequest, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Users, groups and roles that policies name."""
+
+    users: frozenset[str]
+    groups: frozenset[str]
+    roles: frozenset[str]
 
 
 class PolicySet:
@@ -134,6 +144,21 @@ class PolicySet:
         applicable = self._applicable(PolicyType.ROW_FILTER, asked, principal, owner, now)
         return row_filter_in_force(applicable, self._subject(principal, owner))
 
+    def named_about(self, resources: Iterable[Resource]) -> Named:
+        """Whom policies name that may be about one of some resources: access policies, and those of masks."""
+        items = [
+            item
+            for target in map(Target.of, resources)
+            for kind in (PolicyType.ACCESS, PolicyType.MASK)
+            for policy in self._indexes[kind].candidates(target)
+            for item in _items(policy)
+        ]
+        return Named(
+            frozenset(user for item in items for user in item.users),
+            frozenset(group for item in items for group in item.groups),
+            frozenset(role for item in items for role in item.roles),
+        )
+
     def may_administer(self, principal: Principal, changed: Iterable[Policy], now: datetime) -> Decision:
         """Whether `principal` may add, change or remove policies, as one who has their resources delegated.
 
@@ -176,6 +201,11 @@ class PolicySet:
             if active(policy.schedules, now):
                 found.append(Applicable(policy, match, doubt_about(policy, principal.name, owner)))
         return found
+
+
+def _items(policy: Policy) -> tuple[Item, ...]:
+    exceptions = policy.allow_exceptions + policy.deny_exceptions
+    return policy.allow + policy.deny + exceptions + policy.masks
 
 
 def _require_zone(now: datetime) -> None:
