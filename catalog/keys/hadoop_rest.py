@@ -26,8 +26,14 @@ _CHUNK: Final = 64 * 1024
 _SHORTEST_S: Final = 0.001
 _PASSED_OVER: Final = frozenset({502, 503, 504})
 #: How a KMS says that a key may not be used by whom it knows well.
-_DENIALS: Final = frozenset({"AuthorizationException", "AccessControlException"})
-_FORBIDDEN: Final = "SecurityException"
+_DENIALS: Final = frozenset(
+    {
+        "org.apache.hadoop.security.authorize.AuthorizationException",
+        "org.apache.hadoop.security.AccessControlException",
+    }
+)
+_FORBIDDEN: Final = "java.lang.SecurityException"
+_WRAPPED_DENIALS: Final = tuple(f"{name}: " for name in sorted(_DENIALS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +62,22 @@ class Answer:
 
     def denies_key(self) -> bool:
         """Whether the KMS knows who asks, and refuses him the key, or the name that he gave it."""
+        name, message = self._exception()
         if self.status in (401, 403):
-            name = self._exception()
             return name in _DENIALS or (self.status == 403 and name == _FORBIDDEN)
-        return self.status == 400
+        # Hadoop's wraps a refusal to generate into another exception, whose message begins with its name.
+        return self.status == 400 or (self.status == 500 and message.startswith(_WRAPPED_DENIALS))
 
-    def _exception(self) -> str:
-        """The simple name of the Java exception that the answer names, or nothing."""
+    def _exception(self) -> tuple[str, str]:
+        """The Java exception that the answer names, and its message; empty if there is none."""
         try:
             document = strict_json.parse(self.body, what="The answer")
         except InvalidInput:
-            return ""
+            return "", ""
         remote = document.get("RemoteException") if isinstance(document, dict) else None
-        name = remote.get("javaClassName") if isinstance(remote, dict) else None
-        return name.rpartition(".")[2] if isinstance(name, str) else ""
+        found = remote if isinstance(remote, dict) else {}
+        name, message = (str(found.get(each, "")) for each in ("javaClassName", "message"))
+        return name, message
 
 
 class HadoopRest:

@@ -12,8 +12,10 @@ EVERY_RIGHT: Final = ("use", "release", "rotate", "destroy")
 
 
 def door_policies() -> list[dict[str, Any]]:
-    """Alice has every right on every key of the door; Bob may use them; Carol may release `pii`, and has every
-    right on the master key, which is none on keys of the door."""
+    """Alice has every right on every key of the door; Bob may use them; Carol may release `pii`.
+
+    Carol also has every right on the master key, which is none on a key of the door.
+    """
     return [
         policy("door-alice", {"key": ["door/*"]}, {ALICE: EVERY_RIGHT}),
         policy("door-bob", {"key": ["door/*"]}, {BOB: ["use"]}),
@@ -22,7 +24,9 @@ def door_policies() -> list[dict[str, Any]]:
     ]
 
 
-def make_key(lake: Lake, name: str, *, bits: int = 256, denial: Denial = Denial.ERROR, versions: int = 1) -> None:
+def make_key(
+    lake: Lake, name: str, *, bits: int = 256, denial: Denial = Denial.ERROR, versions: int = 1
+) -> None:
     """A key of the door, as Alice makes it."""
     door: KmsDoor = lake.warden.door
     door.create(lake.caller(ALICE), KeySpec(name, bits, None, {}, denial))
