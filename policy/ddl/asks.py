@@ -22,6 +22,7 @@ from policy.ddl.refusals import Refusal
 from policy.ddl.statements import (
     AlterColumns,
     AlterProperties,
+    CallOnKeys,
     Column,
     CreateTable,
     DropTable,
@@ -32,12 +33,14 @@ from policy.ddl.statements import (
 )
 from policy.encryption import EncryptionSpec, judge_sources, resolve_columns
 from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
-from policy.identifiers import TableName, slug
+from policy.identifiers import TableName, slug, table_name
+from policy.key_groups import splits
 from policy.location import Location
 from policy.namespace_gates import check_namespace_properties, namespace_requests
 
 _FORMAT_VERSION: Final = "format-version"
 _WRITTEN: Final = "2"
+_SYSTEM: Final = "system"
 
 
 @dataclass
@@ -61,6 +64,7 @@ class Asks(ReadingNeeds):
         facts = self._made(statement, asked, location)
         protection.require_new(self.context.encryption, name, facts)
         _check_columns(statement, asked.spec, facts, str(name))
+        self._note_splits(name, facts)
         if statement.like is not None:
             self.look(Look(statement.like))
         if statement.query is not None:
@@ -99,9 +103,10 @@ class Asks(ReadingNeeds):
             self._table(name, "unprotect", facts)
         if governed or removed:
             self.assumed.append("no live snapshot needs a location that the allowed list would lose")
-        if governed or removed:
             self._check_keyed(asked.spec, facts)
         after = _with(facts, asked, touched=bool(governed or removed))
+        if governed or removed:
+            self._note_splits(name, after)
         if after.spec is None or after.spec != facts.spec:
             protection.require_change(self.context.encryption, name, facts, after)
         return name, after
@@ -149,6 +154,36 @@ class Asks(ReadingNeeds):
         self._table(name, "update", self.known(name))
         self.read(statement.query)
 
+    def call_on_keys(self, statement: CallOnKeys) -> None:
+        """CALL of rotate_key or rewrap_keys; the names of tables there are this catalog's."""
+        catalog, wanted_table = self.context.catalog, statement.table
+        if statement.procedure[:-1] != (catalog, _SYSTEM):
+            raise Refusal(
+                "procedure",
+                f"{'.'.join(statement.procedure)[:80]!a} need not be a procedure of the catalog {catalog}.",
+                f"Write {catalog}.{_SYSTEM}.{statement.procedure[-1].lower()}.",
+            )
+        if len(wanted_table) > 2 and wanted_table[0] == catalog:
+            wanted_table = wanted_table[1:]
+        if len(wanted_table) < 2:
+            raise Refusal("identifier", "The table has no namespace.", "Name it as 'NAMESPACE.TABLE'.")
+        name = table_name(wanted_table[:-1], wanted_table[-1])
+        facts = self.known(name)
+        self._table(name, "alter", facts)
+        if facts.spec is None:
+            raise Refusal(
+                "state-unknown",
+                "Which master keys the table's keys are under is not known.",
+                "Give --live to look it up.",
+            )
+        if not statement.rewraps and not facts.spec.encrypts:
+            raise Refusal(
+                "plaintext", "The table is not encrypted, so it has no key to rotate.", "Leave it out."
+            )
+        self._all(gates.key_requests(self.context.principal, facts.spec.key_ids(), "rotate"))
+        if statement.rewraps:
+            self.assumed.append("the table has no key under another master key, from before")
+
     def namespace(self, statement: Namespace) -> None:
         """An operation on a namespace; on the catalog itself nothing is asked for."""
         current = statement.name is None
@@ -192,6 +227,23 @@ class Asks(ReadingNeeds):
         else:
             names = [*facts.columns, *facts.nested]
             resolve_columns(spec, {name: number for number, name in enumerate(names, start=1)})
+
+    def _note_splits(self, name: TableName, facts: TableFacts) -> None:
+        """Tell which key groups the policies split; of columns that are not known, by what is named alone."""
+        spec = facts.spec
+        if spec is None or not spec.columns:
+            return
+        known = {*(facts.columns or ()), *(facts.nested or ())}
+        groups = {
+            group.key_id: {
+                *group.columns,
+                *(each for each in known if any(each.startswith(f"{outer}.") for outer in group.columns)),
+            }
+            for group in spec.columns
+        }
+        where = (name.database, name.name)
+        found = splits(self.context.policies, where, groups, self.context.now, owner=facts.owner)
+        self.notes += [str(each) for each in found]
 
     def _require_own_place(self, name: TableName, allowed: AllowList, location: Location | None) -> None:
         """What is written with a table's creation has to be readable: its list covers its own place."""

@@ -13,6 +13,7 @@ from typing import Final
 from policy.ddl.cursor import Cursor
 from policy.ddl.lexer import Kind, Token, tokens_of
 from policy.ddl.problems import Problem
+from policy.ddl.procedures import read_call
 from policy.ddl.queries import begins_query, read_query
 from policy.ddl.settings import check_setting
 from policy.ddl.statements import (
@@ -39,7 +40,7 @@ _NAMESPACE_RESERVED: Final = frozenset({"location", "owner"})
 _PLURAL_CODE: Final = ("JAR", "JARS", "FILE", "FILES", "ARCHIVE", "ARCHIVES")
 #: What Spark and Hive do past the catalog, or what the catalog does not take from them yet.
 _PAST_THE_CATALOG: Final = (
-    "REPLACE DELETE UPDATE MERGE TRUNCATE CALL ANALYZE LOAD EXPORT IMPORT MSCK REPAIR OPTIMIZE CACHE UNCACHE "
+    "REPLACE DELETE UPDATE MERGE TRUNCATE ANALYZE LOAD EXPORT IMPORT MSCK REPAIR OPTIMIZE CACHE UNCACHE "
     "GRANT REVOKE LOCK UNLOCK DFS EXECUTE BEGIN DECLARE RESET ABORT KILL"
 )
 _NOT_CARRIED_OUT: Final = frozenset(_PAST_THE_CATALOG.split())
@@ -353,6 +354,7 @@ _STATEMENTS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
     ("COMMENT", "ON"): _comment_on,
     ("SET",): _set,
     ("EXPLAIN",): _explain,
+    ("CALL",): read_call,
     ("ADD",): _add,
     ("MAP",): _transforming,
     ("REDUCE",): _transforming,

@@ -13,6 +13,7 @@ from policy.ddl.refusals import Refusal
 from policy.ddl.statements import (
     AlterColumns,
     AlterProperties,
+    CallOnKeys,
     Code,
     CreateTable,
     CreateView,
@@ -115,13 +116,17 @@ class Script:
             self.names = replace(self.names, hidden=True)
             self.views.clear()
 
-    def _without_effect(self, statement: Insert | Select | Look | Code | Nothing, asks: Asks) -> None:
+    def _without_effect(
+        self, statement: Insert | Select | Look | Code | CallOnKeys | Nothing, asks: Asks
+    ) -> None:
         if isinstance(statement, Insert):
             asks.insert(statement)
         elif isinstance(statement, Select):
             asks.read(statement.query)
         elif isinstance(statement, Look):
             asks.look(statement)
+        elif isinstance(statement, CallOnKeys):
+            asks.call_on_keys(statement)
         elif isinstance(statement, Code):
             asks.code(statement.what)
 

@@ -197,6 +197,21 @@ class Explain:
 
 
 @dataclass(frozen=True, slots=True)
+class CallOnKeys:
+    """CALL of a procedure on a table's keys.
+
+    Attributes:
+        procedure: its name as it is written.
+        table: the table's name, which the procedure is given.
+        rewraps: whether data keys are moved to later versions of keys, and not keys rotated.
+    """
+
+    procedure: Name
+    table: Name
+    rewraps: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """What asks for nothing, such as a harmless setting."""
 
@@ -215,5 +230,6 @@ Statement = (
     | Namespace
     | Code
     | Explain
+    | CallOnKeys
     | Nothing
 )

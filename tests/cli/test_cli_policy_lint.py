@@ -70,7 +70,7 @@ def test_json_has_it_all(host: Host, script: Path) -> None:
     # The administrator of a new catalog may use storage below the warehouse alone.
     assert altered["allowed"] is False
     assert altered["reasons"][0]["detail"].startswith("No policy grants rwstorage")
-    assert (called["line"], called["column"], called["statement"]) == (2, 1, "CALL")
+    assert (called["line"], called["column"], called["statement"]) == (2, 6, "CALL")
     assert called["reasons"][0]["rule"] == "not-supported-yet" and called["hint"]
 
 

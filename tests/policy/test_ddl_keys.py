@@ -1,0 +1,93 @@
+"""Lint of CALL on a table's keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from policy.ddl import TableFacts
+from policy.encryption import EncryptionSpec
+from tests.support.ddl import ANN, BOB, answers, context, needs, rule, the_answer
+from tests.support.lake import policy
+
+MADE = (
+    "CREATE TABLE lake.s.t (id INT, ssn STRING) TBLPROPERTIES "
+    "('encryption.master-key-id' = 'main', 'encryption.mechanism' = 'envelope');"
+)
+ROTATES = policy("rotators", {"key": ["*"]}, {ANN: ["rotate"]})
+SPEC = EncryptionSpec.parse({"encryption.mechanism": "envelope"}, catalog_master_key_id="main")
+
+
+@pytest.mark.parametrize("procedure", ["rotate_key", "REWRAP_KEYS"])
+@pytest.mark.parametrize("table", ["table => 's.t'", "TABLE=>'lake.s.t'", "'`s`.t'"])
+def test_alter_and_rotate_on_the_master_keys_are_needed(procedure: str, table: str) -> None:
+    sql = f"{MADE} CALL lake.system.{procedure}({table})"
+    assert rule(answers(sql)[-1]) == "policy-no-match"
+    answer = answers(sql, context(ANN, ROTATES))[-1]
+    assert answer.decision.allowed
+    assert needs(answer) == ["alter table s.t", "rotate key main"]
+    assert bool(answer.assumed) is (procedure == "REWRAP_KEYS")
+
+
+def test_what_encrypts_a_table_is_looked_up() -> None:
+    call = "CALL lake.system.rotate_key(table => 's.t')"
+    assert rule(the_answer(call, context(ANN, ROTATES))) == "state-unknown"
+    known = TableFacts(ANN, spec=SPEC)
+    assert the_answer(call, context(ANN, ROTATES, known=lambda _: known)).decision.allowed
+    assert rule(the_answer(call, context(BOB, ROTATES, known=lambda _: known))) == "policy-no-match"
+
+
+def test_a_plaintext_table_has_no_key_to_rotate() -> None:
+    plain = replace(TableFacts(ANN), spec=EncryptionSpec.parse({}, catalog_master_key_id="main"))
+    judged_by = context(ANN, ROTATES, known=lambda _: plain)
+    assert rule(the_answer("CALL lake.system.rotate_key('s.t')", judged_by)) == "plaintext"
+    assert needs(the_answer("CALL lake.system.rewrap_keys('s.t')", judged_by)) == ["alter table s.t"]
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("system.rotate_key('s.t')", "procedure"),
+        ("rotate_key('s.t')", "procedure"),
+        ("LAKE.system.rotate_key('s.t')", "procedure"),
+        ("spark_catalog.system.rotate_key('s.t')", "procedure"),
+        ("lake.a.system.rotate_key('s.t')", "procedure"),
+        ("lake.system.rotate_key('t')", "identifier"),
+        ("lake.system.rotate_key('')", "identifier"),
+        ("lake.system.rotate_key('lake.t x')", "identifier"),
+        ("lake.system.rotate_key('s.t; DROP TABLE s.u')", "identifier"),
+        ("lake.system.rotate_key('s.`t')", "identifier"),
+        ("lake.system.rotate_key('s.t', true)", "syntax"),
+        ("lake.system.rotate_key()", "syntax"),
+        ("lake.system.rotate_key(name => 's.t')", "syntax"),
+        ("lake.system.rotate_key(table 's.t')", "syntax"),
+        ("lake.system.rotate_key(table = 's.t')", "syntax"),
+        ("lake.system.rotate_key('s.' 't')", "syntax"),
+        ("lake.system.rotate_key(concat('s', '.t'))", "syntax"),
+        ("lake.system.rotate_key('s.t') x", "syntax"),
+        ("lake.system.destroy_key('s.t')", "not-supported-yet"),
+    ],
+)
+def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
+    known = TableFacts(ANN, spec=SPEC)
+    judged_by = context(ANN, ROTATES, known=lambda _: known)
+    assert rule(the_answer(f"CALL {call}", judged_by)) == expected
+
+
+def test_a_table_of_a_namespace_named_like_the_catalog() -> None:
+    """As Spark does: with two parts there is no room for the catalog."""
+    known = TableFacts(ANN, spec=SPEC)
+    judged_by = context(ANN, ROTATES, known=lambda _: known)
+    for written in ("lake.t", "lake.lake.t"):
+        answer = the_answer(f"CALL lake.system.rotate_key('{written}')", judged_by)
+        assert needs(answer)[0] == "alter table lake.t"
+
+
+def test_hive_has_no_call() -> None:
+    assert rule(the_answer("CALL lake.system.rotate_key('s.t')", dialect="hive")) == "not-supported-yet"
+
+
+def test_after_a_call_nothing_else_is_known_to_have_changed() -> None:
+    sql = f"USE lake.s; {MADE} CALL lake.system.rotate_key('s.t'); DROP TABLE t"
+    assert answers(sql, context(ANN, ROTATES))[-1].decision.allowed
