@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -29,12 +30,14 @@ final class LakewardenCatalog
     extends StagingTableCatalog
     with SupportsNamespaces
     with FunctionCatalog
+    with ProcedureCatalog
     with SessionBound {
   private var launched: LaunchedCatalog = _
   @volatile private var session: Option[SQLConf] = None
   private lazy val client: CatalogClient = launched.client(() => settings)
   private lazy val paths = new CatalogPaths(client)
   private lazy val namespaces = new Namespaces(client, paths)
+  private lazy val procedures = new Procedures(name, client)
   private lazy val tables = {
     val users = new PlanUsers(
       launched.client(() => active), () => launched.user(settings), () => launched.user(active))
@@ -145,6 +148,11 @@ final class LakewardenCatalog
     else Array.empty
   override def loadFunction(ident: Identifier): UnboundFunction =
     TransformFunctions.load(ident).getOrElse(throw new NoSuchFunctionException(ident))
+
+  // Procedures: CALL
+
+  override def listProcedures(namespace: Array[String]): Array[Identifier] = procedures.list(namespace)
+  override def loadProcedure(ident: Identifier): UnboundProcedure = procedures.load(ident)
 
   private def requireNoConstraints(info: TableInfo): Unit =
     if (info.constraints.nonEmpty)

@@ -1,0 +1,126 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.util
+import java.util.{Collections, Locale}
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.JsonNodeFactory
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.parser.{CatalystSqlParser, ParseException}
+import org.apache.spark.sql.connector.catalog.Identifier
+import org.apache.spark.sql.connector.catalog.procedures.{BoundProcedure, ProcedureParameter, UnboundProcedure}
+import org.apache.spark.sql.connector.read.{LocalScan, Scan}
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/** What `CALL <catalog>.system.<procedure>(table => '…')` does: the catalog is asked, and its answer shown as rows.
+  *
+  * @param client
+  *   asks for the session that the catalog belongs to
+  */
+final class Procedures(catalogName: String, client: CatalogClient) {
+  import Procedures._
+
+  def list(namespace: Array[String]): Array[Identifier] =
+    if (isSystem(namespace)) All.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
+
+  def load(ident: Identifier): UnboundProcedure =
+    All.find(each => isSystem(ident.namespace) && each.name == ident.name.toLowerCase(Locale.ROOT))
+      .map(new TableProcedure(_, catalogName, client))
+      .getOrElse(throw refused(
+        s"There is no procedure $ident.", "procedure",
+        s"There are ${All.map(each => s"$catalogName.$System.${each.name}").mkString(" and ")}."))
+}
+
+object Procedures {
+  private val System = "system"
+
+  /** One operation on a table's keys.
+    *
+    * @param operation
+    *   what the catalog calls it
+    * @param answers
+    *   the field of the answer that holds the rows
+    * @param columns
+    *   of a row: the field of the answer, its type, and whether it may be null
+    */
+  private[catalog] final case class Operation(
+      name: String, about: String, operation: String, answers: String, columns: Seq[(String, DataType, Boolean)]) {
+    val schema: StructType =
+      StructType(columns.map { case (field, kind, nullable) => StructField(field.replace('-', '_'), kind, nullable) })
+
+    /** The rows of an answer. */
+    def rows(answer: JsonNode): Array[InternalRow] =
+      Answers.field(answer, answers).elements.asScala.map(row).toArray
+
+    private def row(answered: JsonNode): InternalRow = InternalRow.fromSeq(columns.map {
+      case (field, kind, _) => value(Answers.field(answered, field), kind)
+    })
+
+    private def value(node: JsonNode, kind: DataType): Any = kind match {
+      case _ if node.isNull => null
+      case StringType       => UTF8String.fromString(node.asText)
+      case IntegerType      => node.intValue
+      case _                => node.longValue
+    }
+  }
+
+  private val All = Seq(
+    Operation(
+      "rotate_key", "Put a table's new files under later versions of its keys.", "rotate", "keys",
+      Seq(
+        ("id", StringType, false), ("master-key-id", StringType, false), ("version", IntegerType, false),
+        ("previous-version", IntegerType, false))),
+    Operation(
+      "rewrap_keys", "Move the data keys of a table's files to the latest versions of its keys.", "rewrap", "branches",
+      Seq(
+        ("branch", StringType, false), ("snapshot-id", LongType, true), ("manifests", LongType, false),
+        ("files", LongType, false))))
+
+  private def isSystem(namespace: Array[String]): Boolean = namespace.sameElements(Array(System))
+
+  private[catalog] def refused(problem: String, rule: String, hint: String): LakewardenException =
+    new LakewardenException("RequestInvalid", problem, Some(rule), Some(hint))
+}
+
+/** A procedure whose one parameter is the name of a table. */
+private final class TableProcedure(operation: Procedures.Operation, catalogName: String, client: CatalogClient)
+    extends UnboundProcedure with BoundProcedure {
+  override def name: String = operation.name
+  override def description: String = operation.about
+  override def bind(given: StructType): BoundProcedure = this
+  override def isDeterministic: Boolean = false
+  override def parameters: Array[ProcedureParameter] = Array(
+    ProcedureParameter.in("table", StringType).comment("NAMESPACE.TABLE, with or without the catalog.").build())
+
+  override def call(given: InternalRow): util.Iterator[Scan] = {
+    val table = if (given.isNullAt(0)) throw misnamed("null") else named(given.getUTF8String(0).toString)
+    val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, "keys") :+ operation.operation
+    val answer = Refusals.ofTable(table)(client.post(path, Some(JsonNodeFactory.instance.objectNode)))
+    Collections.singleton[Scan](new AnsweredRows(operation.schema, operation.rows(answer))).iterator
+  }
+
+  /** A table of this catalog, whichever is the current one. */
+  private def named(text: String): Identifier = {
+    val parts =
+      try CatalystSqlParser.parseMultipartIdentifier(text)
+      catch { case _: ParseException => throw misnamed(text) }
+    val below = if (parts.length > 2 && parts.head == catalogName) parts.tail else parts
+    if (below.length < 2) throw misnamed(text)
+    Identifier.of(below.init.toArray, below.last)
+  }
+
+  private def misnamed(text: String): LakewardenException = Procedures.refused(
+    s"${text.take(80)} does not name a table.", "identifier", "Name it as 'NAMESPACE.TABLE'.")
+}
+
+/** Rows that are there already. */
+private final class AnsweredRows(schema: StructType, answered: Array[InternalRow]) extends LocalScan {
+  override def readSchema: StructType = schema
+  override def rows: Array[InternalRow] = answered
+}
