@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from typing import Final
 
 from policy import governed
@@ -246,14 +247,15 @@ def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -
     Raises:
         PropertyInvalid: a column that the schema does not have, or a mask on a column without a key.
     """
+    inside = _fields_inside(name_to_field_id)
     keyed = tuple(
-        KeyedFields(group.key_id, _field_ids(governed.COLUMNS, group.columns, name_to_field_id))
+        KeyedFields(group.key_id, _field_ids(governed.COLUMNS, group.columns, inside))
         for group in spec.columns
     )
     protected = {field_id for group in keyed for field_id in group.field_ids}
     for mask in spec.masks:
         for column in mask.columns:
-            ids = _field_ids(governed.MASKS, (column,), name_to_field_id)
+            ids = _field_ids(governed.MASKS, (column,), inside)
             if spec.columns and not protected.issuperset(ids):
                 raise PropertyInvalid(
                     f"{governed.MASKS}: column {column!r} is masked but has no key.",
@@ -305,18 +307,26 @@ def _lies_in(column: str, columns: Collection[str]) -> bool:
     return any(".".join(parts[:depth]) in columns for depth in range(1, len(parts) + 1))
 
 
-def _field_ids(name: str, columns: Iterable[str], name_to_field_id: Mapping[str, int]) -> tuple[int, ...]:
+def _fields_inside(name_to_field_id: Mapping[str, int]) -> Mapping[str, list[int]]:
+    """By the name of each column the fields in it, itself included; in one pass over the schema."""
+    inside: dict[str, list[int]] = {name: [] for name in name_to_field_id}
+    for name, field_id in name_to_field_id.items():
+        for outer in accumulate(name.split("."), "{}.{}".format):
+            if outer in inside:
+                inside[outer].append(field_id)
+    return inside
+
+
+def _field_ids(name: str, columns: Iterable[str], inside: Mapping[str, list[int]]) -> tuple[int, ...]:
     ids: set[int] = set()
     for column in columns:
-        if column not in name_to_field_id:
+        if column not in inside:
             raise PropertyInvalid(
                 f"{name}: the table has no column {column!r}.",
                 rule="unknown-column",
                 hint="Name columns as the schema does, letter by letter, nested ones with dots.",
             )
-        inside = f"{column}."
-        ids.add(name_to_field_id[column])
-        ids.update(field_id for other, field_id in name_to_field_id.items() if other.startswith(inside))
+        ids.update(inside[column])
     return tuple(sorted(ids))
 
 

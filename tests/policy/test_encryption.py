@@ -195,3 +195,109 @@ def test_under_a_uniform_key_every_source_is_encrypted():
     assert not judge([1], mechanism="envelope")
     assert judge([], mechanism="envelope")
     assert judge([1, 2, 3])
+
+
+NOT_IN_EFFECT = {
+    "algorithm": (
+        "AES_GCM_CTR_V1",
+        "encryption.algorithm=AES_GCM_CTR_V1 has no effect in this release: use AES_GCM_V1.",
+    ),
+    "footer": (
+        "plaintext",
+        "encryption.footer=plaintext has no effect in this release: footers are encrypted.",
+    ),
+    "masks": ("nullify:ssn", "encryption.masks has no effect in this release: a denied column is an error."),
+    "stock_readers": (
+        "true",
+        "encryption.stock-readers=true has no effect in this release: stock readers get no keys.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_IN_EFFECT)
+def test_what_has_no_effect_yet_is_told_in_one_sentence(name):
+    value, told = NOT_IN_EFFECT[name]
+    assert parse(**{name: value}).not_in_effect() == (told,)
+
+
+def test_foreign_key_providers_have_no_effect():
+    providers = ("orc.key.provider", "hadoop.security.key.provider.path")
+    assert parse(dict.fromkeys(reversed(providers), "x")).not_in_effect() == tuple(
+        f"{name} has no effect in this release: keys come from the catalog's own KMS." for name in providers
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempt", "told"),
+    [
+        (
+            lambda: parse(mechanism="envelope", master=None),
+            "The table is to be encrypted, but neither it nor the catalog names a master key."
+            " [rule=master-key-id] Set encryption.master-key-id.",
+        ),
+        (
+            lambda: parse(mechanism="envelope", master="not a key"),
+            "The catalog's master key id cannot be the id of a master key."
+            " [rule=master-key-id] Correct it in the catalog's configuration.",
+        ),
+        (
+            lambda: parse(mechanism="plaintext", footer="encrypted"),
+            "encryption.mechanism=plaintext and encryption.footer contradict each other."
+            " [rule=property-contradiction] Keep one of the two.",
+        ),
+        (
+            lambda: resolve_columns(parse(columns="pii:SSN"), SCHEMA),
+            "encryption.columns: the table has no column 'SSN'. [rule=unknown-column]"
+            " Name columns as the schema does, letter by letter, nested ones with dots.",
+        ),
+        (
+            lambda: resolve_columns(parse(masks="nullify:absent"), SCHEMA),
+            "encryption.masks: the table has no column 'absent'. [rule=unknown-column]"
+            " Name columns as the schema does, letter by letter, nested ones with dots.",
+        ),
+        (
+            lambda: resolve_columns(parse(columns="pii:ssn", masks="nullify:email"), SCHEMA),
+            "encryption.masks: column 'email' is masked but has no key. [rule=mask-without-key]"
+            " Give the column a key in encryption.columns, or take the mask away.",
+        ),
+        (
+            lambda: resolve_columns(
+                parse(columns=";".join(f"k{n}:c{n}" for n in range(255))), {f"c{n}": n for n in range(255)}
+            ),
+            "encryption.columns: 255 keys and their columns, nested ones included, are more than the key"
+            " metadata of a file holds. [rule=too-many-columns] Use fewer keys or columns; without the"
+            " property all columns are encrypted, under one key.",
+        ),
+    ],
+)
+def test_each_refusal_says_what_is_wrong_and_what_to_do(attempt, told):
+    with pytest.raises(PropertyInvalid) as caught:
+        attempt()
+    assert str(caught.value) == told
+
+
+def test_key_metadata_is_filled_up_to_its_bounds():
+    """254 column keys, or 65,024 bytes: 85 for each key, its id, and 4 for each field."""
+    schema = {f"c{number}": number for number in range(20_000)}
+    assert len(resolve_columns(parse(columns=";".join(f"k{n}:c{n}" for n in range(254))), schema)) == 254
+    fields = (65_536 - 512 - 85 - 3) // 4
+    names = [f"c{number}" for number in range(fields + 1)]
+    spec = EncryptionSpec(Mechanism.ENVELOPE, "lake", columns=(ColumnKey("pii", tuple(names[:-1])),))
+    assert len(resolve_columns(spec, schema)[0].field_ids) == fields
+    longer = EncryptionSpec(Mechanism.ENVELOPE, "lake", columns=(ColumnKey("pii", tuple(names)),))
+    with pytest.raises(PropertyInvalid):
+        resolve_columns(longer, schema)
+    named = EncryptionSpec(Mechanism.ENVELOPE, "lake", columns=(ColumnKey("pii+", tuple(names[:-1])),))
+    assert (85 + 3 + 4 * fields, 65_536 - 512) == (65_024, 65_024)
+    with pytest.raises(PropertyInvalid):
+        resolve_columns(named, schema)
+
+
+def test_the_reasons_about_sources():
+    (refused,) = judge([1, 2, 5], columns="pii:ssn,address").reasons
+    assert (refused.rule, refused.detail) == (
+        "encrypted-source",
+        "Encrypted columns may not be partition or sort sources: field 2, 5.",
+    )
+    (granted,) = judge([1], columns="pii:ssn").reasons
+    assert (granted.rule, granted.detail) == ("encrypted-source", "No partition or sort source is encrypted.")

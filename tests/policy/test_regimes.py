@@ -183,3 +183,94 @@ def test_a_later_version_of_another_pek_is_refused(other):
 def test_column_keys_may_be_wrapped_anew_each_for_itself():
     later = replace(PII, version=2)
     assert judge_sealed_file(HISTORY, 9, replace(COLUMN_FILE, keys=(FOOTER_KEY, FileKey(later, (2, 3), 32))))
+
+
+@pytest.mark.parametrize(
+    ("number", "keys", "rule", "detail"),
+    [
+        (None, None, "regime", "The file's sequence number is not known, so no regime can judge it."),
+        (4, None, "plaintext-required", "The table is not encrypted, nor is the file."),
+        (4, UNIFORM_FILE, "plaintext-required", "The file has key metadata, but its regime is plaintext."),
+        (5, None, "encryption-required", "The file is not encrypted, but its regime encrypts."),
+        (5, UNIFORM_FILE, "encryption-required", "The file is encrypted as its regime says."),
+        (9, COLUMN_FILE, "encryption-required", "The file is encrypted as its regime says."),
+        (
+            9,
+            replace(COLUMN_FILE, algorithm=Algorithm.AES_GCM_CTR_V1),
+            "algorithm",
+            "The file uses AES_GCM_CTR_V1, its regime says AES_GCM_V1.",
+        ),
+        (
+            9,
+            replace(COLUMN_FILE, footer=Footer.PLAINTEXT),
+            "footer",
+            "The file's footer is plaintext, its regime says encrypted.",
+        ),
+        (
+            9,
+            replace(COLUMN_FILE, keys=(FileKey(OTHER, (), 32),)),
+            "pek",
+            "The file is under PEK 00000000-0000-0000-0000-000000000003, which its regime does not name.",
+        ),
+        (
+            9,
+            replace(COLUMN_FILE, keys=(FileKey(LAKE, (), 16),)),
+            "data-key-length",
+            "The file has a key of 16 bytes, not what its regime says.",
+        ),
+        (
+            9,
+            replace(COLUMN_FILE, keys=()),
+            "pek",
+            "The file's footer is not under the master key that its regime says.",
+        ),
+        (9, UNIFORM_FILE, "columns", "The file's column keys are not those that its regime says."),
+    ],
+)
+def test_a_decision_about_a_file_says_why(number, keys, rule, detail):
+    (reason,) = judge_sealed_file(HISTORY, number, keys).reasons
+    assert (reason.rule, reason.detail) == (rule, detail)
+
+
+DAMAGED = "The table's governed state is damaged; restore the catalog's database."
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message", "hint"),
+    [
+        (
+            lambda: replace(PLAIN, from_sequence_number=-1),
+            "A regime begins at a negative sequence number.",
+            DAMAGED,
+        ),
+        (
+            lambda: replace(COLUMNS, columns=()),
+            "A regime's columns are not those of its specification.",
+            DAMAGED,
+        ),
+        (lambda: replace(COLUMNS, peks=()), "A regime's PEKs are not those of its master keys.", DAMAGED),
+        (lambda: replace(COLUMNS, peks=(LAKE, PII, PII)), "A regime names a PEK twice.", DAMAGED),
+        (lambda: Regimes.of([]), "No regime governs the first sequence numbers.", DAMAGED),
+        (lambda: Regimes.of([PLAIN, PLAIN]), "The regimes are not in ascending order.", DAMAGED),
+        (
+            lambda: regime_for(HISTORY, -1),
+            "No regime governs sequence number -1.",
+            "The metadata is malformed; restore it from a sealed version.",
+        ),
+    ],
+)
+def test_what_is_damaged_is_told_with_what_to_do(attempt, message, hint):
+    with pytest.raises(EncryptionPolicyViolation) as caught:
+        attempt()
+    assert (caught.value.message, caught.value.rule, caught.value.hint) == (message, "regime", hint)
+
+
+def test_the_order_of_column_keys_does_not_matter():
+    spec = EncryptionSpec(
+        Mechanism.ENVELOPE, "lake", columns=(ColumnKey("lake", ("id",)), ColumnKey("pii", ("ssn",)))
+    )
+    columns = (KeyedFields("lake", (1,)), KeyedFields("pii", (2,)))
+    regimes = Regimes.of([Regime(0, spec, columns, (LAKE, PII))])
+    keys = (FileKey(PII, (2,), 32), FileKey(LAKE, (1,), 32))
+    for order in (keys, keys[::-1]):
+        assert judge_new_file(regimes, replace(UNIFORM_FILE, keys=(FOOTER_KEY, *order)))
