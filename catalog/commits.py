@@ -15,7 +15,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import Engine
 
 from catalog import changes as change_rules
-from catalog import claims, gates, governance, state
+from catalog import claims, gates, governance, key_groups, state
 from catalog.authorize import Authorizer, Caller
 from catalog.changes import Changes
 from catalog.db.engine import read
@@ -148,7 +148,7 @@ class Committer:
         if governs and not force:
             self._refuse_breaking(table, judged)
         files = self._inspector.commit(judged, metadata)
-        return self._lander.land(
+        landed = self._lander.land(
             Landing(
                 record=table.record,
                 base=table,
@@ -161,6 +161,9 @@ class Committer:
                 overlaps=frozenset(other.id for other in overlaps),
             )
         )
+        if governs:
+            key_groups.report(self._authorizer, caller, "table.commit", landed)
+        return landed
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
         """Refuse those who may neither write nor alter before anything is told of the table."""

@@ -16,7 +16,7 @@ from pyiceberg.table.update import AssignUUIDUpdate, SetLocationUpdate, TableReq
 from sqlalchemy import Engine, delete, insert, select
 
 from catalog import changes as change_rules
-from catalog import faults, gates, governance, loading, state
+from catalog import faults, gates, governance, key_groups, loading, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import check_requirements
 from catalog.db.engine import read, write
@@ -208,6 +208,7 @@ class Creator:
             mine = lw_staged.c.table_uuid == str(draft.record.table_uuid)
             connection.execute(delete(lw_staged).where(mine))
         faults.point("create:unstaged")
+        key_groups.report(self._authorizer, caller, "table.create", landed)
         return landed
 
     def _staged_row(self, caller: Caller, record: TableRecord) -> dict[str, object]:

@@ -15,7 +15,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from catalog import changes as change_rules
-from catalog import claims, faults, gates, governance, key_records, seals, state
+from catalog import claims, faults, gates, governance, key_groups, key_records, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
 from catalog.drafts import Draft, Drafter, NewTable
@@ -199,7 +199,7 @@ class StagedWrites:
         metadata = change_rules.apply(table.metadata, built.updates, None, table.name)
         self._drafter.check_rules(granted.name, metadata, table.governed.spec)
         files = self._inspector.commit(table, metadata)
-        return self._lander.land(
+        landed = self._lander.land(
             Landing(
                 record=table.record,
                 base=None,
@@ -212,6 +212,8 @@ class StagedWrites:
                 overlaps=granted.overlaps,
             )
         )
+        key_groups.report(self._authorizer, caller, "table.create", landed)
+        return landed
 
     def _table(self, row: WriteRow, name: TableName) -> LoadedTable:
         """The table as its write's beginning recorded it."""

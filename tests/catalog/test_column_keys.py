@@ -14,17 +14,36 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from catalog.alter import Change, RemoveProperty, SetProperty
+from catalog.authorize import Caller
+from catalog.drafts import NewTable
 from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.transport import KeyLabel
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestContent
+from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.schema_changes import AddColumn, DropColumn, RenameColumn
-from policy.errors import EncryptionPolicyViolation, LakewardenError, NotAuthorized, RequestInvalid
+from policy.errors import (
+    DecryptionRefused,
+    EncryptionPolicyViolation,
+    LakewardenError,
+    NotAuthorized,
+    RequestInvalid,
+)
 from policy.regimes import FileKey
 from tests.support.attacker import Attacker, data_file, entry
-from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake, open_lake, policy, standard_policies, tables
-from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of
+from tests.support.lake import (
+    ALICE,
+    BOB,
+    CAROL,
+    MASTER_KEY,
+    Lake,
+    open_lake,
+    policy,
+    standard_policies,
+    tables,
+)
+from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of, records
 
 COLUMNS = "encryption.columns"
 PERSON = Schema(
@@ -142,7 +161,7 @@ def test_a_file_with_other_groups_than_the_table_says_is_not_committed(
     engine = Engine.begin(lake, name_of(table))
     path = engine.path()
     keys = tuple(engine.key(path, label=label) for label in wrong(engine.labels()))
-    with pytest.raises(EncryptionPolicyViolation):
+    with pytest.raises((EncryptionPolicyViolation, DecryptionRefused)):
         engine.append(engine.file(path, keys=keys))
     assert loaded(lake, table).metadata.current_snapshot() is None
 
@@ -262,6 +281,48 @@ def test_more_protection_needs_no_such_right(lake: Lake, bob_alters: None, table
     alter(lake, table, SetProperty(COLUMNS, "pii:email,id;hr:ssn,home"), user=BOB)
     alter(lake, table, RemoveProperty(COLUMNS), user=BOB)
     assert groups(lake, table) == {}
+
+
+# -- groups that policies split
+
+
+@pytest.fixture
+def split(lake: Lake) -> Iterator[None]:
+    """Carol may not select one of the columns."""
+    items = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
+    resources = {"database": ["db"], "table": ["*"], "column": ["email"]}
+    lake.set_policies([*standard_policies(), policy("no email", resources, {}, denyPolicyItems=items)])
+    yield
+    lake.set_policies(standard_policies())
+
+
+def told(lake: Lake, caller: Caller) -> list[str]:
+    """What the audit trail says of split groups under a request."""
+    reasons = [each for record in records(lake, caller) for each in record.reasons]
+    return [each.detail for each in reasons if each.rule == "key-group-split"]
+
+
+def test_a_group_that_policies_split_is_told_where_it_is_made(lake: Lake, split: None) -> None:
+    properties = {COLUMNS: "pii:ssn,email;hr:home"}
+    sentence = "The key 'pii' is split for user 'carol', who may select 'ssn' and not 'email'"
+    caller = lake.caller(ALICE)
+    new = NewTable(fresh(), schema=PERSON, properties=properties)
+    made = lake.warden.creator.create(caller, new)
+    assert [each.startswith(sentence) for each in told(lake, caller)] == [True]
+
+    caller = lake.caller(ALICE)
+    apart = [SetProperty(COLUMNS, "pii:ssn;hr:home,email")]
+    lake.warden.alterer.alter(caller, made.record.name, apart)
+    assert [each.partition(" is split")[0] for each in told(lake, caller)] == ["The key 'hr'"]
+
+    caller = lake.caller(ALICE)
+    lake.warden.alterer.alter(caller, made.record.name, [SetProperty(COLUMNS, "pii:ssn,home;hr:email")])
+    assert told(lake, caller) == []
+
+    caller = lake.caller(ALICE)
+    session = lake.warden.writes.begin_staged(caller, NewTable(fresh(), schema=PERSON, properties=properties))
+    lake.warden.writes.commit(caller, session.id, FileCommit("append", ()))
+    assert [each.startswith(sentence) for each in told(lake, caller)] == [True]
 
 
 # -- what columns in clear may do
