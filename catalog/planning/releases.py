@@ -14,7 +14,7 @@
 - A user's own process needs `release` on every key that it gets, besides.
 
 The footer's key shows the names and types of all columns, the sizes of the encrypted ones, and the statistics
-of those that are not encrypted (docs/encryption-policy.md, "Column keys").
+of those that are not encrypted (docs/column-keys.md).
 """
 
 from __future__ import annotations
