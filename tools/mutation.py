@@ -55,9 +55,9 @@ class Tally:
     """What became of one module's mutants."""
 
     killed: int = 0
-    out_of_time: int = 0
     equivalent: int = 0
     alive: list[str] = field(default_factory=list)
+    out_of_time: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -153,7 +153,7 @@ def _tally(module: str, results: dict[str, dict[str, Any]]) -> Tally:
         code, change = result["code"], result["change"]
         if code not in UNNOTICED:
             tally.killed += 1
-            tally.out_of_time += code in OUT_OF_TIME
+            tally.out_of_time += [f"{name}\n{change}"] if code in OUT_OF_TIME else []
         elif (module, _function(name), change) in equivalents or _says_the_same(change):
             tally.equivalent += 1
         else:
@@ -186,13 +186,15 @@ def _report(tallies: dict[str, Tally], sample: int | None) -> int:
     for tally in tallies.values():
         for mutant in tally.alive:
             print(f"alive: {mutant}\n")
+        for mutant in tally.out_of_time:
+            print(f"killed, being out of time: {mutant}\n")
     width = max(map(len, tallies))
     print(f"{'module':{width}}  mutants  killed  out of time  alive  equivalent  share alive")
     for module, tally in tallies.items():
         print(_row(module, width, tally, sample))
     total = Tally(
         killed=sum(tally.killed for tally in tallies.values()),
-        out_of_time=sum(tally.out_of_time for tally in tallies.values()),
+        out_of_time=[mutant for tally in tallies.values() for mutant in tally.out_of_time],
         equivalent=sum(tally.equivalent for tally in tallies.values()),
         alive=[mutant for tally in tallies.values() for mutant in tally.alive],
     )
@@ -201,7 +203,7 @@ def _report(tallies: dict[str, Tally], sample: int | None) -> int:
 
 
 def _row(name: str, width: int, tally: Tally, sample: int | None) -> str:
-    counts = f"{tally.total:7}  {tally.killed:6}  {tally.out_of_time:11}  {len(tally.alive):5}"
+    counts = f"{tally.total:7}  {tally.killed:6}  {len(tally.out_of_time):11}  {len(tally.alive):5}"
     row = f"{name:{width}}  {counts}  {tally.equivalent:10}  {tally.share:10.1%}"
     if sample is None or tally.total + tally.equivalent < sample:
         return row

@@ -8,8 +8,8 @@ function, the fastest first, and ends at the first that fails.
 For each test a child may use CPU time in proportion to what the test takes without a fault; the load of the
 machine does not count. What uses more is stopped by the system, which says so (SIGXCPU).
 
-Writes results.json: for each module the mutants that were tried, with how the child ended and, for those
-that no test noticed, the lines that differ.
+Writes results.json: for each module the mutants that were tried, with how the child ended and, where that was
+not by a test that failed, the lines that differ.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ def _make_mutants(sample: int | None) -> dict[str, list[str]]:
 
 
 def _result(module: str, name: str, code: int) -> dict[str, Any]:
-    unnoticed = code in (UNNOTICED, NO_TESTS)
-    return {"code": code, "change": _change(module, name) if unnoticed else ""}
+    return {"code": code, "change": "" if code == FAILED else _change(module, name)}
 
 
 def _change(module: str, name: str) -> str:
