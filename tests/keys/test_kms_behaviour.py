@@ -70,10 +70,11 @@ def test_wrapped_key_opens_in_its_own_context_alone(backend):
             backend.client.get_key(wrapped, KeyContext(catalog, table))
 
 
-def test_every_truncation_and_every_flipped_byte_is_refused(backend):
+def test_truncations_and_flipped_bytes_are_refused(backend):
     wrapped, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
-    changed = [wrapped[:end] for end in range(len(wrapped))] + [wrapped + b"\0"]
-    changed += [wrapped[:i] + bytes([wrapped[i] ^ 1]) + wrapped[i + 1 :] for i in range(len(wrapped))]
+    places = [*range(min(64, len(wrapped))), *range(64, len(wrapped), 7), len(wrapped) - 1]
+    changed = [wrapped[:end] for end in places] + [wrapped + b"\0"]
+    changed += [wrapped[:i] + bytes([wrapped[i] ^ 1]) + wrapped[i + 1 :] for i in places]
     for data in changed:
         with pytest.raises((DecryptionRefused, KeyNotUsable)):
             backend.client.get_key(data, CONTEXT)

@@ -1,0 +1,188 @@
+"""A whole catalog over each KMS elsewhere, as the settings describe it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.cli.first_use import make_catalog
+from catalog.cli.session import open_kms, open_local_kms
+from catalog.keys.kms import KmsClient
+from catalog.keys.local_kms import EmbeddedKmsWarning
+from catalog.planning.plan import ScanRequest
+from catalog.warden import Warden
+from policy.errors import KeyNotUsable, KmsUnavailable, PropertyInvalid, RequestInvalid
+from policy.principal import Principal
+from tests.support.documented_kms import PAGE, code
+from tests.support.lake import ALICE, Lake, lake_settings, standard_policies, upgrade, write_policies
+from tests.support.moto_kms import moto_kms
+from tests.support.moto_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from tests.support.tables import ENCRYPTED, append_files, make, name_of
+from tests.support.transit_server import TransitKey, transit_server
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Elsewhere:
+    """Settings of a KMS elsewhere, and its administrator's side."""
+
+    settings: dict[str, Any]
+    disable: Any
+    stop: Any
+
+
+@contextmanager
+def aws() -> Iterator[Elsewhere]:
+    with moto_kms() as kms:
+        settings = {
+            "KMS__KIND": "aws",
+            "KMS__DEFAULT_MASTER_KEY_ID": kms.lake,
+            "KMS__OPTIONS__REGION": REGION,
+            "KMS__OPTIONS__ENDPOINT": kms.endpoint,
+            "KMS__OPTIONS__ACCESS_KEY_ID": ACCESS_KEY_ID,
+            "KMS__OPTIONS__SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+        }
+        yield Elsewhere(settings, lambda: kms.admin.disable_key(KeyId=kms.key_id(kms.lake)), kms.stop)
+
+
+@contextmanager
+def vault() -> Iterator[Elsewhere]:
+    with transit_server() as (server, stop):
+        server.keys["lake"] = TransitKey(derived=True)
+        role, secret = server.role()
+        settings = {
+            "KMS__KIND": "vault",
+            "KMS__DEFAULT_MASTER_KEY_ID": "lake",
+            "KMS__OPTIONS__URL": server.url,
+            "KMS__OPTIONS__ROLE_ID": role,
+            "KMS__OPTIONS__SECRET_ID": secret,
+        }
+        yield Elsewhere(settings, lambda: server.denied.add("lake"), stop)
+
+
+@contextmanager
+def opened(root: Path, settings: dict[str, Any]) -> Iterator[Lake]:
+    """A catalog as `lakewarden serve` would open it."""
+    write_policies(root, standard_policies())
+    loaded = lake_settings(root, **settings, KMS__CALLS__ATTEMPTS=1)
+    upgrade(loaded.database.url)
+    kms: KmsClient = open_kms(loaded.kms)
+    lake = Lake(root, loaded, Warden.open(loaded, kms), kms)  # type: ignore[arg-type]
+    try:
+        yield lake
+    finally:
+        lake.warden.close()
+
+
+def planned(lake: Lake, name: Any) -> int:
+    found = lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest())
+    return int(found.files.num_rows)
+
+
+@pytest.mark.parametrize("kind", [aws, vault], ids=lambda kind: kind.__name__)
+def test_encrypted_tables_live_under_a_master_key_elsewhere(tmp_path, kind):
+    with kind() as elsewhere, opened(tmp_path, elsewhere.settings) as lake:
+        lake.catalog().create_namespace("db")
+        name = name_of(make(lake, properties=ENCRYPTED))
+        append_files(lake, name, 2)
+        with opened(tmp_path, elsewhere.settings) as other:
+            assert planned(other, name) == 2
+        elsewhere.disable()
+        assert planned(lake, name) == 2, "a key that is kept serves for its time"
+        with opened(tmp_path, elsewhere.settings) as other, pytest.raises(KeyNotUsable):
+            planned(other, name)
+        elsewhere.stop()
+        with opened(tmp_path, elsewhere.settings) as other, pytest.raises(KmsUnavailable):
+            planned(other, name)
+        assert not (tmp_path / "keystore.json").exists()
+
+
+@pytest.mark.parametrize("kind", [aws, vault], ids=lambda kind: kind.__name__)
+def test_first_use_leaves_master_keys_elsewhere_alone(tmp_path, kind, recwarn):
+    with kind() as elsewhere:
+        environ = {f"LAKEWARDEN_{name}": str(value) for name, value in elsewhere.settings.items()}
+        said: list[str] = []
+        make_catalog(tmp_path / "lakewarden.toml", environ, Principal(ALICE), tmp_path / "data", said.append)
+        settings = lake_settings(tmp_path / "data", **elsewhere.settings)
+    wanted = elsewhere.settings["KMS__DEFAULT_MASTER_KEY_ID"]
+    assert any(wanted in sentence and "is to be created there" in sentence for sentence in said)
+    assert not list(tmp_path.rglob("keystore*"))
+    assert not [each for each in recwarn if each.category is EmbeddedKmsWarning]
+    with pytest.raises(RequestInvalid, match="not in a local one"):
+        open_local_kms(settings)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package of `docs/kms.md`, installed."""
+    site = tmp_path / "site"
+    info = site / "directory_kms-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: directory_kms\nVersion: 1.0\n")
+    points = PAGE.partition('[project.entry-points."lakewarden.kms"]\n')[2].partition("```")[0]
+    (info / "entry_points.txt").write_text("[lakewarden.kms]\n" + points.replace('"', ""))
+    (site / "directory_kms.py").write_text(code())
+    monkeypatch.syspath_prepend(str(site))
+    master = tmp_path / "keys" / "lake"
+    master.mkdir(parents=True)
+    (master / "1").write_bytes(os.urandom(32))
+    yield tmp_path / "keys"
+    sys.modules.pop("directory_kms", None)
+
+
+def test_installed_package_serves_a_catalog_by_its_name(tmp_path, package):
+    settings = {
+        "KMS__KIND": "directory",
+        "KMS__DEFAULT_MASTER_KEY_ID": "lake",
+        "KMS__OPTIONS__DIRECTORY": package,
+    }
+    with opened(tmp_path, settings) as lake:
+        lake.catalog().create_namespace("db")
+        name = name_of(make(lake, properties=ENCRYPTED))
+        append_files(lake, name)
+        with opened(tmp_path, settings) as other:
+            assert planned(other, name) == 1
+        package.rename(tmp_path / "gone")
+        with opened(tmp_path, settings) as other, pytest.raises(KmsUnavailable):
+            planned(other, name)
+
+
+def test_secrets_of_a_package_mask_themselves(tmp_path, package):
+    settings = lake_settings(
+        tmp_path, KMS__KIND="directory", KMS__OPTIONS__DIRECTORY=package, KMS__SECRETS__TOKEN="hush"
+    )
+    assert "hush" not in repr(settings) and "hush" not in str(settings.model_dump())
+
+
+def test_kms_that_nobody_installed_is_refused_by_name(tmp_path):
+    with pytest.raises(PropertyInvalid, match="absent"):
+        open_kms(lake_settings(tmp_path, KMS__KIND="absent").kms)
+
+
+@pytest.mark.parametrize(
+    ("extra", "module", "options"),
+    [
+        ("aws", "boto3", {"region": REGION}),
+        ("vault", "hvac", {"url": "https://vault.example", "token": "t"}),
+    ],
+)
+def test_missing_extra_is_named_and_no_other_kms_needs_it(extra, module, options):
+    script = (
+        "import sys; sys.modules[sys.argv[2]] = None\n"
+        "from catalog.keys.registry import load_kms; from policy.errors import PropertyInvalid\n"
+        "import catalog.config\n"
+        "try: load_kms(sys.argv[1], eval(sys.argv[3]))\n"
+        "except PropertyInvalid as refused: print(refused)\n"
+    )
+    arguments = [sys.executable, "-c", script, extra, module, repr(options)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, cwd=ROOT, check=True)
+    assert f"Install lakewarden[{extra}]" in done.stdout
