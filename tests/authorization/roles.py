@@ -21,7 +21,7 @@ ELSEWHERE: Final = "elsewhere"
 #:   a bare access type: on every table of the own namespaces, and on these namespaces
 #:   owned: everything on the tables that the role owns; it owns those of the matrix
 #:   storage: RWStorage on the directory `granted`
-#:   use, release: on the master keys
+#:   use, release, rotate, destroy: on the master keys
 #:   admin, audit: on the service
 #:   delegate: administers the policies on the master key `delegated`
 #:   all: everything everywhere
@@ -33,13 +33,13 @@ GRANTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
             "reader": "select",
             "writer": "select update",
             "alterer": "alter storage",
-            "owner": "owned storage",
+            "owner": "owned storage rotate destroy",
             "creator": "create storage",
             "dropper": "drop",
             "keeper": "alter create storage",
             "mason": "alter create use",
             "storer": "storage",
-            "releaser": "select update create use release",
+            "releaser": "select update create use release rotate destroy",
             "sparked": "select update create use",
             "admin": "admin",
             "auditor": "audit",
@@ -61,6 +61,7 @@ WITH_TOKEN: Final = tuple(GRANTS)
 ROLES: Final = (ANONYMOUS, ENGINE_ALONE, *WITH_TOKEN)
 
 _ON_TABLES: Final = ("select", "update", "create", "drop", "alter")
+_ON_KEYS: Final = ("use", "release", "rotate", "destroy")
 
 
 def policies(root: Path, service: str) -> list[dict[str, Any]]:
@@ -71,12 +72,12 @@ def policies(root: Path, service: str) -> list[dict[str, Any]]:
         policy("tables", where, _holders(_ON_TABLES)),
         policy("owners", where, {"{OWNER}": ["all"]}),
         policy("storage", granted, _holders(("storage",), "rwstorage")),
-        policy("keys", {"key": ["*"]}, _holders(("use", "release"))),
+        policy("keys", {"key": ["*"]}, _holders(_ON_KEYS)),
         policy("service", {"service": [service]}, _holders(("admin", "audit"))),
         policy("engines", {"engine": ["*"]}, {"spark": ["act"]}),
         policy("steward-tables", tables("*"), {STEWARD: ["all"]}),
         policy("steward-storage", {"storage-type": ["*"], "storage-url": ["*"]}, {STEWARD: ["rwstorage"]}),
-        policy("steward-keys", {"key": ["*"]}, {STEWARD: ["use", "release"]}),
+        policy("steward-keys", {"key": ["*"]}, {STEWARD: [*_ON_KEYS]}),
         policy("steward-service", {"service": ["*"]}, {STEWARD: ["admin", "audit"]}),
     ]
     delegated = policy("delegated", {"key": ["delegated"]}, _holders(("delegate",), "use"))

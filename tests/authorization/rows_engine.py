@@ -286,14 +286,6 @@ _TABLE_ROWS: Final = (
         via=(places.LOCATION,),
         states=places.NEW_TABLES,
     ),
-    Row(
-        f"GET {_ADMIN_TABLE}/keys",
-        "look",
-        ("admin",),
-        "admin steward",
-        lambda attempt: attempt.http.get(f"{_ADMIN}/{attempt.standing()}/keys"),
-        on_table=True,
-    ),
 )
 
 _SERVICE_ROWS: Final = (

@@ -24,7 +24,8 @@ from policy.errors import NotAuthorized, NotSupportedYet
 from tests.authorization import model
 from tests.authorization.roles import OWN, WITH_TOKEN
 from tests.authorization.rows import Try
-from tests.authorization.world import PLAIN, UNSEALED, VAULT, World, open_world
+from tests.authorization.rows_keys import key_of, rotated
+from tests.authorization.world import PLAIN, SPARE_KEY, UNSEALED, VAULT, World, open_world
 from tests.support.tables import SCHEMA
 
 _LOADERS: Final = "reader writer alterer owner keeper mason releaser sparked steward"
@@ -173,6 +174,17 @@ def _adopting(attempt: Try) -> list[str]:
     return ["table", "adopt", f"{OWN}.{name}"]
 
 
+def _key(*words: str) -> Callable[[Try], list[str]]:
+    """A command about the keys of an encrypted table."""
+
+    def command(attempt: Try) -> list[str]:
+        table = rotated(attempt)
+        named = {"TABLE": f"{OWN}.{table}", "KEY": str(key_of(attempt, table))}
+        return ["key", *(named.get(word, word) for word in words)]
+
+    return command
+
+
 def _resealing(attempt: Try) -> list[str]:
     table = attempt.table() if attempt.allowed else UNSEALED
     if attempt.allowed:
@@ -191,7 +203,16 @@ COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
         "table reseal": Case(("alter", "update"), "owner steward", _resealing),
         "table restore": Case(("alter",), _ALTERERS, _on("table", "restore", "TABLE")),
         "table drop": Case(("drop",), _DROPPERS, _on("table", "drop", "TABLE")),
-        "key list": Case(("select|update|alter",), _LOADERS, _on("key", "list", "TABLE")),
+        "key list": Case(("select|update|alter",), _LOADERS, _key("list", "TABLE")),
+        "key show": Case(("select|update|alter",), _LOADERS, _key("show", "TABLE", "KEY")),
+        "key create": Case(("alter", "use"), "mason steward", _key("create", "TABLE", SPARE_KEY)),
+        "key rotate": Case(("alter", "rotate"), "owner steward", _key("rotate", "TABLE")),
+        "key rewrap": Case(("alter", "rotate"), "owner steward", _key("rewrap", "TABLE")),
+        "key disable": Case(("alter", "destroy"), "owner steward", _key("disable", "TABLE")),
+        "key enable": Case(("alter", "destroy"), "owner steward", _key("enable", "TABLE")),
+        "key destroy": Case(
+            ("drop", "destroy"), "owner steward", _key("destroy", "TABLE", "--confirm", "TABLE")
+        ),
         "policy report": Case(("admin",), "admin steward", _admin("policy", "report", "--json")),
     }
 )
@@ -206,6 +227,8 @@ OPERATORS: Final = frozenset(
         "db sweep",
         "key masters",
         "key create-master",
+        "key rotate-master",
+        "key rewrap-master",
         "key disable-master",
         "key enable-master",
         "audit show",

@@ -20,7 +20,7 @@ from catalog.new_files import FileCommit
 from catalog.pointers import SqlPointerStore
 from tests.support.crash import Seen, seen
 from tests.support.lake import ALICE, Lake
-from tests.support.tables import ENCRYPTED, SCHEMA, Engine, fresh, make, name_of, rows
+from tests.support.tables import ENCRYPTED, SCHEMA, Engine, append_files, fresh, make, name_of, rows
 
 LANDING = ("checked", "metadata-written", "prepared", "pointer-moved", "promoted")
 CREATION = (*LANDING, "create:unstaged")
@@ -217,6 +217,57 @@ def restore(lake: Lake, subject: Subject) -> None:
     lake.warden.takeover.restore(lake.caller(ALICE), subject.name)
 
 
+def _vault(lake: Lake) -> Subject:
+    """An encrypted table with two files, and a branch with one more."""
+    name = name_of(make(lake, properties=ENCRYPTED))
+    append_files(lake, name)
+    append_files(lake, name)
+    stock = lake.catalog().load_table(str(name))
+    snapshot = stock.metadata.current_snapshot_id
+    assert snapshot is not None
+    stock.manage_snapshots().create_branch(snapshot, "dev").commit()
+    return Subject(name)
+
+
+def _rotated(lake: Lake) -> Subject:
+    """The same, with a later version of its key."""
+    subject = _vault(lake)
+    rotate(lake, subject)
+    return subject
+
+
+def rotate(lake: Lake, subject: Subject) -> None:
+    """A later version of a table's key."""
+    lake.warden.key_rotation.rotate(lake.caller(ALICE), subject.name)
+
+
+def rewrap(lake: Lake, subject: Subject) -> None:
+    """The data keys of a table moved to the latest version of its key, branch by branch."""
+    lake.warden.key_rewrap.rewrap(lake.caller(ALICE), subject.name)
+
+
+def _mastered(lake: Lake) -> Subject:
+    """A table under a master key of its own, which has a later version."""
+    master = f"master-{uuid4().hex}"
+    lake.kms.create_master_key(master)
+    name = name_of(make(lake, properties={"encryption.master-key-id": master}))
+    lake.kms.rotate_master_key(master)
+    return Subject(name, more=master)
+
+
+def rewrap_master(lake: Lake, subject: Subject) -> None:
+    """What a master key wraps, wrapped by its latest version."""
+    assert lake.warden.master_keys.rewrap(subject.more).failed == ()
+
+
+def wrapped_of(lake: Lake, subject: Subject) -> object:
+    """How a table's keys are stored; each opens."""
+    table = lake.warden.loader.load(subject.name)
+    peks = lake.warden.keyring.records(table.record)
+    assert lake.warden.keyring.open_peks(table.record, [pek.ref for pek in peks])
+    return [pek.wrapped for pek in peks]
+
+
 def _nothing(lake: Lake) -> Subject:
     return Subject(fresh())
 
@@ -257,6 +308,11 @@ SCENARIOS = {
         _dropped,
         register,
         (TableExists,),
+    ),
+    "rotate": Scenario(("rotate:made", *LANDING), "pointer-moved", _vault, rotate),
+    "rewrap": Scenario(("rewrap:manifest", "rewrap:listed", *LANDING), "pointer-moved", _rotated, rewrap),
+    "rewrap-master": Scenario(
+        ("rewrap-master:batch",), "rewrap-master:batch", _mastered, rewrap_master, look=wrapped_of
     ),
     "restore": Scenario(
         ("restore:pointer-moved",), "restore:pointer-moved", _rolled_back, restore, look=pointer_of
