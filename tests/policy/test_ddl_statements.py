@@ -18,6 +18,9 @@ from tests.support.ddl import answers, needs, rule
 
 CORPUS = json.loads((Path(__file__).parents[1] / "vectors" / "ddl" / "statements.json").read_text("utf-8"))
 
+PARTS = 20
+"""In so many tests the corpus is asked, each of which has some of every kind of statement."""
+
 
 def _told(answer: StatementDecision) -> dict[str, Any]:
     """The whole answer; what it has not is left out."""
@@ -33,10 +36,11 @@ def _told(answer: StatementDecision) -> dict[str, Any]:
     return told
 
 
-def test_statements_of_the_corpus() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_statements_of_the_corpus(part: int) -> None:
     assert len(CORPUS) > 400
     wrong = {}
-    for each in CORPUS:
+    for each in CORPUS[part::PARTS]:
         told = [_told(answer) for answer in answers(each["sql"], dialect=each["dialect"])]
         if told != each["answers"]:
             wrong[each["sql"]] = told
@@ -44,17 +48,10 @@ def test_statements_of_the_corpus() -> None:
 
 
 def test_a_denial_says_what_to_do() -> None:
-    denied = [
-        answer
-        for each in CORPUS
-        for answer in answers(each["sql"], dialect=each["dialect"])
-        if not answer.decision.allowed
-    ]
+    denied = [answer for each in CORPUS for answer in each["answers"] if "denied" in answer]
     assert len(denied) > 200
-    assert not [answer for answer in denied if not answer.decision.reasons[0].detail]
-    assert not [
-        answer.decision.explanation for answer in denied if not answer.hint and rule(answer) != "identifier"
-    ]
+    assert not [answer for answer in denied if not answer["why"][0]]
+    assert not [answer for answer in denied if "hint" not in answer and answer["denied"] != "identifier"]
 
 
 @pytest.mark.parametrize(
