@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import boto3
@@ -39,6 +40,7 @@ from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError, Propert
 _FORMAT: Final = 0x01
 #: The longest ciphertext that Decrypt takes.
 _LONGEST_BLOB: Final = 6144
+_AT_A_TIME: Final = 8
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NAME: Final = re.compile(rf"{_KEY_ID.pattern}|alias/[A-Za-z0-9/_-]{{1,249}}")
 _ARN: Final = re.compile(
@@ -139,9 +141,15 @@ class AwsKms(KmsClient):
         return key
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
-        """See `KmsClient.rewrap_keys`; AWS takes one key a call."""
+        """See `KmsClient.rewrap_keys`; AWS takes one key a call, so some are under way at a time."""
         parsed = [(self._parse(wrapped), context) for wrapped, context in items]
-        return [self._rewrap(parts, context) for parts, context in parsed]
+        with ThreadPoolExecutor(_AT_A_TIME, "aws-kms") as threads:
+            running = [threads.submit(self._rewrap, parts, context) for parts, context in parsed]
+            try:
+                return [each.result() for each in running]
+            except LakewardenError:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _rewrap(self, parts: _Wrapped, context: KeyContext) -> bytes:
         encryption_context = _encryption_context(parts.master_key_id, context)

@@ -274,6 +274,21 @@ def test_hanging_and_absent_kms_is_unavailable_after_one_bounded_attempt(canned)
         canned_client(canned, endpoint="http://127.0.0.1:9").create_key("alias/lake", 32, CONTEXT)
 
 
+def test_many_keys_are_wrapped_anew_in_their_order(moto):
+    client = AwsKms.connect(moto.options())
+    made = [client.create_key(name, 32, CONTEXT) for name in (moto.lake, moto.pii) * 10]
+    moved = client.rewrap_keys([(each.wrapped, CONTEXT) for each in made])
+    assert [client.get_key(wrapped, CONTEXT) for wrapped in moved] == [each.key for each in made]
+
+
+def test_first_failure_ends_a_rewrap_of_many_keys(canned):
+    client = canned_client(canned)
+    canned.says(400, {"__type": "DisabledException"})
+    with pytest.raises(KeyNotUsable):
+        client.rewrap_keys([(wrapped_under("alias/lake"), CONTEXT)] * 1000)
+    assert len(canned.asked) < 500
+
+
 def test_missing_credentials_are_an_outage(canned, monkeypatch, tmp_path):
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
