@@ -24,6 +24,7 @@ from catalog.db import schema
 from catalog.db.engine import read, write
 from catalog.drafts import NewTable
 from catalog.identifiers import table_name
+from catalog.kms_door.store import Denial, KeySpec
 from catalog.metadata import dump_metadata
 from policy.principal import Principal
 from tests.authorization import roles
@@ -33,6 +34,8 @@ from tests.support.tables import ENCRYPTED, SCHEMA
 
 #: Another master key that a table could be put under.
 SPARE_KEY: Final = "spare"
+#: A key of the door for stock Hadoop clients.
+DOOR_KEY: Final = "doorkey"
 #: Tables that what is refused is tried on: plaintext, encrypted, and one that does not exist.
 PLAIN, VAULT, ABSENT = "plain", "vault", "absent"
 #: A table whose pointer was moved past the catalog.
@@ -54,6 +57,8 @@ _STATE: Final[tuple[Table, ...]] = (
     schema.lw_token,
     schema.lw_policy_set,
     schema.lw_policy_document,
+    schema.lw_door_key,
+    schema.lw_door_key_version,
 )
 
 
@@ -234,9 +239,10 @@ class World:
 @contextmanager
 def open_world(root: Path) -> Iterator[World]:
     """Make the lake and serve it."""
-    with open_lake(root, policies=[]) as lake:
+    with open_lake(root, policies=[], KMS_DOOR__ENABLED="true") as lake:
         lake.set_policies(roles.policies(root, lake.settings.catalog.name))
         lake.kms.create_master_key(SPARE_KEY)
+        lake.warden.door.create(lake.caller(roles.STEWARD), KeySpec(DOOR_KEY, 256, None, {}, Denial.ERROR))
         steward = lake.catalog(roles.STEWARD)
         for namespace in (roles.OWN, roles.ELSEWHERE):
             steward.create_namespace(namespace)

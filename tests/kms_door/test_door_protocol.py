@@ -1,4 +1,4 @@
-"""What the door reads and answers: texts have one meaning, and what fails does not look like a lack of rights."""
+"""What the door reads and answers: one meaning a text, and nothing that fails looks like a lack of rights."""
 
 from __future__ import annotations
 

@@ -1,0 +1,102 @@
+"""The authorization matrix: the door for stock Hadoop clients. Its keys need rights of their own names."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any, Final
+
+import httpx
+
+from tests.authorization.rows import EVERYBODY, Row, Try
+from tests.authorization.world import DOOR_KEY
+
+_KMS: Final = "/kms/v1"
+_ANY: Final = ("use|release|rotate|destroy",)
+_ANYBODY_WITH_A_RIGHT: Final = "owner mason releaser sparked steward"
+_USERS: Final = "mason releaser sparked steward"
+_RELEASERS: Final = "releaser steward"
+_ROTATORS: Final = "owner releaser steward"
+_KEY: Final = {
+    "name": DOOR_KEY,
+    "iv": b64encode(bytes(16)).decode(),
+    "material": b64encode(bytes(32)).decode(),
+}
+
+
+def _get(path: str) -> Callable[[Try], httpx.Response]:
+    return lambda attempt: attempt.http.get(f"{_KMS}/{path}")
+
+
+def _post(path: str, body: Any) -> Callable[[Try], httpx.Response]:
+    return lambda attempt: attempt.http.post(f"{_KMS}/{path}", json=body)
+
+
+def _create(attempt: Try) -> httpx.Response:
+    return attempt.http.post(f"{_KMS}/keys", json={"name": attempt.world.new("k")})
+
+
+def _batch() -> list[dict[str, Any]]:
+    inner = {"versionName": "EEK", "material": _KEY["material"]}
+    return [{"versionName": f"{DOOR_KEY}@0", "iv": _KEY["iv"], "encryptedKeyVersion": inner}]
+
+
+def _looking(route: str, path: str) -> Row:
+    return Row(f"GET {_KMS}/{route}", "look", _ANY, _ANYBODY_WITH_A_RIGHT, _get(path))
+
+
+_EEK: Final = f"keyversion/{DOOR_KEY}@0/_eek?eek_op="
+
+ROWS: Final = (
+    Row(
+        f"OPTIONS {_KMS}/{{path:path}}",
+        "shake hands",
+        (),
+        f"anonymous engine {EVERYBODY}",
+        lambda attempt: attempt.http.options(f"{_KMS}/keys/names"),
+    ),
+    Row(f"GET {_KMS}/keys/names", "look", ("token",), EVERYBODY, _get("keys/names")),
+    _looking("keys/metadata", f"keys/metadata?key={DOOR_KEY}"),
+    _looking("key/{name}", f"key/{DOOR_KEY}"),
+    _looking("key/{name}/_metadata", f"key/{DOOR_KEY}/_metadata"),
+    _looking("key/{name}/_currentversion", f"key/{DOOR_KEY}/_currentversion"),
+    _looking("key/{name}/_versions", f"key/{DOOR_KEY}/_versions"),
+    _looking("keyversion/{version_name}", f"keyversion/{DOOR_KEY}@0"),
+    Row(f"POST {_KMS}/keys", "make", ("rotate",), _ROTATORS, _create, ok=201),
+    Row(f"POST {_KMS}/key/{{name}}", "roll", ("rotate",), _ROTATORS, _post(f"key/{DOOR_KEY}", {})),
+    Row(
+        f"POST {_KMS}/key/{{name}}/_invalidatecache",
+        "invalidate",
+        ("rotate",),
+        _ROTATORS,
+        lambda attempt: attempt.http.post(f"{_KMS}/key/{DOOR_KEY}/_invalidatecache"),
+    ),
+    Row(
+        f"GET {_KMS}/key/{{name}}/_eek",
+        "generate",
+        ("use",),
+        _USERS,
+        _get(f"key/{DOOR_KEY}/_eek?eek_op=generate"),
+    ),
+    Row(
+        f"POST {_KMS}/keyversion/{{version_name}}/_eek",
+        "decrypt",
+        ("release",),
+        _RELEASERS,
+        _post(f"{_EEK}decrypt", _KEY),
+    ),
+    Row(
+        f"POST {_KMS}/keyversion/{{version_name}}/_eek",
+        "re-encrypt",
+        ("use",),
+        _USERS,
+        _post(f"{_EEK}reencrypt", _KEY),
+    ),
+    Row(
+        f"POST {_KMS}/key/{{name}}/_reencryptbatch",
+        "re-encrypt",
+        ("use",),
+        _USERS,
+        _post(f"key/{DOOR_KEY}/_reencryptbatch", _batch()),
+    ),
+)
