@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from catalog.keys.aead import Aead
 from catalog.keys.dek import NewKey, new_dek, open_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata
+from catalog.keys.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
 from catalog.keys.secret import SecretBytes
-from policy.encryption import Algorithm, Footer
+from policy.encryption import Algorithm, EncryptionSpec, Footer, resolve_columns
 from policy.errors import DecryptionRefused, KeyNotUsable
 from policy.regimes import FileKey, PekRef
 
@@ -191,3 +191,20 @@ def test_most_keys_that_fit_are_written_and_read():
 def test_binding_that_the_format_cannot_hold_is_refused(ref):
     with pytest.raises(DecryptionRefused):
         Binding(ref, ()).to_bytes()
+
+
+@pytest.mark.parametrize(("keys", "fields"), [(254, 254), (1, 16_000), (254, 10_000)])
+def test_columns_that_may_be_named_fit_whatever_their_keys_are_called(keys, fields):
+    """What `encryption.columns` accepts, with the longest names, in one file's metadata."""
+    names = [f"{number:03d}{'k' * 252}"[: 255 if keys == 1 else 12] for number in range(keys)]
+    columns = {f"c{number}": number for number in range(keys)}
+    inside = {f"c{number % keys}.f{number}": keys + number for number in range(fields - keys)}
+    groups = ";".join(f"{name}:c{number}" for number, name in enumerate(names))
+    spec = EncryptionSpec.parse({"encryption.columns": groups}, catalog_master_key_id="f" * 255)
+    labels = [("f" * 255, ()), *((g.key_id, g.field_ids) for g in resolve_columns(spec, columns | inside))]
+    entries = [
+        KeyEntry(Binding(PekRef(uuid4(), 2**32 - 1, name), ids).to_bytes(), bytes(60))
+        for name, ids in sorted(labels, key=lambda label: label[1])
+    ]
+    data = KeyMetadata(header(Algorithm.AES_GCM_V1, Footer.ENCRYPTED), tuple(entries)).to_bytes()
+    assert len(data) <= MAX_BYTES

@@ -10,6 +10,7 @@ from policy.encryption import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.encryption_rules import TableFacts as RuleFacts
 from policy.identifiers import TableName
+from policy.location import Location
 from tests.support.ddl import ANN, BOB, KEY, answers, context, needs, rule, the_answer
 from tests.support.lake import policy, tables
 from tests.support.rules import rule as encryption_rule
@@ -43,6 +44,47 @@ def test_a_new_table_fits_the_rules() -> None:
     hive = "CREATE TABLE s.n (id INT, SSN STRING) STORED BY ICEBERG "
     assert rule(the_answer(hive, _ruled(), "hive")) == "must-encrypt"
     assert the_answer(hive + ENVELOPE, _ruled(), "hive").decision.allowed
+
+
+def _governed(spec: dict[str, str], *columns: str) -> TableFacts:
+    """A table of which all is known."""
+    here = Location.parse("s3://lake/s/t")
+    return replace(_table(spec, *columns), allowed=AllowList.of([here]), location=here)
+
+
+COLUMN_KEYS = "TBLPROPERTIES ('encryption.columns'='pii:{}')"
+
+
+def test_a_statement_that_leaves_columns_in_clear_needs_unprotect() -> None:
+    facts = _governed({"encryption.columns": "pii:ssn,email"}, "id", "ssn", "email")
+    alter = f"ALTER TABLE lake.s.t SET {COLUMN_KEYS}"
+    fewer, more = (the_answer(alter.format(names), _known(facts)) for names in ("ssn", "ssn,email,id"))
+    assert "unprotect table s.t" in needs(fewer) and "unprotect table s.t" not in needs(more)
+
+
+def test_columns_with_keys_are_there() -> None:
+    facts = _governed({"encryption.mechanism": "envelope"}, "id", "ssn")
+    alter = f"ALTER TABLE lake.s.t SET {COLUMN_KEYS}"
+    assert rule(the_answer(alter.format("absent"), _known(facts))) == "unknown-column"
+    known = the_answer(alter.format("ssn"), _known(facts))
+    assert known.decision.allowed and not any("encryption.columns" in each for each in known.assumed)
+    unknown = the_answer(alter.format("ssn"), context())
+    assert "the table has the columns that encryption.columns names" in unknown.assumed
+
+
+def test_a_key_group_that_policies_split_is_noted() -> None:
+    """At CREATE and at ALTER, and it denies nothing."""
+    one = policy("one", {"database": ["s"], "table": ["*"], "column": ["ssn"]}, {BOB: ["select"]})
+    create = f"CREATE TABLE lake.s.n (id INT, ssn STRING, email STRING) {COLUMN_KEYS}"
+    made = the_answer(create.format("ssn,email"), context(ANN, one))
+    assert made.decision.allowed
+    (note,) = made.notes
+    assert note.startswith("The key 'pii' is split for user 'bob', who may select 'ssn' and not 'email'")
+    assert the_answer(create.format("ssn"), context(ANN, one)).notes == ()
+    facts = _governed({}, "id", "ssn", "email")
+    alter = f"ALTER TABLE lake.s.t SET {COLUMN_KEYS}"
+    altered = the_answer(alter.format("ssn,email"), _known(facts, ANN, one))
+    assert altered.notes == made.notes
 
 
 def test_columns_that_come_from_a_query_count() -> None:

@@ -13,7 +13,9 @@ from policy.encryption import (
     KeyedFields,
     Mechanism,
     judge_sources,
+    protected_fields,
     resolve_columns,
+    uncovers,
 )
 from policy.errors import PropertyInvalid
 
@@ -195,6 +197,65 @@ def test_under_a_uniform_key_every_source_is_encrypted():
     assert not judge([1], mechanism="envelope")
     assert judge([], mechanism="envelope")
     assert judge([1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({}, frozenset()),
+        ({"mechanism": "envelope"}, None),
+        ({"columns": "pii:ssn,address;lake:addresses"}, frozenset({2, 4, 5, 6, 7})),
+    ],
+)
+def test_protected_are_all_columns_or_those_that_are_named(given, fields):
+    spec = parse(**given)
+    assert protected_fields(spec, resolve_columns(spec, SCHEMA)) == fields
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "dropped"),
+    [
+        ({}, {"mechanism": "envelope"}, False),
+        ({}, {"columns": "pii:ssn"}, False),
+        ({}, {}, False),
+        ({"mechanism": "envelope"}, {}, True),
+        ({"mechanism": "envelope"}, {"master_key_id": "x"}, False),
+        ({"mechanism": "envelope"}, {"columns": "pii:ssn"}, True),
+        ({"columns": "pii:ssn"}, {}, True),
+        ({"columns": "pii:ssn"}, {"mechanism": "envelope"}, False),
+        ({"columns": "pii:ssn"}, {"columns": "other:ssn"}, False),
+        ({"columns": "pii:ssn"}, {"columns": "pii:id;other:ssn"}, False),
+        ({"columns": "pii:ssn,id"}, {"columns": "pii:ssn"}, True),
+        ({"columns": "pii:ssn;other:id"}, {"columns": "pii:ssn"}, True),
+        ({"columns": "pii:address"}, {"columns": "pii:address.city"}, True),
+        ({"columns": "pii:address.city"}, {"columns": "pii:address"}, False),
+        ({"columns": "pii:address.city"}, {"columns": "pii:city"}, True),
+        ({"columns": "pii:addresses"}, {"columns": "pii:address"}, True),
+    ],
+)
+def test_protection_is_dropped_where_a_column_would_be_in_clear(before, after, dropped):
+    assert uncovers(parse(**before), parse(**after)) is dropped
+
+
+def wide(keys, fields):
+    """A specification with so many keys, and columns with so many fields in all."""
+    names = [f"c{number}" for number in range(keys)]
+    inside = [f"{names[number % keys]}.f{number}" for number in range(fields - keys)]
+    groups = ";".join(f"k{name}:{name}" for name in names)
+    return parse(columns=groups), {name: number for number, name in enumerate([*names, *inside])}
+
+
+@pytest.mark.parametrize(("keys", "fields"), [(254, 254), (1, 16_000), (254, 10_000)])
+def test_many_columns_get_keys(keys, fields):
+    keyed = resolve_columns(*wide(keys, fields))
+    assert (len(keyed), sum(len(group.field_ids) for group in keyed)) == (keys, fields)
+
+
+@pytest.mark.parametrize(("keys", "fields"), [(255, 255), (1, 17_000), (254, 13_000)])
+def test_more_columns_than_key_metadata_holds_are_refused_where_they_are_named(keys, fields):
+    with pytest.raises(PropertyInvalid) as caught:
+        resolve_columns(*wide(keys, fields))
+    assert caught.value.rule == "too-many-columns"
 
 
 NOT_IN_EFFECT = {
