@@ -110,7 +110,7 @@ def doubt_about(policy: Policy, user: str, owner: str | None = None) -> str | No
     if policy.limit is not None:
         return policy.limit
     levels = (level for resource in policy.resources for level in resource.patterns)
-    patterns = [pattern for level in levels for pattern in level.patterns]
+    patterns = [pattern for level in levels for pattern in level.named]
     if any(pattern.names_several(user, owner) for pattern in patterns):
         return "it names a user by a macro, where names that differ in letter case mean the same"
     if not policy.resources[0].hierarchy[-1].location:

@@ -20,7 +20,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policy.ranger.patterns import Pattern, fold, spellings_of
+from policy.ranger.patterns import MACROS, Pattern, fold, spellings_of
 from policy.ranger.servicedef import LEVELS, Level
 from policy.requests import Resource
 
@@ -68,16 +68,25 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class LevelPattern:
-    """What a policy says about one level of its hierarchy."""
+    """What a policy says about one level of its hierarchy.
+
+    Attributes:
+        patterns: its values.
+        excludes: whether it is about all values but these.
+        is_any: whether one of them matches everything.
+        named: those of them that have a macro in them.
+    """
 
     patterns: tuple[Pattern, ...]
     excludes: bool
     is_any: bool
+    named: tuple[Pattern, ...]
 
     @classmethod
     def of(cls, patterns: Sequence[Pattern], excludes: bool) -> LevelPattern:
         """One ``*`` among the values makes it match everything."""
-        return cls(tuple(patterns), excludes, any(pattern.is_any for pattern in patterns))
+        named = tuple(pattern for pattern in patterns if not MACROS.isdisjoint(pattern.tokens))
+        return cls(tuple(patterns), excludes, any(pattern.is_any for pattern in patterns), named)
 
     def matches(self, spellings: Sequence[str], user: str, owner: str | None = None) -> bool:
         """Whether the level's value matches."""
