@@ -3,7 +3,8 @@
 Called by tools/mutation.py, in the directory that it prepared. mutmut makes the mutants; its own way to run
 them starts pytest anew each time, which takes longer than the tests do. Here a child is forked for each
 mutant from a process in which all is imported and collected. It runs the tests that reach the mutated
-function, the fastest first, and ends at the first that fails.
+function, those first that noticed most mutants before for the time that they take, then the fastest, and ends
+at the first that fails.
 
 For each test a child may use CPU time in proportion to what the test takes without a fault; the load of the
 machine does not count. What uses more is stopped by the system, which says so (SIGXCPU).
