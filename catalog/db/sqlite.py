@@ -6,6 +6,7 @@
   written to it would be acknowledged and lost.
 - Write-ahead log with `synchronous=FULL`: an acknowledged commit survives a power failure (SQLite, "PRAGMA
   synchronous").
+- What is removed is overwritten (`secure_delete`): a key that was destroyed is not left in a free page.
 - The driver never begins a transaction by itself; a reader is `BEGIN` under `query_only`, and a writer is
   `BEGIN IMMEDIATE`, so that two writers wait at the door instead of failing half way (SQLAlchemy, "SQLite:
   Using SQLAlchemy to emit BEGIN in lieu of SQLite's transaction control").
@@ -95,6 +96,7 @@ def _connector(path: Path, busy_timeout_s: float) -> Callable[[], sqlite3.Connec
             _enter_wal(connection, time.monotonic() + busy_timeout_s)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA secure_delete = ON")
         except BaseException:
             connection.close()
             raise

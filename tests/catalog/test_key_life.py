@@ -353,6 +353,22 @@ def test_without_a_waiting_time_keys_are_destroyed_at_once(hasty: Lake) -> None:
     assert shown(destroy(hasty, name)) == {1: ("destroyed", True)}  # type: ignore[arg-type]
 
 
+def test_nothing_of_a_destroyed_key_is_left_in_the_database_file(hasty: Lake) -> None:
+    """Not even in the pages that SQLite keeps for later, once the write-ahead log is written back."""
+    name = encrypted(hasty)
+    for _ in range(3):
+        rotate(hasty, name)
+    stored = [each.wrapped for each in peks(hasty, name)]
+    assert all(len(each) > 32 for each in stored)
+    destroy(hasty, name)
+    with hasty.warden.engine.connect() as connection:
+        connection.exec_driver_sql("ROLLBACK")
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = b"".join(path.read_bytes() for path in hasty.root.rglob("lakewarden.db*"))
+    assert data
+    assert not [each for each in stored if each in data or each[-32:] in data]
+
+
 def test_a_plaintext_table_has_no_keys(lake: Lake) -> None:
     name = name_of(make(lake))
     assert lake.warden.key_life.keys(lake.caller(ALICE), name) == []

@@ -153,13 +153,19 @@ def test_sqlite_garbage_is_unavailable(tmp_path: Path) -> None:
         pytest.fail("read garbage")
 
 
-def test_sqlite_is_durable_and_checks_foreign_keys(sqlite_engine: Engine) -> None:
+def test_sqlite_is_durable_checks_foreign_keys_and_overwrites_what_is_removed(sqlite_engine: Engine) -> None:
     with read(sqlite_engine) as connection:
         found = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
-            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            for name in ("journal_mode", "synchronous", "foreign_keys", "secure_delete", "busy_timeout")
         }
-    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 100}
+    assert found == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "secure_delete": 1,
+        "busy_timeout": 100,
+    }
 
 
 def test_sqlite_file_is_for_its_owner_alone(tmp_path: Path) -> None:
