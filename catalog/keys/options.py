@@ -53,11 +53,18 @@ def _endpoint(url: str) -> str:
     parts = urlsplit(url)
     if not parts.hostname or parts.username is not None or parts.password is not None:
         raise ValueError("give a URL such as https://kms.example:8200, without user and password")
+    if parts.port == 0 or not url.isprintable() or " " in url:
+        raise ValueError("the port or a character is not one of a URL")
     if parts.query or parts.fragment:
         raise ValueError("the URL may have no query and no fragment")
     if not is_private_way(url):
         raise ValueError("https is needed; plain http only for this machine")
     return url.rstrip("/")
+
+
+def is_kms_address(url: str) -> bool:
+    """Whether Hadoop's clients take it for the address of a KMS."""
+    return _HADOOP_URL.fullmatch(url) is not None
 
 
 def _hadoop_url(url: str) -> str:
