@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from spark_ext.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+KEYS_PAGE = (ROOT / "docs" / "keys.md").read_text("utf-8")
 KMS_PAGE = (ROOT / "docs" / "kms.md").read_text("utf-8")
 
 
@@ -58,3 +61,27 @@ def test_every_setting_is_described() -> None:
 @pytest.mark.parametrize("options", [LocalKmsOptions, AwsKmsOptions, VaultKmsOptions])
 def test_every_option_of_a_kms_is_described(options: type[BackendOptions]) -> None:
     assert not {name for name in options.model_fields if f"`kms.options.{name}`" not in KMS_PAGE}
+
+
+def _shown(page: str) -> list[str]:
+    """The commands in a page's shell blocks."""
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("lakewarden ")]
+
+
+@pytest.mark.parametrize("line", _shown(KEYS_PAGE))
+def test_commands_in_the_life_of_a_key_are_as_they_are_typed(line: str) -> None:
+    command: Any = typer.main.get_command(app)
+    words = shlex.split(line)[1:]
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    assert command.make_context("lakewarden", words).params
+
+
+def test_every_command_about_keys_is_in_the_life_of_a_key() -> None:
+    """But those for master keys of the local KMS that have nothing to do with it."""
+    group: Any = typer.main.get_command(app)
+    shown = {shlex.split(line)[2] for line in _shown(KEYS_PAGE) if line.startswith("lakewarden key ")}
+    others = {"masters", "create-master", "disable-master", "enable-master"}
+    assert shown == set(group.commands["key"].commands) - others
