@@ -5,7 +5,8 @@ A token is shown once, when it is issued, alone on standard output: ``TOKEN=$(la
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +16,11 @@ from catalog.authorize import Caller
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Groups, Roles, duration_of
 from catalog.cli.session import calling, open_state, record_operation, settings_of
+from catalog.keys.options import is_kms_address
+from catalog.keys.private_files import create_private
+from catalog.kms_door.hadoop_token import credentials_file
 from catalog.tokens import IssuedToken, TokenInfo, TokenKind, TokenStore
+from policy.errors import KmsUnavailable, RequestInvalid
 from policy.principal import Principal
 
 app = typer.Typer(help="Bearer tokens.", no_args_is_help=True)
@@ -28,6 +33,21 @@ def issue(
     engine: Annotated[
         bool, typer.Option("--engine", help="For an engine that acts for its users, not for a user.")
     ] = False,
+    kms: Annotated[
+        bool, typer.Option("--kms", help="For the door for stock Hadoop clients, /kms/v1, alone.")
+    ] = False,
+    credentials: Annotated[
+        Path | None,
+        typer.Option(
+            "--hadoop-credentials",
+            metavar="FILE",
+            help="With --kms: write it to a new file that Hadoop's clients read, and do not show it.",
+        ),
+    ] = None,
+    service: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="What clients of the file call the KMS: kms://https@HOST:PORT/kms."),
+    ] = None,
     groups: Groups = None,
     roles: Roles = None,
     ttl: Annotated[
@@ -41,16 +61,13 @@ def issue(
 ) -> None:
     """Issue a token and show it, this once."""
     principal = Principal(name, frozenset(groups or ()), frozenset(roles or ()))
+    kind = _kind(engine, kms)
+    _check_file(kind, credentials, service)
     with open_state(settings_of(ctx)) as state:
-        issued = issue_recorded(state, calling(as_user), principal, "engine" if engine else "user", ttl)
-    expires = output.moment(issued.expires_at)
-    if as_json:
-        output.document({"id": str(issued.id), "token": issued.text, "expires": expires})
-        return
-    output.note(
-        f"Token {issued.id} of {name}, valid until {expires or 'it is revoked'}; it is not shown again."
-    )
-    output.secret(issued.text)
+        issued = issue_recorded(state, calling(as_user), principal, kind, ttl)
+    if credentials is not None and service is not None:
+        write_credentials(credentials, issued, principal, service)
+    _show_issued(issued, name, credentials, as_json)
 
 
 @app.command("list")
@@ -89,6 +106,51 @@ def issue_recorded(
     """
     record_operation(state, caller, "token.issue", f"{kind} {principal.name}")
     return TokenStore(state).issue(principal, kind, ttl)
+
+
+def write_credentials(file: Path, issued: IssuedToken, principal: Principal, service: str) -> None:
+    """Put a token into a new file that Hadoop's clients find by `HADOOP_TOKEN_FILE_LOCATION`.
+
+    Raises:
+        RequestInvalid: the file cannot be made.
+    """
+    now = datetime.now(UTC)
+    data = credentials_file(issued.text, principal.name, service, now, issued.expires_at)
+    try:
+        create_private(file, data)
+    except KmsUnavailable as failure:
+        raise RequestInvalid(
+            f"The token {issued.id} was issued, and {failure.message}",
+            rule="credentials-file",
+            hint="Revoke it, and name another file.",
+        ) from failure
+
+
+def _kind(engine: bool, kms: bool) -> TokenKind:
+    if engine and kms:
+        raise typer.BadParameter("a token is either --engine or --kms")
+    return "engine" if engine else "kms" if kms else "user"
+
+
+def _check_file(kind: TokenKind, credentials: Path | None, service: str | None) -> None:
+    if (credentials is None) != (service is None):
+        raise typer.BadParameter("--hadoop-credentials and --service belong together")
+    if credentials is not None and kind != "kms":
+        raise typer.BadParameter("--hadoop-credentials is for tokens with --kms")
+    if service is not None and not is_kms_address(service):
+        raise typer.BadParameter("give --service as kms://https@HOST:PORT/kms")
+
+
+def _show_issued(issued: IssuedToken, name: str, file: Path | None, as_json: bool) -> None:
+    expires = output.moment(issued.expires_at)
+    if as_json:
+        secret = {"token": issued.text} if file is None else {"credentials": str(file)}
+        output.document({"id": str(issued.id), **secret, "expires": expires})
+        return
+    where = "it is not shown again" if file is None else f"it is in {file}"
+    output.note(f"Token {issued.id} of {name}, valid until {expires or 'it is revoked'}; {where}.")
+    if file is None:
+        output.secret(issued.text)
 
 
 def _shown(info: TokenInfo) -> dict[str, object]:

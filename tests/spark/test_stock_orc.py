@@ -27,7 +27,7 @@ from catalog.kms_door.store import Denial
 from tests.support.kms_door import EVERY_RIGHT, make_key
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Where the statement says that the KMS is.
 PORT: Final = 9600
