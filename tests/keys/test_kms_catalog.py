@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,10 @@ class Elsewhere:
     """Settings of a KMS elsewhere, and its administrator's side."""
 
     settings: dict[str, Any]
-    disable: Any
-    stop: Any
+    disable: Callable[[], object]
+    renew: Callable[[], object]
+    end_old: Callable[[], object]
+    stop: Callable[[], object]
 
 
 @contextmanager
@@ -51,7 +53,19 @@ def aws() -> Iterator[Elsewhere]:
             "KMS__OPTIONS__ACCESS_KEY_ID": ACCESS_KEY_ID,
             "KMS__OPTIONS__SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
         }
-        yield Elsewhere(settings, lambda: kms.admin.disable_key(KeyId=kms.key_id(kms.lake)), kms.stop)
+        first = kms.key_id(kms.lake)
+
+        def renew() -> None:
+            second = kms.admin.create_key()["KeyMetadata"]["KeyId"]
+            kms.admin.update_alias(AliasName=kms.lake, TargetKeyId=second)
+
+        yield Elsewhere(
+            settings,
+            lambda: kms.admin.disable_key(KeyId=kms.key_id(kms.lake)),
+            renew,
+            lambda: kms.admin.disable_key(KeyId=first),
+            kms.stop,
+        )
 
 
 @contextmanager
@@ -66,7 +80,14 @@ def vault() -> Iterator[Elsewhere]:
             "KMS__OPTIONS__ROLE_ID": role,
             "KMS__OPTIONS__SECRET_ID": secret,
         }
-        yield Elsewhere(settings, lambda: server.denied.add("lake"), stop)
+        key = server.keys["lake"]
+        yield Elsewhere(
+            settings,
+            lambda: server.denied.add("lake"),
+            lambda: key.versions.append(os.urandom(32)),
+            lambda: setattr(key, "min_decryption_version", 2),
+            stop,
+        )
 
 
 @contextmanager
@@ -104,6 +125,23 @@ def test_encrypted_tables_live_under_a_master_key_elsewhere(tmp_path, kind):
         with opened(tmp_path, elsewhere.settings) as other, pytest.raises(KmsUnavailable):
             planned(other, name)
         assert not (tmp_path / "keystore.json").exists()
+
+
+@pytest.mark.parametrize("kind", [aws, vault], ids=lambda kind: kind.__name__)
+def test_old_master_key_can_end_once_what_it_wrapped_is_wrapped_anew(tmp_path, kind):
+    with kind() as elsewhere, opened(tmp_path, elsewhere.settings) as lake:
+        lake.catalog().create_namespace("db")
+        names = [name_of(make(lake, properties=ENCRYPTED)) for _ in range(3)]
+        for name in names:
+            append_files(lake, name)
+        elsewhere.renew()
+        done = lake.warden.master_keys.rewrap(elsewhere.settings["KMS__DEFAULT_MASTER_KEY_ID"])
+        assert (done.rewrapped, done.failed) == (3, ())
+        late = name_of(make(lake, properties=ENCRYPTED))
+        append_files(lake, late)
+        elsewhere.end_old()
+        with opened(tmp_path, elsewhere.settings) as other:
+            assert [planned(other, name) for name in (*names, late)] == [1] * 4
 
 
 @pytest.mark.parametrize("kind", [aws, vault], ids=lambda kind: kind.__name__)
