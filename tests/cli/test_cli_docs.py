@@ -14,7 +14,13 @@ from pydantic import BaseModel, Discriminator
 from pydantic.fields import FieldInfo
 
 from catalog.config import LocalKmsSettings, Settings
-from catalog.keys.options import AwsKmsOptions, BackendOptions, LocalKmsOptions, VaultKmsOptions
+from catalog.keys.options import (
+    AwsKmsOptions,
+    BackendOptions,
+    HadoopKmsOptions,
+    LocalKmsOptions,
+    VaultKmsOptions,
+)
 from spark_ext.cli.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +64,7 @@ def test_every_setting_is_described() -> None:
     assert not {setting for setting in settings if setting not in PAGE}
 
 
-@pytest.mark.parametrize("options", [LocalKmsOptions, AwsKmsOptions, VaultKmsOptions])
+@pytest.mark.parametrize("options", [LocalKmsOptions, AwsKmsOptions, HadoopKmsOptions, VaultKmsOptions])
 def test_every_option_of_a_kms_is_described(options: type[BackendOptions]) -> None:
     assert not {name for name in options.model_fields if f"`kms.options.{name}`" not in KMS_PAGE}
 
