@@ -16,8 +16,9 @@ from sqlalchemy import Engine
 
 from catalog import key_records
 from catalog.db.engine import read
+from catalog.keys.alike import Form, Formed, FormReader
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import KeyMetadata
+from catalog.keys.key_metadata import KeyEntry, KeyMetadata
 from catalog.keys.kms import KmsClient
 from catalog.keys.managers import EnvelopeManager
 from catalog.keys.peks import Pek, PekCache, PekRecord, PekState, create_pek
@@ -214,13 +215,17 @@ class Keyring:
             # Every regime is plaintext, and so is every file: nothing is left to judge one by one.
             return [None] * planned.num_rows
         files: list[ScanFile | None] = []
+        reader, fit = FormReader(), set[tuple[int, Form | None]]()
         numbers = planned["file_sequence_number"].to_pylist()
-        for (path, metadata), number in zip(_pairs(planned), numbers, strict=True):
-            parsed = None if metadata is None else _parse(metadata, path, str(table.name))
-            decision = judge_sealed_file(governed.regimes, number, parsed.file_keys() if parsed else None)
-            if not decision.allowed:
-                raise _unfit(decision, path, str(table.name), "Have an administrator examine it.")
-            files.append(ScanFile(path, parsed, parsed.entries) if parsed else None)
+        for (path, data), number in zip(_pairs(planned), numbers, strict=True):
+            metadata, form = (None, None) if data is None else _read(reader, data, path, str(table.name))
+            if (number, form) not in fit:
+                stated = metadata.file_keys() if metadata else None
+                decision = judge_sealed_file(governed.regimes, number, stated)
+                if not decision.allowed:
+                    raise _unfit(decision, path, str(table.name), "Have an administrator examine it.")
+                fit.add((number, form))
+            files.append(ScanFile(path, metadata, metadata.entries) if metadata else None)
         return files
 
     def scan_keys(self, table: TableRecord, files: Sequence[ScanFile | None]) -> ScanKeys | None:
@@ -236,7 +241,8 @@ class Keyring:
         encrypted = [file for file in files if file is not None]
         if not encrypted:
             return None
-        refs = {entry.bound.pek for file in encrypted for entry in file.entries}
+        bindings = {entry.binding for file in encrypted for entry in file.entries}
+        refs = {KeyEntry(binding, b"").bound.pek for binding in bindings}
         wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, refs))
         wrapped = iter(wrapper.rewrap_for_scan(encrypted))
         return ScanKeys(wrapper.transport, [() if file is None else next(wrapped) for file in files])
@@ -274,8 +280,12 @@ def _stated(metadata: bytes | None, path: str, table: str) -> FileKeys | None:
 
 
 def _parse(metadata: bytes, path: str, table: str) -> KeyMetadata:
+    return _read(FormReader(), metadata, path, table).metadata
+
+
+def _read(reader: FormReader, data: bytes, path: str, table: str) -> Formed:
     try:
-        return KeyMetadata.parse(metadata)
+        return reader.read(data)
     except DecryptionRefused as refusal:
         raise DecryptionRefused(
             refusal.message, table=table, path=path, rule=refusal.rule, hint=refusal.hint

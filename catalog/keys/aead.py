@@ -113,6 +113,30 @@ class Aead:
         with key.lent() as lent:
             return nonce + self._cipher.encrypt(nonce, lent, aad)
 
+    def reseal(self, sealed: bytes, aad: bytes, under: Aead, nonce: bytes, new_aad: bytes) -> bytes:
+        """What `seal` sealed here, encrypted under another key; nothing of it stays behind in a caller.
+
+        Args:
+            sealed: nonce, ciphertext and tag.
+            aad: what it was sealed with.
+            under: the other key.
+            nonce: 12 bytes that the other key has not seen.
+            new_aad: what it is sealed with now.
+
+        Returns:
+            Ciphertext and tag.
+
+        Raises:
+            DecryptionRefused: too short, or not authentic.
+        """
+        if len(sealed) < OVERHEAD:
+            raise refused()
+        try:
+            plain = self._cipher.decrypt(sealed[:NONCE_LENGTH], sealed[NONCE_LENGTH:], aad)
+        except InvalidTag as failure:
+            raise refused() from failure
+        return under._cipher.encrypt(nonce, plain, new_aad)
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a cipher with its key cannot be pickled")
 

@@ -102,9 +102,9 @@ class ScanWrapper:
         wrapped = []
         for binding, sealed in file.entries:
             aead, dek_prefix, label = self._routes.get((head, binding)) or self._route(head, binding)
-            dek = aead.open(sealed, dek_prefix + file_id + binding)
             nonce = _NONCE.pack(0, counter)
-            wrapped.append(nonce + self._aead.encrypt(nonce, dek, prefix + label))
+            moved = aead.reseal(sealed, dek_prefix + file_id + binding, self._aead, nonce, prefix + label)
+            wrapped.append(nonce + moved)
             counter += 1
         return tuple(wrapped)
 

@@ -28,11 +28,13 @@ in plans of snapshots that still have the column.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from catalog.keyring import ScanKeys
+from catalog.keys.key_metadata import KeyEntry
 from catalog.keys.scan_keys import ScanFile
 from catalog.keys.transport import label_of
 from catalog.manifests import ManifestListEntry
@@ -99,22 +101,29 @@ def with_keys(planned: pa.Table, files: Sequence[ScanFile | None], keys: ScanKey
         files: of each row the keys that are released; None for a file in plaintext.
         keys: the same keys under the scan's key; None if no file is encrypted.
     """
-    wrapped = keys.wrapped if keys else [()] * len(files)
     algorithms = [None if each is None else each.key_metadata.algorithm.value for each in files]
     by_column = [None if each is None else len(each.key_metadata.entries) > 1 for each in files]
-    released = [_keys(*each) for each in zip(files, wrapped, strict=True)]
     return (
         planned.drop_columns("key_metadata")
         .append_column("algorithm", pa.array(algorithms, pa.string()))
         .append_column("column_keys", pa.array(by_column, pa.bool_()))
-        .append_column("keys", pa.array(released, pa.list_(_KEY)))
+        .append_column("keys", _keys(files, keys.wrapped if keys else ()))
     )
 
 
-def _keys(file: ScanFile | None, wrapped: tuple[bytes, ...]) -> list[dict[str, Any]] | None:
-    if file is None:
-        return None
-    return [
-        {"key_name": label.key_name, "field_ids": list(label.field_ids), "wrapped": dek}
-        for label, dek in zip(map(label_of, file.entries), wrapped, strict=True)
-    ]
+def _keys(files: Sequence[ScanFile | None], wrapped: Sequence[tuple[bytes, ...]]) -> pa.Array:
+    """The keys of each file: what they are called, which is the same for most files, and their bytes."""
+    if not wrapped:
+        return pa.nulls(len(files), pa.list_(_KEY))
+    offsets = np.zeros(len(files) + 1, np.int32)
+    np.cumsum([len(each) for each in wrapped], out=offsets[1:])
+    bindings = [entry.binding for file in files if file is not None for entry in file.entries]
+    encoded = pa.array(bindings, pa.binary()).dictionary_encode()
+    labels = [label_of(KeyEntry(binding, b"")) for binding in encoded.dictionary.to_pylist()]
+    names = pa.array([label.key_name for label in labels], pa.string()).take(encoded.indices)
+    field_ids = pa.array([list(label.field_ids) for label in labels], _KEY.field("field_ids").type)
+    data_keys = pa.array([dek for each in wrapped for dek in each], pa.binary())
+    columns = {"key_name": names, "field_ids": field_ids.take(encoded.indices), "wrapped": data_keys}
+    keys = pa.StructArray.from_arrays([columns[field.name] for field in _KEY], fields=list(_KEY))
+    missing = pa.array([file is None for file in files], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets), keys, type=pa.list_(_KEY), mask=missing)
