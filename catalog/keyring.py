@@ -149,7 +149,8 @@ class Keyring:
         refs = set(governed.regimes.current.peks)
         found = [pek for pek in [*self.records(table), *made] if pek.ref in refs]
         _require_recorded(table, refs, found)
-        return {pek.master_key_id: self._cache.get(pek, for_writing=True) for pek in found}
+        opened = self._cache.get_all(found, for_writing=True)
+        return {ref.master_key_id: pek for ref, pek in opened.items()}
 
     def open_peks(self, table: TableRecord, refs: Iterable[PekRef]) -> dict[PekRef, Pek]:
         """PEKs to read with.
@@ -167,7 +168,7 @@ class Keyring:
                 table=str(table.name),
                 rule="pek",
             )
-        return {ref: self._cache.get(known[ref]) for ref in wanted}
+        return self._cache.get_all([known[ref] for ref in wanted])
 
     def check_new_files(self, table: TableRecord, governed: Governed, added: pa.Table) -> None:
         """Hold the key metadata of files that a commit adds against the regime in force, and open it.

@@ -215,14 +215,6 @@ class PekCache:
         until = self._clock() + self._patience
         return {record.ref: self._get(record, for_writing, until) for record in records}
 
-    def verify(self, record: PekRecord) -> None:
-        """Ask the KMS whether a record opens to its PEK, past the cache and whatever its state; keep nothing.
-
-        Raises:
-            KeyNotUsable, DecryptionRefused, KmsUnavailable: it does not.
-        """
-        self._ask(record).wipe()
-
     def _get(self, record: PekRecord, for_writing: bool, until: float) -> Pek:
         """As `get`; nothing is asked or waited for after `until`."""
         _require_usable(record, for_writing)

@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -28,7 +28,7 @@ from typing import Final, TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from catalog.keys.circuit import Circuit, CircuitOpen
-from catalog.keys.kms import KmsClient
+from catalog.keys.kms import KeyContext, KmsClient
 from catalog.keys.kms_calls import CountedKms, Operation
 from catalog.keys.local_kms import LocalKms
 from policy.errors import KmsUnavailable, LakewardenError
@@ -36,6 +36,7 @@ from policy.errors import KmsUnavailable, LakewardenError
 T = TypeVar("T")
 
 _LONGEST_OPEN_S: Final = 30.0
+_REWRAPPED_AT_ONCE: Final = 25
 _log: Final = logging.getLogger("lakewarden.kms")
 
 
@@ -99,6 +100,13 @@ class ResilientKms(CountedKms):
     def circuit_open(self) -> bool:
         """Whether calls are kept from the KMS because it did not answer."""
         return self._circuit.is_open
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        """See `KmsClient.rewrap_keys`; a few at a time, since some KMSs take them singly."""
+        pieces = (
+            items[first : first + _REWRAPPED_AT_ONCE] for first in range(0, len(items), _REWRAPPED_AT_ONCE)
+        )
+        return [each for piece in pieces for each in super(ResilientKms, self).rewrap_keys(piece)]
 
     def _call(self, operation: Operation, ask: Callable[[], T]) -> T:
         until = self._clock() + self._patience.deadline_s

@@ -318,15 +318,6 @@ def test_a_new_version_keeps_the_id_and_has_a_check_value_of_its_own(kms, cache,
     assert set(cache.get_all([record, newer])) == {record.ref, newer.ref}
 
 
-def test_verify_asks_anew_keeps_nothing_and_minds_no_state(cache, counting, record):
-    disabled = replace(record, state=PekState.DISABLED)
-    cache.verify(disabled)
-    cache.verify(disabled)
-    assert counting.calls == 2 and not cache._cached
-    with pytest.raises(KmsUnavailable):
-        cache.verify(replace(record, check=bytes(16)))
-
-
 def test_keys_of_one_plan_are_waited_for_together(cache, counting, kms, clock, record):
     others = [
         create_pek(kms, catalog="prod", table_id="t1", table_uuid=TABLE, master_key_id="pii")

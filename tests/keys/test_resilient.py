@@ -145,6 +145,14 @@ def test_all_operations_are_tried_again(far: Scripted, clock: Clock) -> None:
     assert kms.identifier == "far"
 
 
+def test_many_keys_are_wrapped_anew_in_pieces_and_in_order(far: Scripted, clock: Clock) -> None:
+    kms = careful(far, clock)
+    items = [(str(number).encode(), CONTEXT) for number in range(60)]
+    assert kms.rewrap_keys(items) == [b"new" + wrapped for wrapped, _ in items]
+    assert kms.rewrap_keys([]) == []
+    assert kms.counts() == {KmsCall("far", Operation.REWRAP, Outcome.DONE): 3}
+
+
 class Opened:
     """A KMS whose circuit has just opened."""
 
