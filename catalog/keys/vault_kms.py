@@ -161,7 +161,7 @@ class VaultKms(KmsClient):
         if response.status_code == 403 and not self._is_known(token):
             fresh = self._identity.renewed(token)
             if fresh is None:
-                raise _unavailable("the token is not valid, or not any more")
+                raise _unavailable("the token is not valid any more, or may not look itself up")
             response = self._send(fresh, lambda adapter: ask(Transit(adapter)))
         return _data(response, master_key_id)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -224,16 +224,16 @@ def test_absent_kms_is_unavailable(backend):
 
 def test_many_threads_share_a_client(backend):
     wrapped, key = backend.client.create_key(backend.lake, 32, CONTEXT)
-    opened: list[SecretBytes] = []
-    threads = [
-        threading.Thread(target=lambda: opened.append(backend.client.get_key(wrapped, CONTEXT)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert opened == [key] * 8
+
+    def everything(number: int) -> bool:
+        context = KeyContext("prod", UUID(int=number))
+        made = backend.client.create_key(backend.lake, 32, context)
+        moved = backend.client.rewrap_keys([(made.wrapped, context), (wrapped, CONTEXT)])
+        opened = [backend.client.get_key(moved[0], context), backend.client.get_key(moved[1], CONTEXT)]
+        return opened == [made.key, key]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(everything, range(10, 26)))
 
 
 def test_data_keys_are_wrapped_locally_and_bound_to_their_aad(backend):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 
 from catalog.cli.first_use import make_catalog
 from catalog.cli.session import open_kms, open_local_kms
+from catalog.config import Settings
 from catalog.keys.kms import KmsClient
 from catalog.keys.local_kms import EmbeddedKmsWarning
 from catalog.planning.plan import ScanRequest
@@ -192,6 +194,18 @@ def test_installed_package_serves_a_catalog_by_its_name(tmp_path, package):
         package.rename(tmp_path / "gone")
         with opened(tmp_path, settings) as other, pytest.raises(KmsUnavailable):
             planned(other, name)
+
+
+def test_documented_settings_are_settings(tmp_path, package):
+    given = {"aws": {}, "vault": {"SECRET_ID": "s"}, "hadoop": {"TOKEN": "t"}, "directory": {}}
+    shown = [each.partition("```")[0] for each in PAGE.split("```toml\n")[1:]]
+    kinds = {tomllib.loads(text)["kms"]["kind"]: text for text in shown if "[kms]" in text}
+    assert set(kinds) == set(given)
+    for kind, text in kinds.items():
+        path = tmp_path / f"{kind}.toml"
+        path.write_text(text)
+        environ = {f"LAKEWARDEN_KMS__OPTIONS__{name}": value for name, value in given[kind].items()}
+        assert open_kms(Settings.load(path, environ).kms).identifier == kind
 
 
 def test_secrets_of_a_package_mask_themselves(tmp_path, package):
