@@ -50,6 +50,8 @@ SERVICE_OPERATIONS: list[tuple[str, str, Any]] = [
     ("POST", "/admin/v1/master-keys", {"id": "mine"}),
     ("POST", "/admin/v1/master-keys/disable", {"id": "lakewarden"}),
     ("POST", "/admin/v1/master-keys/enable", {"id": "lakewarden"}),
+    ("POST", "/admin/v1/master-keys/rotate", {"id": "lakewarden"}),
+    ("POST", "/admin/v1/master-keys/rewrap", {"id": "lakewarden"}),
     ("POST", "/admin/v1/sweep", None),
 ]
 
@@ -185,7 +187,15 @@ def test_tampered_metadata_is_refused(
 def test_register_and_keys(served: Service, alice: httpx.Client, namespace: str, table: str) -> None:
     alice.patch(table, json={"set": {"encryption.mechanism": "envelope"}})
     (key,) = alice.get(f"{table}/keys").json()["keys"]
-    assert set(key) == {"id", "version", "master-key-id", "kms", "state"}
+    assert set(key) == {
+        "id",
+        "version",
+        "master-key-id",
+        "kms",
+        "state",
+        "in-force",
+        "destroy-after-ms",
+    }
     assert (key["master-key-id"], key["kms"], key["state"]) == ("lakewarden", "local", "active")
     location = alice.get(table).json()["metadata-location"]
     alice.delete(f"{served.prefix}/namespaces/{namespace}/tables/t")
@@ -291,7 +301,7 @@ def test_audit_trail_is_filtered_and_its_edits_are_found(service: Service) -> No
 
 
 def test_sweep_answers_how_many(alice: httpx.Client) -> None:
-    assert alice.post("/admin/v1/sweep").json() == {"swept": 0}
+    assert alice.post("/admin/v1/sweep").json() == {"swept": 0, "keys-destroyed": 0}
 
 
 def test_health_needs_no_token_and_asks_the_database(tmp_path_factory: pytest.TempPathFactory) -> None:
