@@ -126,7 +126,7 @@ class Authorizer:
             told = _OVERLAP if hidden and self.decide(requests).allowed else decision
             raise NotAuthorized(
                 f"{caller.principal.name} may not do this ({action}): {told.explanation}",
-                table=resource if action.startswith("table.") else None,
+                table=resource if action.startswith(_ON_TABLES) else None,
                 rule=told.reasons[0].rule,
                 hint="Ask an administrator for a policy that grants it.",
             )
@@ -196,6 +196,8 @@ class Authorizer:
             raise
 
 
+#: Actions whose resource is a table.
+_ON_TABLES: Final = ("table.", "key.")
 _OVERLAP: Final = Decision.deny(
     Reason("overlap", "A location overlaps that of a table on which alter is not granted.")
 )

@@ -231,7 +231,10 @@ class KeyLife:
         destroyed = 0
         for pek in due:
             reason = Reason("destroyed", f"Key {pek.id} version {pek.version}, after its waiting time.")
-            self._authorizer.record(_CATALOG, "key.destroyed", pek.table_id, Decision.allow(reason))
+            with read(self._engine) as connection:
+                record = state.table_by_id(connection, pek.table_id)
+            whose = "" if record is None else str(record.name)
+            self._authorizer.record(_CATALOG, "key.destroyed", whose, Decision.allow(reason))
             with write(self._engine) as connection:
                 destroyed += key_records.destroy(connection, pek)
             self._cache.forget(pek.id)

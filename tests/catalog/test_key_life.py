@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import select
 
+from catalog.audit_reading import read as read_audit
 from catalog.authorize import Caller
 from catalog.db.engine import read
 from catalog.db.schema import lw_pek
@@ -318,6 +319,15 @@ def test_what_is_done_to_keys_is_on_record(lake: Lake) -> None:
         caller = lake.caller(ALICE)
         act(caller, name)
         assert [(each.action, each.allowed) for each in records(lake, caller)] == [(action, True)]
+
+
+def test_the_end_of_a_key_is_on_record_before_it_comes(lake: Lake) -> None:
+    name = encrypted(lake)
+    destroy(lake, name)
+    let_waiting_end(lake, name)
+    found = read_audit(lake.warden.engine, principal="lakewarden", table=str(name), limit=10)
+    assert [(each.record.action, each.record.allowed) for each in found] == [("key.destroyed", True)]
+    assert str(pek(lake, name, 1).id) in found[0].record.reasons[0].detail
 
 
 def test_a_purge_takes_the_keys_with_the_files(lake: Lake) -> None:
