@@ -1,4 +1,5 @@
-"""Rewraps tables' keys under the newest version of their master key, after that was rotated in its KMS.
+"""Rewraps keys of tables, and those of the door, under the newest version of their master key, after that was
+rotated in its KMS.
 
 - In batches, where the KMS can. No table, snapshot or file changes: only how keys are stored.
 - A form that comes back is opened, and stored only if the same key is in it. Until then the one before stays.
@@ -11,18 +12,22 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from catalog import faults, key_records
 from catalog.db.engine import read, write
 from catalog.keys.kms import KeyContext, KmsClient
 from catalog.keys.peks import PekRecord, key_check
+from catalog.kms_door import store
 from policy.errors import DecryptionRefused, KeyNotUsable, Refused
 from policy.regimes import PekRef
 
 _BATCH: Final = 100
+
+#: Stores another form of the same key, with its check value, unless somebody else did so.
+Replace: TypeAlias = Callable[[Connection, PekRecord, bytes, bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +79,22 @@ class MasterKeyRewrap:
         done, failed = 0, []
         after: PekRef | None = None
         while batch := self._next(master_key_id, after):
-            rewrapped, refused = self._batch(batch)
+            rewrapped, refused = self._batch(batch, key_records.replace_wrapped)
             done, after = done + rewrapped, batch[-1].ref
             failed += refused
             faults.point("rewrap-master:batch")
             progress(done + len(failed))
+        for batch in self._of_the_door(master_key_id):
+            rewrapped, refused = self._batch(batch, store.replace_wrapped)
+            done, failed = done + rewrapped, failed + refused
+            progress(done + len(failed))
         return RewrappedKeys(done, tuple(failed))
+
+    def _of_the_door(self, master_key_id: str) -> list[list[PekRecord]]:
+        """What seals keys of the door, batch by batch: there are as many as administrators made by hand."""
+        with read(self._engine) as connection:
+            found = store.wrapped_keys(connection, self._catalog, self._kms.identifier, master_key_id)
+        return [found[at : at + _BATCH] for at in range(0, len(found), _BATCH)]
 
     def _next(self, master_key_id: str, after: PekRef | None) -> list[PekRecord]:
         with read(self._engine) as connection:
@@ -87,27 +102,27 @@ class MasterKeyRewrap:
                 connection, self._catalog, self._kms.identifier, master_key_id, after, _BATCH
             )
 
-    def _batch(self, peks: Sequence[PekRecord]) -> tuple[int, list[NotRewrapped]]:
+    def _batch(self, peks: Sequence[PekRecord], replace: Replace) -> tuple[int, list[NotRewrapped]]:
         """Rewrap a batch; one by one, if the KMS refuses it as a whole."""
         try:
-            return self._rewrap(peks), []
+            return self._rewrap(peks, replace), []
         except Refused as refusal:
             if len(peks) == 1:
                 return 0, [NotRewrapped(peks[0].ref, refusal.message)]
         done, failed = 0, []
         for pek in peks:
-            rewrapped, refused = self._batch([pek])
+            rewrapped, refused = self._batch([pek], replace)
             done += rewrapped
             failed += refused
         return done, failed
 
-    def _rewrap(self, peks: Sequence[PekRecord]) -> int:
+    def _rewrap(self, peks: Sequence[PekRecord], replace: Replace) -> int:
         forms = self._kms.rewrap_keys([(pek.wrapped, self._context(pek)) for pek in peks])
         if len(forms) != len(peks):
             raise KeyNotUsable("The KMS gave back another number of keys.", rule="rewrap")
         checked = [(pek, form, self._same_key(pek, form)) for pek, form in zip(peks, forms, strict=True)]
         with write(self._engine) as connection:
-            return sum(key_records.replace_wrapped(connection, *each) for each in checked)
+            return sum(replace(connection, *each) for each in checked)
 
     def _same_key(self, pek: PekRecord, form: bytes) -> bytes:
         """The check value of the key in a new form, which is the key that is stored."""

@@ -20,7 +20,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -53,9 +53,9 @@ class Visit:
         address: the network address that the request came from.
     """
 
-    headers: Headers
-    query: Sequence[tuple[str, str]]
-    cookie: str | None
+    headers: Headers = field(repr=False)
+    query: Sequence[tuple[str, str]] = field(repr=False)
+    cookie: str | None = field(repr=False)
     address: str
 
 

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Engine, RowMapping, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.db.engine import read, write
@@ -207,39 +207,6 @@ class DoorStore:
         opened = self._cache.get(key.wrapping).aead.open(sealed, _aad(key, version))
         return SecretBytes(opened)
 
-    def wrapped_keys(self, master_key_id: str) -> list[PekRecord]:
-        """What a master key wraps here, for wrapping it anew.
-
-        Raises:
-            StateUnavailable: the database does not answer.
-        """
-        mine = (lw_door_key.c.catalog == self._catalog, lw_door_key.c.master_key_id == master_key_id)
-        with read(self._engine) as connection:
-            rows = connection.execute(_KEYS.where(*mine)).mappings()
-            return [_key(row).wrapping for row in rows]
-
-    def put_rewrapped(self, record: PekRecord, wrapped: bytes) -> bool:
-        """Replace the stored form of a wrapping key by a newer one of the same key.
-
-        Args:
-            record: as it was read.
-            wrapped: the same key, wrapped anew.
-
-        Returns:
-            whether it was still as it was read.
-
-        Raises:
-            StateUnavailable: the database does not answer.
-        """
-        rows = lw_door_key.c
-        with write(self._engine) as connection:
-            changed = connection.execute(
-                update(lw_door_key)
-                .where(rows.id == str(record.id), rows.wrapped == record.wrapped)
-                .values(wrapped=wrapped)
-            )
-            return changed.rowcount == 1
-
     def _new_material(self, key: DoorKey, version: int) -> bytes:
         material = secrets.token_bytes(key.spec.bits // 8)
         return self._cache.get(key.wrapping, for_writing=True).aead.seal(material, _aad(key, version))
@@ -273,6 +240,32 @@ class DoorStore:
             "author": author,
             "created_ms": self._now_ms(),
         }
+
+
+def wrapped_keys(connection: Connection, catalog: str, kms: str, master_key_id: str) -> list[PekRecord]:
+    """What a master key wraps for the door, for wrapping it anew."""
+    rows = lw_door_key.c
+    mine = (rows.catalog == catalog, rows.kms == kms, rows.master_key_id == master_key_id)
+    found = connection.execute(_KEYS.where(*mine).order_by(rows.id)).mappings()
+    return [_key(row).wrapping for row in found]
+
+
+def replace_wrapped(connection: Connection, record: PekRecord, wrapped: bytes, check: bytes) -> bool:
+    """Replace the stored form of a wrapping key by another one of the same key.
+
+    Args:
+        connection: in a writing transaction.
+        record: as it was read.
+        wrapped: the same key, wrapped anew.
+        check: its check value.
+
+    Returns:
+        whether it was still as it was read.
+    """
+    rows = lw_door_key.c
+    unchanged = (rows.id == str(record.id), rows.wrapped == record.wrapped)
+    values = {"wrapped": wrapped, "key_check": check}
+    return connection.execute(update(lw_door_key).where(*unchanged).values(values)).rowcount == 1
 
 
 _COUNT: Final = (
