@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import signal
 import socket
@@ -48,6 +49,8 @@ def serve(settings: Settings, warden: Warden) -> None:
         with _signals_end_quietly():
             files = Exports(warden.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
             with closing(files):
+                # What is there by now stays for good; looking at it again and again would delay large plans.
+                gc.freeze()
                 make_server(warden).run(sockets=[listener])
                 # What was counted is written when the trail ends, and belongs into the files.
                 warden.audit.close()
