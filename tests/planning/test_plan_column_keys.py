@@ -142,9 +142,9 @@ def test_a_key_is_refused_for_another_column_under_it_that_the_user_may_not_have
     assert released(plan(lake, table, "id", "salary", engine=engine)) == {(FOOTER, HR)}
 
 
-def test_the_refusal_names_key_and_column_and_is_on_record(
-    lake: Lake, policies: Policies, table: Table
-) -> None:
+def test_the_refusal_names_key_and_column_and_is_on_record(lake: Lake, policies: Policies) -> None:
+    table = make(lake, schema=PERSON, properties=KEYS)
+    append_files(lake, name_of(table))
     policies(deny("email"))
     caller = lake.caller(CAROL, "spark")
     with pytest.raises(NotAuthorized, match="'pii' also opens the column 'email'"):
