@@ -1,0 +1,243 @@
+"""What an answer hangs on beside the statement: owners, policies, names, what came before; and its words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlglot import exp
+
+from policy.allowlist import AllowList
+from policy.ddl import Dialect, LintContext, TableFacts, lexer
+from policy.ddl.queries import MAX_PARENTHESES, MAX_TOKENS
+from policy.ddl.query_nodes import is_known
+from policy.decision import Reason
+from policy.encryption import EncryptionSpec
+from policy.identifiers import TableName
+from policy.location import Location
+from policy.ranger import PolicySet
+from tests.support.ddl import ANN, BOB, answers, context, needs, rule, the_answer
+from tests.support.lake import policy, tables
+
+HOME = Location.parse("s3://lake/s/t-1")
+FACTS = TableFacts(
+    owner=ANN,
+    columns=("id", "person"),
+    nested=("person.name", "person.ssn"),
+    allowed=AllowList.of([HOME]),
+    spec=EncryptionSpec.parse({}, catalog_master_key_id=None),
+    location=HOME,
+    default_location=True,
+)
+ASK = "Ask an administrator for a policy that grants it."
+
+
+def knowing(facts: TableFacts, user: str, *policies: dict[str, Any]) -> LintContext:
+    """A context in which there is one table, `s.t`, and no policies but these, if there are any."""
+    there = TableName(("s",), "t")
+    known = context(user, known=lambda name: facts if name == there else None)
+    if not policies:
+        return known
+    return replace(known, policies=PolicySet.parse({"p.json": json.dumps({"policies": policies})}))
+
+
+def on_column(users: str, access: str = "select") -> dict[str, Any]:
+    resources = {"database": ["s"], "table": ["t"], "column": ["id"]}
+    return policy("column", resources, {users: [access]})
+
+
+def test_a_denial_by_policies_says_whom_to_ask() -> None:
+    denied = the_answer("DROP TABLE lake.s.t", context(BOB, owner=ANN))
+    assert (rule(denied), denied.hint) == ("policy-no-match", ASK)
+    granted = the_answer("DROP TABLE lake.s.t", context(BOB, owner=BOB))
+    assert granted.decision.allowed and granted.hint is None and needs(granted) == ["drop table s.t"]
+
+
+def test_a_statement_that_asks_for_nothing_is_allowed() -> None:
+    answer = the_answer("SELECT 1 AS a")
+    assert answer.decision.reasons == (Reason("nothing-asked", "The statement asks for nothing."),)
+    assert (answer.needed, answer.hint) == ((), None)
+
+
+@pytest.mark.parametrize(("user", "allowed"), [(ANN, True), (BOB, False)])
+def test_a_column_may_be_granted_to_the_owner_of_its_table(user: str, allowed: bool) -> None:
+    for sql in ("SELECT id FROM lake.s.t", "DESCRIBE TABLE lake.s.t"):
+        answer = the_answer(sql, knowing(FACTS, user, on_column("{OWNER}")))
+        assert answer.decision.allowed is allowed, sql
+
+
+@pytest.mark.parametrize("sql", ["DESCRIBE TABLE lake.s.t", "REFRESH TABLE lake.s.t"])
+def test_who_owns_a_table_that_is_looked_at_counts(sql: str) -> None:
+    denied = {"denyPolicyItems": [{"users": ["{OWNER}"], "accesses": [{"type": "all"}]}]}
+    for_all = policy("all", tables("*"), {BOB: ["all"]})
+    others = policy("others", tables("*"), {}, **denied)
+    unknown, other, own = (context(BOB, owner=owner) for owner in (None, ANN, BOB))
+    assert [the_answer(sql, each).decision.allowed for each in (unknown, other, own)] == [False, False, True]
+    told = [context(BOB, for_all, others, owner=owner) for owner in (None, ANN, BOB)]
+    assert [the_answer(sql, each).decision.allowed for each in told] == [False, True, False]
+
+
+def test_a_mask_and_a_row_filter_may_be_the_owners() -> None:
+    shown = {"users": ["{OWNER}"], "accesses": [{"type": "select", "isAllowed": True}]}
+    mask = {
+        **on_column("nobody"),
+        "policyType": 1,
+        "policyItems": [],
+        "dataMaskPolicyItems": [{**shown, "dataMaskInfo": {"dataMaskType": "MASK_NULL"}}],
+    }
+    rows = {
+        **policy("rows", {"database": ["s"], "table": ["t"]}, {}),
+        "policyType": 2,
+        "rowFilterPolicyItems": [{**shown, "rowFilterInfo": {"filterExpr": "id = 1"}}],
+    }
+    granted = policy("granted", tables("*"), {ANN: ["all"], BOB: ["all"]})
+    for made, told in (
+        (mask, Reason("mask", "A policy masks the column 'id'.")),
+        (rows, Reason("row-filter", "A policy filters the rows of s.t.")),
+    ):
+        owners = the_answer("SELECT id FROM lake.s.t", knowing(FACTS, ANN, granted, made))
+        assert not owners.decision.allowed and told in owners.decision.reasons
+        assert the_answer("SELECT id FROM lake.s.t", knowing(FACTS, BOB, granted, made)).decision.allowed
+
+
+def test_a_nested_field_needs_no_policy_of_its_own() -> None:
+    answer = the_answer("SELECT person.ssn FROM lake.s.t", knowing(FACTS, BOB, policy(
+        "person", {"database": ["s"], "table": ["t"], "column": ["person"]}, {BOB: ["select"]})))  # fmt: skip
+    assert answer.decision.allowed
+    assert Reason("nested-field", "No policy speaks against the field.") in answer.decision.reasons
+
+
+def test_what_lies_in_the_tables_own_location_needs_no_right() -> None:
+    inside, outside = (
+        the_answer(
+            f"ALTER TABLE lake.s.t SET TBLPROPERTIES ('write.data.path'='{path}')", knowing(FACTS, ANN)
+        )
+        for path in ("s3://lake/s/t-1/data", "s3://lake/s/t-10")
+    )
+    assert needs(inside) == ["alter table s.t"]
+    assert needs(outside) == ["alter table s.t", "rwstorage storage-url s3://lake/s/t-10"]
+
+
+NO_DATABASE = (
+    "no-database",
+    "The name has no namespace, and the current one is not known.",
+    "Name the namespace, or give --database, or begin with USE.",
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "database", "told"),
+    [
+        ("DROP TABLE t", None, NO_DATABASE),
+        ("SHOW TABLES", None, NO_DATABASE),
+        ("DROP TABLE t", "a.b", "drop table a.b.t"),
+        ("DROP TABLE lake.c.t", None, "drop table c.t"),
+        ("ALTER TABLE lake.c.d.t RENAME TO u", None, "alter table c.d.t"),
+        ("USE lake; DROP TABLE t", "a", (
+            "namespace", "There are no tables outside of namespaces.", "Name a namespace.")),
+        ("DROP TABLE global_temp", "a", "drop table a.global_temp"),
+        ("DROP TABLE lake", "a", (
+            "catalog-name", "'lake' is not letter by letter the catalog's name.", "Write lake.")),
+        ("USE global_temp", "a", (
+            "other-catalog",
+            "'global_temp' is not the catalog lake; nothing is decided about what is there.",
+            "Name the table with lake before it.",
+        )),
+    ],
+)  # fmt: skip
+def test_names_are_those_of_the_current_namespace(
+    sql: str, database: str | None, told: str | tuple[str, str, str]
+) -> None:
+    answer = answers(sql, context(database=database))[-1]
+    if isinstance(told, str):
+        assert answer.decision.allowed and needs(answer)[0] == told
+    else:
+        assert (rule(answer), answer.decision.explanation, answer.hint) == told
+
+
+def test_a_new_name_has_the_namespaces_that_it_says() -> None:
+    for target, made in (("u", "a.b.u"), ("c.u", "c.u"), ("c.d.e.u", "c.d.e.u")):
+        renamed = answers(f"ALTER TABLE lake.a.b.t RENAME TO {target}; DROP TABLE lake.{made}")
+        assert [each.decision.allowed for each in renamed] == [True, True]
+        assert f"create table {made}" in needs(renamed[0]), needs(renamed[0])
+    other = answers("ALTER TABLE lake.s.t RENAME TO u; CREATE TABLE lake.s.t (a INT)", knowing(FACTS, ANN))
+    assert [each.decision.allowed for each in other] == [True, True]
+
+
+def test_a_namespace_that_is_made_is_not_the_current_one() -> None:
+    made = answers("CREATE NAMESPACE lake.x; DROP TABLE t; USE lake.x; DROP TABLE t")
+    assert [needs(each) for each in made[1::2]] == [["drop table db.t"], ["drop table x.t"]]
+
+
+def test_a_schema_and_a_hint_of_a_join_have_one_place() -> None:
+    for kind, around in ((exp.Schema, exp.QueryTransform), (exp.JoinHint, exp.Hint)):
+        there, elsewhere = kind(), kind()
+        around(expressions=[there])
+        exp.Tuple(expressions=[elsewhere])
+        assert is_known(there) and not is_known(elsewhere) and not is_known(kind())
+    assert not is_known(exp.Command()) and is_known(exp.Add())
+
+
+SIMPLER = "Write it in a simpler form, or have somebody look at it who may allow it."
+NESTED = "The query is too long, or nested too deeply."
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT @a FROM s.t", "The sign @ asks for what is not known here."),
+        ("SELECT ? FROM s.t", "The sign ? asks for what is not known here."),
+        ("FROM s.t |> SELECT a", "The sign | asks for what is not known here."),
+        (f"SELECT {'(' * (MAX_PARENTHESES + 1)}1{')' * (MAX_PARENTHESES + 1)} AS a", NESTED),
+        (f"SELECT {'1, ' * (MAX_TOKENS // 2)}1", NESTED),
+        ("SELECT a FROM s.t WHERE", None),
+    ],
+)
+def test_a_query_that_is_not_understood_says_why(sql: str, told: str | None) -> None:
+    answer = the_answer(sql)
+    assert rule(answer) == "query" and answer.hint == SIMPLER
+    assert told is None or answer.decision.explanation == told
+
+
+def test_a_query_may_be_as_deep_and_as_long_as_the_bounds() -> None:
+    for inside in (f"{'(' * MAX_PARENTHESES}1{')' * MAX_PARENTHESES}", f"{'1, ' * (MAX_TOKENS // 2 - 1)}1"):
+        assert NESTED not in the_answer(f"SELECT {inside}").decision.explanation
+
+
+@pytest.mark.parametrize(
+    ("written", "lost"),
+    [
+        ("SELECT 'x'", "a"),
+        ("SELECT a FROM t WHERE b = 'y'", "x"),
+        ("SELECT a FROM t", "b"),
+        ("SELECT 1", "a"),
+    ],
+)
+def test_what_the_parser_of_queries_passes_over_is_told(
+    monkeypatch: pytest.MonkeyPatch, written: str, lost: str
+) -> None:
+    monkeypatch.setattr(exp.Select, "sql", lambda *_, **__: written)
+    answer = the_answer("SELECT a FROM t WHERE b = 'x'")
+    assert (rule(answer), answer.hint) == ("query", SIMPLER)
+    assert answer.decision.explanation == f"The parser of queries passes over {lost!r}."
+
+
+@pytest.mark.parametrize("dialect", ["spark", "hive"])
+@pytest.mark.parametrize("number", ["1", "1L", "2S", "1.5", "2E5", "1BD", "3D"])
+def test_a_number_is_no_name(dialect: Dialect, number: str) -> None:
+    assert the_answer("SELECT a FROM s.t WHERE b > 0".replace("0", number), dialect=dialect).decision.allowed
+
+
+def test_a_script_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexer, "MAX_CHARACTERS", 20)
+    monkeypatch.setattr(lexer, "MAX_TOKENS", 4)
+    assert answers(" " * 20) == [] and answers("SELECT 1 AS a")[0].decision.allowed
+    for text, place, told in (
+        (" " * 21, (1, 1), "The text has more than 20 characters."),
+        ("SELECT 1,\n2,3", (2, 2), "There are more than 4 tokens."),
+    ):
+        answer = answers(text)[-1]
+        assert (rule(answer), answer.decision.explanation, answer.hint) == ("too-long", told, "Split it.")
+        assert (answer.line, answer.column) == place
