@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import SecretStr
@@ -37,16 +40,25 @@ def client_of(service: Service, **more: Any) -> HadoopKms:
 
 
 @contextmanager
-def hadoop(directory: Path) -> Iterator[Backend]:
+def hadoop(_: Path) -> Iterator[Backend]:
     """A Hadoop KMS: the door of a catalog."""
-    with ExitStack() as open_lakes, ExitStack() as services:
-        lake = open_lakes.enter_context(
-            open_lake(directory, policies=policies(set(_KEYS)), KMS_DOOR__ENABLED="true")
-        )
-        for name in _KEYS:
-            make_key(lake, name)
+    lake = _lake()
+    lake.set_policies(policies(set(_KEYS)))
+    with ExitStack() as services:
         service = services.enter_context(running(lake))
         yield _backend(lake, service, services)
+
+
+@cache
+def _lake() -> Lake:
+    """The catalog behind the door: one for the whole process, since making it takes longest."""
+    opened = ExitStack()
+    atexit.register(opened.close)
+    directory = Path(opened.enter_context(TemporaryDirectory(prefix="door-")))
+    lake = opened.enter_context(open_lake(directory, policies=policies(set()), KMS_DOOR__ENABLED="true"))
+    for name in _KEYS:
+        make_key(lake, name)
+    return lake
 
 
 def _backend(lake: Lake, service: Service, services: ExitStack) -> Backend:
