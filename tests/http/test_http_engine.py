@@ -49,17 +49,19 @@ def _file(begun: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def _key(begun: dict[str, Any], path: str) -> tuple[dict[str, Any], SecretBytes]:
-    """A data key as an executor makes and wraps it."""
+def _key(
+    begun: dict[str, Any], path: str, label: KeyLabel | None = None
+) -> tuple[dict[str, Any], SecretBytes]:
+    """A data key as an executor makes and wraps it; that of the footer if it has no label."""
     given = begun["transport-key"]
     transport = TransportKey(
         base64.b64decode(given["id"]), Purpose.WRITE, SecretBytes(base64.b64decode(given["key"]))
     )
     dek = SecretBytes(secrets.token_bytes(begun["encryption"]["data-key-length"]))
-    name = begun["encryption"]["footer-key-name"]
+    label = label or KeyLabel(begun["encryption"]["footer-key-name"])
     identity = FileIdentity.of(uuid.UUID(begun["table-uuid"]), path)
-    wrapped = wrap_for_write(transport, dek, identity, KeyLabel(name))
-    return {"key-name": name, "wrapped": base64.b64encode(wrapped).decode()}, dek
+    wrapped = base64.b64encode(wrap_for_write(transport, dek, identity, label)).decode()
+    return {"key-name": label.key_name, "field-ids": list(label.field_ids), "wrapped": wrapped}, dek
 
 
 def _commit(client: httpx.Client, begun: dict[str, Any], **body: Any) -> httpx.Response:
@@ -266,6 +268,25 @@ def test_plan_carries_the_keys_of_its_files(served: Service, encrypted: str) -> 
     identity = FileIdentity.of(uuid.UUID(header["table-uuid"]), row["file_path"])
     dek = open_transported(transport, key["wrapped"], identity, KeyLabel(key["key_name"]))
     assert len(dek) == 32
+
+
+def test_columns_with_keys_of_their_own(served: Service, alice: httpx.Client, namespace: str) -> None:
+    """How to write them stands in the answer to the beginning; a plan has the keys that the scan needs."""
+    governed = {"encryption.columns": "lakewarden:name"}
+    assert new_table(alice, served.prefix, namespace, properties=governed).status_code == 200
+    begun = _begin(alice, namespace)
+    (group,) = begun["encryption"]["column-keys"]
+    assert group == {"key-name": "lakewarden", "field-ids": [2]}
+    file = _file(begun)
+    labels = [None, KeyLabel(group["key-name"], tuple(group["field-ids"]))]
+    keys = [_key(begun, file["path"], label)[0] for label in labels]
+    refused(_commit(alice, begun, added=[{**file, "keys": keys[:1]}]), 403, "EncryptionPolicyViolation")
+    answer = _commit(alice, begun, added=[{**file, "keys": keys}])
+    assert answer.status_code == 200, answer.text
+    for columns, expected in ((["id"], [[]]), (["name"], [[], [2]]), (None, [[], [2]])):
+        (row,) = _plan(alice, namespace, **({"columns": columns} if columns else {}))[1].to_pylist()
+        assert row["column_keys"] is True
+        assert [key["field_ids"] for key in row["keys"]] == expected
 
 
 def test_two_plans_have_two_keys(alice: httpx.Client, encrypted: str) -> None:
