@@ -17,13 +17,14 @@ from typing import Final, TypeAlias
 
 from catalog.audit_checkpoints import Checkpointer, Signer
 from catalog.cli.session import open_local_kms, open_state
-from catalog.config import Settings, local_kms_options
+from catalog.config import Settings
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.options import LocalKmsOptions
 from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
 from catalog.keys.secret import SecretBytes
+from catalog.kms_settings import local_kms_options
 from catalog.policies import PolicyStore
 from catalog.policy_files import PolicyFiles
 from policy.errors import LakewardenError, RequestInvalid, StateUnavailable

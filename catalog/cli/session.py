@@ -24,12 +24,13 @@ from sqlalchemy import Engine
 
 from catalog.audit import AuditRecord, AuditTrail
 from catalog.authorize import Caller
-from catalog.config import KmsSettings, Settings, kms_options
+from catalog.config import Settings
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.keys.kms import KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.registry import load_kms
+from catalog.kms_settings import KmsSettings, kms_options
 from catalog.policies import InForce, PolicyStore
 from catalog.policy_documents import PolicyDocuments
 from catalog.policy_files import PolicyFiles

@@ -18,12 +18,13 @@ from pyiceberg.table import Table
 
 from catalog.audit_reading import read as read_audit
 from catalog.audit_records import AuditRecord
-from catalog.config import Settings, local_kms_options
+from catalog.config import Settings
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.http.server import served
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.root_key import KeyFile
+from catalog.kms_settings import local_kms_options
 from catalog.tokens import TokenKind
 from catalog.warden import Warden
 from policy.principal import Principal

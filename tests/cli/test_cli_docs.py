@@ -13,7 +13,7 @@ import typer
 from pydantic import BaseModel, Discriminator
 from pydantic.fields import FieldInfo
 
-from catalog.config import LocalKmsSettings, Settings
+from catalog.config import Settings
 from catalog.keys.options import (
     AwsKmsOptions,
     BackendOptions,
@@ -21,6 +21,7 @@ from catalog.keys.options import (
     LocalKmsOptions,
     VaultKmsOptions,
 )
+from catalog.kms_settings import LocalKmsSettings
 from spark_ext.cli.main import app
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from catalog.config import KmsCallSettings
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.peks import PATIENCE_S, PekCache, PekRecord, PekState, create_pek, key_check
 from catalog.keys.secret import SecretBytes
+from catalog.kms_settings import KmsCallSettings
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 
 TABLE = UUID(int=7)
