@@ -16,8 +16,10 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 from catalog.alter import Change, RemoveProperty, SetProperty
 from catalog.authorize import Caller
 from catalog.drafts import NewTable
+from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyMetadata
-from catalog.keys.transport import KeyLabel
+from catalog.keys.secret import SecretBytes
+from catalog.keys.transport import KeyLabel, open_transported
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestContent
 from catalog.new_files import FileCommit
@@ -281,6 +283,37 @@ def test_more_protection_needs_no_such_right(lake: Lake, bob_alters: None, table
     alter(lake, table, SetProperty(COLUMNS, "pii:email,id;hr:ssn,home"), user=BOB)
     alter(lake, table, RemoveProperty(COLUMNS), user=BOB)
     assert groups(lake, table) == {}
+
+
+# -- the life of their keys
+
+
+def data_keys(lake: Lake, table: Table) -> dict[tuple[str, KeyLabel], SecretBytes]:
+    """The data keys of a plan of all columns, by path and label."""
+    plan = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
+    assert plan.header.transport is not None
+    found = {}
+    for row in plan.files.to_pylist():
+        identity = FileIdentity.of(plan.header.table.record.table_uuid, row["file_path"])
+        for key in row["keys"]:
+            label = KeyLabel(key["key_name"], tuple(key["field_ids"]))
+            dek = open_transported(plan.header.transport, key["wrapped"], identity, label)
+            found[row["file_path"], label] = dek
+    return found
+
+
+def test_keys_of_columns_are_rotated_and_rewrapped_with_the_footers(lake: Lake, table: Table) -> None:
+    append_files(lake, name_of(table))
+    before = data_keys(lake, table)
+    assert len(before) == 3
+    lake.warden.key_rotation.rotate(lake.caller(ALICE), name_of(table))
+    assert data_keys(lake, table) == before
+    lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name_of(table))
+    assert {key.pek.version for keys in keys_of(lake, table) for key in keys} == {2}
+    assert data_keys(lake, table) == before
+    append_files(lake, name_of(table))
+    assert {key.pek.version for keys in keys_of(lake, table) for key in keys} == {2}
+    assert len(data_keys(lake, table)) == 6
 
 
 # -- groups that policies split
