@@ -267,7 +267,7 @@ def test_every_error_that_aws_documents_means_something_here(canned):
 def test_hanging_and_absent_kms_is_unavailable_after_one_bounded_attempt(canned):
     client = canned_client(canned, request_timeout_s=0.2)
     canned.hold.clear()
-    with pytest.raises(KmsUnavailable):
+    with pytest.raises(KmsUnavailable, match="ReadTimeout"):
         client.get_key(wrapped_under("alias/lake"), CONTEXT)
     assert len(canned.asked) == 1
     with pytest.raises(KmsUnavailable):

@@ -259,7 +259,7 @@ def test_ciphertext_that_is_not_transits_is_no_answer(canned, text):
 
 def test_hanging_server_is_an_outage_after_one_bounded_attempt(canned):
     canned.hold.clear()
-    with pytest.raises(KmsUnavailable):
+    with pytest.raises(KmsUnavailable, match="ReadTimeout"):
         canned_client(canned, request_timeout_s=0.2).get_key(WRAPPED, CONTEXT)
     assert len(canned.asked) == 1
 
