@@ -46,7 +46,7 @@ class DoorRoute(GuardedRoute):
             raise
 
 
-handshake_router: Final = APIRouter(prefix="/kms/v1", tags=["kms"])
+handshake_router: Final = APIRouter(prefix="/kms/v1", tags=["kms"], responses={400: ERRORS[400]})
 router: Final = APIRouter(
     prefix="/kms/v1",
     route_class=DoorRoute,
@@ -56,7 +56,7 @@ router: Final = APIRouter(
 )
 
 
-@handshake_router.options("/{path:path}")
+@handshake_router.options("/{path:path}", response_class=Response)
 def shake_hands(path: str, request: Request, warden: WardenOf) -> Response:
     """The handshake of stock clients; a user who is believed when he names himself gets a cookie."""
     answer = Response()
@@ -128,7 +128,7 @@ def roll_key(name: str, body: models.RollKey, caller: CallerOf, warden: WardenOf
     return models.version_of(warden.door.roll(caller, name).current)
 
 
-@router.post("/key/{name}/_invalidatecache")
+@router.post("/key/{name}/_invalidatecache", response_class=Response)
 def invalidate_cache(name: str, caller: CallerOf, warden: WardenOf) -> Response:
     """Nothing, since nothing is kept: `rotate` on the key. Stock clients ask for it after each roll."""
     warden.door.invalidate(caller, name)
