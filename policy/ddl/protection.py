@@ -78,9 +78,9 @@ def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:
         leaves = [_renamed(each, old, new) for each in leaves]
     for path in statement.removed:
         leaves = [each for each in leaves if not _inside(each.name, ".".join(path))]
-    first = max((each.field_id for each in facts.leaves), default=0) + 1
+    last = max((each.field_id for each in facts.leaves), default=0)
     for added in leaves_of(statement.added):
-        leaves.append(replace(added, field_id=first + added.field_id))
+        leaves.append(replace(added, field_id=last + added.field_id))
     tops = dict.fromkeys(each.name.partition(".")[0] for each in leaves)
     return replace(facts, columns=tuple(tops), nested=None, leaves=tuple(leaves))
 

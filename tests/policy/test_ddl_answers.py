@@ -11,8 +11,10 @@ from sqlglot import exp
 
 from policy.allowlist import AllowList
 from policy.ddl import Dialect, LintContext, TableFacts, lexer
+from policy.ddl.problems import Problem
 from policy.ddl.queries import MAX_PARENTHESES, MAX_TOKENS
 from policy.ddl.query_nodes import is_known
+from policy.ddl.refusals import Refusal
 from policy.decision import Reason
 from policy.encryption import EncryptionSpec
 from policy.identifiers import TableName
@@ -241,3 +243,38 @@ def test_a_script_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         answer = answers(text)[-1]
         assert (rule(answer), answer.decision.explanation, answer.hint) == ("too-long", told, "Split it.")
         assert (answer.line, answer.column) == place
+
+
+def test_a_refusal_and_a_problem_are_what_they_say() -> None:
+    problem, refusal = Problem(3, "rule", "It is wrong.", "Mend it."), Refusal("rule", "No.", "Ask.")
+    assert (str(problem), problem.at, problem.rule, problem.hint) == ("It is wrong.", 3, "rule", "Mend it.")
+    assert (str(refusal), refusal.rule, refusal.message, refusal.hint) == ("No.", "rule", "No.", "Ask.")
+
+
+@pytest.mark.parametrize(
+    ("sql", "asked"),
+    [
+        ("SELECT PERSON.SSN FROM lake.s.t", {"PERSON", "PERSON.SSN", "person.ssn"}),
+        ("SELECT person FROM lake.s.t", {"person", "person.name", "person.ssn"}),
+        ("SELECT person.name FROM lake.s.t", {"person", "person.name"}),
+        ("SELECT person.other FROM lake.s.t", {"person", "person.other", "person.name", "person.ssn"}),
+        ("SELECT id FROM lake.s.t", {"id"}),
+        ("SELECT ID FROM lake.s.t", {"ID"}),
+    ],
+)
+def test_what_is_read_with_a_column(sql: str, asked: set[str]) -> None:
+    mixed = replace(FACTS, nested=("Person.Name", "person.SSN"), columns=("Id", "Person"))
+    for facts in (FACTS, mixed):
+        found = needs(the_answer(sql, knowing(facts, ANN)))
+        assert found[0] == "select table s.t"
+        assert {each.lower() for each in found[1:]} == {f"select column s.t.{each}".lower() for each in asked}
+
+
+@pytest.mark.parametrize("user", [ANN, BOB])
+def test_whose_column_is_read_counts_only_where_it_is_known(user: str) -> None:
+    """A policy for owners grants where the user owns the table, not where the owner is unknown."""
+    owners = on_column("{OWNER}")
+    nobodys = replace(FACTS, owner=None)
+    for facts, allowed in ((replace(FACTS, owner=user), True), (nobodys, False)):
+        answer = the_answer("SELECT id FROM lake.s.t", knowing(facts, user, owners))
+        assert answer.decision.allowed is allowed

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from policy.allowlist import AllowList
 from policy.ddl import LintContext, TableFacts
+from policy.ddl.protection import with_columns
+from policy.ddl.statements import AlterColumns, Column
 from policy.encryption import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.encryption_rules import TableFacts as RuleFacts
@@ -134,3 +136,37 @@ def test_without_rules_nothing_has_to_be_known() -> None:
     judged_by = context(encryption=EncryptionRules.empty())
     statements = "ALTER TABLE lake.s.t ADD COLUMN ssn INT; CREATE TABLE lake.s.n AS SELECT * FROM VALUES (1)"
     assert all(each.decision.allowed for each in answers(statements, judged_by))
+
+
+def test_what_the_rules_need_to_know_is_told() -> None:
+    answer = the_answer("ALTER TABLE lake.s.t RENAME TO u", _ruled())
+    assert (rule(answer), answer.decision.explanation, answer.hint) == (
+        "encryption-rules",
+        "Encryption rules are in force, and the columns or the encryption of s.t are not known.",
+        "Name the columns, or give --live to look the table up.",
+    )
+
+
+def test_a_rule_that_is_broken_is_told_with_its_name() -> None:
+    answer = the_answer("CREATE TABLE lake.s.n (id INT, ssn STRING)", _ruled())
+    assert rule(answer) == "must-encrypt"
+    assert answer.decision.explanation.startswith("Encryption rule 'personal': ")
+    assert answer.hint == "All rules on a table have to hold at once."
+
+
+def test_columns_that_are_replaced_are_not_known_any_more() -> None:
+    facts = _table({}, "id", "name")
+    script = "ALTER TABLE lake.s.t REPLACE COLUMNS (id INT); SELECT * FROM lake.s.t"
+    changed = answers(script, context(ANN, known=lambda _: facts))
+    assert changed[0].decision.allowed and rule(changed[1]) == "columns-unknown"
+
+
+def test_columns_that_are_added_have_field_ids_of_their_own() -> None:
+    facts = _table({}, "id", "name")
+    assert facts.leaves is not None
+    added = AlterColumns(("s", "t"), added=(Column(("a",), ()), Column(("b",), ())))
+    after = with_columns(facts, added)
+    assert after.columns == ("id", "name", "a", "b") and after.leaves is not None
+    assert [each.field_id for each in after.leaves] == [1, 2, 3, 4]
+    alone = with_columns(replace(facts, columns=(), leaves=()), added)
+    assert alone.leaves is not None and [each.field_id for each in alone.leaves] == [1, 2]
