@@ -39,11 +39,12 @@ from catalog.storage.errors import ObjectExists
 from catalog.storage.guarded_io import GuardedFileIO
 from policy.allowlist import AllowList
 from policy.errors import (
-    DecryptionRefused,
     EncryptionPolicyViolation,
+    LocationNotAllowed,
     MetadataInvalid,
     MetadataTampered,
     NotSupportedYet,
+    Refused,
 )
 from policy.location import Location
 from policy.regimes import PekRef, judge_sealed_file
@@ -119,11 +120,11 @@ class ManifestRewriter:
         path = metadata_directory(table.metadata).child(f"rewrap-{_digest(manifest, later)}.avro")
         try:
             return self._written(table, manifest, targets, peks, path)
-        except ObjectExists:
+        except (ObjectExists, LocationNotAllowed):
             pass
         try:
             return self._checked(table, manifest, targets, peks, path)
-        except (MetadataInvalid, MetadataTampered, DecryptionRefused, EncryptionPolicyViolation):
+        except (MetadataInvalid, Refused):
             # Not what an earlier attempt wrote, or only a part of it; whoever put it there, it is not used.
             path = metadata_directory(table.metadata).child(f"rewrap-{uuid.uuid4()}.avro")
             return self._written(table, manifest, targets, peks, path)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
-from catalog import faults
+from catalog import faults, key_manifests
 from catalog.identifiers import TableName
 from catalog.key_rewrap import Progress
+from catalog.keys.dek import dek_aad
 from catalog.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
@@ -193,7 +196,9 @@ def written(lake: Lake, name: TableName) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in directory.glob("rewrap-*")}
 
 
-@pytest.mark.parametrize("what", ["garbage", "truncated", "of another table", "with another key"])
+@pytest.mark.parametrize(
+    "what", ["garbage", "truncated", "of another table", "with another key", "a link", "a directory"]
+)
 def test_what_somebody_else_left_there_is_not(lake: Lake, what: str) -> None:
     """Whoever writes the directory knows the names; what he puts there is looked at, and left alone."""
     name = encrypted(lake, files=1)
@@ -201,32 +206,36 @@ def test_what_somebody_else_left_there_is_not(lake: Lake, what: str) -> None:
     keys = released(lake, name)
     _stop_before_landing(lake, name)
     ((there, good),) = written(lake, name).items()
-    directory = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata"
-    other = encrypted(lake, files=1)
-    rotate(lake, other)
-    _stop_before_landing(lake, other)
-    ((_, foreign),) = written(lake, other).items()
-    data = {
-        "garbage": b"garbage",
-        "truncated": good[: len(good) // 2],
-        "of another table": foreign,
-        "with another key": _with_other_key(good, keys),
-    }[what]
-    (directory / there).unlink()
-    (directory / there).write_bytes(data)
+    path = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata" / there
+    path.unlink()
+    if what == "a link":
+        (lake.root / f"{there}-real").write_bytes(good)
+        path.symlink_to(lake.root / f"{there}-real")
+    elif what == "a directory":
+        path.mkdir()
+    else:
+        path.write_bytes(_planted(lake, what, good))
     assert rewrap(lake, name) == {"main": 1}
     assert released(lake, name) == keys
     assert set(versions(lake, name).values()) == {2}
-    assert written(lake, name)[there] == data
-    assert len(written(lake, name)) == 2
+    table = load(lake, name)
+    (listed,) = lake.warden.reader.manifests(table, table.metadata.snapshot_by_name("main"))  # type: ignore[arg-type]
+    assert not listed.manifest_path.endswith(there)
 
 
-def _with_other_key(manifest: bytes, _: object) -> bytes:
+def _planted(lake: Lake, what: str, good: bytes) -> bytes:
+    if what == "of another table":
+        other = encrypted(lake, files=1)
+        rotate(lake, other)
+        _stop_before_landing(lake, other)
+        (foreign,) = written(lake, other).values()
+        return foreign
+    plain = {"garbage": b"garbage", "truncated": good[: len(good) // 2]}
+    return plain.get(what) or _with_other_key(good)
+
+
+def _with_other_key(manifest: bytes) -> bytes:
     """The manifest with one bit of a wrapped key changed: uncompressed, so the Avro framing holds."""
-    import io
-
-    import fastavro
-
     reader = fastavro.reader(io.BytesIO(manifest))
     schema, metadata = reader.writer_schema, dict(reader.metadata)
     found = list(reader)
@@ -257,8 +266,6 @@ def test_what_is_written_is_read_back_before_the_pointer_moves(
     """A rewrapping that goes wrong, and would lose a key, is refused."""
     name = encrypted(lake, files=1)
     rotate(lake, name)
-    from catalog import key_manifests
-
     real = key_manifests.rewrap_deks
 
     def wrong(metadata: Any, file: Any, opened: Any, targets: Any) -> Any:
@@ -266,8 +273,6 @@ def test_what_is_written_is_read_back_before_the_pointer_moves(
         (entry,) = made.entries
         target = next(iter(targets.values()))
         aead = opened[target].aead
-        from catalog.keys.dek import dek_aad
-
         sealed = aead.seal(b"\x00" * 32, dek_aad(made.header, file, entry.binding))
         return made._replace(entries=(entry._replace(wrapped=sealed),))
 
