@@ -115,6 +115,57 @@ def test_an_oversized_document_is_refused_before_it_is_read(monkeypatch: pytest.
         PolicySet.parse({"big.json": b"not JSON at"})
 
 
+def test_an_oversized_document_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse, "MAX_DOCUMENT_SIZE", 10)
+    with pytest.raises(PolicyInvalid) as refusal:
+        PolicySet.parse({"big.json": b"x" * 11})
+    assert str(refusal.value) == (
+        "big.json: a policy document has at most 10 bytes, not 11. [rule=policy-document]"
+        " Split it into several documents."
+    )
+    monkeypatch.setattr(parse, "MAX_DOCUMENT_SIZE", len(json.dumps(POLICY)))
+    assert grants(PolicySet.parse({"p.json": json.dumps(POLICY)}))
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {},
+        {"policyItems": None, "isDenyAllElse": True},
+        {"policyItems": None, "isAuditEnabled": True},
+        {"policyItems": None, "denyPolicyItems": POLICY["policyItems"]},
+        {"policyItems": None, "denyExceptions": POLICY["policyItems"]},
+    ],
+)
+def test_a_policy_that_says_something_may_be_without_an_audit(items: dict[str, Any]) -> None:
+    assert PolicySet.parse({"p.json": json.dumps({**POLICY, "isAuditEnabled": False, **items})})
+
+
+def test_a_policy_that_says_nothing_is_refused_unless_it_is_for_an_audit() -> None:
+    nothing = {**POLICY, "policyItems": [], "isAuditEnabled": False}
+    with pytest.raises(PolicyInvalid) as refusal:
+        PolicySet.parse({"p.json": json.dumps(nothing)})
+    assert refusal.value.message == "p.json, line 1: a policy without items says nothing."
+
+
+@pytest.mark.parametrize(
+    "name", ["guid", "createdBy", "updatedBy", "service", "description", "resourceSignature", "policyLabels"]
+)
+def test_what_has_no_effect_has_its_type_all_the_same(name: str) -> None:
+    written, place = ([7], f"{name}[0]") if name == "policyLabels" else (7, name)
+    with pytest.raises(PolicyInvalid) as refusal:
+        PolicySet.parse({"p.json": json.dumps({**POLICY, name: written})})
+    assert refusal.value.message == f"p.json, line 1, {place}: a text is expected, not a number."
+
+
+def test_a_second_policy_of_one_name_or_id_is_refused_in_its_place() -> None:
+    other = {**POLICY, "name": "other", "id": 7}
+    for pair, member in (([POLICY, POLICY], "name"), ([other, {**POLICY, "id": 7}], "id")):
+        with pytest.raises(PolicyInvalid, match=f"another policy has the {member}"):
+            PolicySet.parse({"p.json": json.dumps(pair)})
+    assert grants(PolicySet.parse({"p.json": json.dumps([POLICY, {**POLICY, "service": "other"}])}))
+
+
 def test_an_overlong_list_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fields, "MAX_LIST_LENGTH", 2)
     with pytest.raises(PolicyInvalid, match="at most 2 elements, not 3"):
