@@ -93,7 +93,7 @@ class Circuit:
                 self._close()
             else:
                 self._failed += 1
-                if probe or self._failed >= self._failures:
+                if self._failed >= self._failures:
                     self._open()
 
     def _check(self) -> None:

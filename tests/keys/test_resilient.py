@@ -277,6 +277,45 @@ def test_an_attempt_that_hangs_is_left_behind(far: Scripted, hanging: threading.
     assert kms.counts() == {KmsCall("far", Operation.UNWRAP, Outcome.UNAVAILABLE): 1}
 
 
+def test_an_attempt_that_hangs_leaves_time_for_another(far: Scripted, hanging: threading.Event) -> None:
+    del far.script[1:]
+    kms = ResilientKms(far, Patience(attempts=2, attempt_s=0.05, first_pause_s=0.01))
+    assert ask(kms) == KEY
+
+
+def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock: Clock) -> None:
+    """He is refused; if he was quick, he was let in just before, and had his answer."""
+    gate, entered = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        entered.set()
+        assert gate.wait(30)
+        down()
+
+    far.script = [waits]
+    kms = careful(far, clock, attempts=1, failures=1, concurrency=1)
+    endings: list[object] = []
+
+    def call() -> None:
+        try:
+            endings.append(ask(kms))
+        except KmsUnavailable as refusal:
+            endings.append(refusal.rule)
+
+    callers = [threading.Thread(target=call) for _ in range(2)]
+    callers[0].start()
+    assert entered.wait(30)
+    callers[1].start()
+    while not kms._slots._cond._waiters:  # type: ignore[attr-defined]
+        pass
+    gate.set()
+    for caller in callers:
+        caller.join(30)
+    assert "kms-down" in endings and ("kms-circuit" in endings or KEY in endings)
+    clock.now += 2 * OPEN_S
+    assert ask(kms) == KEY
+
+
 def test_a_kms_that_hangs_does_not_use_up_threads(far: Scripted, hanging: threading.Event) -> None:
     kms = ResilientKms(
         far, Patience(attempts=1, attempt_s=0.05, deadline_s=0.3, concurrency=4, failures=1000)
