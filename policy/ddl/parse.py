@@ -331,8 +331,9 @@ def _explain(cursor: Cursor) -> Statement:
 def _add(cursor: Cursor) -> Statement:
     if not cursor.next.is_word(*_PLURAL_CODE):
         cursor.refuse("this is not known")
+    kind = cursor.take().text.upper()
     cursor.rest_taken()
-    return Code("ADD JAR")
+    return Code(f"ADD {kind}")
 
 
 def _transforming(cursor: Cursor) -> Statement:
