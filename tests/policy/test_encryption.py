@@ -362,3 +362,12 @@ def test_the_reasons_about_sources():
     )
     (granted,) = judge([1], columns="pii:ssn").reasons
     assert (granted.rule, granted.detail) == ("encrypted-source", "No partition or sort source is encrypted.")
+
+
+@pytest.mark.parametrize(
+    ("column", "field_ids"),
+    [("a", (1, 2, 3, 4)), ("a.b", (2, 3)), ("a.b.c", (3,)), ("a.bc", (4,)), ("ab", (5,))],
+)
+def test_a_column_has_the_fields_in_it_and_no_others(column, field_ids):
+    schema = {"a": 1, "a.b": 2, "a.b.c": 3, "a.bc": 4, "ab": 5}
+    assert resolve_columns(parse(columns=f"k:{column}"), schema) == (KeyedFields("k", field_ids),)

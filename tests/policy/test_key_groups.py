@@ -78,3 +78,9 @@ def test_a_split_is_told_in_a_sentence() -> None:
         "The key 'pii' is split for user 'ann', who may select 'ssn' and not 'email', 'home', 'home.street': "
         "the key opens both, so neither is read."
     )
+
+
+def test_a_mask_of_the_owner_splits_it_for_the_owner_alone() -> None:
+    masked = rule("not", ["email"], "dataMaskPolicyItems", users=["{OWNER}"])
+    assert found(ALL, masked, owner="ann") == [("user 'ann'", "pii", ("email",))]
+    assert found(ALL, masked, owner="eve") == [] == found(ALL, masked)
