@@ -100,8 +100,8 @@ lw_governed = Table(
 
 #: A table's encryption key, wrapped by its master key. `state`: active, decrypt-only, disabled, destroyed.
 #: `key_check` tells a wrong key from the right one, and tells nothing of either; null for keys of old.
-#: `destroy_after_ms`: a disabled key that is going to be destroyed, and when. Of a destroyed one, `wrapped` is
-#: empty.
+#: `destroy_after_ms`: a disabled key that is going to be destroyed, and when. Of a destroyed one, `wrapped`
+#: is empty.
 lw_pek = Table(
     "lw_pek",
     metadata,
