@@ -113,7 +113,7 @@ def test_governed_properties_are_parted_from_those_of_the_file() -> None:
 def test_values_echoed_unchanged_are_no_change() -> None:
     echoed = part(SetPropertiesUpdate(updates={**IN_FORCE, "comment": "x"}), ADD)
     assert not echoed.governs
-    changes.refuse_mixture(echoed, "db.t")
+    changes.refuse_mixture(echoed, "db.t", governs=echoed.governs)
     assert echoed.updates[0] == setting(comment="x")
 
 
@@ -172,7 +172,7 @@ def test_locations_that_a_commit_brings_are_named() -> None:
 def test_governed_properties_and_a_snapshot_do_not_come_at_once() -> None:
     mixed = part(ADD, MAIN, setting(encryption__algorithm="AES_GCM_V1"))
     with pytest.raises(RequestInvalid) as refused:
-        changes.refuse_mixture(mixed, "db.t")
+        changes.refuse_mixture(mixed, "db.t", governs=mixed.governs)
     assert refused.value.rule == "mixed-commit"
     changes.refuse_mixture(part(ADD, MAIN, setting(comment="x")), "db.t")
 
