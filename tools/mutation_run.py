@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -139,6 +139,7 @@ class Trials:
         self._items = session.items
         self._survey()
         gc.freeze()
+        self._expect_silence(partial(self._try, "", range(len(self._items))))
         self._mutants.sort(key=self._estimate)
         for done, name in enumerate(self._mutants):
             if not self._tests(name):
@@ -146,7 +147,7 @@ class Trials:
                 continue
             while len(self._running) >= WORKERS:
                 self._wait()
-            self._running[_fork(partial(self._try, name))] = name
+            self._running[_fork(partial(self._try, name, self._tests(name)))] = name
             if done % 100 == 0:
                 print(f"{done} of {len(self._mutants)}", flush=True)
         while self._running:
@@ -156,15 +157,21 @@ class Trials:
     def _survey(self) -> None:
         """Which tests reach which function, and how much CPU time each takes."""
         report = Path("survey.json")
-        _, status = os.waitpid(_fork(partial(self._measure, report)), 0)
-        if os.waitstatus_to_exitcode(status):
-            raise pytest.UsageError("the tests fail without a mutant")
+        self._expect_silence(partial(self._measure, report))
         survey = json.loads(report.read_text("utf-8"))
         self._seconds = survey["seconds"]
         self._reach = {
             function: sorted(tests, key=self._seconds.__getitem__)
             for function, tests in survey["reach"].items()
         }
+
+    def _expect_silence(self, work: Callable[[], None]) -> None:
+        """No test fails without a mutant, nor under the limits that a mutant has."""
+        _, status = os.waitpid(_fork(work), 0)
+        if code := os.waitstatus_to_exitcode(status):
+            number = int.from_bytes(os.read(self._news, 4), "big") if code == FAILED else None
+            where = code if number is None else self._items[number].nodeid
+            raise pytest.UsageError(f"the tests fail without a mutant: {where}")
 
     def _measure(self, report: Path) -> None:
         set_mutant_under_test("stats")
@@ -189,7 +196,7 @@ class Trials:
     def _estimate(self, name: str) -> float:
         return sum(self._seconds[number] for number in self._tests(name))
 
-    def _try(self, name: str) -> None:
+    def _try(self, name: str, tests: Iterable[int]) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         signal.alarm(_WALL_SECONDS)
@@ -197,7 +204,7 @@ class Trials:
         os.dup2(silence, 1)
         os.dup2(silence, 2)
         set_mutant_under_test(name)
-        for number in sorted(self._tests(name), key=self._worth, reverse=True):
+        for number in sorted(tests, key=self._worth, reverse=True):
             limit = ceil(time.process_time() + _CPU_SECONDS + _CPU_FACTOR * self._seconds[number])
             resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             self._run(number)
