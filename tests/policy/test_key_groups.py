@@ -84,3 +84,9 @@ def test_a_mask_of_the_owner_splits_it_for_the_owner_alone() -> None:
     masked = rule("not", ["email"], "dataMaskPolicyItems", users=["{OWNER}"])
     assert found(ALL, masked, owner="ann") == [("user 'ann'", "pii", ("email",))]
     assert found(ALL, masked, owner="eve") == [] == found(ALL, masked)
+
+
+def test_many_columns_are_told_in_part() -> None:
+    policies = PolicySet.parse({"p.json": json.dumps({"policies": [rule("some", ["a"], users=["ann"])]})})
+    (split,) = splits(policies, TABLE, {"pii": "abcdef"}, NOW)
+    assert "may select 'a' and not 'b', 'c', 'd' and 2 more: " in str(split)
