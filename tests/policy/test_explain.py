@@ -130,6 +130,16 @@ def test_what_nearly_grants_is_named_with_what_is_in_its_way(policy: Json, what:
     assert changes(policy)[what].startswith(detail)
 
 
+def test_a_grant_of_a_location_alone_would_have_to_be_recursive() -> None:
+    items = [{"users": ["bob"], "accesses": [{"type": "read"}]}]
+    alone = {"name": "p", "resources": {"url": {"values": ["s3://lake/a"]}}, "policyItems": items}
+    below = {**alone, "resources": {"url": {"values": ["s3://lake/a/b"]}}}
+    asked: dict[str, Any] = {"access": "read", "resource": Resource.url("s3://lake/a")}
+    told = "Policy 'p' is about the location alone, and would have to be recursive (isRecursive)."
+    assert changes(alone, **asked)["resource"] == told
+    assert changes(below, **asked)["resource"].startswith("Policy 'p' is about what is below the url")
+
+
 def test_a_denial_of_a_group_or_role_is_left_by_leaving_it() -> None:
     everyone = grant(groups=["public"])
     asker = Principal("bob", frozenset({"g8"}), frozenset({"r8"}))
