@@ -261,7 +261,28 @@ def test_hanging_server_is_an_outage_after_one_bounded_attempt(canned):
     canned.hold.clear()
     with pytest.raises(KmsUnavailable, match="ReadTimeout"):
         canned_client(canned, request_timeout_s=0.2).get_key(WRAPPED, CONTEXT)
-    assert len(canned.asked) == 1
+    with pytest.raises(KmsUnavailable, match="ReadTimeout"):
+        canned_client(canned, request_timeout_s=0.2).create_key("lake", 32, CONTEXT)
+    assert [each.method for each in canned.asked] == ["POST", "GET"]
+
+
+def test_impossible_versions_and_lengths_are_refused_before_anything_is_asked(canned):
+    for data in (
+        WRAPPED[:7] + bytes(4) + WRAPPED[11:],
+        *(WRAPPED[:1] + bytes([length]) + WRAPPED[2:] for length in (0, 15, 33, 255)),
+        WRAPPED[:11],
+        WRAPPED + bytes(1000),
+    ):
+        with pytest.raises(DecryptionRefused):
+            canned_client(canned).get_key(data, CONTEXT)
+    assert canned.asked == []
+
+
+def test_words_count_with_the_status_alone(canned):
+    for status, kind in ((400, DecryptionRefused), (404, KeyNotUsable)):
+        canned.says(status, {"errors": ["cipher: message authentication failed"]})
+        with pytest.raises(kind):
+            canned_client(canned).get_key(WRAPPED, CONTEXT)
 
 
 def test_names_never_become_other_paths(canned):
