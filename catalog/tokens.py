@@ -1,4 +1,4 @@
-"""Bearer tokens of users and engines.
+"""Bearer tokens of users and engines, and of those who come to the door for stock Hadoop clients.
 
 - A token is `lw_<id>_<secret>`: the id as 32 hexadecimal digits, the secret 32 random bytes in base64url. It
   is shown once. The database keeps the SHA-256 of the whole text; 256 random bits need no slow hash.
