@@ -167,6 +167,10 @@ def test_unknown_column_is_refused(text):
     assert caught.value.rule == "unknown-column"
 
 
+def test_a_name_with_a_dot_need_not_lie_in_another_column():
+    assert resolve_columns(parse(columns="pii:a.b"), {"a.b": 1, "a.c": 2}) == (KeyedFields("pii", (1,)),)
+
+
 def test_mask_on_a_column_without_a_key_or_on_an_unknown_one_is_refused():
     for masks in ("nullify:email", "nullify:address", "sha256:ssn;nullify:id"):
         with pytest.raises(PropertyInvalid) as caught:
