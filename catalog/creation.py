@@ -104,6 +104,7 @@ class Creator:
             self._drafter.may_create(caller, "table.stage", new.name)
             draft = self._drafter.draft(caller, new)
             self._drafter.authorize(caller, "table.stage", draft)
+            governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
             self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
             self._drafter.require_free(draft.record.name)
             with write(self._engine) as connection:
