@@ -7,6 +7,8 @@
   key is opened from both, and must be the same.
 - The name of the new manifest follows from what goes into it. So what an attempt that was cut short has
   written is taken up by the next one, after the same checks; what does not pass them is left alone.
+- A path that was sealed once never gets other bytes, even if the file is gone: Avro writes the same entries
+  differently each time. Such a manifest goes under a name that was never used.
 """
 
 from __future__ import annotations
@@ -117,17 +119,37 @@ class ManifestRewriter:
             raise NotSupportedYet("Encrypted delete files are not written here.", table=table.name)
         later = {targets[ref.pek_id] for ref in used if ref.pek_id in targets}
         peks = self._keyring.open_peks(table.record, used | later)
-        path = metadata_directory(table.metadata).child(f"rewrap-{_digest(manifest, later)}.avro")
+        directory = metadata_directory(table.metadata)
+        path = directory.child(f"rewrap-{_digest(manifest, later)}.avro")
+        taken_up = self._under_its_name(table, manifest, targets, peks, path)
+        if taken_up is not None:
+            return taken_up
+        return self._written(table, manifest, targets, peks, directory.child(f"rewrap-{uuid.uuid4()}.avro"))
+
+    def _under_its_name(
+        self,
+        table: LoadedTable,
+        manifest: OpenManifest,
+        targets: Targets,
+        peks: Mapping[PekRef, Pek],
+        path: Location,
+    ) -> Rewritten | None:
+        """The manifest under the name that follows from its content.
+
+        None if something else has that name: what was never sealed and does not pass the checks, or a sealed
+        file that was removed or replaced since.
+        """
+        known = self._reader.sealed(table.record.id, [path.original]).get(path.original)
+        if known is None:
+            try:
+                return self._written(table, manifest, targets, peks, path)
+            except (ObjectExists, LocationNotAllowed):
+                pass
         try:
-            return self._written(table, manifest, targets, peks, path)
-        except (ObjectExists, LocationNotAllowed):
-            pass
-        try:
-            return self._checked(table, manifest, targets, peks, path)
+            found = self._checked(table, manifest, targets, peks, path)
         except (MetadataInvalid, Refused):
-            # Not what an earlier attempt wrote, or only a part of it; whoever put it there, it is not used.
-            path = metadata_directory(table.metadata).child(f"rewrap-{uuid.uuid4()}.avro")
-            return self._written(table, manifest, targets, peks, path)
+            return None
+        return found if known is None or found.digest == known.digest else None
 
     def _written(
         self,

@@ -181,13 +181,13 @@ class KeyRewrap:
             built = self._build(table, branch, written, progress)
             if built is None:
                 return RewrappedBranch(branch)
+            self._record(caller, table, built.done)
             try:
                 self._land(caller, table, built)
             except CommitConflict:
                 if attempt == _ATTEMPTS:
                     raise
                 continue
-            self._record(caller, table, built.done)
             return built.done
         raise AssertionError("the loop ends with an answer or an error")
 
@@ -230,12 +230,10 @@ class KeyRewrap:
         replaced = [new[entry.manifest_path] for entry in listed if entry.manifest_path in new]
         # A branch that shares manifests with one that is done lists what was sealed with that one.
         sealed = self._reader.sealed(table.record.id, [each.listed.manifest_path for each in replaced])
-        entries = tuple(
-            _entry(new[entry.manifest_path], sealed, snapshot_id, number)
-            if entry.manifest_path in new
-            else entry
-            for entry in listed
-        )
+        brought = {
+            path: each.brought_by(*_bringer(each, sealed, snapshot_id, number)) for path, each in new.items()
+        }
+        entries = tuple(brought.get(entry.manifest_path, entry) for entry in listed)
         done = RewrappedBranch(
             branch,
             snapshot_id,
@@ -253,13 +251,10 @@ class KeyRewrap:
             summary=_summary(head, done, len(listed) - len(replaced), targets),
             schema_id=metadata.current_schema_id,
         )
+        # What is sealed already is handed over too: it is held against its seal once more.
         files = (
             SealedFile(path.original, FileKind.MANIFEST_LIST, digest, snapshot_id, number),
-            *(
-                each.sealed(snapshot_id, number)
-                for each in replaced
-                if each.listed.manifest_path not in sealed
-            ),
+            *(each.sealed(*_bringer(each, sealed, snapshot_id, number)) for each in replaced),
         )
         updates = (AddSnapshotUpdate(snapshot=snapshot), _moved(metadata, branch, snapshot_id))
         return _Built(snapshot, updates, files, done)
@@ -324,8 +319,8 @@ class KeyRewrap:
     def _record(self, caller: Caller, table: LoadedTable, done: RewrappedBranch) -> None:
         reason = Reason(
             "rewrapped",
-            f"Branch {done.branch}: the keys of {done.files} files in {done.manifests} manifests are under "
-            f"the latest key versions since snapshot {done.snapshot_id}.",
+            f"Branch {done.branch}: the keys of {done.files} files in {done.manifests} manifests go under "
+            f"the latest key versions with snapshot {done.snapshot_id}.",
         )
         self._authorizer.record(caller, "key.rewrapped", table.name, Decision.allow(reason))
 
@@ -336,13 +331,12 @@ def _branches(metadata: TableMetadata) -> list[str]:
     )
 
 
-def _entry(
+def _bringer(
     rewritten: Rewritten, sealed: dict[str, SealedFile], snapshot_id: int, number: int
-) -> ManifestListEntry:
+) -> tuple[int, int]:
+    """Id and sequence number of the snapshot that brings a manifest: this one, unless it is sealed already."""
     known = sealed.get(rewritten.listed.manifest_path)
-    if known is not None:
-        return rewritten.brought_by(known.snapshot_id, known.sequence_number)
-    return rewritten.brought_by(snapshot_id, number)
+    return (snapshot_id, number) if known is None else (known.snapshot_id, known.sequence_number)
 
 
 def _summary(head: Snapshot, done: RewrappedBranch, kept: int, targets: Targets) -> Summary:

@@ -144,7 +144,8 @@ class Lifecycle:
             table = self._loader.load_sealed(name)
             own, foreign = self._files(table)
         self._bury(table.record)
-        with write(self._engine) as connection:
+        # Before the files: where deleting them stops half way, nobody can read the rest.
+        with loading.left_to_the_next_load("a purge's keys"), write(self._engine) as connection:
             key_records.destroy_all(connection, table.record.id)
         faults.point("purge:keys-destroyed")
         for location in own:
@@ -155,6 +156,7 @@ class Lifecycle:
         faults.point("purge:directory-deleted")
         # Without this the tombstone goes on reserving the location, which is safe.
         with loading.left_to_the_next_load("a purge"), write(self._engine) as connection:
+            key_records.destroy_all(connection, table.record.id)
             state.set_table_state(connection, table.record.id, TableState.PURGED)
         faults.point("purge:recorded")
         return foreign

@@ -9,6 +9,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from catalog import faults, key_manifests
 from catalog.identifiers import TableName
@@ -190,6 +191,28 @@ def test_what_an_attempt_left_is_taken_up(lake: Lake) -> None:
     assert released(lake, name) == keys
 
 
+def test_cut_short_between_branches_it_goes_on_with_the_next(lake: Lake) -> None:
+    name = encrypted(lake, files=1)
+    snapshot = load(lake, name).metadata.current_snapshot_id
+    assert snapshot is not None
+    stock = lake.catalog().load_table(str(name))
+    stock.manage_snapshots().create_branch(snapshot, "dev").commit()
+    rotate(lake, name)
+
+    class Died(Exception):
+        pass
+
+    def hook(point: str) -> None:
+        if point == "promoted":
+            raise Died
+
+    with pytest.raises(Died), faults.hooked(hook):
+        rewrap(lake, name)
+    assert (set(versions(lake, name, "dev").values()), set(versions(lake, name).values())) == ({2}, {1})
+    assert rewrap(lake, name) == {"dev": 0, "main": 1}
+    assert set(versions(lake, name).values()) == {2}
+
+
 def written(lake: Lake, name: TableName) -> dict[str, bytes]:
     """The manifests that were written anew, by name."""
     directory = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata"
@@ -354,3 +377,69 @@ def test_stock_readers_see_a_replace_that_changes_no_file(lake: Lake) -> None:
     files = stock.inspect.files()
     assert isinstance(files, pa.Table) and files.num_rows == 2
     assert stock.metadata.current_snapshot().summary.operation.value == "replace"
+
+
+def commit(lake: Lake, name: TableName, *updates: TableUpdate) -> None:
+    lake.warden.committer.commit(lake.caller(ALICE), name, (), updates)
+
+
+def test_a_manifest_that_was_sealed_and_removed_is_not_written_anew_under_its_name(lake: Lake) -> None:
+    """A rewrap that was rolled back, expired and cleaned up: the seal of what it wrote is still there."""
+    name = encrypted(lake, files=1)
+    first = load(lake, name).metadata.current_snapshot_id
+    keys = released(lake, name)
+    rotate(lake, name)
+    rewrap(lake, name)
+    second = load(lake, name).metadata.current_snapshot_id
+    assert first is not None and second is not None
+    (cleaned,) = written(lake, name)
+    commit(lake, name, SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=first))
+    commit(lake, name, RemoveSnapshotsUpdate(snapshot_ids=[second]))
+    directory = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata"
+    (directory / cleaned).unlink()
+    assert rewrap(lake, name) == {"main": 1}
+    assert cleaned not in written(lake, name)
+    commit(lake, name, RemoveSnapshotsUpdate(snapshot_ids=[first]))
+    assert released(lake, name) == keys
+    append_files(lake, name)
+
+
+def test_a_manifest_that_was_sealed_and_is_still_there_is_taken_up(lake: Lake) -> None:
+    name = encrypted(lake, files=1)
+    first = load(lake, name).metadata.current_snapshot_id
+    keys = released(lake, name)
+    rotate(lake, name)
+    rewrap(lake, name)
+    before = written(lake, name)
+    assert first is not None
+    commit(lake, name, SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=first))
+    assert rewrap(lake, name) == {"main": 1}
+    assert written(lake, name) == before
+    assert released(lake, name) == keys
+
+
+def test_a_manifest_that_gets_another_seal_meanwhile_is_not_sealed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known of its path when it is chosen may be outdated: the landing looks once more."""
+    name = encrypted(lake, files=1)
+    first = load(lake, name).metadata.current_snapshot_id
+    rotate(lake, name)
+    rewrap(lake, name)
+    (cleaned,) = written(lake, name)
+    assert first is not None
+    commit(lake, name, SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=first))
+    directory = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata"
+    (directory / cleaned).unlink()
+    location = load(lake, name).metadata_location
+    real, blind = lake.warden.reader.sealed, iter([True])
+
+    def outdated(table_id: str, paths: Any) -> Any:
+        asked = list(paths)
+        return {} if cleaned in asked[0] and next(blind, False) else real(table_id, asked)
+
+    monkeypatch.setattr(lake.warden.reader, "sealed", outdated)
+    with pytest.raises(MetadataTampered) as refused:
+        rewrap(lake, name)
+    assert "sealed already with other bytes" in refused.value.message
+    assert load(lake, name).metadata_location == location

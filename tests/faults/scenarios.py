@@ -218,14 +218,10 @@ def restore(lake: Lake, subject: Subject) -> None:
 
 
 def _vault(lake: Lake) -> Subject:
-    """An encrypted table with two files, and a branch with one more."""
+    """An encrypted table with two files."""
     name = name_of(make(lake, properties=ENCRYPTED))
     append_files(lake, name)
     append_files(lake, name)
-    stock = lake.catalog().load_table(str(name))
-    snapshot = stock.metadata.current_snapshot_id
-    assert snapshot is not None
-    stock.manage_snapshots().create_branch(snapshot, "dev").commit()
     return Subject(name)
 
 
@@ -242,7 +238,7 @@ def rotate(lake: Lake, subject: Subject) -> None:
 
 
 def rewrap(lake: Lake, subject: Subject) -> None:
-    """The data keys of a table moved to the latest version of its key, branch by branch."""
+    """The data keys of a table moved to the latest version of its key."""
     lake.warden.key_rewrap.rewrap(lake.caller(ALICE), subject.name)
 
 
