@@ -334,7 +334,7 @@ def _branches(metadata: TableMetadata) -> list[str]:
 def _bringer(
     rewritten: Rewritten, sealed: dict[str, SealedFile], snapshot_id: int, number: int
 ) -> tuple[int, int]:
-    """Id and sequence number of the snapshot that brings a manifest: this one, unless it is sealed already."""
+    """Id and sequence number of the snapshot that brings a manifest: this one, unless it was sealed."""
     known = sealed.get(rewritten.listed.manifest_path)
     return (snapshot_id, number) if known is None else (known.snapshot_id, known.sequence_number)
 
