@@ -125,9 +125,7 @@ class Committer:
         wanted = governance.for_change(
             table.governed, changes, table.record.location, self._master_key_id, table.name
         )
-        wanted = governance.following(
-            table.governed, wanted, table.metadata.schema(), metadata.schema(), table.name
-        )
+        wanted = governance.following(table.governed, wanted, table.metadata, metadata.schema(), table.name)
         governs = changes.governs or governance.is_new(table.governed, wanted, metadata.schema())
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)

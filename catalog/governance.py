@@ -15,7 +15,14 @@ from catalog.changes import Changes
 from catalog.metadata import last_sequence_number
 from catalog.state import Governed
 from policy import wanted as wanted_rules
-from policy.encryption import ColumnKey, EncryptionSpec, judge_sources, protected_fields, resolve_columns
+from policy.encryption import (
+    ColumnKey,
+    EncryptionSpec,
+    judge_sources,
+    protected_fields,
+    resolve_columns,
+    uncovers_fields,
+)
 from policy.errors import EncryptionPolicyViolation
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
@@ -55,27 +62,28 @@ def for_change(
     )
 
 
-def following(current: Governed, wanted: Wanted, before: Schema, after: Schema, table: str) -> Wanted:
+def following(current: Governed, wanted: Wanted, before: TableMetadata, after: Schema, table: str) -> Wanted:
     """The same columns protected as before, by the names that a change of the schema gives them.
 
     Columns are named, and meant by id: one that is renamed stays under its key, one that is dropped leaves
-    the list. Who names columns in the same commit names them as the new schema does.
+    the list. Who names columns in the same commit names them as the new schema does. What drops protection
+    is found by id too: across a change of the schema, a name may stand for another column.
 
     Args:
         current: what governs the table now.
         wanted: what is to govern it.
-        before: the schema that the columns of `current` are named by.
+        before: the metadata in force, whose schema names the columns of `current`.
         after: the schema that comes.
         table: dotted name, for errors.
 
     Raises:
-        EncryptionPolicyViolation: no column of the list is left; or a column comes back that once had a key.
+        EncryptionPolicyViolation: no column of the list is left; or a column comes back that was encrypted.
     """
     spec = wanted.spec
-    if not spec.encrypts or before == after:
+    if not spec.encrypts or before.schema() == after:
         return wanted
     if spec.columns and spec.columns == current.spec.columns:
-        spec = replace(spec, columns=_renamed(spec.columns, column_ids(before), after))
+        spec = replace(spec, columns=_renamed(spec.columns, column_ids(before.schema()), after))
         if not spec.columns:
             raise EncryptionPolicyViolation(
                 "No column would be left that encryption.columns names.",
@@ -83,8 +91,11 @@ def following(current: Governed, wanted: Wanted, before: Schema, after: Schema, 
                 rule="last-column",
                 hint="Unset encryption.columns first: then all columns are encrypted, under one key.",
             )
-    _refuse_returning(current, spec, before, after, table)
-    return replace(wanted, spec=spec)
+    hidden = protected_fields(spec, resolve_columns(spec, column_ids(after)))
+    _refuse_returning(current, hidden, before, after, table)
+    regime = current.regimes.current
+    hidden_before = protected_fields(regime.spec, regime.columns)
+    return replace(wanted, spec=spec, unprotects=uncovers_fields(hidden_before, hidden, after.field_ids))
 
 
 def _renamed(groups: Iterable[ColumnKey], ids: Mapping[str, int], after: Schema) -> tuple[ColumnKey, ...]:
@@ -98,20 +109,26 @@ def _renamed(groups: Iterable[ColumnKey], ids: Mapping[str, int], after: Schema)
 
 
 def _refuse_returning(
-    current: Governed, spec: EncryptionSpec, before: Schema, after: Schema, table: str
+    current: Governed, hidden: frozenset[int] | None, before: TableMetadata, after: Schema, table: str
 ) -> None:
-    """A column of an older schema that had a key must not come back without one."""
-    returning = set(after.field_ids) - set(before.field_ids)
-    once = {i for regime in current.regimes.entries for group in regime.columns for i in group.field_ids}
-    covered = protected_fields(spec, resolve_columns(spec, column_ids(after)))
-    bare = frozenset() if covered is None else (returning & once) - covered
+    """A column of an older schema that was encrypted must not come back in clear."""
+    bare = set() if hidden is None else _once_hidden(current, before) & set(after.field_ids) - hidden
+    bare -= set(before.schema().field_ids)
     if bare:
         raise EncryptionPolicyViolation(
-            f"The column {after.find_column_name(min(bare))!r} had a key, and would come back without one.",
+            f"The column {after.find_column_name(min(bare))!r} was encrypted, and would come back in clear.",
             table=table,
             rule="column-without-key",
             hint="Give it a key in encryption.columns in the same commit.",
         )
+
+
+def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
+    """The fields that files of any regime encrypt; where all were encrypted, those of every schema so far."""
+    each = [protected_fields(regime.spec, regime.columns) for regime in current.regimes.entries]
+    if None in each:
+        return {field_id for schema in before.schemas for field_id in schema.field_ids}
+    return {field_id for fields in each if fields is not None for field_id in fields}
 
 
 def is_new(current: Governed, wanted: Wanted, schema: Schema) -> bool:

@@ -8,7 +8,8 @@ Rules:
   one is a contradiction.
 - Without `encryption.columns` every column is encrypted, under the footer key. With it, those columns are.
 - Columns are checked against the schema by field id, since names change.
-- Protection is dropped (`uncovers`) where new files would show a column in clear that they hide now.
+- Protection is dropped (`uncovers`, `uncovers_fields`) where new files would show a column in clear that they
+  hide now.
 - A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
   that would not fit into it are refused when they are named, not when the first file is written.
 
@@ -290,9 +291,10 @@ def protected_fields(spec: EncryptionSpec, keyed: tuple[KeyedFields, ...]) -> fr
 
 
 def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
-    """Whether columns that new files hide would be in clear; the columns' names are those of one schema.
+    """Whether columns that new files hide would be in clear, by the names of one and the same schema.
 
     From all columns to some counts, also if all are named: a column that is added later would be in clear.
+    Where the schema changes as well, names may stand for other columns: see `uncovers_fields`.
     """
     if not before.encrypts or (after.encrypts and not after.columns):
         return False
@@ -300,6 +302,21 @@ def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
         return True
     kept = {column for group in after.columns for column in group.columns}
     return not all(_lies_in(column, kept) for group in before.columns for column in group.columns)
+
+
+def uncovers_fields(
+    before: frozenset[int] | None, after: frozenset[int] | None, fields: Collection[int]
+) -> bool:
+    """Whether fields that new files hide would be in clear, whatever they are called.
+
+    Args:
+        before: the fields that are hidden now, from `protected_fields`; None for all.
+        after: the fields that would be hidden.
+        fields: the fields of the schema that comes; one that is dropped needs no protection.
+    """
+    if before is None or after is None:
+        return after is not None
+    return not (before & set(fields)) <= after
 
 
 def _lies_in(column: str, columns: Collection[str]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
@@ -236,6 +237,34 @@ def test_a_column_that_comes_back_does_not_come_back_in_clear(lake: Lake, table:
     refused(lambda: commit(lake, table, *back), EncryptionPolicyViolation, "column-without-key")
 
 
+def test_a_column_of_a_table_encrypted_as_a_whole_does_not_come_back_in_clear(
+    lake: Lake, bob_alters: None
+) -> None:
+    """Who named columns saw those of then; the one that had been dropped is encrypted in the old files."""
+    table = make(lake, schema=PERSON, properties=ENCRYPTED)
+    append_files(lake, name_of(table))
+    old = loaded(lake, table).metadata.current_schema_id
+    alter(lake, table, DropColumn(("ssn",)), user=BOB)
+    alter(lake, table, SetProperty(COLUMNS, "pii:email"))
+    back: list[TableUpdate] = [SetCurrentSchemaUpdate(schema_id=old)]
+    for user in (ALICE, BOB):
+        returning = partial(commit, lake, table, *back, user=user)
+        refused(returning, EncryptionPolicyViolation, "column-without-key")
+    commit(lake, table, *back, SetPropertiesUpdate(updates={COLUMNS: "pii:email,ssn"}), user=BOB)
+    assert groups(lake, table) == {"pii": (2, 3)}
+    alter(lake, table, AddColumn(("note",), StringType()), user=BOB)
+    assert groups(lake, table) == {"pii": (2, 3)}
+
+
+def test_a_column_comes_back_to_a_table_that_is_encrypted_as_a_whole(lake: Lake, bob_alters: None) -> None:
+    table = make(lake, schema=PERSON, properties=ENCRYPTED)
+    append_files(lake, name_of(table))
+    old = loaded(lake, table).metadata.current_schema_id
+    alter(lake, table, DropColumn(("ssn",)), user=BOB)
+    commit(lake, table, SetCurrentSchemaUpdate(schema_id=old), user=BOB)
+    assert "ssn" in loaded(lake, table).metadata.schema().column_names
+
+
 def test_a_snapshot_does_not_come_together_with_another_name_of_an_encrypted_column(
     lake: Lake, table: Table
 ) -> None:
@@ -277,6 +306,55 @@ def test_a_column_in_clear_that_was_encrypted_needs_the_right_to_unprotect(
     with pytest.raises(NotAuthorized, match="unprotect"):
         alter(lake, made, SetProperty(COLUMNS, after), user=BOB)
     alter(lake, made, SetProperty(COLUMNS, after))
+
+
+def next_schema(lake: Lake, table: Table, *fields: NestedField) -> list[TableUpdate]:
+    """A schema of these fields, to be the current one."""
+    schema = Schema(*fields, schema_id=loaded(lake, table).metadata.current_schema_id + 1)
+    return [AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=-1)]
+
+
+def with_name_taken_over() -> list[NestedField]:
+    """The column that is encrypted has another name, and another one has its name."""
+    return [*(_named(each, 2, "old_ssn") for each in PERSON.fields), NestedField(6, "ssn", StringType())]
+
+
+def test_a_name_that_passes_to_another_column_unprotects_the_one_that_had_it(
+    lake: Lake, bob_alters: None
+) -> None:
+    """By name `ssn` stays in the list; by id the column that was encrypted would be in clear."""
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn"})
+    append_files(lake, name_of(table))
+    named = SetPropertiesUpdate(updates={COLUMNS: "pii:ssn,email"})
+    updates = [*next_schema(lake, table, *with_name_taken_over()), named]
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        commit(lake, table, *updates, user=BOB)
+    assert groups(lake, table) == {"pii": (2,)}
+    commit(lake, table, *updates)
+    assert groups(lake, table) == {"pii": (3, 6)}
+
+
+def test_a_name_that_passes_to_another_column_takes_no_right_where_both_have_keys(
+    lake: Lake, bob_alters: None
+) -> None:
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn"})
+    named = SetPropertiesUpdate(updates={COLUMNS: "pii:old_ssn,ssn"})
+    commit(lake, table, *next_schema(lake, table, *with_name_taken_over()), named, user=BOB)
+    assert groups(lake, table) == {"pii": (2, 6)}
+
+
+def test_a_field_that_is_moved_out_of_an_encrypted_struct_is_unprotected(
+    lake: Lake, bob_alters: None
+) -> None:
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:home"})
+    moved = [
+        *PERSON.fields[:3],
+        NestedField(4, "home", StructType(NestedField(6, "town", StringType()))),
+        NestedField(5, "street", StringType()),
+    ]
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        commit(lake, table, *next_schema(lake, table, *moved), user=BOB)
+    assert groups(lake, table) == {"pii": (4, 5)}
 
 
 def test_more_protection_needs_no_such_right(lake: Lake, bob_alters: None, table: Table) -> None:
@@ -397,8 +475,8 @@ def test_a_client_may_show_bounds_of_columns_in_clear_alone(lake: Lake, table: T
         )
 
 
-def commit(lake: Lake, table: Table, *updates: TableUpdate) -> LoadedTable:
-    return lake.warden.committer.commit(lake.caller(ALICE), name_of(table), (), updates)
+def commit(lake: Lake, table: Table, *updates: TableUpdate, user: str = ALICE) -> LoadedTable:
+    return lake.warden.committer.commit(lake.caller(user), name_of(table), (), updates)
 
 
 def refused(action: Callable[[], Any], error: type[LakewardenError], rule: str) -> None:

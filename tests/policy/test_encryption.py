@@ -16,6 +16,7 @@ from policy.encryption import (
     protected_fields,
     resolve_columns,
     uncovers,
+    uncovers_fields,
 )
 from policy.errors import PropertyInvalid
 
@@ -239,6 +240,27 @@ def test_protected_are_all_columns_or_those_that_are_named(given, fields):
 )
 def test_protection_is_dropped_where_a_column_would_be_in_clear(before, after, dropped):
     assert uncovers(parse(**before), parse(**after)) is dropped
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "dropped"),
+    [
+        ((), (), False),
+        ((), None, False),
+        ((), (2,), False),
+        (None, None, False),
+        (None, (1, 2, 3), True),
+        ((2,), None, False),
+        ((2,), (), True),
+        ((2,), (3,), True),
+        ((2,), (2, 3), False),
+        ((2, 9), (2,), False),
+        ((9,), (), False),
+    ],
+)
+def test_protection_is_dropped_by_field_id_of_what_is_still_there(before, after, dropped):
+    hidden, then = (each if each is None else frozenset(each) for each in (before, after))
+    assert uncovers_fields(hidden, then, [1, 2, 3]) is dropped
 
 
 def wide(keys, fields):
