@@ -32,6 +32,7 @@ from catalog.metadata import last_sequence_number, require_written_version
 from catalog.state import TableRecord
 from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
 from policy.location import Location
+from policy.regimes import PekRef
 from policy.requests import AccessRequest
 
 
@@ -142,6 +143,7 @@ class Committer:
         governance.check_schema(wanted.spec, metadata, table.name)
         verdict.enforce(table.name)
         governed, peks = self._next_governed(table, wanted, metadata) if governs else (table.governed, ())
+        relies = self._relies(table, governed)
         judged = replace(table, governed=governed)
         if governs and not force:
             self._refuse_breaking(table, judged)
@@ -156,6 +158,7 @@ class Committer:
                 files=files,
                 peks=peks,
                 author=caller.principal.name,
+                relies=relies,
                 overlaps=frozenset(other.id for other in overlaps),
             )
         )
@@ -203,6 +206,16 @@ class Committer:
             return governance.next_version(table.governed, wanted, metadata, (), version), ()
         refs, made = self._keyring.keys_for(table.record, wanted.spec)
         return governance.next_version(table.governed, wanted, metadata, refs, version), made
+
+    def _relies(self, table: LoadedTable, governed: state.Governed) -> frozenset[PekRef]:
+        """The keys that must not be taken away beside the commit.
+
+        One that is disabled already hinders nothing but bringing files, which their checks refuse.
+        """
+        current = governed.regimes.current
+        if current != table.governed.regimes.current:
+            return frozenset(current.peks)
+        return self._keyring.active(table.record, governed)
 
     def _refuse_breaking(self, table: LoadedTable, judged: LoadedTable) -> None:
         """Narrowing the list names the live snapshots that it breaks."""

@@ -8,6 +8,9 @@
   retained snapshot, a tag or an open write needs is not destroyed by itself; all versions together are, which
   is as good as deleting what is under them, and takes DROP.
 - Either takes `destroy` on the master key. A purge takes the keys with the files (`lifecycle`).
+- A state is changed under the table's lock, and only if the keys, what governs the table, and, where nothing
+  may need a version, the table itself are still what was looked at. Landings look at the states under the
+  same lock (`landing`): neither gets in between the check and the effect of the other.
 """
 
 from __future__ import annotations
@@ -17,31 +20,27 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 from uuid import UUID
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
-from catalog import gates, key_records, state
+from catalog import gates, key_records, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
-from catalog.errors import CommitConflict, NoSuchTable
+from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
-from catalog.key_uses import SnapshotUse, uses
+from catalog.key_ends import KeyEnds
+from catalog.key_uses import Need, SnapshotUse, need, uses
 from catalog.keyring import Keyring
 from catalog.keys.peks import PekCache, PekRecord, PekState
-from catalog.loading import TableLoader
+from catalog.loading import LoadedTable, TableLoader
 from catalog.snapshots import SnapshotReader
 from catalog.state import Governed, TableRecord
 from catalog.write_sessions import WriteLog
-from policy.decision import Decision, Reason
 from policy.encryption import EncryptionSpec, Mechanism
 from policy.errors import KeyNotUsable, RequestInvalid
-from policy.principal import Principal
 from policy.regimes import PekRef
 from policy.requests import AccessRequest
 
 _LOADING_RIGHTS: Final = ("select", "update", "alter")
-_SHOWN: Final = 10
-#: In whose name what is due is destroyed.
-_CATALOG: Final = Caller(Principal("lakewarden"), None, "keys-due")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,23 @@ class ShownKey:
 
     pek: PekRecord
     in_force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A table's keys, and what governed it, at the time when something was decided on them."""
+
+    record: TableRecord
+    peks: tuple[PekRecord, ...]
+    governed: Governed | None
+
+    def holds(self, now: _Standing) -> bool:
+        """Whether another state could be decided on alike; how a key is stored makes no difference."""
+        return self._states() == now._states()
+
+    def _states(self) -> tuple[object, ...]:
+        version = None if self.governed is None else self.governed.version
+        return version, [(pek.ref, pek.state, pek.destroy_after_ms) for pek in self.peks]
 
 
 class KeyLife:
@@ -96,6 +112,7 @@ class KeyLife:
         self._authorizer = authorizer
         self._now_ms = now_ms
         self._wait_ms = wait_ms
+        self._ends = KeyEnds(engine, catalog, loader, reader, cache, log, authorizer, now_ms)
 
     def keys(self, caller: Caller, name: TableName) -> list[ShownKey]:
         """A table's keys in every version and state, whatever its metadata looks like.
@@ -155,10 +172,10 @@ class KeyLife:
             RequestInvalid: the table has no such key.
             CommitConflict: its state was changed meanwhile.
         """
-        record, peks = self._chosen(caller, "key.disable", name, "alter", pek_id, version)
+        standing, peks = self._chosen(caller, "key.disable", name, "alter", pek_id, version)
         usable = [pek for pek in peks if pek.state in (PekState.ACTIVE, PekState.DECRYPT_ONLY)]
-        self._move(record, [(pek, PekState.DISABLED, None) for pek in usable])
-        return self._shown(record)
+        self._move(standing, [(pek, PekState.DISABLED, None) for pek in usable])
+        return self._shown(standing.record)
 
     def enable(
         self, caller: Caller, name: TableName, pek_id: UUID | None = None, version: int | None = None
@@ -168,17 +185,15 @@ class KeyLife:
         Raises:
             as `disable`; KeyNotUsable: it is destroyed, or about to be.
         """
-        record, peks = self._chosen(caller, "key.enable", name, "alter", pek_id, version)
+        standing, peks = self._chosen(caller, "key.enable", name, "alter", pek_id, version)
         with self._authorizer.recorded(caller, "key.enable", str(name)):
             disabled = [pek for pek in peks if pek.state is PekState.DISABLED]
             gone = [pek for pek in peks if pek.state is PekState.DESTROYED]
             late = [pek for pek in disabled if self._is_due(pek)]
             if late or (gone and not disabled):
                 _lost((late or gone)[0], name)
-        governed = self._governed(record)
-        everything = self._keyring.records(record)
-        self._move(record, [(pek, _usable(pek, everything, governed), None) for pek in disabled])
-        return self._shown(record)
+        self._move(standing, [(pek, _usable(pek, standing), None) for pek in disabled])
+        return self._shown(standing.record)
 
     def destroy(
         self,
@@ -205,7 +220,7 @@ class KeyLife:
             CommitConflict: its state was changed meanwhile.
         """
         access = "drop" if version is None else "alter"
-        record, peks = self._chosen(caller, "key.destroy", name, access, pek_id, version)
+        standing, peks = self._chosen(caller, "key.destroy", name, access, pek_id, version)
         with self._authorizer.recorded(caller, "key.destroy", str(name)):
             if confirm != str(name):
                 raise RequestInvalid(
@@ -214,31 +229,18 @@ class KeyLife:
                     rule="confirmation",
                     hint="Give the table's dotted name once more.",
                 )
-            if version is not None:
-                self._require_unneeded(name, record, peks)
+            unneeded_in = None if version is None else self._require_unneeded(name, standing.record, peks)
         at = self._now_ms() + self._wait_ms
         doomed = [pek for pek in peks if pek.state is not PekState.DESTROYED]
         doomed = [pek for pek in doomed if pek.destroy_after_ms is None]
-        self._move(record, [(pek, PekState.DISABLED, at) for pek in doomed])
+        self._move(standing, [(pek, PekState.DISABLED, at) for pek in doomed], unneeded_in)
         if self._wait_ms == 0:
             self.destroy_due()
-        return self._shown(record)
+        return self._shown(standing.record)
 
     def destroy_due(self) -> int:
         """Destroy the keys whose time has come; how many they were."""
-        with read(self._engine) as connection:
-            due = key_records.due(connection, self._catalog, self._now_ms())
-        destroyed = 0
-        for pek in due:
-            reason = Reason("destroyed", f"Key {pek.id} version {pek.version}, after its waiting time.")
-            with read(self._engine) as connection:
-                record = state.table_by_id(connection, pek.table_id)
-            whose = "" if record is None else str(record.name)
-            self._authorizer.record(_CATALOG, "key.destroyed", whose, Decision.allow(reason))
-            with write(self._engine) as connection:
-                destroyed += key_records.destroy(connection, pek)
-            self._cache.forget(pek.id)
-        return destroyed
+        return self._ends.destroy_due()
 
     def _may_look(self, caller: Caller, action: str, name: TableName) -> None:
         authorizer, owner = self._authorizer.settled(), self._loader.owner(name)
@@ -257,22 +259,22 @@ class KeyLife:
         access: str,
         pek_id: UUID | None,
         version: int | None,
-    ) -> tuple[TableRecord, list[PekRecord]]:
-        """The keys that are meant, if the caller may do this to them."""
+    ) -> tuple[_Standing, list[PekRecord]]:
+        """A table's keys, and those that are meant, if the caller may do this to them."""
         way = self._on_table(caller, name, access)
         self._authorizer.screen(caller, action, str(name), way)
         with self._authorizer.recorded(caller, action, str(name)):
             record = self._record(name)
+            with read(self._engine) as connection:
+                standing = _standing(connection, record)
             peks = [
-                pek
-                for pek in self._keyring.records(record)
-                if pek_id in (None, pek.id) and version in (None, pek.version)
+                pek for pek in standing.peks if pek_id in (None, pek.id) and version in (None, pek.version)
             ]
             if not peks or (version is not None and pek_id is None):
                 raise _no_such_key(name)
         masters = [pek.master_key_id for pek in peks]
         self._require(caller, action, name, access, masters, "destroy")
-        return record, peks
+        return standing, peks
 
     def _require(
         self, caller: Caller, action: str, name: TableName, access: str, masters: Sequence[str], right: str
@@ -291,32 +293,44 @@ class KeyLife:
             raise NoSuchTable(f"The table {name} does not exist.", table=str(name))
         return record
 
-    def _governed(self, record: TableRecord) -> Governed | None:
-        with read(self._engine) as connection:
-            return state.current_governed(connection, record.id)
-
     def _shown(self, record: TableRecord) -> list[ShownKey]:
-        governed = self._governed(record)
-        in_force = () if governed is None else governed.regimes.current.peks
-        return [ShownKey(pek, pek.ref in in_force) for pek in self._keyring.records(record)]
+        with read(self._engine) as connection:
+            now = _standing(connection, record)
+        in_force = () if now.governed is None else now.governed.regimes.current.peks
+        return [ShownKey(pek, pek.ref in in_force) for pek in now.peks]
 
-    def _move(self, record: TableRecord, moves: Sequence[tuple[PekRecord, PekState, int | None]]) -> None:
+    def _move(
+        self,
+        decided_on: _Standing,
+        moves: Sequence[tuple[PekRecord, PekState, int | None]],
+        unneeded_in: LoadedTable | None = None,
+    ) -> None:
+        """Change states, if all is as it was when that was decided on.
+
+        Args:
+            decided_on: the keys as they were then.
+            moves: versions with their new states and times of destruction.
+            unneeded_in: the table that was seen to need none of them, if that matters.
+        """
         with write(self._engine) as connection:
+            seals.lock_table(connection, decided_on.record.id)
+            if not decided_on.holds(_standing(connection, decided_on.record)):
+                raise key_records.changed_meanwhile()
+            if unneeded_in is not None:
+                self._ends.require_settled(connection, unneeded_in, [pek for pek, _, _ in moves])
             for pek, after, at in moves:
                 if not key_records.move(connection, pek, after, destroy_after_ms=at):
-                    raise CommitConflict(
-                        "The state of a key was changed by another request.",
-                        table=str(record.name),
-                        hint="Look again, and repeat what is still wanted.",
-                    )
+                    raise key_records.changed_meanwhile()
         for pek, _, _ in moves:
             self._cache.forget(pek.id)
 
     def _is_due(self, pek: PekRecord) -> bool:
         return pek.destroy_after_ms is not None and pek.destroy_after_ms <= self._now_ms()
 
-    def _require_unneeded(self, name: TableName, record: TableRecord, peks: Sequence[PekRecord]) -> None:
-        """Nothing needs these versions any more.
+    def _require_unneeded(
+        self, name: TableName, record: TableRecord, peks: Sequence[PekRecord]
+    ) -> LoadedTable:
+        """The table, which needs none of these versions any more.
 
         Raises:
             KeyNotUsable: something does.
@@ -326,29 +340,31 @@ class KeyLife:
             raise NoSuchTable(f"The table {name} was replaced by another one.", table=str(name))
         found = uses(self._reader, table)
         for pek in peks:
-            if pek.ref in table.governed.regimes.current.peks:
-                _needed(pek, name, "is in force: new files are put under it", "Rotate the keys first.")
-            snapshots = found.get(pek.ref, [])
-            if snapshots:
-                shown = ", ".join(str(each) for each in snapshots[:_SHOWN])
-                more = f" and {len(snapshots) - _SHOWN} more" if len(snapshots) > _SHOWN else ""
-                _needed(
-                    pek,
-                    name,
-                    f"is needed by {len(snapshots)} retained snapshots: {shown}{more}",
-                    "Rewrap the keys, then expire these snapshots and remove their tags.",
+            needed = need(table, found, pek.ref)
+            with read(self._engine) as connection:
+                writes = self._log.open_under(connection, pek.id, pek.version)
+            if needed is None and writes:
+                needed = Need(f"is needed by {writes} open writes", "Wait until they end, or sweep.")
+            if needed is not None:
+                raise KeyNotUsable(
+                    f"The key {pek.id} version {pek.version} {needed.why}.",
+                    table=str(name),
+                    rule="key-in-use",
+                    hint=needed.hint,
                 )
-            writes = self._log.open_under(pek.id, pek.version)
-            if writes:
-                _needed(pek, name, f"is needed by {writes} open writes", "Wait until they end, or sweep.")
+        return table
 
 
-def _usable(pek: PekRecord, everything: Sequence[PekRecord], governed: Governed | None) -> PekState:
+def _standing(connection: Connection, record: TableRecord) -> _Standing:
+    peks = tuple(key_records.of_table(connection, record))
+    return _Standing(record, peks, state.current_governed(connection, record.id))
+
+
+def _usable(pek: PekRecord, standing: _Standing) -> PekState:
     """What a key is enabled as: for new files, if it is in force or later; else for reading alone."""
-    named = [
-        ref.version for ref in (governed.regimes.current.peks if governed else ()) if ref.pek_id == pek.id
-    ]
-    first = min(named, default=max(each.version for each in everything if each.id == pek.id))
+    in_force = standing.governed.regimes.current.peks if standing.governed else ()
+    named = [ref.version for ref in in_force if ref.pek_id == pek.id]
+    first = min(named, default=max(each.version for each in standing.peks if each.id == pek.id))
     return PekState.ACTIVE if pek.version >= first else PekState.DECRYPT_ONLY
 
 
@@ -366,10 +382,4 @@ def _lost(pek: PekRecord, name: TableName) -> NoReturn:
         f"The key {pek.id} version {pek.version} is destroyed; it cannot be brought back.",
         table=str(name),
         rule="pek-state",
-    )
-
-
-def _needed(pek: PekRecord, name: TableName, why: str, hint: str) -> NoReturn:
-    raise KeyNotUsable(
-        f"The key {pek.id} version {pek.version} {why}.", table=str(name), rule="key-in-use", hint=hint
     )

@@ -67,10 +67,12 @@ class Rewritten:
     Attributes:
         listed: as a manifest list may describe it, but for the snapshot that brings it.
         digest: of its bytes.
+        later: the versions that its files were moved to.
     """
 
     listed: ManifestListEntry
     digest: Digest
+    later: frozenset[PekRef]
 
     def brought_by(self, snapshot_id: int, sequence_number: int) -> ManifestListEntry:
         """As the manifest list of the snapshot that brings it describes it."""
@@ -210,7 +212,8 @@ class ManifestRewriter:
         _check_same_files(table, manifest, copy)
         _check_keys(table, entries, copy.entries, peks, targets)
         check_no_bounds(table, copy)
-        return Rewritten(listed, digest)
+        later = {targets[ref.pek_id] for ref in used_versions(manifest) if ref.pek_id in targets}
+        return Rewritten(listed, digest, frozenset(later))
 
 
 def used_versions(manifest: OpenManifest) -> set[PekRef]:

@@ -67,6 +67,27 @@ def of_table(connection: Connection, table: TableRecord) -> list[PekRecord]:
     return [_pek(row, table.table_uuid) for row in rows]
 
 
+def require(connection: Connection, refs: Iterable[PekRef], *states: PekState) -> None:
+    """Make sure that versions are in one of some states, in the transaction that relies on it.
+
+    Raises:
+        CommitConflict: one is not, any more.
+    """
+    for ref in refs:
+        mine = (lw_pek.c.id == str(ref.pek_id), lw_pek.c.version == ref.version)
+        if connection.scalar(select(lw_pek.c.state).where(*mine)) not in states:
+            raise changed_meanwhile()
+
+
+def changed_meanwhile() -> CommitConflict:
+    """The error for keys that are not any more as they were read."""
+    return CommitConflict(
+        "The state of a key was changed by another request.",
+        rule="pek-state",
+        hint="Look again, and repeat what is still wanted.",
+    )
+
+
 def retire_before(connection: Connection, table_id: str, in_force: Iterable[PekRef]) -> None:
     """Earlier versions of the PEKs in force are for reading alone from now on."""
     for ref in in_force:

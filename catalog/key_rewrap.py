@@ -42,6 +42,7 @@ from policy.allowlist import AllowList
 from policy.decision import Decision, Reason
 from policy.errors import CommitStateUnknown, LakewardenError, MetadataTampered
 from policy.location import Location
+from policy.regimes import PekRef
 from policy.requests import AccessRequest
 
 #: How often a branch is begun anew because commits came first.
@@ -86,6 +87,7 @@ class _Built:
     snapshot: Snapshot
     updates: tuple[TableUpdate, ...]
     files: tuple[SealedFile, ...]
+    relies: frozenset[PekRef]
     done: RewrappedBranch
 
 
@@ -257,7 +259,8 @@ class KeyRewrap:
             *(each.sealed(*_bringer(each, sealed, snapshot_id, number)) for each in replaced),
         )
         updates = (AddSnapshotUpdate(snapshot=snapshot), _moved(metadata, branch, snapshot_id))
-        return _Built(snapshot, updates, files, done)
+        relies = frozenset[PekRef]().union(*(each.later for each in replaced))
+        return _Built(snapshot, updates, files, relies, done)
 
     def _write_list(
         self,
@@ -307,6 +310,7 @@ class KeyRewrap:
                     files=built.files,
                     peks=(),
                     author=caller.principal.name,
+                    relies=built.relies,
                 )
             )
         except CommitStateUnknown:

@@ -114,6 +114,7 @@ class KeyRotation:
                 files=(),
                 peks=made,
                 author=caller.principal.name,
+                relies=frozenset([*before, *refs]),
             )
         )
         return Rotated(version, tuple(zip(before, refs, strict=True)))

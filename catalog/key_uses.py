@@ -1,8 +1,11 @@
-"""Which snapshots of a table need which versions of its keys: those that list a live file under them."""
+"""What needs which versions of a table's keys: the regime in force, retained snapshots that list a live file
+under them, and open writes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
 
@@ -10,6 +13,8 @@ from catalog.key_manifests import used_versions
 from catalog.loading import LoadedTable
 from catalog.snapshots import SnapshotReader
 from policy.regimes import PekRef
+
+_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,29 @@ def uses(reader: SnapshotReader, table: LoadedTable) -> dict[PekRef, list[Snapsh
         for ref in set().union(*(by_manifest[entry.manifest_path] for entry in listed)):
             found.setdefault(ref, []).append(use)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Why a version cannot go, and what to do first."""
+
+    why: str
+    hint: str
+
+
+def need(table: LoadedTable, found: dict[PekRef, list[SnapshotUse]], ref: PekRef) -> Need | None:
+    """What of a table itself needs a version, given its `uses`."""
+    if ref in table.governed.regimes.current.peks:
+        return Need("is in force: new files are put under it", "Rotate the keys first.")
+    snapshots = found.get(ref, [])
+    if not snapshots:
+        return None
+    shown = ", ".join(str(each) for each in snapshots[:_SHOWN])
+    more = f" and {len(snapshots) - _SHOWN} more" if len(snapshots) > _SHOWN else ""
+    return Need(
+        f"is needed by {len(snapshots)} retained snapshots: {shown}{more}",
+        "Rewrap the keys, then expire these snapshots and remove their tags.",
+    )
 
 
 def _names(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:

@@ -112,6 +112,15 @@ class Keyring:
         in_force = {ref.pek_id: ref for ref in governed.regimes.current.peks}
         return {ref.pek_id: ref for ref in active} | in_force
 
+    def active(self, table: TableRecord, governed: Governed) -> frozenset[PekRef]:
+        """Those of the versions in force that new files may be put under now."""
+        in_force = governed.regimes.current.peks
+        if not in_force:
+            return frozenset()
+        return frozenset(
+            pek.ref for pek in self.records(table) if pek.ref in in_force and pek.state is PekState.ACTIVE
+        )
+
     def _usable(self, table: TableRecord, key_id: str, latest: PekRecord | None, after: int = 0) -> PekRecord:
         """The latest version of a PEK, if it is active and later than `after`; else a new one."""
         if latest is not None and latest.state is PekState.ACTIVE and latest.version > after:

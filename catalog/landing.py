@@ -19,7 +19,7 @@ from catalog import claims, faults, key_records, loading, seals, state
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
-from catalog.keys.peks import PekRecord
+from catalog.keys.peks import PekRecord, PekState
 from catalog.loading import LoadedTable
 from catalog.metadata import dump_metadata, last_sequence_number, new_metadata_location
 from catalog.pointers import PointerStore
@@ -28,6 +28,7 @@ from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid, StateUnavailable
 from policy.location import Location
+from policy.regimes import PekRef
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Landing:
         governs: whether `governed` is a new version.
         files: manifest lists and manifests to seal.
         peks: keys to record with it.
+        relies: versions of keys that something is put under; each has to be active when it is prepared.
         author: name of the principal.
         overlaps: ids of the tables whose location may be overlapped, as it was authorized.
     """
@@ -56,6 +58,7 @@ class Landing:
     files: tuple[SealedFile, ...]
     peks: tuple[PekRecord, ...]
     author: str
+    relies: frozenset[PekRef] = frozenset()
     overlaps: frozenset[str] = frozenset()
 
     @property
@@ -152,6 +155,7 @@ class Lander:
             if landing.governs:
                 self._prepare_governed(connection, landing)
             key_records.add(connection, landing.peks, self._now_ms())
+            key_records.require(connection, landing.relies, PekState.ACTIVE)
             return seals.prepare(connection, self._request(landing, location, digest))
 
     def _prepare_table(self, connection: Connection, record: TableRecord) -> None:

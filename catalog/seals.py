@@ -263,6 +263,19 @@ def holds_snapshot(connection: Connection, table_id: str, snapshot_id: int) -> b
     return connection.execute(statement.limit(1)).first() is not None
 
 
+def is_settled(connection: Connection, table_id: str, metadata_location: str) -> bool:
+    """Whether a metadata.json is the current one, and no commit on top of it is under way.
+
+    One that was cut short before the pointer moved counts as under way until the next commit lands.
+    """
+    seal = current(connection, table_id)
+    if seal is None or seal.metadata_location != metadata_location:
+        return False
+    mine = (lw_seal.c.table_id == table_id, lw_seal.c.state == SealState.PREPARED)
+    on_top = select(lw_seal.c.id).where(*mine, lw_seal.c.base_location == metadata_location)
+    return connection.execute(on_top.limit(1)).first() is None
+
+
 def lock_table(connection: Connection, table_id: str) -> None:
     """Let one transaction at a time change a table's state (SQLite has one writer anyway)."""
     connection.execute(select(lw_table.c.id).where(lw_table.c.id == table_id).with_for_update())

@@ -14,14 +14,14 @@ from uuid import uuid4
 from sqlalchemy import Engine
 
 from catalog import access as access_rules
-from catalog import faults, gates, seals, state
+from catalog import faults, gates, key_records, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import Committer
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
 from catalog.keyring import Keyring
-from catalog.keys.peks import PekRecord
+from catalog.keys.peks import PekRecord, PekState
 from catalog.loading import LoadedTable, TableLoader
 from catalog.new_files import FileCommit
 from catalog.snapshots import SnapshotReader
@@ -101,6 +101,10 @@ class TableWrites:
                 self._authorizer.require(caller, "table.write", table.name, releases)
             session, sealed = new_session(self._log, self._keyring, table)
             with write(self._engine) as connection:
+                # A version that a write keeps its key under is not destroyed beside this.
+                seals.lock_table(connection, table.record.id)
+                current = table.governed.regimes.current
+                key_records.require(connection, current.peks, PekState.ACTIVE, PekState.DECRYPT_ONLY)
                 self._log.add(connection, caller.principal.name, session, sealed)
             faults.point("write:begun")
             return session

@@ -162,12 +162,11 @@ class WriteLog:
         with read(self._engine) as connection:
             return [_row(row) for row in connection.execute(select(lw_write).where(or_(left, stuck)))]
 
-    def open_under(self, pek_id: UUID, version: int) -> int:
+    def open_under(self, connection: Connection, pek_id: UUID, version: int) -> int:
         """How many writes that may still be committed keep their transport key under a version of a PEK."""
         under = (lw_write.c.pek_id == str(pek_id), lw_write.c.pek_version == version)
         statement = select(func.count()).select_from(lw_write).where(*under, lw_write.c.state.in_(ALIVE))
-        with read(self._engine) as connection:
-            return connection.scalar(statement) or 0
+        return connection.scalar(statement) or 0
 
     def renew(self, row: WriteRow) -> None:
         """Give a commit that begins now its time, however old the write is."""

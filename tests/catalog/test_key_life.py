@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -321,13 +322,34 @@ def test_what_is_done_to_keys_is_on_record(lake: Lake) -> None:
         assert [(each.action, each.allowed) for each in records(lake, caller)] == [(action, True)]
 
 
-def test_the_end_of_a_key_is_on_record_before_it_comes(lake: Lake) -> None:
+def test_the_end_of_a_key_is_on_record_before_it_comes_and_after(lake: Lake) -> None:
     name = encrypted(lake)
     destroy(lake, name)
     let_waiting_end(lake, name)
     found = read_audit(lake.warden.engine, principal="lakewarden", table=str(name), limit=10)
-    assert [(each.record.action, each.record.allowed) for each in found] == [("key.destroyed", True)]
-    assert str(pek(lake, name, 1).id) in found[0].record.reasons[0].detail
+    assert [each.record.action for each in found] == ["key.destroyed", "key.destroying"]
+    assert all(str(pek(lake, name, 1).id) in each.record.reasons[0].detail for each in found)
+
+
+def test_a_key_that_is_enabled_in_the_last_moment_is_not_on_record_as_destroyed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a replica whose clock is late, while the other one already writes down what it is about to do."""
+    name, life = encrypted(lake, files=1), lake.warden.key_life
+    destroy(lake, name)
+    record, clock = life._authorizer.record, life._ends._now_ms
+
+    def enabled_first(caller: Caller, action: str, *rest: Any) -> None:
+        if action == "key.destroying":
+            life.enable(lake.caller(ALICE), name)
+        record(caller, action, *rest)
+
+    monkeypatch.setattr(life._authorizer, "record", enabled_first)
+    monkeypatch.setattr(life._ends, "_now_ms", lambda: clock() + 2 * WEEK_MS)
+    life.destroy_due()
+    found = read_audit(lake.warden.engine, principal="lakewarden", table=str(name), limit=10)
+    assert [each.record.action for each in found] == ["key.kept", "key.destroying"]
+    assert states(lake, name) == {1: "active"}
 
 
 def test_a_purge_takes_the_keys_with_the_files(lake: Lake) -> None:
