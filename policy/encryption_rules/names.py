@@ -33,14 +33,24 @@ def is_literal(value: str) -> bool:
     return not {"*", "?"}.intersection(value)
 
 
+def _bounded(values: Iterable[str]) -> tuple[str, ...]:
+    """The patterns as they are written.
+
+    Raises:
+        ValueError: with a sentence, where one is too long.
+    """
+    bounded = tuple(values)
+    if any(len(value) > MAX_PATTERN_LENGTH for value in bounded):
+        raise ValueError(f"a pattern has at most {MAX_PATTERN_LENGTH} characters")
+    return bounded
+
+
 def _pattern(value: str, level: Level) -> Pattern:
     """One pattern.
 
     Raises:
-        ValueError: with a sentence, for braces, and where it is too long.
+        ValueError: with a sentence, for braces.
     """
-    if len(value) > MAX_PATTERN_LENGTH:
-        raise ValueError(f"a pattern has at most {MAX_PATTERN_LENGTH} characters")
     if "{" in value or "}" in value:
         raise ValueError("what must be encrypted does not depend on who asks: there are no macros")
     return Pattern.of(value, level)
@@ -61,7 +71,7 @@ class NamePatterns:
     _differ: bool
 
     @classmethod
-    def of(cls, values: Iterable[str], *, nested: bool = False) -> NamePatterns:
+    def of(cls, values: Iterable[str], *, nested: bool) -> NamePatterns:
         """Patterns for names.
 
         Args:
@@ -71,7 +81,7 @@ class NamePatterns:
         Raises:
             ValueError: with a sentence, for what is not a pattern.
         """
-        values = tuple(values)
+        values = _bounded(values)
         exact = [_pattern(each, _NAME) for value in values for each in _places(value, nested)]
         values_seen = [seen for value in values if (seen := as_seen(value))]
         look_alikes = [_pattern(each, _NAME) for value in values_seen for each in _places(value, nested)]
@@ -115,7 +125,7 @@ class KeyPatterns:
         Raises:
             ValueError: with a sentence, for what is not a pattern.
         """
-        values = tuple(sorted(set(values)))
+        values = _bounded(sorted(set(values)))
         return cls(values, tuple(_pattern(value, _KEY) for value in values))
 
     def allows(self, key_id: str) -> bool:

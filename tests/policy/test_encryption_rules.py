@@ -135,6 +135,11 @@ def test_databases_and_tables_by_pattern(databases: list[str], tables: list[str]
     assert rules.decide(facts()).allowed is not applies
 
 
+@pytest.mark.parametrize("name", ["finance.eu", "eu.finance", "eu.finance.old", "eu.fіnance"])
+def test_a_database_within_another_is_not_taken_for_it(name: str) -> None:
+    assert rules_of(rule("r", databases=["finance"])).decide(facts(database=name)).allowed
+
+
 def test_a_name_in_a_table_is_never_a_pattern() -> None:
     rules = rules_of(rule("r", databases=["finance"], columns=["ssn"]))
     assert rules.decide(facts("*")).allowed
@@ -157,6 +162,8 @@ def test_a_name_in_a_table_is_never_a_pattern() -> None:
         "ssn.element",
         "by_key.value.ssn",
         "sѕո",  # an Armenian letter that no table of look-alikes has
+        "person.ѕsn.number",
+        "person.sѕո",
     ],
 )
 def test_a_column_is_found_whatever_its_name_looks_like(name: str) -> None:
@@ -171,6 +178,11 @@ def test_another_column_is_not_taken_for_it(name: str) -> None:
 
 def test_a_pattern_that_looks_like_something_finds_it() -> None:
     assert not rules_of(rule("r", columns=["Gehälter "])).decide(facts("gehalter")).allowed
+
+
+@pytest.mark.parametrize("pattern", ["Gehälter", "s?n", "sѕո"])
+def test_a_pattern_that_looks_like_something_is_about_nothing_else(pattern: str) -> None:
+    assert rules_of(rule("r", columns=[pattern])).decide(facts("note", "sոոո", "id")).allowed
 
 
 def test_a_dotted_pattern_is_about_any_part_of_a_path() -> None:

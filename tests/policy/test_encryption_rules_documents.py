@@ -64,6 +64,10 @@ def test_what_is_no_document_is_refused(text: str | bytes) -> None:
         ({"masterKeys": []}, "rules[0].masterKeys"),
         ({"masterKeys": ["k", 1]}, "rules[0].masterKeys[1]"),
         ({"masterKeys": ["{USER}"]}, "rules[0].masterKeys[0]"),
+        ({"masterKeys": ["k" * 257]}, "rules[0].masterKeys[0]"),
+        ({"tables": ["a{b"]}, "rules[0].tables[0]"),
+        ({"columns": ["*", "a}b"]}, "rules[0].columns[1]"),
+        ({"columns": ["a｛b"]}, "rules[0].columns[0]"),
         ({"minDataKeyLength": 256}, "rules[0].minDataKeyLength"),
         ({"minDataKeyLength": True}, "rules[0].minDataKeyLength"),
         ({"minDataKeyLength": 16.0}, "rules[0].minDataKeyLength"),
@@ -133,6 +137,13 @@ def test_a_bad_document_is_refused_with_the_good_ones() -> None:
         EncryptionRules.parse({"good": text_of(rule("r")), "bad": "{}"})
 
 
+def test_a_pattern_may_be_as_long_as_it_is_said() -> None:
+    """Also one that is looked for at any depth, and one whose letters stand for several each."""
+    longest = ["x" * 256, "ﬃ" * 256]
+    made = rule("r", databases=longest, tables=longest, columns=longest, masterKeys=longest)
+    assert rules_of(made).rules[0].area.tables.values == tuple(longest)
+
+
 def test_there_is_a_bound_on_rules_and_on_size() -> None:
     many = [rule(f"r{number}") for number in range(1_001)]
     assert "rules[1000]" in refusal(text_of(*many))
@@ -190,6 +201,8 @@ def test_a_tag_can_make_two_rules_meet() -> None:
         ),
         (rule("a", masterKeys=["k*"]), rule("b", masterKeys=["*1"])),
         (rule("a", masterKeys=["k", "l"]), rule("b", columns=["ssn"], columnKey=True)),
+        (rule("a", masterKeys=["k?"]), rule("b", columns=["ssn"], columnKey=True)),
+        (rule("a", masterKeys=["k?"]), rule("b", masterKeys=["k1"])),
     ],
 )
 def test_rules_that_something_satisfies_are_accepted(first: dict[str, Any], second: dict[str, Any]) -> None:
@@ -203,6 +216,7 @@ def test_rules_that_something_satisfies_are_accepted(first: dict[str, Any], seco
         ("abc", "abd", None),
         ("a*", "*b", "ab"),
         ("a?c", "?b*", "abc"),
+        ("a?", "ab", "ab"),
         ("x*", "y*", None),
         ("*a*", "b*b", "bab"),
         ("?", "*", "z"),
