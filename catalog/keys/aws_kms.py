@@ -10,6 +10,7 @@ Rules:
   can send the catalog to a key of somebody else.
 - A wrapped key names the KMS key behind an alias: when the alias points to a new key, new keys are wrapped by
   it, what the old one wrapped still opens, and `rewrap_keys` moves to the new one.
+- Without TLS, which is for this machine alone, no proxy of the environment is used: answers hold keys.
 - One attempt with a bounded time; who retries is `resilient`.
 
 A wrapped key is: 0x01 | length of the master key id, u8 | master key id | length of the KMS key id, u8 | KMS
@@ -104,6 +105,9 @@ class AwsKms(KmsClient):
                 profile_name=options.profile,
             )
             client = session.client("kms", endpoint_url=options.endpoint, config=_config(options))
+            if client.meta.endpoint_url.startswith("http:"):
+                straight = _config(options).merge(Config(proxies={}))
+                client = session.client("kms", endpoint_url=options.endpoint, config=straight)
         except (BotoCoreError, ValueError) as failure:
             raise _misconfigured(f"AWS KMS cannot be used: {type(failure).__name__}.") from None
         if not is_private_way(client.meta.endpoint_url):

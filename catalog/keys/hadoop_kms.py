@@ -22,6 +22,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from catalog.keys.hadoop_rest import Answer, HadoopRest, unexpected
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.options import HadoopKmsOptions
 from catalog.keys.secret import SecretBytes
-from policy.errors import KeyNotUsable, KmsUnavailable
+from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError
 from policy.governed_values import is_master_key_id
 
 _FORMAT: Final = 0x01
@@ -44,6 +45,8 @@ _EEK: Final = "EEK"
 _NAME: Final = re.compile(r"[a-z0-9_][a-z0-9_.-]*", re.ASCII)
 #: How many keys one request re-encrypts.
 _BATCH: Final = 500
+#: How many it decrypts at a time: `resilient` gives an attempt for all of them some seconds.
+_AT_A_TIME: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,20 @@ class HadoopKms(KmsClient):
         return _opened(eek, self._decrypt(eek, self._until()), sealed, context)
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
-        """See `KmsClient.rewrap_keys`; EEKs are re-encrypted in batches, and each is decrypted once: the seal
-        names the version. What comes back opens to the same key, or nothing comes back."""
+        """See `KmsClient.rewrap_keys`; EEKs are re-encrypted in batches, and each is decrypted once, some at
+        a time: the seal names the version. What comes back opens to the same key, or nothing comes back."""
         parsed = [(*_parse(wrapped), context) for wrapped, context in items]
         newest = self._newest([eek for eek, _, _ in parsed])
-        return [
-            self._resealed(old, new, sealed, context)
-            for (old, sealed, context), new in zip(parsed, newest, strict=True)
-        ]
+        with ThreadPoolExecutor(_AT_A_TIME, "hadoop-kms") as threads:
+            running = [
+                threads.submit(self._resealed, old, new, sealed, context)
+                for (old, sealed, context), new in zip(parsed, newest, strict=True)
+            ]
+            try:
+                return [each.result() for each in running]
+            except LakewardenError:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _resealed(self, old: _Eek, new: _Eek, sealed: bytes, context: KeyContext) -> bytes:
         wrapping = self._decrypt(new, self._until())

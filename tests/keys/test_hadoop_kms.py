@@ -275,6 +275,28 @@ def test_reencrypted_key_that_is_another_one_is_refused(server: Server) -> None:
         kms.rewrap_keys([(wrapped, CONTEXT)])
 
 
+def test_many_keys_are_decrypted_some_at_a_time_and_stay_in_order(server: Server) -> None:
+    kms = at(server)
+    made = [
+        (kms.create_key("lake", 32, each), each)
+        for each in (KeyContext("prod", UUID(int=i)) for i in range(8))
+    ]
+    server.answers["_reencryptbatch"] = (200, GENERATED * len(made))
+    together, answer = threading.Barrier(4), server.answer
+
+    def meets(path: str) -> tuple[int, bytes]:
+        if "decrypt" in path:
+            together.wait(20)
+        return answer(path)
+
+    server.answer = meets  # type: ignore[method-assign]
+    moved = kms.rewrap_keys([(created.wrapped, context) for created, context in made])
+    server.answer = answer  # type: ignore[method-assign]
+    assert [kms.get_key(new, context) for new, (_, context) in zip(moved, made, strict=True)] == [
+        created.key for (created, _) in made
+    ]
+
+
 def test_redirections_are_not_followed(server: Server) -> None:
     with served() as elsewhere:
         server.headers["Location"] = f"http://127.0.0.1:{elsewhere.port}/kms/v1/key/lake/_eek"

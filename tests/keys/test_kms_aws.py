@@ -17,7 +17,7 @@ from catalog.keys.kms import KeyContext
 from catalog.keys.options import AwsKmsOptions
 from catalog.keys.registry import load_kms
 from catalog.keys.secret import SecretBytes
-from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, PropertyInvalid
+from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, LakewardenError, PropertyInvalid
 from tests.support.canned_server import Canned, canned_server
 from tests.support.documented_kms import PAGE
 from tests.support.moto_kms import ACCOUNT, MotoKms, moto_kms
@@ -272,6 +272,20 @@ def test_hanging_and_absent_kms_is_unavailable_after_one_bounded_attempt(canned)
     assert len(canned.asked) == 1
     with pytest.raises(KmsUnavailable):
         canned_client(canned, endpoint="http://127.0.0.1:9").create_key("alias/lake", 32, CONTEXT)
+
+
+def test_without_tls_no_proxy_of_the_environment_is_asked(canned, monkeypatch):
+    with canned_server() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        for endpoint in (canned.url, canned.url.replace("127.0.0.1", "localhost")):
+            with pytest.raises(LakewardenError):
+                canned_client(canned, endpoint=endpoint).create_key("alias/lake", 32, CONTEXT)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", canned.url)
+        with pytest.raises(LakewardenError):
+            canned_client(canned, endpoint=None).create_key("alias/lake", 32, CONTEXT)
+        assert proxy.asked == []
+    assert len(canned.asked) == 3
 
 
 def test_many_keys_are_wrapped_anew_in_their_order(moto):
