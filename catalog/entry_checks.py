@@ -3,12 +3,12 @@
 - New snapshots take the next sequence numbers; new manifests and files carry those of their snapshot.
 - A manifest names files, not directories, inside of the allowed locations.
 - Partition values are of the types of the manifest's spec.
-- No entry shows a bound of a column that its file encrypts.
+- No entry shows a bound, a count or a size of a column that its file encrypts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry
-from catalog.manifests.statistics import bounded_fields
+from catalog.manifests.statistics import bounded_fields, described_fields
 from catalog.metadata import last_sequence_number
 from catalog.partition_values import ShownPartitions
 from catalog.snapshots import OpenManifest, refuse_outside
@@ -105,16 +105,30 @@ def check_numbers(added: pa.Table, snapshot: Snapshot, table: str) -> None:
         )
 
 
+def check_no_statistics(table: LoadedTable, manifest: OpenManifest) -> None:
+    """No entry describes a column that its file encrypts, whether added, carried over or removed.
+
+    Bounds are values. From counts and sizes follow how many are null, and how long or how often repeated.
+    """
+    _refuse_shown(table, manifest, described_fields, "statistics")
+
+
 def check_no_bounds(table: LoadedTable, manifest: OpenManifest) -> None:
-    """No entry shows a bound of a column that its file encrypts, whether added, carried over or removed."""
+    """No entry shows a bound of a column that its file encrypts; a sealed one may keep its counts."""
+    _refuse_shown(table, manifest, bounded_fields, "bounds")
+
+
+def _refuse_shown(
+    table: LoadedTable, manifest: OpenManifest, fields: Callable[[pa.Table], frozenset[int]], what: str
+) -> None:
     numbers, statistics = manifest.entries["file_sequence_number"], manifest.decoded.statistics
     shown: set[int] = set()
     for rows, hidden in _encrypted_rows(numbers, table.governed.regimes):
-        bounded = bounded_fields(statistics.filter(rows)) - _DELETE_FILE_FIELDS
-        shown |= bounded if hidden is None else bounded & hidden
+        told = fields(statistics.filter(rows)) - _DELETE_FILE_FIELDS
+        shown |= told if hidden is None else told & hidden
     if shown:
         raise EncryptionPolicyViolation(
-            f"A manifest shows bounds of encrypted columns in clear (field {min(shown)}).",
+            f"A manifest shows {what} of encrypted columns in clear (field {min(shown)}).",
             table=table.name,
             path=manifest.listed.manifest_path,
             rule="plaintext-bounds",

@@ -26,7 +26,7 @@ from catalog.entry_checks import (
     DELETED,
     check_belongs,
     check_growth,
-    check_no_bounds,
+    check_no_statistics,
     check_numbers,
     check_partitions,
     check_paths,
@@ -176,7 +176,7 @@ class Inspector:
         parent.check_carried_files(entries.filter(pc.not_equal(status, ADDED)))
         self._check_added(table, manifest, added)
         if table.governed.ever_encrypted:
-            check_no_bounds(table, manifest)
+            check_no_statistics(table, manifest)
         return added["file_path"]
 
     def _check_added(self, table: LoadedTable, manifest: OpenManifest, added: pa.Table) -> None:

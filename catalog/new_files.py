@@ -1,14 +1,14 @@
 """The files that an engine wrote, as it names them, and what becomes of each in a manifest.
 
 - A new file lies in the write's own directory and is of the table's partition spec.
-- Its data keys are taken over from the write's key; no bounds are kept of columns that the file encrypts.
+- Its data keys are taken over from the write's key; no statistics are kept of columns that the file encrypts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from typing import Final, Literal, TypeVar, cast
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
@@ -24,6 +24,7 @@ from policy.encryption import protected_fields
 from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupportedYet, RequestInvalid
 from policy.location import Location
 
+T = TypeVar("T")
 _FORMATS: Final = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC, "avro": FileFormat.AVRO}
 
 
@@ -113,10 +114,10 @@ def data_file_of(
         partition=_partition(table, spec, file.partition),
         record_count=file.record_count,
         file_size_in_bytes=file.file_size_in_bytes,
-        column_sizes=dict(file.column_sizes),
-        value_counts=dict(file.value_counts),
-        null_value_counts=dict(file.null_value_counts),
-        nan_value_counts=dict(file.nan_value_counts),
+        column_sizes=_shown(file.column_sizes, hidden),
+        value_counts=_shown(file.value_counts, hidden),
+        null_value_counts=_shown(file.null_value_counts, hidden),
+        nan_value_counts=_shown(file.nan_value_counts, hidden),
         lower_bounds=_shown(file.lower_bounds, hidden),
         upper_bounds=_shown(file.upper_bounds, hidden),
         split_offsets=list(file.split_offsets) if file.split_offsets is not None else None,
@@ -127,11 +128,11 @@ def data_file_of(
     return data_file
 
 
-def _shown(bounds: Mapping[int, bytes], hidden: frozenset[int] | None) -> dict[int, bytes]:
-    """Bounds without those of encrypted fields; None for `hidden` stands for all."""
+def _shown(statistics: Mapping[int, T], hidden: frozenset[int] | None) -> dict[int, T]:
+    """Statistics without those of encrypted fields; None for `hidden` stands for all."""
     if hidden is None:
         return {}
-    return {field_id: bound for field_id, bound in bounds.items() if field_id not in hidden}
+    return {field_id: value for field_id, value in statistics.items() if field_id not in hidden}
 
 
 def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None) -> bytes | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,8 +40,17 @@ def field_statistics(statistics: pa.Table, field_ids: frozenset[int]) -> Mapping
 
 def bounded_fields(statistics: pa.Table) -> frozenset[int]:
     """The columns that have a lower or an upper bound anywhere."""
+    return _fields_of(statistics, ("lower_bounds", "upper_bounds"))
+
+
+def described_fields(statistics: pa.Table) -> frozenset[int]:
+    """The columns that have a bound, a count or a size anywhere."""
+    return _fields_of(statistics, statistics.column_names)
+
+
+def _fields_of(statistics: pa.Table, names: Iterable[str]) -> frozenset[int]:
     found: set[int] = set()
-    for name in ("lower_bounds", "upper_bounds"):
+    for name in names:
         for chunk in statistics[name].chunks:
             found.update(pc.unique(chunk.keys).to_pylist())
     return frozenset(found)

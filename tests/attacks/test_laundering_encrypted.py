@@ -225,6 +225,14 @@ def test_bounds_of_encrypted_columns_on_a_new_file(vaults: Vaults) -> None:
     refused(vaults.one, EncryptionPolicyViolation, "plaintext-bounds", *vaults.one.replacing(entry(shown)))
 
 
+@pytest.mark.parametrize("count", ["column_sizes", "value_counts", "null_value_counts", "nan_value_counts"])
+def test_counts_and_sizes_of_encrypted_columns(vaults: Vaults, count: str) -> None:
+    """How many rows of a column are null is something about what it hides."""
+    known = vaults.one.entries()[0].data_file
+    shown = with_keys(known.file_path, known, **{count: {2: 7}})
+    refused(vaults.one, EncryptionPolicyViolation, "plaintext-bounds", *vaults.one.replacing(entry(shown)))
+
+
 @pytest.mark.parametrize("bound", ["lower_bounds", "upper_bounds"])
 def test_bounds_of_encrypted_columns_on_a_file_carried_over(vaults: Vaults, bound: str) -> None:
     [known] = vaults.one.entries()

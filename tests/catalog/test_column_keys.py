@@ -455,24 +455,33 @@ def test_columns_in_clear_partition_the_table_and_encrypted_ones_do_not(lake: La
     )
 
 
-def test_bounds_are_kept_of_columns_in_clear_alone(lake: Lake, table: Table) -> None:
-    bounds = {field_id: bytes([field_id] * 8) for field_id in (1, 2, 3, 5)}
-    append_files(lake, name_of(table), lower_bounds=bounds, upper_bounds=bounds)
+STATISTICS = {
+    **dict.fromkeys(("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"), 7),
+    **dict.fromkeys(("lower_bounds", "upper_bounds"), bytes(8)),
+}
+
+
+def test_statistics_are_kept_of_columns_in_clear_alone(lake: Lake, table: Table) -> None:
+    given = {name: dict.fromkeys((1, 2, 3, 5), value) for name, value in STATISTICS.items()}
+    append_files(lake, name_of(table), **given)
     (shown,) = lake.catalog().load_table(table.name()).inspect.files().to_pylist()
-    assert dict(shown["lower_bounds"]) == dict(shown["upper_bounds"]) == {1: bytes([1] * 8)}
+    assert {name: dict(shown[name]) for name in STATISTICS} == {n: {1: v} for n, v in STATISTICS.items()}
 
 
-def test_a_client_may_show_bounds_of_columns_in_clear_alone(lake: Lake, table: Table) -> None:
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_client_may_show_statistics_of_columns_in_clear_alone(lake: Lake, table: Table, name: str) -> None:
     append_files(lake, name_of(table))
     attacker = Attacker(lake, ".".join(table.name()), ALICE)
     (known,) = [each.file for each in lake.catalog().load_table(table.name()).scan().plan_files()]
+
+    def showing(field_id: int) -> list[TableUpdate]:
+        shown = {name: {field_id: STATISTICS[name]}}
+        return attacker.replacing(entry(data_file(known.file_path, key_metadata=known.key_metadata, **shown)))
+
     for field_id in (2, 3, 5):
-        shown = data_file(known.file_path, key_metadata=known.key_metadata, lower_bounds={field_id: bytes(8)})
-        refused(
-            lambda shown=shown: commit(lake, table, *attacker.appending(entry(shown))),
-            EncryptionPolicyViolation,
-            "plaintext-bounds",
-        )
+        forbidden = partial(commit, lake, table, *showing(field_id))
+        refused(forbidden, EncryptionPolicyViolation, "plaintext-bounds")
+    commit(lake, table, *showing(1))
 
 
 def commit(lake: Lake, table: Table, *updates: TableUpdate, user: str = ALICE) -> LoadedTable:

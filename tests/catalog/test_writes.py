@@ -415,14 +415,15 @@ def test_keys_are_bound_to_file_write_and_master_key(lake: Lake) -> None:
     )
 
 
-def test_bounds_of_an_encrypted_table_are_not_written(lake: Lake) -> None:
+def test_statistics_of_an_encrypted_table_are_not_written(lake: Lake) -> None:
     table = make(lake, properties=ENCRYPTED)
-    append_files(lake, name_of(table), lower_bounds={1: b"\0" * 8}, upper_bounds={1: b"\1" * 8})
+    counts = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+    bounds = {"lower_bounds": {1: b"\0" * 8}, "upper_bounds": {1: b"\1" * 8}}
+    append_files(lake, name_of(table), **bounds, **{name: {1: 3} for name in counts})
     loaded = now(lake, table)
     (manifest,) = loaded.current_snapshot().manifests(loaded.io)  # type: ignore[union-attr]
     (entry,) = manifest.fetch_manifest_entry(loaded.io)
-    assert not entry.data_file.lower_bounds
-    assert not entry.data_file.upper_bounds
+    assert not any(getattr(entry.data_file, name) for name in (*counts, *bounds))
     assert entry.data_file.key_metadata is not None
 
 
