@@ -176,4 +176,5 @@ def _visit(request: Request) -> Visit:
         request.query_params.multi_items(),
         request.cookies.get(COOKIE),
         address_of(request),
+        request.scope["http_version"],
     )

@@ -3,8 +3,9 @@
 - A token of the catalog, of kind `user` or `kms`: in `Authorization: Bearer`, or as a delegation token in
   `X-Hadoop-Delegation-Token`, which is how stock clients send one. Never in the address.
 - Only where the settings say so: whoever names himself (`user.name`, Hadoop's "simple" authentication). Then
-  the service listens on loopback alone, the request comes from this host and names it, and no proxy has
-  passed it on. Everybody on the host can then be anybody.
+  the service listens on loopback alone, the request comes from this host and names it, and it bears no trace
+  of a proxy or of a page in a browser. Everybody on the host can then be anybody; so can everybody who
+  reaches a proxy on it that leaves no trace.
 - Stock clients name themselves at a handshake only, so its answer sets a signed cookie, `hadoop.auth`, which
   counts under the same conditions as the name in it. The key that signs lives as long as the process.
 - More than one credential is refused, and so are `doAs` and a token in the address: two readers could
@@ -37,8 +38,16 @@ _AUTHORIZATION: Final = "Authorization"
 _COOKIE_TTL_MS: Final = 3_600_000
 _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,127}", re.ASCII)
 _COOKIE: Final = re.compile(r"(u=([^&]+)&p=[^&]+&t=simple-dt&e=([0-9]{1,15}))&s=([0-9a-f]{64})", re.ASCII)
+#: Wherever some reader of the header could see the cookie begin.
+_COOKIES: Final = re.compile(r"(?<![^\s;,])hadoop\.auth\s*=")
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
+#: What proxies add, and what browsers do for pages of other sites.
+_FORWARDED: Final = re.compile(
+    r"forwarded|via|(x-)?(real|client)-ip|true-client-ip|cf-connecting-ip|x-([a-z-]+-)?forwarded(-.*)?"
+    r"|origin|sec-fetch-.*"
+)
+#: Stock clients are of Java, which speaks 1.1; nginx passes requests on as 1.0, without a header of its own.
+_OLD_HTTP: Final = "1.0"
 _NEVER: Final = frozenset({"doas", "delegation", "token"})
 
 
@@ -51,12 +60,14 @@ class Visit:
         query: of the address, in order.
         cookie: the value of `hadoop.auth`, or None.
         address: the network address that the request came from.
+        http_version: of the request.
     """
 
     headers: Headers = field(repr=False)
     query: Sequence[tuple[str, str]] = field(repr=False)
     cookie: str | None = field(repr=False)
     address: str
+    http_version: str
 
 
 class Doorman:
@@ -85,10 +96,11 @@ class Doorman:
             raise _refused("The address holds a token, or another user to act for.")
         names = [value for name, value in visit.query if name == "user.name"]
         headers = [visit.headers.getlist(name) for name in (_AUTHORIZATION, DELEGATION_HEADER)]
-        given = sum(map(len, headers)) + len(names) + (visit.cookie is not None)
+        cookies = sum(len(_COOKIES.findall(sent)) for sent in visit.headers.getlist("Cookie"))
+        given = sum(map(len, headers)) + len(names) + cookies
         if given != 1:
             raise _refused("The request carries no credential." if not given else "More than one credential.")
-        if names or visit.cookie is not None:
+        if names or cookies:
             return self._named(visit, names[0] if names else self._signed(visit.cookie or ""))
         bearer, delegation = headers
         return self._tokens.verify(
@@ -133,7 +145,8 @@ class Doorman:
 def _is_local(visit: Visit) -> bool:
     """Whether the request comes from this host, is meant for it, and came straight."""
     hosts = visit.headers.getlist("Host")
-    if len(hosts) != 1 or any(name in visit.headers for name in _FORWARDED):
+    passed_on = visit.http_version == _OLD_HTTP or any(map(_FORWARDED.fullmatch, visit.headers.keys()))
+    if len(hosts) != 1 or passed_on:
         return False
     name = re.sub(r":[0-9]{1,5}\Z", "", hosts[0]).lower()
     return name in _LOCAL_NAMES and is_this_machine(visit.address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,6 +86,9 @@ def test_no_two_credentials_no_token_in_the_address_and_nobody_else_to_act_for(s
     turned_away(ask(served, **bearer, X_Hadoop_Delegation_Token=delegation_token(token)))
     turned_away(ask(served, path=f"{NAMES}?user.name=alice", **bearer))
     turned_away(ask(served, **bearer, Cookie=cookie_of(served, ALICE) or ""))
+    two = [cookie_of(served, user) or "" for user in (ALICE, "carol")]
+    turned_away(ask(served, Cookie="; ".join(two)))
+    turned_away(httpx.get(f"{served.url}{NAMES}", headers=[("Cookie", each) for each in two], timeout=30))
     for more in ("doAs=carol", "DOAS=carol", f"delegation={delegation_token(token)}", f"token={token}"):
         turned_away(ask(served, path=f"{NAMES}?{more}", **bearer))
         turned_away(ask(served, path=f"{NAMES}?user.name=alice&{more}"))
@@ -107,6 +111,14 @@ def test_who_names_himself_is_believed_only_where_the_settings_say_so(
         {"Forwarded": "for=10.0.0.1"},
         {"X-Real-IP": "10.0.0.1"},
         {"Via": "1.1 proxy"},
+        {"X-Forwarded-Proto": "https"},
+        {"X-Forwarded-Server": "proxy"},
+        {"X-Original-Forwarded-For": "10.0.0.1"},
+        {"X-Client-IP": "10.0.0.1"},
+        {"True-Client-IP": "10.0.0.1"},
+        {"CF-Connecting-IP": "10.0.0.1"},
+        {"Origin": "https://attacker.example"},
+        {"Sec-Fetch-Site": "cross-site"},
         {"Host": "attacker.example"},
         {"Host": "localhost.attacker.example"},
         {"Host": "127.0.0.1@attacker.example"},
@@ -121,6 +133,15 @@ def test_who_comes_through_a_proxy_or_by_another_name_is_not(
     given = cookie_of(served, ALICE)
     assert given is not None
     turned_away(httpx.get(f"{served.url}{NAMES}", headers={**headers, "Cookie": given}, timeout=30))
+
+
+def test_who_comes_as_nginx_passes_requests_on_is_not_believed(served: Service) -> None:
+    host = served.url.removeprefix("http://")
+    for version, status in (("1.0", 401), ("1.1", 200)):
+        with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2])), timeout=30) as connection:
+            asked = f"GET {NAMES}?user.name=alice HTTP/{version}\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            connection.sendall(asked.encode())
+            assert int(connection.makefile("rb").readline().split()[1]) == status
 
 
 @pytest.mark.parametrize("user", ["", " ", "a&u=alice", 'a"b', "a\nb", "a" * 129, "-a", "{OWNER}", "ä"])
