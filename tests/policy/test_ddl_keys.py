@@ -27,7 +27,8 @@ def test_alter_and_rotate_on_the_master_keys_are_needed(procedure: str, table: s
     answer = answers(sql, context(ANN, ROTATES))[-1]
     assert answer.decision.allowed
     assert needs(answer) == ["alter table s.t", "rotate key main"]
-    assert bool(answer.assumed) is (procedure == "REWRAP_KEYS")
+    before = ("the table has no key under another master key, from before",)
+    assert answer.assumed == (before if procedure == "REWRAP_KEYS" else ())
 
 
 def test_what_encrypts_a_table_is_looked_up() -> None:
@@ -73,6 +74,65 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
     known = TableFacts(ANN, spec=SPEC)
     judged_by = context(ANN, ROTATES, known=lambda _: known)
     assert rule(the_answer(f"CALL {call}", judged_by)) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "column", "why", "hint"),
+    [
+        (
+            f"a.{'b' * 90}('s.t')",
+            6,
+            f"CALL of 'a.{'b' * 78}' is not carried out by the catalog, or goes past it.",
+            "The catalog has the procedures rotate_key and rewrap_keys; leave others out.",
+        ),
+        (
+            f"{'b' * 90}.ROTATE_key('s.t')",
+            1,
+            f"'{'b' * 80}' need not be a procedure of the catalog lake.",
+            "Write lake.system.rotate_key.",
+        ),
+        (
+            f"lake.system.rotate_key(table => 's.t {'x' * 90}')",
+            38,
+            f"'s.t {'x' * 76}' does not name a table.",
+            "Name it as 'NAMESPACE.TABLE'.",
+        ),
+        (
+            "lake.system.rewrap_keys('s.')",
+            30,
+            "'s.' does not name a table.",
+            "Name it as 'NAMESPACE.TABLE'.",
+        ),
+        (
+            "lake.system.rewrap_keys('t')",
+            1,
+            "The table has no namespace.",
+            "Name it as 'NAMESPACE.TABLE'.",
+        ),
+        (
+            "lake.system.rewrap_keys('s.t')",
+            1,
+            "Which master keys the table's keys are under is not known.",
+            "Give --live to look it up.",
+        ),
+        (
+            "lake.system.rotate_key('plain.t')",
+            1,
+            "The table is not encrypted, so it has no key to rotate.",
+            "Leave it out.",
+        ),
+    ],
+)
+def test_a_denied_call_says_where_and_why(call: str, column: int, why: str, hint: str) -> None:
+    plain = TableFacts(ANN, spec=EncryptionSpec.parse({}, catalog_master_key_id="main"))
+    judged_by = context(ANN, ROTATES, known=lambda name: plain if name.database == "plain" else None)
+    answer = the_answer(f"CALL {call}", judged_by)
+    assert (answer.column, answer.decision.explanation, answer.hint) == (column, why, hint)
+
+
+def test_a_comment_beside_a_name_is_none_of_it() -> None:
+    answer = answers(f"{MADE} CALL lake.system.rotate_key('s /* one; */ . t')", context(ANN, ROTATES))[-1]
+    assert needs(answer) == ["alter table s.t", "rotate key main"]
 
 
 def test_a_table_of_a_namespace_named_like_the_catalog() -> None:
