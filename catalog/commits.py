@@ -162,7 +162,7 @@ class Committer:
                 overlaps=frozenset(other.id for other in overlaps),
             )
         )
-        if governs:
+        if governed.regimes.current != table.governed.regimes.current:
             key_groups.report(self._authorizer, caller, "table.commit", landed)
         return landed
 

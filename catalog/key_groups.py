@@ -14,7 +14,7 @@ from catalog.authorize import Authorizer, Caller
 from catalog.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import StateUnavailable
-from policy.key_groups import Split, splits
+from policy.key_groups import Splits, splits
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _LOGGED: Final = 20
 RULE: Final = "key-group-split"
 
 
-def split_groups(authorizer: Authorizer, table: LoadedTable) -> list[Split]:
+def split_groups(authorizer: Authorizer, table: LoadedTable) -> Splits:
     """The keys of a table's current regime that the policies in force split."""
     regime, schema = table.governed.regimes.current, table.metadata.schema()
     named = {
@@ -35,12 +35,12 @@ def split_groups(authorizer: Authorizer, table: LoadedTable) -> list[Split]:
 
 def report(authorizer: Authorizer, caller: Caller, action: str, table: LoadedTable) -> None:
     """Put what is split on record; the change has landed, so that a record that cannot be made is logged."""
-    found = split_groups(authorizer, table)
-    if not found:
+    notes = split_groups(authorizer, table).notes
+    if not notes:
         return
-    for each in found[:_LOGGED]:
+    for each in notes[:_LOGGED]:
         logger.warning("%s: %s", table.name, each)
-    reasons = (Reason(RULE, str(each)) for each in found)
+    reasons = (Reason(RULE, each) for each in notes)
     try:
         authorizer.record(caller, action, table.name, Decision.allow(*reasons))
     except StateUnavailable as problem:

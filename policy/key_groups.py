@@ -6,21 +6,28 @@ made.
 
 Everybody whom a policy about the table names is asked about: each user, group and role by itself, and
 somebody whom none names. Who belongs to several groups may be split although none of them is.
+
+That is asked once for all columns and people whom the policies cannot tell apart, and has a bound: it takes
+place within requests. What was not looked at is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from typing import Final
 
 from policy.principal import Principal
 from policy.ranger import PolicySet
+from policy.ranger.alike import Likeness, People
 from policy.requests import AccessRequest, Resource
 
-#: Stands for whoever is in a group, or holds a role, or is named by no policy; no user has this name.
-_SOMEBODY: Final = "(somebody)"
+_MOST_COLUMNS: Final = 1_000
+_MOST_PEOPLE: Final = 1_000
+_MOST_QUESTIONS: Final = 2_000
+_MOST_SPLITS: Final = 100
 _SHOWN: Final = 3
 
 
@@ -30,7 +37,7 @@ class Split:
 
     Attributes:
         key_id: the master key id.
-        who: for people: ``user 'ann'``, ``group 'hr'``, ``role 'clerk'`` or ``everybody else``.
+        who: for people: ``user 'ann'``, ``group 'hr', role 'clerk' and 3 more`` or ``everybody else``.
         may: columns that he may select unmasked.
         may_not: columns that he may not.
     """
@@ -42,9 +49,28 @@ class Split:
 
     def __str__(self) -> str:
         return (
-            f"The key {self.key_id!r} is split for {self.who}, who may select {_shown(self.may)} "
-            f"and not {_shown(self.may_not)}: the key opens both, so neither is read."
+            f"The key {self.key_id!r} is split for {self.who}, who may select {_quoted(self.may)} "
+            f"and not {_quoted(self.may_not)}: the key opens both, so neither is read."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """What was found.
+
+    Attributes:
+        found: the keys that are split, one for all people for whom that is so in the same way.
+        complete: whether all was looked at.
+    """
+
+    found: tuple[Split, ...]
+    complete: bool
+
+    @property
+    def notes(self) -> list[str]:
+        """All that there is to tell, in sentences."""
+        more = "Not all columns and people were looked at: more keys may be split by the policies."
+        return [*map(str, self.found), *([] if self.complete else [more])]
 
 
 def splits(
@@ -54,7 +80,7 @@ def splits(
     now: datetime,
     *,
     owner: str | None = None,
-) -> list[Split]:
+) -> Splits:
     """The key groups of a table that policies split.
 
     Args:
@@ -64,26 +90,53 @@ def splits(
         now: the time, with a zone.
         owner: the table's owner.
     """
-    named = {key_id: sorted(columns) for key_id, columns in groups.items()}
-    asked = [Resource.column(*table, column) for columns in named.values() for column in columns]
-    found = []
-    for who, principal in _somebodies(policies, asked):
-        for key_id, columns in sorted(named.items()):
-            may = tuple(each for each in columns if _entitled(policies, principal, table, each, now, owner))
-            if may and len(may) < len(columns):
-                may_not = tuple(each for each in columns if each not in may)
-                found.append(Split(key_id, who, may, may_not))
-    return found
+    likeness = Likeness(policies, table, owner)
+    kinds, every_column = _kinds(likeness, groups)
+    people, everybody = likeness.people(_MOST_PEOPLE)
+    left, found = _MOST_QUESTIONS, list[Split]()
+    for each, (key_id, alike) in product(people, kinds.items()):
+        left -= sum(_questions(columns[0]) for columns in alike)
+        if left < 0:
+            break
+        split = _split(
+            key_id, alike, each, lambda name, who: _entitled(policies, who, table, name, now, owner)
+        )
+        found += [] if split is None else [split]
+    complete = every_column and everybody and left >= 0 and len(found) <= _MOST_SPLITS
+    return Splits(tuple(found[:_MOST_SPLITS]), complete)
 
 
-def _somebodies(policies: PolicySet, asked: Iterable[Resource]) -> Iterator[tuple[str, Principal]]:
-    named = policies.named_about(asked)
-    yield from ((f"user {user!r}", Principal(user)) for user in sorted(named.users))
-    for group in sorted(named.groups):
-        yield f"group {group!r}", Principal(_SOMEBODY, groups=frozenset({group}))
-    for role in sorted(named.roles):
-        yield f"role {role!r}", Principal(_SOMEBODY, roles=frozenset({role}))
-    yield "everybody else", Principal(_SOMEBODY)
+def _kinds(
+    likeness: Likeness, groups: Mapping[str, Iterable[str]]
+) -> tuple[dict[str, list[list[str]]], bool]:
+    """Of each key the columns, those together that are alike; and whether those are all columns.
+
+    A key whose columns are all alike is split for nobody, and left out.
+    """
+    kinds, left = {}, _MOST_COLUMNS
+    for key_id, columns in sorted(groups.items()):
+        names = sorted(columns)
+        alike = likeness.columns(names[: max(left, 0)])
+        left -= len(names)
+        if len(alike) > 1:
+            kinds[key_id] = alike
+    return kinds, left >= 0
+
+
+def _split(
+    key_id: str, alike: list[list[str]], people: People, entitled: Callable[[str, Principal], bool]
+) -> Split | None:
+    answers = [(columns, entitled(columns[0], people.principal)) for columns in alike]
+    may, may_not = (
+        tuple(sorted(name for columns, answer in answers if answer is wanted for name in columns))
+        for wanted in (True, False)
+    )
+    return Split(key_id, _listed(people.who), may, may_not) if may and may_not else None
+
+
+def _questions(column: str) -> int:
+    """How many columns are asked about for one: those around it, too."""
+    return column.count(".") + 1
 
 
 def _entitled(
@@ -108,7 +161,11 @@ def _entitled(
     return True
 
 
-def _shown(columns: tuple[str, ...]) -> str:
-    more = len(columns) - _SHOWN
-    told = ", ".join(repr(each) for each in columns[:_SHOWN])
+def _quoted(columns: tuple[str, ...]) -> str:
+    return _listed(tuple(map(repr, columns)))
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    more = len(words) - _SHOWN
+    told = ", ".join(words[:_SHOWN])
     return f"{told} and {more} more" if more > 0 else told

@@ -243,7 +243,7 @@ class Asks(ReadingNeeds):
         }
         where = (name.database, name.name)
         found = splits(self.context.policies, where, groups, self.context.now, owner=facts.owner)
-        self.notes += [str(each) for each in found]
+        self.notes += found.notes
 
     def _require_own_place(self, name: TableName, allowed: AllowList, location: Location | None) -> None:
         """What is written with a table's creation has to be readable: its list covers its own place."""

@@ -219,9 +219,8 @@ def _excused(exceptions: Sequence[Item], subject: Subject, access: str) -> bool:
     return any(not item.conditional and _concerns(item, subject, access) for item in exceptions)
 
 
-def _concerns(item: Item, subject: Subject, access: str) -> bool:
-    if access not in item.accesses and ALL not in item.accesses:
-        return False
+def is_named(item: Item, subject: Subject) -> bool:
+    """Whether an item is for somebody, whatever it gives or takes."""
     return (
         item.everyone
         or subject.name in item.users
@@ -229,6 +228,12 @@ def _concerns(item: Item, subject: Subject, access: str) -> bool:
         or not item.roles.isdisjoint(subject.roles)
         or (item.owner and subject.name == subject.owner)
     )
+
+
+def _concerns(item: Item, subject: Subject, access: str) -> bool:
+    if access not in item.accesses and ALL not in item.accesses:
+        return False
+    return is_named(item, subject)
 
 
 def _mask_of(entry: Applicable, subject: Subject) -> MaskRule | None:

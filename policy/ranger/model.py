@@ -101,6 +101,11 @@ class Policy:
     limit: str | None
 
     @property
+    def items(self) -> tuple[Item, ...]:
+        """All items of an access policy or a masking policy."""
+        return self.allow + self.deny + self.allow_exceptions + self.deny_exceptions + self.masks
+
+    @property
     def title(self) -> str:
         """How messages call it."""
         return f"Policy {self.name!r}" if self.id is None else f"Policy {self.name!r} (id {self.id})"

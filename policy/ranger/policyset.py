@@ -7,7 +7,6 @@ clock; whoever asks says what time it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from policy.decision import Decision, Reason
@@ -27,21 +26,12 @@ from policy.ranger.evaluate import (
 )
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
-from policy.ranger.model import Item, Policy, PolicyType
+from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import Contents, parse_documents
 from policy.ranger.roles import RoleGraph
 from policy.ranger.servicedef import LEVELS
 from policy.ranger.validity import active
 from policy.requests import ALL, ANY, AccessRequest, Resource
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """Users, groups and roles that policies name."""
-
-    users: frozenset[str]
-    groups: frozenset[str]
-    roles: frozenset[str]
 
 
 class PolicySet:
@@ -92,7 +82,7 @@ class PolicySet:
         applicable = self._applicable(
             PolicyType.ACCESS, request.resource, request.principal, request.owner, now
         )
-        subject = self._subject(request.principal, request.owner)
+        subject = self.subject(request.principal, request.owner)
         single = request.access not in (ALL, ANY)
         accesses = [request.access] if single else sorted(request.resource.access_types)
         scope = _scope(request)
@@ -130,7 +120,7 @@ class PolicySet:
         """
         column_resource = Resource.column(database, table, column)
         applicable = self._applicable(PolicyType.MASK, column_resource, principal, owner, now)
-        return mask_in_force(applicable, self._subject(principal, owner))
+        return mask_in_force(applicable, self.subject(principal, owner))
 
     def has_row_filter(
         self, principal: Principal, database: str, table: str, now: datetime, *, owner: str | None = None
@@ -142,22 +132,18 @@ class PolicySet:
         """
         asked = Resource.table(database, table)
         applicable = self._applicable(PolicyType.ROW_FILTER, asked, principal, owner, now)
-        return row_filter_in_force(applicable, self._subject(principal, owner))
+        return row_filter_in_force(applicable, self.subject(principal, owner))
 
-    def named_about(self, resources: Iterable[Resource]) -> Named:
-        """Whom policies name that may be about one of some resources: access policies, and those of masks."""
-        items = [
-            item
-            for target in map(Target.of, resources)
-            for kind in (PolicyType.ACCESS, PolicyType.MASK)
-            for policy in self._indexes[kind].candidates(target)
-            for item in _items(policy)
-        ]
-        return Named(
-            frozenset(user for item in items for user in item.users),
-            frozenset(group for item in items for group in item.groups),
-            frozenset(role for item in items for role in item.roles),
-        )
+    def about_table(self, database: str, table: str) -> tuple[Policy, ...]:
+        """The access and masking policies that may be about a table or its columns; some may not be."""
+        target = Target.of(Resource.table(database, table))
+        kinds = (PolicyType.ACCESS, PolicyType.MASK)
+        return tuple(policy for kind in kinds for policy in self._indexes[kind].candidates(target))
+
+    def subject(self, principal: Principal, owner: str | None) -> Subject:
+        """Somebody with every role that he holds, and the owner of what he asks for."""
+        roles = self._roles.held_by(principal.name, principal.groups, principal.roles)
+        return Subject(principal.name, principal.groups, roles, owner)
 
     def may_administer(self, principal: Principal, changed: Iterable[Policy], now: datetime) -> Decision:
         """Whether `principal` may add, change or remove policies, as one who has their resources delegated.
@@ -175,12 +161,8 @@ class PolicySet:
         policies = (policy for index in self._indexes.values() for policy in index.policies)
         in_force = [policy for policy in policies if active(policy.schedules, now)]
         in_force.sort(key=lambda policy: policy.priority, reverse=True)
-        subject = self._subject(principal, None)
+        subject = self.subject(principal, None)
         return Decision.all_of(may_administer(in_force, subject, policy) for policy in changed)
-
-    def _subject(self, principal: Principal, owner: str | None) -> Subject:
-        roles = self._roles.held_by(principal.name, principal.groups, principal.roles)
-        return Subject(principal.name, principal.groups, roles, owner)
 
     def _applicable(
         self,
@@ -201,11 +183,6 @@ class PolicySet:
             if active(policy.schedules, now):
                 found.append(Applicable(policy, match, doubt_about(policy, principal.name, owner)))
         return found
-
-
-def _items(policy: Policy) -> tuple[Item, ...]:
-    exceptions = policy.allow_exceptions + policy.deny_exceptions
-    return policy.allow + policy.deny + exceptions + policy.masks
 
 
 def _require_zone(now: datetime) -> None:
