@@ -2,7 +2,8 @@
 
 - A dropped table leaves a tombstone: its name is free, its UUID and its location are not.
 - A purge takes the table's keys and its files, at once. Copies of the files, wherever they are, are lost with
-  the keys.
+  the keys. The keys go in the transaction that takes the name, so that nobody registers the table again with
+  keys that are about to go. Cut short, the rest is for the next sweep.
 - What takes a name away or gives one is recorded as intended before the pointer changes: cut short before,
   nothing has happened; cut short after, `loading.settle` finishes it.
 """
@@ -15,7 +16,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from catalog import access as access_rules
-from catalog import claims, faults, gates, key_records, loading, state
+from catalog import claims, faults, gates, loading, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
 from catalog.encryption_policy import EncryptionPolicy
@@ -28,6 +29,8 @@ from catalog.state import TableRecord, TableState
 from catalog.storage.base import Storage
 from policy.location import Location
 
+#: A drop that has taken longer than this was cut short.
+_CUT_SHORT_MS: Final = 3600 * 1000
 #: How often a drop looks for the pointer again that commits go on moving.
 _ATTEMPTS: Final = 20
 
@@ -75,8 +78,8 @@ class Lifecycle:
 
         Raises:
             NotAuthorized: ALTER on the source and CREATE on the target are needed; and `unprotect` on the
-                source, where that takes it out of the reach of an encryption rule, or of a namespace that forbids
-                unsealed metadata.
+                source, where that takes it out of the reach of an encryption rule, or of a namespace that
+                forbids unsealed metadata.
             EncryptionPolicyViolation: under the other name the table would break a rule that it does not
                 break now.
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
@@ -126,7 +129,7 @@ class Lifecycle:
             NoSuchTable: there is no such governed table.
         """
         self._require(caller, "table.drop", name, "drop")
-        self._bury(self._loader.record(name))
+        self._bury(self._loader.record(name), purge=False)
 
     def purge(self, caller: Caller, name: TableName) -> int:
         """Drop a table, destroy its keys, and delete the files that its sealed metadata names inside of its
@@ -143,42 +146,65 @@ class Lifecycle:
         with self._authorizer.recorded(caller, "table.purge", str(name)):
             table = self._loader.load_sealed(name)
             own, foreign = self._files(table)
-        self._bury(table.record)
-        # Before the files: where deleting them stops half way, nobody can read the rest.
-        with loading.left_to_the_next_load("a purge's keys"), write(self._engine) as connection:
-            key_records.destroy_all(connection, table.record.id)
-        faults.point("purge:keys-destroyed")
+        self._bury(table.record, purge=True)
         for location in own:
             self._storage.delete(location)
         faults.point("purge:files-deleted")
-        if table.record.default_location and not self._neighbours(table.record):
+        if self._is_alone(table.record):
             self._storage.delete_prefix(table.record.location)
         faults.point("purge:directory-deleted")
         # Without this the tombstone goes on reserving the location, which is safe.
         with loading.left_to_the_next_load("a purge"), write(self._engine) as connection:
-            key_records.destroy_all(connection, table.record.id)
+            loading.bury(connection, table.record)
             state.set_table_state(connection, table.record.id, TableState.PURGED)
         faults.point("purge:recorded")
         return foreign
 
+    def sweep(self) -> int:
+        """Finish drops and purges that were cut short; how many tables' files were deleted.
+
+        A drop that was cut short before it took effect is taken back. Files of a purged table are deleted
+        where the catalog chose the place and nothing else is there.
+        """
+        with read(self._engine) as connection:
+            left = state.dropping_before(connection, self._catalog, self._now_ms() - _CUT_SHORT_MS)
+        for record in left:
+            if record.dropping:
+                self._loader.settle(record.name)
+        return sum(self._finish(record) for record in left)
+
+    def _finish(self, record: TableRecord) -> bool:
+        with write(self._engine) as connection:
+            seals.lock_table(connection, record.id)
+            state.take_back_drop(connection, record)
+            now = state.table_by_id(connection, record.id)
+        if now is None or now.state is not TableState.DROPPED or not now.purging or not self._is_alone(now):
+            return False
+        self._storage.delete_prefix(now.location)
+        with write(self._engine) as connection:
+            state.set_table_state(connection, now.id, TableState.PURGED)
+        return True
+
+    def _is_alone(self, record: TableRecord) -> bool:
+        """Whether all below a table's location is its own."""
+        return record.default_location and not self._neighbours(record)
+
     def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
         access_rules.require(self._authorizer, self._loader, caller, action, name, access)
 
-    def _bury(self, record: TableRecord) -> None:
+    def _bury(self, record: TableRecord, *, purge: bool) -> None:
         with write(self._engine) as connection:
-            state.intend_drop(connection, record, self._now_ms())
+            state.intend_drop(connection, record, self._now_ms(), purge=purge)
         faults.point("drop:intended")
         if not self._unpointed(record):
             with write(self._engine) as connection:
                 state.take_back_drop(connection, record)
-            raise CommitConflict(
-                "The table was changed by other requests while it was being dropped.",
-                table=str(record.name),
-                hint="Look again, and drop it if that is still wanted.",
-            )
+            raise _overtaken(record)
         faults.point("drop:pointer-deleted")
         with loading.left_to_the_next_load("a drop"), write(self._engine) as connection:
-            state.bury(connection, record)
+            now = loading.bury(connection, record)
+            if now.state is TableState.ACTIVE or (purge and not now.purging):
+                raise _overtaken(record)
         faults.point("drop:buried")
 
     def _unpointed(self, record: TableRecord) -> bool:
@@ -187,7 +213,7 @@ class Lifecycle:
             pointer = self._pointers.load(record.name)
             with read(self._engine) as connection:
                 bound = state.bound(connection, self._catalog, record.name)
-            if bound is None or bound.id != record.id:
+            if bound is None or bound.id != record.id or not bound.dropping:
                 return False
             if pointer is None or self._pointers.delete(record.name, pointer):
                 return True
@@ -210,3 +236,11 @@ class Lifecycle:
     def _neighbours(self, record: TableRecord) -> list[TableRecord]:
         with read(self._engine) as connection:
             return claims.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
+
+
+def _overtaken(record: TableRecord) -> CommitConflict:
+    return CommitConflict(
+        "The table was changed by other requests while it was being dropped.",
+        table=str(record.name),
+        hint="Look again, and drop it if that is still wanted.",
+    )

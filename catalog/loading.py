@@ -328,8 +328,21 @@ def _settle_gone(
         if target is not None and seal is not None and seal.table_id == record.id:
             finish(connection, catalog, target, seal)
         elif record.dropping:
-            state.bury(connection, record)
+            bury(connection, record)
         return state.bound(connection, catalog, record.name)
+
+
+def bury(connection: Connection, record: TableRecord) -> TableRecord:
+    """Make a table whose drop was intended a tombstone; one that is purged loses its keys with its name.
+
+    Returns:
+        the table as it is now.
+    """
+    seals.lock_table(connection, record.id)
+    now = state.bury(connection, record)
+    if now.state is TableState.DROPPED and now.purging:
+        key_records.destroy_all(connection, record.id)
+    return now
 
 
 @contextmanager

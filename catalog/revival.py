@@ -22,7 +22,7 @@ from catalog.loading import LoadedTable, TableLoader
 from catalog.pointers import PointerStore
 from catalog.seals import SealState
 from catalog.state import TableState
-from policy.errors import MetadataTampered
+from policy.errors import MetadataTampered, RequestInvalid
 from policy.requests import AccessRequest
 
 
@@ -75,6 +75,7 @@ class Revival:
             NotAuthorized: a right is missing.
             TableExists: the name is taken.
             MetadataTampered: the UUID is another table's, or the metadata is not what was current.
+            RequestInvalid: it was purged.
             EncryptionPolicyViolation: under its new name the table would break a rule.
             CommitConflict: it came back under another name meanwhile.
         """
@@ -87,6 +88,12 @@ class Revival:
         if known.state is not TableState.DROPPED:
             raise MetadataTampered(
                 "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
+            )
+        if known.purging:
+            raise RequestInvalid(
+                "The table was purged: its keys are destroyed, and its files are being deleted.",
+                table=str(name),
+                rule="purged",
             )
         old = gates.table_request(
             caller.principal, known.name.database, known.name.name, "alter", known.owner

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_table
@@ -41,7 +41,7 @@ class TableRecord:
 
     `location` is where it was created or relocated to by an authorized commit; `default_location` says
     whether the catalog chose it. `pending_name` is the name that an unfinished rename or registration is
-    giving it; `dropping` says that a drop of it was begun.
+    giving it; `dropping` says that a drop of it was begun, `purging` that its keys and files go with it.
     """
 
     id: str
@@ -53,6 +53,7 @@ class TableRecord:
     state: TableState
     pending_name: TableName | None = None
     dropping: bool = False
+    purging: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,7 @@ def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
             name=name.name,
             owner=record.owner,
             dropped_ms=None,
+            purging=None,
             pending_namespace=None,
             pending_name=None,
         )
@@ -219,19 +221,19 @@ def take_back_rename(connection: Connection, record: TableRecord, target: TableN
     connection.execute(statement.values(pending_namespace=None, pending_name=None))
 
 
-def intend_drop(connection: Connection, record: TableRecord, at_ms: int) -> None:
-    """Record that the table is being dropped, so that a drop that is cut short is finished.
+def intend_drop(connection: Connection, record: TableRecord, at_ms: int, *, purge: bool = False) -> None:
+    """Record that the table is being dropped or purged, so that what is cut short is finished.
 
     Raises:
         CommitConflict: the table has been renamed or dropped meanwhile.
     """
-    _intend(connection, record, {"dropped_ms": at_ms})
+    _intend(connection, record, {"dropped_ms": at_ms, "purging": purge})
 
 
 def take_back_drop(connection: Connection, record: TableRecord) -> None:
     """The table is not being dropped after all."""
     statement = update(lw_table).where(lw_table.c.id == record.id, lw_table.c.state == TableState.ACTIVE)
-    connection.execute(statement.values(dropped_ms=None))
+    connection.execute(statement.values(dropped_ms=None, purging=None))
 
 
 def _intend(connection: Connection, record: TableRecord, values: dict[str, object]) -> None:
@@ -250,11 +252,27 @@ def _intend(connection: Connection, record: TableRecord, values: dict[str, objec
         )
 
 
-def bury(connection: Connection, record: TableRecord) -> None:
-    """Unbind the name of a table whose drop was recorded as intended; it becomes a tombstone."""
-    connection.execute(delete(lw_binding).where(lw_binding.c.table_id == record.id))
-    statement = update(lw_table).where(lw_table.c.id == record.id)
-    connection.execute(statement.values(state=TableState.DROPPED, pending_namespace=None, pending_name=None))
+def bury(connection: Connection, record: TableRecord) -> TableRecord:
+    """Unbind the name of a table whose drop was recorded as intended; it becomes a tombstone.
+
+    Returns:
+        the table as it is now; one that came back since the drop was intended stays.
+    """
+    mine = lw_table.c.id == record.id
+    intended = (mine, lw_table.c.state == TableState.ACTIVE, lw_table.c.dropped_ms.is_not(None))
+    buried = {"state": TableState.DROPPED, "pending_namespace": None, "pending_name": None}
+    if connection.execute(update(lw_table).where(*intended).values(**buried)).rowcount:
+        connection.execute(delete(lw_binding).where(lw_binding.c.table_id == record.id))
+    return table_of(connection.execute(select(lw_table).where(mine)).one())
+
+
+def dropping_before(connection: Connection, catalog: str, at_ms: int) -> list[TableRecord]:
+    """Tables whose drop was intended before a time and not finished, and tombstones whose files are left."""
+    columns = lw_table.c
+    active = columns.state == TableState.ACTIVE
+    left = and_(columns.state == TableState.DROPPED, columns.purging.is_(True))
+    mine = (columns.catalog == catalog, columns.dropped_ms < at_ms, or_(active, left))
+    return [table_of(row) for row in connection.execute(select(lw_table).where(*mine))]
 
 
 def set_table_state(connection: Connection, table_id: str, state: TableState) -> None:
@@ -334,6 +352,7 @@ def table_of(row: Row[tuple[object, ...]]) -> TableRecord:
         TableState(row.state),
         TableName(tuple(row.pending_namespace.split(".")), row.pending_name) if row.pending_name else None,
         dropping=row.state == TableState.ACTIVE and row.dropped_ms is not None,
+        purging=bool(row.purging),
     )
 
 

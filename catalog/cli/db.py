@@ -32,7 +32,8 @@ def check(ctx: typer.Context) -> None:
 
 @app.command()
 def sweep(ctx: typer.Context) -> None:
-    """Delete what expired writes left, and destroy the keys whose waiting time is over."""
+    """Delete what expired writes and purges left, and destroy the keys whose waiting time is over."""
     with open_warden(ctx) as warden:
+        output.note(f"Purges that were finished: {warden.lifecycle.sweep()}.")
         output.note(f"Expired writes that were swept: {warden.writes.sweep()}.")
         output.note(f"Keys that were destroyed: {warden.key_life.destroy_due()}.")

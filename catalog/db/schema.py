@@ -69,6 +69,7 @@ lw_table = Table(
     Column("state", String(16), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("dropped_ms", BigInteger, nullable=True),
+    Column("purging", Boolean, nullable=True),
     Column("pending_namespace", String(255), nullable=True),
     Column("pending_name", String(255), nullable=True),
     Index("ix_lw_table_state", "catalog", "state"),

@@ -175,8 +175,9 @@ def rewrap_master_key(body: models.MasterKeyBody, caller: CallerOf, warden: Ward
 
 @router.post("/sweep")
 def sweep(caller: CallerOf, warden: WardenOf) -> models.Swept:
-    """Delete what expired writes left, and destroy the keys whose waiting time is over."""
+    """Delete what expired writes and purges left, and destroy the keys whose waiting time is over."""
     require_service(warden, caller, "admin.sweep", "admin")
+    warden.lifecycle.sweep()
     return models.Swept(swept=warden.writes.sweep(), keys_destroyed=warden.key_life.destroy_due())
 
 

@@ -285,7 +285,7 @@ SCENARIOS = {
     ),
     "drop": Scenario(DROP, "drop:pointer-deleted", _table, drop, (NoSuchTable,)),
     "purge": Scenario(
-        (*DROP, "purge:keys-destroyed", "purge:files-deleted", "purge:directory-deleted", "purge:recorded"),
+        (*DROP, "purge:files-deleted", "purge:directory-deleted", "purge:recorded"),
         "drop:pointer-deleted",
         _table,
         purge,

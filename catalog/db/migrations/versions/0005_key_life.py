@@ -1,4 +1,4 @@
-"""The life of a table's keys: a check value, and the date of destruction; the keys of the door."""
+"""The life of a table's keys: a check value, the date of destruction, purges; the keys of the door."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def upgrade() -> None:
     """Add the columns; keys that are there get their check value when they are wrapped anew."""
     op.add_column("lw_pek", sa.Column("key_check", sa.LargeBinary(), nullable=True))
     op.add_column("lw_pek", sa.Column("destroy_after_ms", sa.BigInteger(), nullable=True))
+    op.add_column("lw_table", sa.Column("purging", sa.Boolean(), nullable=True))
     op.create_table(
         "lw_door_key",
         sa.Column("id", sa.String(36), nullable=False),

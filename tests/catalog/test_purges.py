@@ -1,0 +1,156 @@
+"""Purges that are cut short or overtaken: keys and files go together, and never those of a live table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from catalog import faults, state
+from catalog.db.engine import read
+from catalog.errors import CommitConflict, NoSuchTable
+from catalog.identifiers import TableName
+from catalog.state import TableRecord, TableState
+from policy.errors import RequestInvalid, StateUnavailable
+from tests.support.lake import ALICE, Lake
+from tests.support.table_keys import encrypted, load, released
+from tests.support.tables import fresh
+
+
+def at(point: str, do: Callable[[], object]) -> Callable[[str], None]:
+    """A hook that does something the first time that a point is reached."""
+    left = [do]
+
+    def hook(reached: str) -> None:
+        if reached == point and left:
+            left.pop()()
+
+    return hook
+
+
+def cut(lake: Lake, name: TableName, point: str) -> TableRecord:
+    """A purge that dies at a point; its table before."""
+    record = load(lake, name).record
+
+    def die() -> None:
+        raise StateUnavailable("gone")
+
+    with faults.hooked(at(point, die)), pytest.raises(StateUnavailable):
+        purge(lake, name)
+    return record
+
+
+def purge(lake: Lake, name: TableName) -> None:
+    lake.warden.lifecycle.purge(lake.caller(ALICE), name)
+
+
+def keys_of(lake: Lake, record: TableRecord) -> list[str]:
+    return [str(each.state) for each in lake.warden.keyring.records(record)]
+
+
+def now(lake: Lake, record: TableRecord) -> TableRecord:
+    with read(lake.warden.engine) as connection:
+        found = state.table_by_id(connection, record.id)
+    assert found is not None
+    return found
+
+
+def sweep_later(lake: Lake) -> int:
+    """Sweep when everything that is under way now has been cut short."""
+    lifecycle = lake.warden.lifecycle
+    lifecycle._now_ms, real = (lambda: 2**62), lifecycle._now_ms
+    try:
+        return lifecycle.sweep()
+    finally:
+        lifecycle._now_ms = real
+
+
+def directory(record: TableRecord) -> Path:
+    return Path(record.location.canonical.removeprefix("file://"))
+
+
+def test_a_table_is_not_registered_again_while_it_is_purged(lake: Lake) -> None:
+    """It would be a live table whose keys and files are about to go."""
+    name, again = encrypted(lake, files=1), fresh()
+    table = load(lake, name)
+
+    def register() -> None:
+        with pytest.raises(RequestInvalid) as refused:
+            lake.warden.takeover.register(lake.caller(ALICE), again, table.metadata_location)
+        assert refused.value.rule == "purged"
+
+    with faults.hooked(at("drop:buried", register)):
+        purge(lake, name)
+    assert now(lake, table.record).state is TableState.PURGED
+    with pytest.raises(NoSuchTable):
+        load(lake, again)
+
+
+def test_the_keys_go_with_the_name(lake: Lake) -> None:
+    record = cut(lake, encrypted(lake, files=1), "drop:buried")
+    assert (keys_of(lake, record), now(lake, record).purging) == (["destroyed"], True)
+
+
+def test_a_purge_that_took_the_pointer_is_finished_by_the_next_look(lake: Lake) -> None:
+    name = encrypted(lake, files=1)
+    record = cut(lake, name, "drop:pointer-deleted")
+    assert keys_of(lake, record) == ["active"]
+    with pytest.raises(NoSuchTable):
+        load(lake, name)
+    assert keys_of(lake, record) == ["destroyed"]
+
+
+@pytest.mark.parametrize("point", ["drop:pointer-deleted", "drop:buried", "purge:files-deleted"])
+def test_a_purge_that_took_effect_is_finished_by_the_next_sweep(lake: Lake, point: str) -> None:
+    record = cut(lake, encrypted(lake, files=1), point)
+    assert lake.warden.lifecycle.sweep() == 0, "it may still be under way"
+    assert directory(record).exists()
+    assert sweep_later(lake) >= 1
+    assert keys_of(lake, record) == ["destroyed"]
+    assert now(lake, record).state is TableState.PURGED
+    assert not directory(record).exists()
+
+
+def test_a_purge_that_took_no_effect_is_taken_back_by_the_next_sweep(lake: Lake) -> None:
+    """A pointer that is lost one day is then not taken for the end of it."""
+    name = encrypted(lake, files=1)
+    record = cut(lake, name, "drop:intended")
+    assert (now(lake, record).dropping, now(lake, record).purging) == (True, True)
+    sweep_later(lake)
+    assert now(lake, record) == record
+    assert len(released(lake, name)) == 1
+
+
+def test_a_drop_after_a_purge_that_took_no_effect_keeps_the_keys(lake: Lake) -> None:
+    name = encrypted(lake, files=1)
+    location = load(lake, name).metadata_location
+    record = cut(lake, name, "drop:intended")
+    lake.warden.lifecycle.drop(lake.caller(ALICE), name)
+    assert keys_of(lake, record) == ["active"]
+    lake.warden.takeover.register(lake.caller(ALICE), name, location)
+    assert len(released(lake, name)) == 1
+
+
+@pytest.mark.parametrize("point", ["drop:intended", "drop:pointer-deleted"])
+def test_a_purge_that_a_drop_overtakes_takes_neither_keys_nor_files(lake: Lake, point: str) -> None:
+    name = encrypted(lake, files=1)
+    table = load(lake, name)
+    with faults.hooked(at(point, lambda: drop_and_register(lake, name))), pytest.raises(CommitConflict):
+        purge(lake, name)
+    assert len(released(lake, name)) == 1
+    assert now(lake, table.record).state is TableState.ACTIVE
+
+
+def drop_and_register(lake: Lake, name: TableName) -> None:
+    with read(lake.warden.engine) as connection:
+        record = state.bound(connection, lake.settings.catalog.name, name)
+    assert record is not None
+    location = newest_metadata(record)
+    lake.warden.lifecycle._bury(record, purge=False)
+    lake.warden.takeover.register(lake.caller(ALICE), name, location)
+
+
+def newest_metadata(record: TableRecord) -> str:
+    files = (directory(record) / "metadata").glob("*.metadata.json")
+    return f"file://{max(files, key=lambda path: path.name)}"
