@@ -5,21 +5,25 @@ rotated in its KMS.
 - A form that comes back is opened, and stored only if the same key is in it. Until then the one before stays.
 - Cut short, it is run again: a key that is under the newest version already may be rewrapped once more.
 - A key that cannot be rewrapped is told, and keeps nobody else's from being.
+- Keys that are recorded meanwhile are done too, until a pass finds no more. A request that got its key before
+  the master key was rotated may record it later still: so it is run once more when those have ended.
+- A master key that wraps nothing is asked for a key: one that the KMS does not know is refused, not praised.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
+from uuid import uuid4
 
 from sqlalchemy import Connection, Engine
 
 from catalog import faults, key_records
 from catalog.db.engine import read, write
 from catalog.keys.kms import KeyContext, KmsClient
-from catalog.keys.peks import PekRecord, key_check
+from catalog.keys.peks import PEK_LENGTH, PekRecord, key_check
 from catalog.kms_door import store
 from policy.errors import DecryptionRefused, KeyNotUsable, Refused
 from policy.regimes import PekRef
@@ -74,27 +78,41 @@ class MasterKeyRewrap:
 
         Raises:
             KmsUnavailable: the KMS does not answer; keys that are done stay done.
-            KeyNotUsable: it may not be used for any key at all.
+            KeyNotUsable: it may not be used for any key at all; or it wraps none, and the KMS does not know
+                it, or does not let it be used.
         """
-        done, failed = 0, []
-        after: PekRef | None = None
-        while batch := self._next(master_key_id, after):
-            rewrapped, refused = self._batch(batch, key_records.replace_wrapped)
-            done, after = done + rewrapped, batch[-1].ref
-            failed += refused
-            faults.point("rewrap-master:batch")
-            progress(done + len(failed))
-        for batch in self._of_the_door(master_key_id):
-            rewrapped, refused = self._batch(batch, store.replace_wrapped)
-            done, failed = done + rewrapped, failed + refused
-            progress(done + len(failed))
+        done, failed, seen = 0, list[NotRewrapped](), set[PekRef]()
+        fresh = True
+        while fresh:
+            fresh = False
+            for page, replace in self._pages(master_key_id):
+                batch = [pek for pek in page if pek.ref not in seen]
+                if not batch:
+                    continue
+                rewrapped, refused = self._batch(batch, replace)
+                done, failed, fresh = done + rewrapped, failed + refused, True
+                seen.update(pek.ref for pek in batch)
+                faults.point("rewrap-master:batch")
+                progress(done + len(failed))
+        if not seen:
+            self._require_known(master_key_id)
         return RewrappedKeys(done, tuple(failed))
 
-    def _of_the_door(self, master_key_id: str) -> list[list[PekRecord]]:
-        """What seals keys of the door, batch by batch: there are as many as administrators made by hand."""
+    def _pages(self, master_key_id: str) -> Iterator[tuple[list[PekRecord], Replace]]:
+        """What a master key wraps of tables and of the door, batch by batch."""
+        after: PekRef | None = None
+        while page := self._next(master_key_id, after):
+            after = page[-1].ref
+            yield page, key_records.replace_wrapped
         with read(self._engine) as connection:
             found = store.wrapped_keys(connection, self._catalog, self._kms.identifier, master_key_id)
-        return [found[at : at + _BATCH] for at in range(0, len(found), _BATCH)]
+        # There are as many as administrators made by hand.
+        for at in range(0, len(found), _BATCH):
+            yield found[at : at + _BATCH], store.replace_wrapped
+
+    def _require_known(self, master_key_id: str) -> None:
+        """A name with a typing error wraps nothing either; a key that is made and thrown away tells."""
+        self._kms.create_key(master_key_id, PEK_LENGTH, KeyContext(self._catalog, uuid4())).key.wipe()
 
     def _next(self, master_key_id: str, after: PekRef | None) -> list[PekRecord]:
         with read(self._engine) as connection:

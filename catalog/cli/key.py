@@ -210,6 +210,8 @@ def rewrap_master(
         output.document({"rewrapped": done.rewrapped, "failed": failed})
     else:
         output.note(f"Keys that were rewrapped: {done.rewrapped}; that were not: {len(failed)}.")
+        if not done.rewrapped and not failed:
+            output.note(f"No key is under {master_key_id}.")
         if failed:
             output.rows(("id", "version", "reason"), [list(each.values()) for each in failed])
     if failed:

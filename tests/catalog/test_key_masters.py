@@ -14,7 +14,7 @@ from catalog.identifiers import TableName
 from catalog.key_masters import MasterKeyRewrap
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.secret import SecretBytes
-from policy.errors import KmsUnavailable
+from policy.errors import KeyNotUsable, KmsUnavailable
 from tests.support.lake import ALICE, Lake
 from tests.support.table_keys import encrypted, load, peks, released, rotate
 from tests.support.tables import append_files, make, name_of
@@ -165,3 +165,32 @@ def test_a_key_that_is_changed_meanwhile_is_left_as_it_became(lake: Lake) -> Non
     assert [(each.state, each.wrapped) for each in lake.warden.keyring.records(record)] == [
         ("destroyed", b"")
     ]
+
+
+def test_a_master_key_that_the_kms_does_not_know_is_refused(lake: Lake) -> None:
+    """`0 keys` would be read as leave to destroy the version before of another one."""
+    with pytest.raises(KeyNotUsable) as refused:
+        lake.warden.master_keys.rewrap("no-such-key")
+    assert "no-such-key" in refused.value.message
+
+
+def test_a_master_key_that_wraps_nothing_is_done(lake: Lake) -> None:
+    lake.kms.create_master_key("idle")
+    assert lake.warden.master_keys.rewrap("idle").rewrapped == 0
+
+
+def test_keys_that_are_recorded_meanwhile_are_rewrapped_too(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever they stand in the order: what was passed already is looked at again."""
+    monkeypatch.setattr("catalog.key_masters._BATCH", 1)
+    names, left = mastered(lake, "growing", 2), [True, True, True]
+
+    def meddle(forms: list[bytes]) -> list[bytes]:
+        if left:
+            left.pop()
+            names.append(name_of(make(lake, properties={"encryption.master-key-id": "growing"})))
+        return forms
+
+    done = rewrapper(lake, Meddling(lake.kms, meddle)).rewrap("growing")
+    assert (done.rewrapped, len(names)) == (5, 5)
