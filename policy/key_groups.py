@@ -26,7 +26,8 @@ from policy.requests import AccessRequest, Resource
 
 _MOST_COLUMNS: Final = 1_000
 _MOST_PEOPLE: Final = 1_000
-_MOST_QUESTIONS: Final = 2_000
+#: How often a policy is matched with a column, or an item with somebody: about a second's work.
+_MOST_MATCHES: Final = 50_000
 _MOST_SPLITS: Final = 100
 _SHOWN: Final = 3
 
@@ -91,9 +92,10 @@ def splits(
         owner: the table's owner.
     """
     likeness = Likeness(policies, table, owner)
-    kinds, every_column = _kinds(likeness, groups)
-    people, everybody = likeness.people(_MOST_PEOPLE)
-    left, found = _MOST_QUESTIONS, list[Split]()
+    left = _MOST_MATCHES // likeness.size
+    kinds, every_column = _kinds(likeness, groups, min(_MOST_COLUMNS, left))
+    people, everybody = likeness.people(min(_MOST_PEOPLE, left))
+    found: list[Split] = []
     for each, (key_id, alike) in product(people, kinds.items()):
         left -= sum(_questions(columns[0]) for columns in alike)
         if left < 0:
@@ -107,13 +109,13 @@ def splits(
 
 
 def _kinds(
-    likeness: Likeness, groups: Mapping[str, Iterable[str]]
+    likeness: Likeness, groups: Mapping[str, Iterable[str]], most: int
 ) -> tuple[dict[str, list[list[str]]], bool]:
-    """Of each key the columns, those together that are alike; and whether those are all columns.
+    """Of each key the columns, those together that are alike; and whether `most` of them were enough for all.
 
     A key whose columns are all alike is split for nobody, and left out.
     """
-    kinds, left = {}, _MOST_COLUMNS
+    kinds, left = {}, most
     for key_id, columns in sorted(groups.items()):
         names = sorted(columns)
         alike = likeness.columns(names[: max(left, 0)])

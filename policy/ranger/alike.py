@@ -47,6 +47,9 @@ class Likeness:
         policies: those in force.
         table: its database and name.
         owner: the table's owner.
+
+    Attributes:
+        size: how many policies and items a column or somebody is matched with; 1 or more.
     """
 
     def __init__(self, policies: PolicySet, table: tuple[str, str], owner: str | None) -> None:
@@ -56,6 +59,7 @@ class Likeness:
         self._about = policies.about_table(*table)
         self._items = [item for policy in self._about for item in policy.items]
         resources = [resource for policy in self._about for resource in policy.resources]
+        self.size = max(1, len(self._about), len(self._items))
         self._by_name = any(level.named for resource in resources for level in resource.patterns)
 
     def people(self, most: int) -> tuple[list[People], bool]:
