@@ -100,7 +100,7 @@ class Metrics:
             labels = f'kms="{_escaped(each.kms)}",operation="{each.operation}",outcome="{each.outcome}"'
             lines.append(f"{_KMS_CALLS}{{{labels}}} {count}\n")
         lines.append(
-            f"# HELP {_KMS_CIRCUIT} 1 if the KMS is not called for a while because it does not answer.\n"
+            f"# HELP {_KMS_CIRCUIT} 1 if the KMS, or some key in it, is left alone for not answering.\n"
             f"# TYPE {_KMS_CIRCUIT} gauge\n{_KMS_CIRCUIT} {int(calls.circuit_open)}\n"
         )
         return "".join(lines)

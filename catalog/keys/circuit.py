@@ -5,8 +5,10 @@ Rules:
 - Open: nobody may call for a while. The while is drawn at random, so that many processes do not come back
   together, and doubles from failure to failure up to a bound.
 - After that, one caller may try; the others are refused until its call ends. If it succeeds, the circuit
-  closes.
+  closes. One whose failure would say nothing new may try only when half of the while has passed once more.
 - What ends while the circuit is open, but began before, changes nothing.
+
+Its owner sees to it that one thread at a time is in it (`circuits`).
 
 Why not pybreaker: it holds one lock during the call itself, so that a slow call stops all others, and it
 measures time by the clock on the wall.
@@ -17,16 +19,11 @@ Source: M. Nygard, "Release It!", 2nd edition, "Circuit Breaker".
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 
 
-class CircuitOpen(Exception):
-    """Nobody may call now."""
-
-
 class Circuit:
-    """Decides who may call; safe for many threads.
+    """Decides who may call.
 
     Args:
         failures: after how many failures in a row it opens.
@@ -42,8 +39,8 @@ class Circuit:
         self._open_s = open_s
         self._longest_open_s = longest_open_s
         self._clock = clock
-        self._lock = threading.Lock()
         self._failed = 0
+        self._now_open_s = open_s
         self._next_open_s = open_s
         self._opened_until: float | None = None
         self._probing = False
@@ -51,58 +48,56 @@ class Circuit:
     @property
     def is_open(self) -> bool:
         """Whether the service was not answering when it was last asked."""
-        with self._lock:
-            return self._opened_until is not None
+        return self._opened_until is not None
 
-    def check(self) -> None:
-        """Refuse where `enter` would, without beginning a call.
+    def refuses(self, last: bool = False) -> bool:
+        """Whether no call may begin now.
 
-        Raises:
-            CircuitOpen: no call may be made.
+        Args:
+            last: whether others are to try before this caller.
         """
-        with self._lock:
-            self._check()
+        if self._opened_until is None:
+            return False
+        wait = self._now_open_s / 2 if last else 0.0
+        return self._probing or self._clock() < self._opened_until + wait
 
     def enter(self) -> bool:
-        """Begin a call; `leave` has to follow.
+        """Begin a call, which `refuses` let begin; `leave` has to follow.
 
         Returns:
             whether this caller is the one that tries whether the service answers again.
-
-        Raises:
-            CircuitOpen: no call may be made.
         """
-        with self._lock:
-            self._check()
-            self._probing = self._opened_until is not None
-            return self._probing
+        self._probing = self.is_open
+        return self._probing
 
-    def leave(self, probe: bool, answered: bool) -> None:
+    def leave(self, probe: bool, answered: bool | None, *, new: bool = True) -> None:
         """End a call.
 
         Args:
             probe: what `enter` returned.
-            answered: whether the service answered, be it with a refusal.
+            answered: whether the service answered, be it with a refusal; None if nothing can be said.
+            new: whether a failure says more than the last one did; if not, nothing is counted, and a probe
+                leaves the circuit open for as long as before.
         """
-        with self._lock:
-            if probe:
-                self._probing = False
-            elif self._opened_until is not None:
-                return
-            if answered:
-                self._close()
-            else:
-                self._failed += 1
-                if self._failed >= self._failures:
-                    self._open()
+        if probe:
+            self._probing = False
+        elif self.is_open:
+            return
+        if answered:
+            self._failed, self._opened_until, self._next_open_s = 0, None, self._open_s
+        elif answered is not None and new:
+            self._failed += 1
+            if self._failed >= self._failures:
+                self._now_open_s = self._next_open_s
+                self._next_open_s = min(2 * self._next_open_s, self._longest_open_s)
+                self._open()
+        elif answered is not None and probe:
+            self._open()
 
-    def _check(self) -> None:
-        if self._opened_until is not None and (self._probing or self._clock() < self._opened_until):
-            raise CircuitOpen
-
-    def _close(self) -> None:
-        self._failed, self._opened_until, self._next_open_s = 0, None, self._open_s
+    def try_now(self) -> None:
+        """If it is open, let one caller try without waiting any longer."""
+        if self.is_open:
+            self._opened_until = self._clock()
 
     def _open(self) -> None:
-        self._opened_until = self._clock() + self._next_open_s * random.uniform(1, 2)
-        self._next_open_s = min(2 * self._next_open_s, self._longest_open_s)
+        self._opened_until = self._clock() + self._now_open_s * random.uniform(1, 2)

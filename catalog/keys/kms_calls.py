@@ -67,19 +67,32 @@ class KmsAround(KmsClient):
 
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
         """See `KmsClient.create_key`."""
-        return self._call(Operation.CREATE, lambda: self._kms.create_key(master_key_id, length, context))
+        return self._call(
+            Operation.CREATE,
+            f"master key {master_key_id}",
+            lambda: self._kms.create_key(master_key_id, length, context),
+        )
 
     def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
         """See `KmsClient.get_key`."""
-        return self._call(Operation.UNWRAP, lambda: self._kms.get_key(wrapped, context))
+        return self._call(
+            Operation.UNWRAP, str(context.table_uuid), lambda: self._kms.get_key(wrapped, context)
+        )
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`."""
-        return self._call(Operation.REWRAP, lambda: self._kms.rewrap_keys(items))
+        first = str(items[0][1].table_uuid) if items else ""
+        return self._call(Operation.REWRAP, f"rewrap {first}", lambda: self._kms.rewrap_keys(items))
 
     @abstractmethod
-    def _call(self, operation: Operation, ask: Callable[[], T]) -> T:
-        """Let one call through."""
+    def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
+        """Let one call through.
+
+        Args:
+            operation: what is asked for.
+            subject: what it is about; what fails for one may well succeed for another.
+            ask: asks the other client.
+        """
 
 
 class CountedKms(KmsAround):
@@ -100,7 +113,7 @@ class CountedKms(KmsAround):
         with self._lock:
             return dict(self._counts)
 
-    def _call(self, operation: Operation, ask: Callable[[], T]) -> T:
+    def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
         outcome = Outcome.UNAVAILABLE
         try:
             answer = ask()

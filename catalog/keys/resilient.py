@@ -6,12 +6,15 @@ Rules:
 - Only `KmsUnavailable` is tried again, after a pause that is drawn at random ("full jitter"). A refusal is an
   answer.
 - So many attempts run at a time, those left behind included: a KMS that hangs does not use up threads.
-- After failures in a row the circuit opens, and callers are told at once; then one of them tries.
+- After failures in a row the circuit opens, and callers are told at once; then one of them tries. A table or
+  master key that fails by itself has a circuit of its own (`circuits`).
+- An attempt that got its turn when hardly any time was left is not made; one that had much less than the time
+  of an attempt says nothing about the KMS if it runs out of it.
 - What a back end raises beside the errors of the interface counts as no answer. Its message and its cause are
   dropped, since libraries put what they received into them.
 - The local KMS is called directly: a file is not spared by waiting, and once mended it is to be used at once.
 
-Sources: M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog); `circuit`.
+Sources: M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog); `circuits`.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from typing import Final, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from catalog.keys.circuit import Circuit, CircuitOpen
+from catalog.keys.circuit import Circuit
+from catalog.keys.circuits import CircuitOpen, Circuits
 from catalog.keys.kms import KeyContext, KmsClient
 from catalog.keys.kms_calls import CountedKms, Operation
 from catalog.keys.local_kms import LocalKms
@@ -37,6 +41,9 @@ T = TypeVar("T")
 
 _LONGEST_OPEN_S: Final = 30.0
 _REWRAPPED_AT_ONCE: Final = 25
+#: Parts of the time of an attempt: with less, none begins; with less, to run out of it says nothing.
+_LEAST_PART: Final = 0.1
+_TELLING_PART: Final = 0.5
 _log: Final = logging.getLogger("lakewarden.kms")
 
 
@@ -92,14 +99,14 @@ class ResilientKms(CountedKms):
         self._sleep = sleep
         self._pause = wait_random_exponential(multiplier=patience.first_pause_s, max=2)
         self._slots = threading.Semaphore(patience.concurrency)
-        self._circuit = Circuit(
-            patience.failures, patience.open_s, max(patience.open_s, _LONGEST_OPEN_S), clock
-        )
+        longest_open_s = max(patience.open_s, _LONGEST_OPEN_S)
+        self._circuits = Circuits(lambda: Circuit(patience.failures, patience.open_s, longest_open_s, clock))
+        self._whole_s = min(patience.attempt_s, patience.deadline_s)
 
     @property
     def circuit_open(self) -> bool:
-        """Whether calls are kept from the KMS because it did not answer."""
-        return self._circuit.is_open
+        """Whether calls, or those about some table or master key, are kept from the KMS for a while."""
+        return self._circuits.is_open
 
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`; a few at a time, since some KMSs take them singly."""
@@ -108,60 +115,75 @@ class ResilientKms(CountedKms):
         )
         return [each for piece in pieces for each in super(ResilientKms, self).rewrap_keys(piece)]
 
-    def _call(self, operation: Operation, ask: Callable[[], T]) -> T:
+    def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
         until = self._clock() + self._patience.deadline_s
         retrying = Retrying(
             retry=retry_if_exception_type(KmsUnavailable),
             wait=self._pause,
-            stop=lambda state: self._is_last(state, until),
+            stop=lambda state: self._is_last(state, subject, until),
             sleep=self._sleep,
             reraise=True,
         )
-        return retrying(lambda: self._attempt(operation, ask, until))
+        return retrying(lambda: self._attempt(operation, subject, ask, until))
 
-    def _is_last(self, state: RetryCallState, until: float) -> bool:
+    def _is_last(self, state: RetryCallState, subject: str, until: float) -> bool:
         return (
             state.attempt_number >= self._patience.attempts
-            or self._circuit.is_open
-            or self._clock() + state.upcoming_sleep >= until
+            or self._circuits.is_open_for(subject)
+            or self._is_late(until - state.upcoming_sleep)
         )
 
-    def _attempt(self, operation: Operation, ask: Callable[[], T], until: float) -> T:
-        """One attempt, if the circuit and the number of those that run let it begin before `until`."""
+    def _is_late(self, until: float) -> bool:
+        """Whether an attempt is not worth beginning any more."""
+        return until - self._clock() < self._whole_s * _LEAST_PART
+
+    def _attempt(self, operation: Operation, subject: str, ask: Callable[[], T], until: float) -> T:
+        """One attempt, if the circuits and the number of those that run let it begin before `until`."""
         try:
-            self._circuit.check()
-            self._take_slot(until)
+            self._circuits.check(subject)
+            self._take_slot(subject, until)
             try:
-                probe = self._circuit.enter()
+                entry = self._circuits.enter(subject)
             except CircuitOpen:
                 self._slots.release()
                 raise
         except CircuitOpen:
             raise self._told_at_once() from None
-        answered = False
+        answered: bool | None = False
+        allowed = min(self._patience.attempt_s, until - self._clock())
         try:
-            allowed = min(self._patience.attempt_s, until - self._clock())
-            answer = super()._call(operation, lambda: self._in_thread(ask, allowed))
+            answer = super()._call(operation, subject, lambda: self._in_thread(ask, allowed))
             answered = True
+        except TimeoutError:
+            answered = None if allowed < self._whole_s * _TELLING_PART else False
+            raise self._not_in_time(allowed) from None
         except LakewardenError as error:
             answered = not isinstance(error, KmsUnavailable)
             raise
         finally:
-            self._circuit.leave(probe, answered)
+            self._circuits.leave(entry, answered)
         return answer
 
-    def _take_slot(self, until: float) -> None:
+    def _take_slot(self, subject: str, until: float) -> None:
         """Wait for one of those that run to end, but not while the KMS is known not to answer."""
-        left = 0.0 if self._circuit.is_open else max(0.0, until - self._clock())
-        if not self._slots.acquire(timeout=left):
-            raise KmsUnavailable(
-                f"Too many calls to the KMS {self.identifier!r} are under way.",
-                rule="kms-busy",
-                hint="Try again later.",
-            )
+        left = 0.0 if self._circuits.is_open_for(subject) else max(0.0, until - self._clock())
+        taken = self._slots.acquire(timeout=left)
+        if taken and not self._is_late(until):
+            return
+        if taken:
+            self._slots.release()
+        raise KmsUnavailable(
+            f"Too many calls to the KMS {self.identifier!r} are under way.",
+            rule="kms-busy",
+            hint="Try again later.",
+        )
 
     def _in_thread(self, ask: Callable[[], T], seconds: float) -> T:
-        """What `ask` returns or raises within so many seconds; the slot is given back when it ends."""
+        """What `ask` returns or raises within so many seconds; the slot is given back when it ends.
+
+        Raises:
+            TimeoutError: it took longer.
+        """
         outcome: Future[T] = Future()
 
         def run() -> None:
@@ -179,14 +201,14 @@ class ResilientKms(CountedKms):
         except RuntimeError as error:
             self._slots.release()
             raise self._failed(error) from None
-        try:
-            return outcome.result(seconds)
-        except TimeoutError:
-            raise KmsUnavailable(
-                f"The KMS {self.identifier!r} did not answer within {seconds:.1f} s.",
-                rule="kms-deadline",
-                hint="Try again when it answers.",
-            ) from None
+        return outcome.result(seconds)
+
+    def _not_in_time(self, seconds: float) -> KmsUnavailable:
+        return KmsUnavailable(
+            f"The KMS {self.identifier!r} did not answer within {seconds:.1f} s.",
+            rule="kms-deadline",
+            hint="Try again when it answers.",
+        )
 
     def _failed(self, error: Exception) -> KmsUnavailable:
         kind, frame = type(error).__name__, traceback.extract_tb(error.__traceback__)[-1]
@@ -199,7 +221,7 @@ class ResilientKms(CountedKms):
 
     def _told_at_once(self) -> KmsUnavailable:
         return KmsUnavailable(
-            f"The KMS {self.identifier!r} has not answered for a while, and is not asked again yet.",
+            f"The KMS {self.identifier!r} has not answered such calls for a while, and is not asked now.",
             rule="kms-circuit",
             hint="Try again in some seconds.",
         )

@@ -270,20 +270,19 @@ def test_no_storm_comes_after_an_outage(remote: Remote) -> None:
 def test_while_the_circuit_is_open_the_kms_is_left_alone(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = remote.standing
-    circuit = remote.lake.warden.kms_calls._circuit  # type: ignore[attr-defined]
+    names = [remote.table() for _ in range(TABLES)]
+    circuit = remote.lake.warden.kms_calls._circuits._common  # type: ignore[attr-defined]
     with remote.proxy.going_wrong(Fault.THROTTLED):
-        for _ in range(4):
-            remote.plan(name)
-        assert circuit.is_open
+        while not circuit.is_open:
+            remote.plans(*names)
         monkeypatch.setattr(circuit, "_opened_until", float("inf"))
         before = remote.proxy.asked
-        assert remote.plans(name, times=MANY) == [KmsUnavailable.__name__] * MANY
+        assert remote.plans(*names, times=MANY // TABLES) == [KmsUnavailable.__name__] * MANY
         assert remote.proxy.asked == before
         metrics = remote.client.get("/metrics").text
         assert "lakewarden_kms_circuit_open 1\n" in metrics
     monkeypatch.setattr(circuit, "_opened_until", 0.0)
-    assert remote.recovered(name)
+    assert all(remote.recovered(name) for name in names)
     assert "lakewarden_kms_circuit_open 0\n" in remote.client.get("/metrics").text
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from catalog.keys.circuits import SUBJECTS
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.kms_calls import KmsCall, Operation, Outcome
 from catalog.keys.local_kms import LocalKms
@@ -84,8 +85,16 @@ def careful(far: KmsClient, clock: Clock, **patience: float) -> ResilientKms:
     return ResilientKms(far, Patience(**given), clock=clock, sleep=clock.sleep)  # type: ignore[arg-type]
 
 
-def ask(kms: KmsClient) -> bytes:
-    return kms.get_key(b"wrapped", CONTEXT).reveal()
+def ask(kms: KmsClient, table: int = 7) -> bytes:
+    return kms.get_key(b"wrapped", KeyContext("prod", UUID(int=table))).reveal()
+
+
+def ending(kms: KmsClient, table: int) -> str:
+    """How a call about a table ends: ``ok``, or the rule of the refusal."""
+    try:
+        return "ok" if ask(kms, table) == KEY else "another key"
+    except KmsUnavailable as refusal:
+        return str(refusal.rule)
 
 
 def test_a_failure_that_passes_is_not_noticed(far: Scripted, clock: Clock) -> None:
@@ -260,6 +269,116 @@ def test_what_began_before_the_circuit_opened_does_not_close_it(far: Scripted, c
     assert kms.circuit_open
 
 
+class Broken(Scripted):
+    """Tables of which each call fails; all others are served."""
+
+    def __init__(self, *tables: int) -> None:
+        super().__init__()
+        self.tables = set(tables)
+        self.failed = 0
+
+    def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
+        if context.table_uuid.int in self.tables:
+            self.failed += 1
+            down()
+        return super().get_key(wrapped, context)
+
+
+def test_one_broken_key_is_left_alone_and_no_other_with_it(clock: Clock) -> None:
+    far = Broken(1)
+    kms = careful(far, clock, attempts=1)
+    for round_ in range(200):
+        ending(kms, 1)
+        if round_ % 10 == 0:
+            assert ask(kms, 2 + round_) == KEY
+        clock.now += 0.1
+    assert far.failed < 10 and ending(kms, 1) == "kms-circuit" and kms.circuit_open
+    far.tables.clear()
+    clock.now += 60
+    assert ask(kms, 1) == KEY and not kms.circuit_open
+
+
+def test_a_broken_key_alone_never_opens_the_circuit_of_all(clock: Clock) -> None:
+    kms = careful(Broken(1), clock, attempts=1)
+    for _ in range(100):
+        ending(kms, 1)
+        clock.now += 60
+    assert ask(kms, 2) == KEY
+
+
+def test_a_master_key_that_fails_is_left_alone_whatever_the_table(far: Scripted, clock: Clock) -> None:
+    kms = careful(far, clock, attempts=1)
+    far.script = [down] * 5
+    for table in range(6):
+        with pytest.raises(KmsUnavailable) as refusal:
+            kms.create_key("bad", 32, KeyContext("prod", UUID(int=table)))
+    assert refusal.value.rule == "kms-circuit"
+    assert kms.create_key("lake", 32, CONTEXT).key.reveal() == KEY
+
+
+def test_failures_of_several_tables_open_the_circuit_of_all(clock: Clock) -> None:
+    kms = careful(Broken(*range(9)), clock, attempts=1)
+    assert [ending(kms, table) for table in range(6)] == ["kms-down"] * 5 + ["kms-circuit"]
+    assert ending(kms, 99) == "kms-circuit"
+
+
+def test_who_has_not_failed_probes_before_those_who_have(clock: Clock) -> None:
+    far = Broken(*range(5))
+    kms = careful(far, clock, attempts=1)
+    for table in range(5):
+        ending(kms, table)
+    while ending(kms, 99) == "kms-circuit":
+        assert [ending(kms, table) for table in range(5)] == ["kms-circuit"] * 5
+        clock.now += 0.1
+    assert far.failed == 5 and ending(kms, 98) == "ok"
+
+
+def test_tables_that_fail_can_probe_where_there_are_no_others(clock: Clock) -> None:
+    far = Broken(*range(5))
+    kms = careful(far, clock, attempts=1)
+    for table in range(5):
+        ending(kms, table)
+    far.tables.clear()
+    clock.now += 2.5 * OPEN_S
+    assert [ending(kms, table) for table in range(5)] == ["ok"] * 5
+
+
+def test_a_failed_probe_of_the_table_that_failed_last_does_not_double_the_time(clock: Clock) -> None:
+    kms = careful(Broken(*range(5)), clock, attempts=1)
+    for table in range(5):
+        ending(kms, table)
+    for _ in range(3):
+        clock.now += 2.5 * OPEN_S
+        assert ending(kms, 4) == "kms-down"
+        assert ending(kms, 99) == "kms-circuit"
+    clock.now += 2 * OPEN_S
+    assert ask(kms, 99) == KEY
+
+
+def test_when_the_kms_is_back_nobody_waits_for_a_circuit_of_his_own(clock: Clock) -> None:
+    far = Broken(*range(5))
+    kms = careful(far, clock, attempts=1)
+    for _ in range(4):
+        ending(kms, 0)
+    ending(kms, 1)
+    ending(kms, 0)
+    for table in (2, 3, 4):
+        ending(kms, table)
+    assert ending(kms, 99) == "kms-circuit"
+    far.tables.clear()
+    clock.now += 2 * OPEN_S
+    assert [ending(kms, table) for table in (99, 0, 1, 2)] == ["ok"] * 4
+    assert not any(ending(kms, table) != "ok" for table in range(5)) and not kms.circuit_open
+
+
+def test_a_flood_of_failing_tables_is_forgotten_from_the_oldest_on(clock: Clock) -> None:
+    kms = careful(Broken(*range(3000)), clock, attempts=1, failures=1000)
+    for table in range(3000):
+        ending(kms, table)
+        clock.now += 60
+    assert len(kms._circuits._own) == SUBJECTS
+
+
 @pytest.fixture
 def hanging(far: Scripted) -> Iterator[threading.Event]:
     """A KMS of which every call hangs until the event is set."""
@@ -281,6 +400,35 @@ def test_an_attempt_that_hangs_leaves_time_for_another(far: Scripted, hanging: t
     del far.script[1:]
     kms = ResilientKms(far, Patience(attempts=2, attempt_s=0.05, first_pause_s=0.01))
     assert ask(kms) == KEY
+
+
+def test_an_attempt_with_little_time_is_not_held_against_the_kms(
+    far: Scripted, hanging: threading.Event, clock: Clock
+) -> None:
+    """The first attempt takes most of the time and is answered; the second runs out of what is left."""
+
+    def slowly() -> None:
+        clock.now += 0.07
+        down()
+
+    kms = careful(far, clock, failures=2, attempts=2, attempt_s=0.1, deadline_s=0.1, first_pause_s=0.001)
+    far.script.insert(0, slowly)
+    assert ending(kms, 7) == "kms-deadline" and far.calls == 2
+    assert not kms.circuit_open
+    assert ending(kms, 7) == "kms-deadline" and kms.circuit_open
+
+
+def test_a_turn_that_comes_at_the_very_deadline_is_not_taken(far: Scripted, clock: Clock) -> None:
+    class Late(threading.Semaphore):
+        def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+            clock.now += 11.8
+            return super().acquire(blocking, timeout)
+
+    kms = careful(far, clock, failures=1, concurrency=1)
+    kms._slots = Late(1)
+    for _ in range(3):
+        assert ending(kms, 7) == "kms-busy"
+    assert far.calls == 0 and not kms.circuit_open
 
 
 def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock: Clock) -> None:
