@@ -204,7 +204,7 @@ class Committer:
             version = state.next_governed_version(connection, table.record.id)
         if not governance.begins_regime(table.governed, wanted.spec, metadata.schema()):
             return governance.next_version(table.governed, wanted, metadata, (), version), ()
-        refs, made = self._keyring.keys_for(table.record, wanted.spec)
+        refs, made = self._keyring.keys_for(table.record, wanted.spec, table.governed.regimes.current.peks)
         return governance.next_version(table.governed, wanted, metadata, refs, version), made
 
     def _relies(self, table: LoadedTable, governed: state.Governed) -> frozenset[PekRef]:

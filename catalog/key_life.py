@@ -30,7 +30,7 @@ from catalog.identifiers import TableName
 from catalog.key_ends import KeyEnds
 from catalog.key_uses import Need, SnapshotUse, need, uses
 from catalog.keyring import Keyring
-from catalog.keys.peks import PekCache, PekRecord, PekState
+from catalog.keys.peks import PekCache, PekRecord, PekState, state_hint
 from catalog.loading import LoadedTable, TableLoader
 from catalog.snapshots import SnapshotReader
 from catalog.state import Governed, TableRecord
@@ -382,4 +382,5 @@ def _lost(pek: PekRecord, name: TableName) -> NoReturn:
         f"The key {pek.id} version {pek.version} is destroyed; it cannot be brought back.",
         table=str(name),
         rule="pek-state",
+        hint=state_hint(PekState.DESTROYED),
     )

@@ -70,7 +70,7 @@ class KeyRotation:
         Raises:
             NotAuthorized: ALTER on the table and `rotate` on its master keys are needed.
             RequestInvalid: the table is not encrypted.
-            KeyNotUsable, KmsUnavailable: a key is disabled or destroyed, or its master key cannot be used.
+            KeyNotUsable, KmsUnavailable: a key is disabled, or its master key cannot be used.
             CommitConflict: commits came first again and again.
         """
         owner = self._loader.owner(name)
@@ -99,6 +99,7 @@ class KeyRotation:
             raise RequestInvalid(
                 "The table is not encrypted, so it has no key to rotate.", table=table.name, rule="plaintext"
             )
+        active = self._keyring.active(table.record, table.governed)
         refs, made = self._keyring.next_versions(table.record, table.governed)
         faults.point("rotate:made")
         with read(self._engine) as connection:
@@ -114,7 +115,7 @@ class KeyRotation:
                 files=(),
                 peks=made,
                 author=caller.principal.name,
-                relies=frozenset([*before, *refs]),
+                relies=frozenset(refs) | active,
             )
         )
         return Rotated(version, tuple(zip(before, refs, strict=True)))

@@ -21,7 +21,7 @@ from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyEntry, KeyMetadata
 from catalog.keys.kms import KmsClient
 from catalog.keys.managers import EnvelopeManager
-from catalog.keys.peks import Pek, PekCache, PekRecord, PekState, create_pek
+from catalog.keys.peks import Pek, PekCache, PekRecord, PekState, create_pek, state_hint
 from catalog.keys.scan_keys import ScanFile, ScanWrapper
 from catalog.keys.transport import TransportKey
 from catalog.state import Governed, TableRecord
@@ -62,20 +62,35 @@ class Keyring:
         self._envelope = EnvelopeManager()
 
     def keys_for(
-        self, table: TableRecord, spec: EncryptionSpec
+        self, table: TableRecord, spec: EncryptionSpec, in_force: Sequence[PekRef] = ()
     ) -> tuple[tuple[PekRef, ...], tuple[PekRecord, ...]]:
         """The PEKs that a specification needs: those the table has, and new ones for the rest.
+
+        Args:
+            table: the table.
+            spec: how it is going to encrypt.
+            in_force: the versions that it encrypts with now. They stay in force: a later one, left by a
+                rotation that was cut short, takes a rotation.
 
         Returns:
             how the regime names them, and the records that have to be stored.
 
         Raises:
-            KeyNotUsable: a master key is unknown or may not be used.
+            KeyNotUsable: a version in force is disabled or destroyed, or a master key is unknown or may not
+                be used.
             KmsUnavailable: the KMS does not answer.
         """
-        latest = {pek.master_key_id: pek for pek in self.records(table)}
-        chosen = {key_id: self._usable(table, key_id, latest.get(key_id)) for key_id in spec.key_ids()}
-        made = tuple(pek for pek in chosen.values() if pek not in latest.values())
+        known = self.records(table)
+        latest = {pek.master_key_id: pek for pek in known}
+        kept = {pek.master_key_id: pek for pek in known if pek.ref in in_force}
+        for key_id in kept.keys() & set(spec.key_ids()):
+            if kept[key_id].state is not PekState.ACTIVE:
+                raise _not_active(table, kept[key_id])
+        chosen = {
+            key_id: kept.get(key_id) or self._usable(table, key_id, latest.get(key_id))
+            for key_id in spec.key_ids()
+        }
+        made = tuple(pek for pek in chosen.values() if pek not in known)
         return tuple(pek.ref for pek in chosen.values()), made
 
     def next_versions(
@@ -83,11 +98,13 @@ class Keyring:
     ) -> tuple[tuple[PekRef, ...], tuple[PekRecord, ...]]:
         """A later version of each PEK in force; one that a rotation left which was cut short is taken up.
 
+        A destroyed version is followed by a later one, too: what is under it is lost, and new files go on.
+
         Returns:
             how the regime names them, and the records that have to be stored.
 
         Raises:
-            KeyNotUsable: a PEK in force is disabled or destroyed, or its master key may not be used.
+            KeyNotUsable: a PEK in force is disabled, or its master key may not be used.
             KmsUnavailable: the KMS does not answer.
         """
         known = self.records(table)
@@ -95,7 +112,7 @@ class Keyring:
         in_force = governed.regimes.current.peks
         _require_recorded(table, in_force, known)
         for pek in known:
-            if pek.ref in in_force and pek.state is not PekState.ACTIVE:
+            if pek.ref in in_force and pek.state not in (PekState.ACTIVE, PekState.DESTROYED):
                 raise _not_active(table, pek)
         chosen = {
             ref: self._usable(table, ref.master_key_id, latest[ref.pek_id], ref.version) for ref in in_force
@@ -270,7 +287,7 @@ def _not_active(table: TableRecord, pek: PekRecord) -> KeyNotUsable:
         f"The table's key {pek.id} version {pek.version} is {pek.state}.",
         table=str(table.name),
         rule="pek-state",
-        hint="See `lakewarden key list`; what is disabled can be enabled again.",
+        hint=state_hint(pek.state),
     )
 
 

@@ -330,5 +330,19 @@ def _require_usable(record: PekRecord, for_writing: bool) -> None:
     allowed = (PekState.ACTIVE,) if for_writing else (PekState.ACTIVE, PekState.DECRYPT_ONLY)
     if record.state not in allowed:
         raise KeyNotUsable(
-            f"PEK {record.id} is {record.state}.", rule="pek-state", hint="Use the table's current PEK."
+            f"PEK {record.id} version {record.version} is {record.state}.",
+            rule="pek-state",
+            hint=state_hint(record.state),
         )
+
+
+def state_hint(state: PekState) -> str:
+    """What to do about a key that its state keeps from being used."""
+    if state is PekState.DESTROYED:
+        return (
+            "What is under it can never be read again. For new files, rotate the table's keys with "
+            "`lakewarden key rotate`."
+        )
+    if state is PekState.DISABLED:
+        return "See `lakewarden key list`; what is disabled can be enabled again, until its time is over."
+    return "Use the table's current PEK."

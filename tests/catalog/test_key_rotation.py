@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from catalog import faults
-from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
-from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
+from catalog.alter import SetProperty
+from catalog.identifiers import TableName
+from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid, StateUnavailable
+from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake, policy, standard_policies, tables
 from tests.support.table_keys import (
     encrypted,
     let_waiting_end,
@@ -176,3 +179,58 @@ def test_a_key_that_was_destroyed_gets_a_later_version_when_it_is_wanted_again(l
 def _alter(lake: Lake, name: object, properties: dict[str, str]) -> None:
     with lake.catalog().load_table(str(name)).transaction() as transaction:
         transaction.set_properties(properties)
+
+
+def test_an_alter_does_not_complete_a_rotation_that_was_cut_short(lake: Lake) -> None:
+    """It takes ALTER and `use`; putting new files under a later version takes `rotate`."""
+    name = encrypted(lake, files=1)
+
+    def die(point: str) -> None:
+        if point == "prepared":
+            raise StateUnavailable("gone")
+
+    with faults.hooked(die), pytest.raises(StateUnavailable):
+        rotate(lake, name)
+    assert states(lake, name) == {1: "active", 2: "active"}
+    lake.warden.alterer.alter(lake.caller(ALICE), name, [SetProperty("encryption.data-key-length", "16")])
+    assert [ref.version for ref in load(lake, name).governed.regimes.current.peks] == [1]
+    assert rotate(lake, name).version == 2
+
+
+def shredded(lake: Lake) -> TableName:
+    """A table with a file, whose key is destroyed."""
+    name = encrypted(lake, files=1)
+    lake.warden.key_life.destroy(lake.caller(ALICE), name, str(name))
+    let_waiting_end(lake, name)
+    assert states(lake, name) == {1: "destroyed"}
+    return name
+
+
+@pytest.mark.parametrize("made_ahead", [False, True])
+def test_a_rotation_goes_on_from_a_destroyed_version(lake: Lake, made_ahead: bool) -> None:
+    name = shredded(lake)
+    if made_ahead:
+        lake.warden.key_life.create(lake.caller(ALICE), name, MASTER_KEY)
+    assert rotate(lake, name).version == 2
+    append_files(lake, name)
+    assert states(lake, name) == {1: "destroyed", 2: "active"}
+
+
+ACTS: list[Callable[[Lake, TableName], object]] = [
+    lambda lake, name: append_files(lake, name),
+    lambda lake, name: released(lake, name),
+    lambda lake, name: lake.warden.key_life.enable(lake.caller(ALICE), name),
+    lambda lake, name: lake.warden.alterer.alter(
+        lake.caller(ALICE), name, [SetProperty("encryption.data-key-length", "16")]
+    ),
+]
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_who_meets_a_destroyed_key_is_told_to_rotate(
+    lake: Lake, act: Callable[[Lake, TableName], object]
+) -> None:
+    with pytest.raises(KeyNotUsable) as refused:
+        act(lake, shredded(lake))
+    assert refused.value.rule == "pek-state"
+    assert "lakewarden key rotate" in (refused.value.hint or "")
