@@ -427,6 +427,13 @@ def test_a_group_that_policies_split_is_told_where_it_is_made(lake: Lake, split:
     assert [each.partition(" is split")[0] for each in told(lake, caller)] == ["The key 'hr'"]
 
     caller = lake.caller(ALICE)
+    paths = f"{made.record.location.canonical},{made.record.location.canonical}/data"
+    wider = lake.warden.alterer.alter(
+        caller, made.record.name, [SetProperty("read.allowed.data.paths", paths)]
+    )
+    assert wider.governed.version == 3 and told(lake, caller) == []
+
+    caller = lake.caller(ALICE)
     lake.warden.alterer.alter(caller, made.record.name, [SetProperty(COLUMNS, "pii:ssn,home;hr:email")])
     assert told(lake, caller) == []
 

@@ -173,6 +173,16 @@ def test_what_was_not_looked_at_is_said(monkeypatch: pytest.MonkeyPatch, bound: 
     assert len(in_part.notes) == len(in_part.found) + 1
 
 
+def test_no_more_is_asked_than_the_bound_says(
+    monkeypatch: pytest.MonkeyPatch, asked: list[AccessRequest]
+) -> None:
+    """Each of many people is told apart by a policy of his own about a column of its own."""
+    policies = of(*(rule(f"p{n}", [f"c{n}"], users=[f"u{n}"]) for n in range(50)))
+    monkeypatch.setattr(key_groups, "_MOST_MATCHES", 50 * 120)
+    made = splits(policies, TABLE, {"pii": [f"c{n}" for n in range(50)]}, NOW)
+    assert not made.complete and len(asked) == 100
+
+
 USERS, NAMES = ("ann", "bob", "cid"), ("ssn", "email", "home", "home.street", "salary", "*", "{USER}", "h*")
 MEMBERS = st.fixed_dictionaries(
     {
