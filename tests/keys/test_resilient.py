@@ -327,8 +327,10 @@ def test_who_has_not_failed_probes_before_those_who_have(clock: Clock) -> None:
     kms = careful(far, clock, attempts=1)
     for table in range(5):
         ending(kms, table)
-    while ending(kms, 99) == "kms-circuit":
+    while True:
         assert [ending(kms, table) for table in range(5)] == ["kms-circuit"] * 5
+        if ending(kms, 99) == "ok":
+            break
         clock.now += 0.1
     assert far.failed == 5 and ending(kms, 98) == "ok"
 
@@ -360,9 +362,10 @@ def test_when_the_kms_is_back_nobody_waits_for_a_circuit_of_his_own(clock: Clock
     kms = careful(far, clock, attempts=1)
     for _ in range(4):
         ending(kms, 0)
-    ending(kms, 1)
-    ending(kms, 0)
-    for table in (2, 3, 4):
+    for longest in (0, 10, 20):
+        clock.now += longest
+        assert ending(kms, 0) == "kms-down"
+    for table in (1, 2, 3, 4):
         ending(kms, table)
     assert ending(kms, 99) == "kms-circuit"
     far.tables.clear()
