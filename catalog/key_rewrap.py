@@ -5,6 +5,7 @@
 - Everything is checked before the pointer moves. Writers go on meanwhile: where a commit comes first, the
   snapshot is built anew on top of it, from the manifests that are written already.
 - Cut short at any point, it is run again: what has landed is done, what was written is taken up.
+- A manifest that lists a file under a destroyed key is left as it is, and told: nobody can open that key.
 - One manifest at a time is in memory. Earlier snapshots and tags stay as they are, and need the versions that
   they are under until they expire.
 """
@@ -26,7 +27,7 @@ from catalog import faults, gates
 from catalog.authorize import Authorizer, Caller
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
-from catalog.key_manifests import ManifestRewriter, Rewritten, Targets
+from catalog.key_manifests import ManifestRewriter, Rewritten, Targets, used_versions
 from catalog.keyring import Keyring
 from catalog.landing import Lander, Landing
 from catalog.loading import LoadedTable, TableLoader
@@ -59,12 +60,14 @@ class RewrappedBranch:
         snapshot_id: the new head; None if all of its files were under the latest versions.
         manifests: how many manifests were written anew.
         files: how many files they list.
+        lost: how many manifests were left as they are, since they list files under a destroyed key.
     """
 
     branch: str
     snapshot_id: int | None = None
     manifests: int = 0
     files: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +103,13 @@ class _Written:
     def __init__(self) -> None:
         self._targets: Targets = {}
         self._manifests: dict[str, Rewritten | None] = {}
+        #: Those that list files under a destroyed key.
+        self.lost: set[str] = set()
 
     def under(self, targets: Targets) -> dict[str, Rewritten | None]:
         """What was written for these versions."""
         if targets != self._targets:
-            self._targets, self._manifests = targets, {}
+            self._targets, self._manifests, self.lost = targets, {}, set()
         return self._manifests
 
 
@@ -182,7 +187,7 @@ class KeyRewrap:
                 raise CommitConflict("The table was replaced by another one.", table=table.name)
             built = self._build(table, branch, written, progress)
             if built is None:
-                return RewrappedBranch(branch)
+                return RewrappedBranch(branch, lost=len(written.lost))
             self._record(caller, table, built.done)
             try:
                 self._land(caller, table, built)
@@ -206,16 +211,20 @@ class KeyRewrap:
             return None
         listed = self._reader.manifests(table, head)
         targets = self._keyring.latest(table.record, table.governed)
-        known = written.under(targets)
+        known, gone = written.under(targets), self._keyring.destroyed(table.record)
         for done, entry in enumerate(listed, 1):
             if entry.manifest_path not in known:
                 (manifest,) = self._reader.open(table, [entry])
-                known[entry.manifest_path] = self._rewriter.rewrite(table, manifest, targets)
+                if gone & used_versions(manifest):
+                    written.lost.add(entry.manifest_path)
+                    known[entry.manifest_path] = None
+                else:
+                    known[entry.manifest_path] = self._rewriter.rewrite(table, manifest, targets)
                 faults.point("rewrap:manifest")
             progress(Progress(branch, done, len(listed)))
         if not any(known[entry.manifest_path] for entry in listed):
             return None
-        return self._snapshot(table, branch, head, listed, known, targets)
+        return self._snapshot(table, branch, head, listed, known, targets, len(written.lost))
 
     def _snapshot(
         self,
@@ -225,6 +234,7 @@ class KeyRewrap:
         listed: tuple[ManifestListEntry, ...],
         written: dict[str, Rewritten | None],
         targets: Targets,
+        lost: int,
     ) -> _Built:
         metadata = table.metadata
         snapshot_id, number = metadata.new_snapshot_id(), metadata.next_sequence_number()
@@ -241,6 +251,7 @@ class KeyRewrap:
             snapshot_id,
             len(replaced),
             sum(each.listed.existing_files_count or 0 for each in replaced),
+            lost,
         )
         path, digest = self._write_list(table, head, snapshot_id, number, entries)
         faults.point("rewrap:listed")

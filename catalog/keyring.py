@@ -138,6 +138,10 @@ class Keyring:
             pek.ref for pek in self.records(table) if pek.ref in in_force and pek.state is PekState.ACTIVE
         )
 
+    def destroyed(self, table: TableRecord) -> frozenset[PekRef]:
+        """The versions that nobody can open any more."""
+        return frozenset(pek.ref for pek in self.records(table) if pek.state is PekState.DESTROYED)
+
     def _usable(self, table: TableRecord, key_id: str, latest: PekRecord | None, after: int = 0) -> PekRecord:
         """The latest version of a PEK, if it is active and later than `after`; else a new one."""
         if latest is not None and latest.state is PekState.ACTIVE and latest.version > after:

@@ -119,6 +119,11 @@ def rewrap(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: As
         for each in branches
     ]
     _print(found, ("branch", "snapshot-id", "manifests", "files"), as_json)
+    for each in branches:
+        if each.lost:
+            output.note(
+                f"Branch {each.branch}: {each.lost} manifests list files under a destroyed key; they stay."
+            )
 
 
 @app.command()

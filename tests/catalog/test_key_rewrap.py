@@ -23,7 +23,7 @@ from policy.errors import (
     NotAuthorized,
 )
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
-from tests.support.table_keys import encrypted, load, pek, released, rewrap, rotate, versions
+from tests.support.table_keys import encrypted, let_waiting_end, load, pek, released, rewrap, rotate, versions
 from tests.support.tables import Engine, append_files, make, name_of, records, rows
 
 
@@ -377,6 +377,20 @@ def test_stock_readers_see_a_replace_that_changes_no_file(lake: Lake) -> None:
     files = stock.inspect.files()
     assert isinstance(files, pa.Table) and files.num_rows == 2
     assert stock.metadata.current_snapshot().summary.operation.value == "replace"
+
+
+def test_what_is_under_a_destroyed_key_keeps_nothing_else_from_being_rewrapped(lake: Lake) -> None:
+    name = encrypted(lake, files=1)
+    lake.warden.key_life.destroy(lake.caller(ALICE), name, str(name))
+    let_waiting_end(lake, name)
+    rotate(lake, name)
+    (new,) = append_files(lake, name)
+    rotate(lake, name)
+    (done,) = lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name)
+    assert (done.manifests, done.files, done.lost) == (1, 1, 1)
+    assert sorted(versions(lake, name).values()) == [1, 3] and versions(lake, name)[new] == 3
+    (again,) = lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name)
+    assert (again.snapshot_id, again.lost) == (None, 1)
 
 
 def commit(lake: Lake, name: TableName, *updates: TableUpdate) -> None:
