@@ -270,6 +270,23 @@ def test_what_is_read_with_a_column(sql: str, asked: set[str]) -> None:
         assert {each.lower() for each in found[1:]} == {f"select column s.t.{each}".lower() for each in asked}
 
 
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("SELECT `count`(id) AS a FROM lake.s.t", None),
+        ("SELECT `my f`(id) AS a FROM lake.s.t", "my f"),
+        ("SELECT s.`f``g`(id) AS a FROM lake.s.t", "s.f`g"),
+    ],
+)
+def test_a_function_in_backticks_is_the_one_without(sql: str, code: str | None) -> None:
+    answer = the_answer(sql)
+    if code is None:
+        assert answer.decision.allowed
+    else:
+        told = f"{code} runs code in the engine, and which engine that is, is not known."
+        assert answer.decision.explanation == told
+
+
 @pytest.mark.parametrize("user", [ANN, BOB])
 def test_whose_column_is_read_counts_only_where_it_is_known(user: str) -> None:
     """A policy for owners grants where the user owns the table, not where the owner is unknown."""
