@@ -463,7 +463,7 @@ def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock
     for caller in callers:
         caller.join(30)
     assert "kms-down" in endings and ("kms-circuit" in endings or KEY in endings)
-    clock.now += 2 * OPEN_S
+    clock.now += 2.5 * OPEN_S
     assert ask(kms) == KEY
 
 
