@@ -101,10 +101,11 @@ class TableWrites:
                 self._authorizer.require(caller, "table.write", table.name, releases)
             session, sealed = new_session(self._log, self._keyring, table)
             with write(self._engine) as connection:
-                # A version that a write keeps its key under is not destroyed beside this.
-                seals.lock_table(connection, table.record.id)
-                current = table.governed.regimes.current
-                key_records.require(connection, current.peks, PekState.ACTIVE, PekState.DECRYPT_ONLY)
+                if sealed is not None:
+                    # A version that a write keeps its key under is not destroyed beside this.
+                    seals.lock_table(connection, table.record.id)
+                    in_force = table.governed.regimes.current.peks
+                    key_records.require(connection, in_force, PekState.ACTIVE, PekState.DECRYPT_ONLY)
                 self._log.add(connection, caller.principal.name, session, sealed)
             faults.point("write:begun")
             return session
