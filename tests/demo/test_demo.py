@@ -69,13 +69,11 @@ def test_demonstration_passes(tmp_path: Path) -> None:
 def test_plaintext_not_refused_by_the_engine(tmp_path: Path) -> None:
     """With the check of a file's encryption taken out of the plugin, the demonstration fails."""
     sources = shutil.copytree(SOURCES, tmp_path / "scala")
-    guard = next(sources.rglob("GuardedFiles.scala"))
+    guard = next(sources.rglob("FileEncryption.scala"))
     for check, instead in (
-        ("judge(footer, split.file.algorithm, errors)", ""),
-        (
-            ".withAADPrefix(identity.aadPrefix)",
-            ".withAADPrefix(identity.aadPrefix).withPlaintextFilesAllowed()",
-        ),
+        ('throw refused(s"The file is not encrypted with $algorithm.")', "()"),
+        ("found.getBlocks.asScala.foreach(_.getColumns.asScala.foreach(judge(_, found)))", ""),
+        (".withAADPrefix(aadPrefix)", ".withAADPrefix(aadPrefix).withPlaintextFilesAllowed()"),
     ):
         assert check in guard.read_text()
         guard.write_text(guard.read_text().replace(check, instead))

@@ -93,13 +93,13 @@ private final class TableProcedure(operation: Procedures.Operation, catalogName:
     extends UnboundProcedure with BoundProcedure {
   override def name: String = operation.name
   override def description: String = operation.about
-  override def bind(given: StructType): BoundProcedure = this
+  override def bind(arguments: StructType): BoundProcedure = this
   override def isDeterministic: Boolean = false
   override def parameters: Array[ProcedureParameter] = Array(
     ProcedureParameter.in("table", StringType).comment("NAMESPACE.TABLE, with or without the catalog.").build())
 
-  override def call(given: InternalRow): util.Iterator[Scan] = {
-    val table = if (given.isNullAt(0)) throw misnamed("null") else named(given.getUTF8String(0).toString)
+  override def call(arguments: InternalRow): util.Iterator[Scan] = {
+    val table = if (arguments.isNullAt(0)) throw misnamed("null") else named(arguments.getUTF8String(0).toString)
     val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, "keys") :+ operation.operation
     val answer = Refusals.ofTable(table)(client.post(path, Some(JsonNodeFactory.instance.objectNode)))
     Collections.singleton[Scan](new AnsweredRows(operation.schema, operation.rows(answer))).iterator
