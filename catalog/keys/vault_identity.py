@@ -4,7 +4,8 @@ Rules:
 - A token is sent in a header, to the configured server alone, and stands in no error.
 - A file is read on every call, since an agent replaces it.
 - An AppRole logs in when it has to, one thread for all, and again when two thirds of the lease are over or
-  the token is refused.
+  the token is refused. If the new token is refused too, it is a right that is missing: then no refusal makes
+  it log in for a minute.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from policy.errors import KmsUnavailable
 
 _LONGEST_TOKEN: Final = 4096
 _RENEW_AFTER: Final = 2 / 3
+_IN_VAIN_S: Final = 60.0
 
 
 class Identity(Protocol):
@@ -33,7 +35,14 @@ class Identity(Protocol):
         """
 
     def renewed(self, refused: SecretBytes) -> SecretBytes | None:
-        """Another token instead of one that the server did not know; None if there is no other."""
+        """Another token instead of one that the server does not seem to know.
+
+        Returns:
+            None if there is no other; the refused one itself if another would be refused as well.
+        """
+
+    def renewed_in_vain(self) -> None:
+        """Note that what `renewed` gave was refused, too."""
 
 
 class FixedToken:
@@ -49,6 +58,9 @@ class FixedToken:
     def renewed(self, refused: SecretBytes) -> SecretBytes | None:
         """There is no other."""
         return None
+
+    def renewed_in_vain(self) -> None:
+        """Nothing follows: nothing is renewed."""
 
 
 class TokenFile:
@@ -73,6 +85,9 @@ class TokenFile:
         again = self.token()
         return None if again == refused else again
 
+    def renewed_in_vain(self) -> None:
+        """Nothing follows: to read a file again costs nothing."""
+
 
 class AppRole:
     """Tokens by logging in.
@@ -90,6 +105,7 @@ class AppRole:
         self._lock = threading.Lock()
         self._token: SecretBytes | None = None
         self._until = 0.0
+        self._in_vain_until = float("-inf")
 
     def token(self) -> SecretBytes:
         """See `Identity.token`."""
@@ -99,11 +115,16 @@ class AppRole:
             return self._token
 
     def renewed(self, refused: SecretBytes) -> SecretBytes | None:
-        """The token of another thread that logged in meanwhile, or of a login of now."""
+        """The token of another thread that logged in meanwhile, or of a login of now; see the rules."""
         with self._lock:
             if self._token is not None and self._token != refused:
                 return self._token
-            return self._log_in()
+            return refused if self._clock() < self._in_vain_until else self._log_in()
+
+    def renewed_in_vain(self) -> None:
+        """See `Identity.renewed_in_vain`."""
+        with self._lock:
+            self._in_vain_until = self._clock() + _IN_VAIN_S
 
     def _log_in(self) -> SecretBytes:
         asked = self._clock()

@@ -162,7 +162,10 @@ class VaultKms(KmsClient):
             fresh = self._identity.renewed(token)
             if fresh is None:
                 raise _unavailable("the token is not valid any more, or may not look itself up")
-            response = self._send(fresh, lambda adapter: ask(Transit(adapter)))
+            if fresh != token:
+                response = self._send(fresh, lambda adapter: ask(Transit(adapter)))
+                if response.status_code == 403:
+                    self._identity.renewed_in_vain()
         return _data(response, master_key_id)
 
     def _is_known(self, token: SecretBytes) -> bool:
@@ -346,7 +349,8 @@ def _refusal(said: str, master_key_id: str, status: int = 400) -> LakewardenErro
     return KeyNotUsable(
         f"The Transit key {master_key_id!r} cannot be used: {what}.",
         rule="master-key",
-        hint="Check mount, key, its smallest allowed version, and the policies of the catalog's token.",
+        hint="Check mount, key, its smallest allowed version, and the policies of the catalog's token, which "
+        "needs Vault's `default` policy too.",
     )
 
 

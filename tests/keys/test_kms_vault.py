@@ -95,6 +95,25 @@ def test_approle_logs_in_once_and_again_when_its_token_is_gone(server):
     assert logins(server) == 2, "a missing right is no reason to log in"
 
 
+def test_approle_that_may_not_look_itself_up_does_not_log_in_on_every_refusal(server):
+    role, secret = server.role()
+    now = [0.0]
+    kms = client(server, role_id=role, secret_id=secret)
+    kms._identity._clock = lambda: now[0]
+    wrapped, key = kms.create_key("lake", 32, CONTEXT)
+    server.looked_up = False
+    server.denied.add("lake")
+    for expected in (2, 3):
+        for _ in range(10):
+            with pytest.raises(KeyNotUsable, match="default"):
+                kms.get_key(wrapped, CONTEXT)
+        assert logins(server) == expected
+        now[0] += 60
+    server.denied.clear()
+    server.tokens.clear()
+    assert kms.get_key(wrapped, CONTEXT) == key and logins(server) == 4
+
+
 def test_approle_of_many_threads_logs_in_once(server):
     role, secret = server.role()
     kms = client(server, role_id=role, secret_id=secret)

@@ -95,6 +95,7 @@ class TransitServer:
         tokens: the tokens that are valid.
         denied: names of keys that their policy denies to all of them.
         roles: AppRoles as role id and secret id.
+        looked_up: whether tokens may look themselves up.
         sealed: whether it answers nothing but 503.
         requests: method and path of what was asked.
         lease_s: how long the token of a login is good.
@@ -106,6 +107,7 @@ class TransitServer:
     tokens: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
     roles: dict[str, str] = field(default_factory=dict)
+    looked_up: bool = True
     sealed: bool = False
     requests: list[str] = field(default_factory=list)
     lease_s: int = 3600
@@ -142,6 +144,8 @@ class TransitServer:
             if token not in self.tokens:
                 raise Refused(403, "permission denied")
             if path == "auth/token/lookup-self" and method == "GET":
+                if not self.looked_up:
+                    raise Refused(403, "permission denied")
                 return {"data": {"ttl": self.lease_s}}
             return {"data": self._transit(method, path, body)}
 
