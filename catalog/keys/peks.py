@@ -245,9 +245,14 @@ class PekCache:
         asked = self._clock()
         try:
             pek = self._unwrap(record)
-        except BaseException as failure:
+        except Exception as failure:
             self._land(slot, flight, None)
             flight.set_exception(failure)
+            raise
+        except BaseException:
+            # What ends this thread is not for those of others.
+            self._land(slot, flight, None)
+            flight.set_exception(_no_patience_left())
             raise
         self._land(slot, flight, _Cached(pek, asked + self._ttl))
         flight.set_result(pek)

@@ -2,7 +2,8 @@
 
 Rules:
 - A built-in name cannot be taken over by an installed package, and a name that two packages claim is refused.
-- Nothing is imported but the one that is named.
+- Nothing is imported but the one that is named. What it raises beside our errors is refused by its
+  type alone: it was given secrets, and its message may show them.
 
 Entry point groups: ``lakewarden.kms``, a callable that takes the options as a mapping, secrets in it as
 `SecretBytes`, and returns a `KmsClient`;
@@ -11,9 +12,10 @@ Entry point groups: ``lakewarden.kms``, a callable that takes the options as a m
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import SecretStr, ValidationError
 
@@ -30,7 +32,7 @@ from catalog.keys.options import (
 )
 from catalog.keys.root_key import KeyFile, Passphrase
 from catalog.keys.secret import SecretBytes
-from policy.errors import PropertyInvalid
+from policy.errors import LakewardenError, PropertyInvalid
 
 KMS_GROUP: Final = "lakewarden.kms"
 MANAGER_GROUP: Final = "lakewarden.encryption_managers"
@@ -49,12 +51,12 @@ def load_kms(name: str, options: KmsOptions) -> KmsClient:
 
     Raises:
         PropertyInvalid: an unknown name, options that the back end does not have, or a package that it needs
-            and that is not installed.
+            and that is not installed; an entry point that fails.
     """
     built_in = _BUILT_IN.get(name)
     if built_in is not None:
         return built_in(options)
-    client = _plugin(KMS_GROUP, name)(options)
+    client = _made(KMS_GROUP, name, options)
     if not isinstance(client, KmsClient):
         raise _invalid(f"The entry point {name!r} of {KMS_GROUP} does not make a KmsClient.")
     return client
@@ -67,25 +69,36 @@ def load_encryption_manager(name: str) -> EncryptionManager:
         name: ``envelope``, ``plaintext``, or the name of an entry point.
 
     Raises:
-        PropertyInvalid: an unknown name.
+        PropertyInvalid: an unknown name, or an entry point that fails.
     """
     if name == EnvelopeManager.identifier:
         return EnvelopeManager()
     if name == PlaintextManager.identifier:
         return PlaintextManager()
-    manager = _plugin(MANAGER_GROUP, name)()
+    manager = _made(MANAGER_GROUP, name)
     if not isinstance(manager, EncryptionManager):
         raise _invalid(f"The entry point {name!r} of {MANAGER_GROUP} does not make an EncryptionManager.")
     return manager
 
 
-def _plugin(group: str, name: str) -> Callable[..., Any]:
+def _made(group: str, name: str, *arguments: KmsOptions) -> object:
+    """What the entry point of a name makes."""
     found: set[EntryPoint] = set(entry_points(group=group, name=name))
     if len(found) != 1:
         state = "is claimed by more than one package" if found else "is not installed"
         raise _invalid(f"{name!r} of {group} {state}.")
-    loaded: Callable[..., Any] = found.pop().load()
-    return loaded
+    point = found.pop()
+    try:
+        return point.load()(*arguments)
+    except LakewardenError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of a stranger, nothing passes but the type
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise PropertyInvalid(
+            f"The entry point {name!r} of {group} ({point.value}) fails with a {type(error).__name__}.",
+            rule="kms-configuration",
+            hint=f"Correct the package or its options; it failed at {frame.filename}:{frame.lineno}.",
+        ) from None
 
 
 def _local(given: KmsOptions) -> KmsClient:

@@ -72,7 +72,7 @@ class Patience:
 
 def guarded(kms: KmsClient, patience: Patience) -> CountedKms:
     """The client that a catalog calls: it counts calls, and spares a KMS that is elsewhere."""
-    return CountedKms(kms) if kms.identifier == LocalKms.identifier else ResilientKms(kms, patience)
+    return CountedKms(kms) if isinstance(kms, LocalKms) else ResilientKms(kms, patience)
 
 
 class ResilientKms(CountedKms):

@@ -221,6 +221,31 @@ def test_kms_that_nobody_installed_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("import nothing_of_the_kind\n", "ModuleNotFoundError"),
+        ("no = thing\n", "NameError"),
+        ("def connect(options): raise ValueError(options['token'].reveal())\n", "ValueError"),
+        ("connect = None\n", "TypeError"),
+    ],
+)
+def test_entry_point_that_fails_is_refused_and_shows_no_secret(tmp_path, monkeypatch, source, kind):
+    info = tmp_path / "failing_kms-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: failing_kms\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lakewarden.kms]\nfailing = failing_kms:connect\n")
+    (tmp_path / "failing_kms.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        with pytest.raises(PropertyInvalid, match=f"failing_kms:connect.* {kind}") as refusal:
+            open_kms(lake_settings(tmp_path, KMS__KIND="failing", KMS__SECRETS__TOKEN="hush").kms)
+    finally:
+        sys.modules.pop("failing_kms", None)
+    assert refusal.value.hint and "hush" not in str(refusal.value)
+    assert refusal.value.__cause__ is None and refusal.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
     ("extra", "module", "options"),
     [
         ("aws", "boto3", {"region": REGION}),

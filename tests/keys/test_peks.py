@@ -178,6 +178,36 @@ def test_unwrap_forgotten_under_way_is_not_kept(cache, counting, record):
     assert counting.calls == 2
 
 
+def test_interrupt_of_one_thread_is_not_passed_to_those_who_waited(cache, counting, record, monkeypatch):
+    def interrupted(wrapped: bytes, context: KeyContext) -> SecretBytes:
+        counting.entered.set()
+        assert counting.gate.wait(30)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(counting, "get_key", interrupted)
+    counting.gate.clear()
+    endings: list[type[BaseException]] = []
+
+    def call() -> None:
+        try:
+            cache.get(record)
+        except (KeyboardInterrupt, KmsUnavailable) as failure:
+            endings.append(type(failure))
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    threads[0].start()
+    assert counting.entered.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    (flight,) = cache._flights.values()
+    while len(flight._condition._waiters) < 7:
+        pass
+    counting.gate.set()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(each.__name__ for each in endings) == ["KeyboardInterrupt"] + ["KmsUnavailable"] * 7
+
+
 def test_outage_is_shared_by_those_who_waited(cache, counting, record):
     counting.down = True
     first, finish = in_flight(cache, counting, record, 1)

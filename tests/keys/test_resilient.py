@@ -534,3 +534,10 @@ def test_the_local_kms_is_called_directly_and_counted(kms: LocalKms) -> None:
     assert calls.get_key(wrapped, CONTEXT) == key
     assert sum(calls.counts().values()) == 2
     assert isinstance(guarded(Scripted(), Patience()), ResilientKms)
+
+
+def test_a_back_end_that_calls_itself_local_is_borne_no_longer_than_others() -> None:
+    class Impostor(Scripted):
+        identifier = "local"
+
+    assert isinstance(guarded(Impostor(), Patience()), ResilientKms)
