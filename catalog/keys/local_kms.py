@@ -38,7 +38,7 @@ from catalog.keys.private_files import create_private, locked, read_private, rep
 from catalog.keys.root_key import RootDescription, RootKeySource, subkey
 from catalog.keys.secret import SecretBytes
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, RequestInvalid
-from policy.governed_values import is_master_key_id
+from policy.governed_values import is_door_name, is_master_key_id
 
 _WRAPPED_FORMAT: Final = b"\x01"
 _PEK_AAD: Final = b"lakewarden/local-kms/pek/1\0"
@@ -104,14 +104,14 @@ class LocalKms(KmsClient):
         """A new random master key of 32 bytes.
 
         Raises:
-            RequestInvalid: the id cannot name a master key, or is taken.
+            RequestInvalid: the id cannot name a master key, is for keys of the KMS door, or is taken.
             KmsUnavailable: the keystore cannot be used.
         """
-        if not is_master_key_id(master_key_id):
+        if not is_master_key_id(master_key_id) or is_door_name(master_key_id):
             raise RequestInvalid(
                 "That cannot be the id of a master key.",
                 rule="master-key-id",
-                hint="Use ASCII letters, digits and _ . / + = -, at most 255 of them.",
+                hint="Use ASCII letters, digits and _ . / + = -, at most 255 of them; no door/ in front.",
             )
 
         def add(keystore: Keystore, root_key: SecretBytes) -> Keystore:

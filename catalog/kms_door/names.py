@@ -13,12 +13,12 @@ import re
 from typing import Final, NamedTuple
 
 from policy.errors import RequestInvalid
+from policy.governed_values import DOOR_PREFIX
 from policy.requests import Resource
 
 MAX_NAME_LENGTH: Final = 128
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}", re.ASCII)
 _VERSION: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
-_RESOURCE_PREFIX: Final = "door/"
 
 
 class VersionName(NamedTuple):
@@ -69,4 +69,4 @@ def key_name(text: str) -> str:
 
 def resource_of(name: str) -> Resource:
     """What policies call the key."""
-    return Resource.key(_RESOURCE_PREFIX + name)
+    return Resource.key(DOOR_PREFIX + name)

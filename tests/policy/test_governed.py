@@ -317,6 +317,14 @@ REFUSALS = {
         KEY_ID_HINT,
     ),
     ("orc.encrypt", " " + "p" * 81): (f"orc.encrypt: {'p' * 80!r} is no group.", GROUP_HINT),
+    ("encryption.key-id", "door/pii"): (
+        "encryption.key-id: 'door/pii' is the name of a key of the KMS door.",
+        "Name a master key of the catalog's KMS.",
+    ),
+    ("orc.encrypt", "door/pii:a"): (
+        "orc.encrypt: 'door/pii' is the name of a key of the KMS door.",
+        "Name a master key of the catalog's KMS.",
+    ),
     ("orc.encrypt", "p q:a"): ("orc.encrypt: 'p q' cannot be the id of a master key.", KEY_ID_HINT),
     ("orc.encrypt", "p:a;q:a"): ("orc.encrypt: column 'a' stands twice.", "Name each column once."),
     ("orc.encrypt", "p:a. ,b"): (
