@@ -3,11 +3,12 @@
 - Each key has a wrapping key of its own, made by the catalog's KMS and bound to the key's id; versions are
   sealed by it. So the KMS is asked once a key and TTL (`catalog.keys.peks`), and a disabled master key takes
   the door's keys with it.
-- Sealed material is bound to the key's id, the version and the length: rows that were exchanged do not open.
+- Sealed material is bound to id and name of its key, version and length: rows that were exchanged do not open.
 - A version is never changed. The last one is the current one.
 
 Sealed material is nonce | ciphertext | tag of AES-GCM; its AAD is ASCII ``lakewarden/kms-door/1`` NUL, the 16
-bytes of the key's id, the version as u32 and the length in bytes as u8, big endian.
+bytes of the key's id, the version as u32 and the length in bytes as u8, big endian, then the key's name in
+ASCII.
 """
 
 from __future__ import annotations
@@ -302,7 +303,8 @@ def _key(row: RowMapping) -> DoorKey:
 
 
 def _aad(key: DoorKey, version: int) -> bytes:
-    return _AAD + key.wrapping.id.bytes + version.to_bytes(4, "big") + bytes([key.spec.bits // 8])
+    numbers = version.to_bytes(4, "big") + bytes([key.spec.bits // 8])
+    return _AAD + key.wrapping.id.bytes + numbers + key.name.encode("ascii")
 
 
 def _taken(name: str) -> RequestInvalid:

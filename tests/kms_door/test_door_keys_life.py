@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import select, update
 
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_door_key
+from policy.errors import DecryptionRefused
 from tests.support.kms_door import make_key
 from tests.support.lake import MASTER_KEY, Lake
 from tests.support.service import Service
@@ -55,3 +57,15 @@ def test_one_key_that_does_not_open_is_told_and_keeps_no_other_from_being_wrappe
 def _wrapped_elsewhere(lake: Lake, name: str) -> bytes:
     """Another key's wrapped form, which does not open here."""
     return _wrapped(lake, f"{name}-2")
+
+
+def test_a_key_that_was_given_another_name_in_the_database_does_not_open(served: Service, name: str) -> None:
+    make_key(served.lake, name)
+    lake, store = served.lake, served.lake.warden.door_keys
+    row = lw_door_key.c.name == name
+    with write(lake.warden.engine) as connection:
+        connection.execute(update(lw_door_key).where(row).values(name=f"{name}2"))
+    key = store.find(f"{name}2")
+    assert key is not None
+    with pytest.raises(DecryptionRefused):
+        store.open(key, 0)
