@@ -74,6 +74,15 @@ def test_columns_with_keys_are_there() -> None:
     assert "the table has the columns that encryption.columns names" in unknown.assumed
 
 
+def test_a_change_of_columns_assumes_that_a_column_with_a_key_is_left() -> None:
+    drop = "ALTER TABLE lake.s.t DROP COLUMN email"
+    keyed = _governed({"encryption.columns": "pii:ssn,email"}, "id", "ssn", "email")
+    whole = _governed({"encryption.mechanism": "envelope"}, "id", "ssn", "email")
+    left = "a column is left that encryption.columns names"
+    assert left in the_answer(drop, _known(keyed)).assumed
+    assert left not in the_answer(drop, _known(whole)).assumed
+
+
 def test_a_key_group_that_policies_split_is_noted() -> None:
     """At CREATE and at ALTER, and it denies nothing."""
     one = policy("one", {"database": ["s"], "table": ["*"], "column": ["ssn"]}, {BOB: ["select"]})
