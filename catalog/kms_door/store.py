@@ -3,7 +3,7 @@
 - Each key has a wrapping key of its own, made by the catalog's KMS and bound to the key's id; versions are
   sealed by it. So the KMS is asked once a key and TTL (`catalog.keys.peks`), and a disabled master key takes
   the door's keys with it.
-- Sealed material is bound to id and name of its key, version and length: rows that were exchanged do not open.
+- Sealed material is bound to its key by id and name, to version and length: exchanged rows do not open.
 - A version is never changed. The last one is the current one.
 
 Sealed material is nonce | ciphertext | tag of AES-GCM; its AAD is ASCII ``lakewarden/kms-door/1`` NUL, the 16
