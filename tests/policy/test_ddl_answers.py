@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
 
 from policy.allowlist import AllowList
-from policy.ddl import Dialect, LintContext, TableFacts, lexer
+from policy.ddl import Dialect, LintContext, TableFacts, lexer, queries
 from policy.ddl.problems import Problem
 from policy.ddl.queries import MAX_PARENTHESES, MAX_TOKENS
 from policy.ddl.query_nodes import is_known
@@ -226,6 +227,67 @@ def test_what_the_parser_of_queries_passes_over_is_told(
     assert answer.decision.explanation == f"The parser of queries passes over {lost!r}."
 
 
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("SELECT a FROM t WHERE b = 'x' OR b = 'x'", "The parser of queries passes over 'a'."),
+        ("SELECT a, a FROM t WHERE b = 'x' OR b", "The parser of queries passes over 'x'."),
+        ("SELECT 'x", "The query is not understood: A string has no end."),
+    ],
+)
+def test_each_name_and_string_counts_as_often_as_it_stands_there(
+    monkeypatch: pytest.MonkeyPatch, written: str, why: str
+) -> None:
+    monkeypatch.setattr(exp.Select, "sql", lambda *_, **__: written)
+    answer = the_answer("SELECT a, a FROM t WHERE b = 'x' OR b = 'x'")
+    assert (rule(answer), answer.decision.explanation, answer.hint) == ("query", why, SIMPLER)
+
+
+def test_what_is_told_of_a_query_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exp.Select, "sql", lambda *_, **__: "SELECT 1")
+    told = the_answer(f"SELECT {'a' * 90}").decision.explanation
+    assert told == f"The parser of queries passes over '{'a' * 60}'."
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (SqlglotError("x"), "The query is not understood: its form is unknown."),
+        (
+            ParseError("x", errors=[{"highlight": "y" * 90}]),
+            f"The query is not understood: at '{'y' * 60}'.",
+        ),
+        (RecursionError("x"), "The query is nested too deeply."),
+    ],
+)
+def test_where_the_parser_of_queries_stops_is_told(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    def stops(*_: object, **__: object) -> str:
+        raise error
+
+    monkeypatch.setattr(exp.Select, "sql", stops)
+    answer = the_answer("SELECT a FROM t")
+    assert (rule(answer), answer.decision.explanation, answer.hint) == ("query", why, SIMPLER)
+
+
+def test_brackets_that_are_closed_do_not_nest() -> None:
+    many = MAX_PARENTHESES + 1
+    for one in ("(1)", "f[1]", "f[(1)]"):
+        told = the_answer(f"SELECT {', '.join([one] * many)}").decision.explanation
+        assert NESTED not in told
+    for begin, end in (("(", ")"), ("f[", "]")):
+        assert the_answer(f"SELECT {begin * many}1{end * many}").decision.explanation == NESTED
+
+
+def test_operators_in_a_row_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MAX_LEVELS", 20)
+    for terms, deep in ((12, False), (30, True)):
+        answer = the_answer(f"SELECT {' + '.join(['1'] * terms)} AS a")
+        assert answer.decision.allowed is not deep
+    assert (answer.decision.explanation, answer.hint) == ("The query is nested too deeply.", SIMPLER)
+
+
 @pytest.mark.parametrize("dialect", ["spark", "hive"])
 @pytest.mark.parametrize("number", ["1", "1L", "2S", "1.5", "2E5", "1BD", "3D"])
 def test_a_number_is_no_name(dialect: Dialect, number: str) -> None:
@@ -268,6 +330,41 @@ def test_what_is_read_with_a_column(sql: str, asked: set[str]) -> None:
         found = needs(the_answer(sql, knowing(facts, ANN)))
         assert found[0] == "select table s.t"
         assert {each.lower() for each in found[1:]} == {f"select column s.t.{each}".lower() for each in asked}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO lake.s.t SELECT 1 AS a",
+        "ALTER TABLE lake.s.t ADD COLUMN more INT",
+        "ALTER TABLE lake.s.t SET TBLPROPERTIES ('encryption.mechanism'='plaintext', 'a'='b')",
+        "CALL lake.system.rewrap_keys('s.t')",
+    ],
+)
+def test_whose_table_it_is_counts_for_a_change(sql: str) -> None:
+    """Bob may do with what he owns what he likes."""
+    keys = policy("bobs keys", {"key": ["*"]}, {BOB: ["use", "rotate"]})
+    spec = EncryptionSpec.parse({"encryption.mechanism": "envelope"}, catalog_master_key_id="k")
+    for owner, allowed in ((BOB, True), (ANN, False)):
+        facts = replace(FACTS, owner=owner, spec=spec)
+        judged_by = context(BOB, keys, known=lambda _, facts=facts: facts)
+        assert the_answer(sql, judged_by).decision.allowed is allowed
+
+
+def test_a_property_that_only_a_new_table_may_not_have() -> None:
+    changed = the_answer("ALTER TABLE lake.s.t SET TBLPROPERTIES ('format-version'='3')")
+    assert needs(changed) == ["alter table s.t"]
+    made = the_answer(f"CREATE TABLE lake.s.n (a INT) TBLPROPERTIES ('format-version'='{'3' * 30}')")
+    assert made.decision.explanation == f"Tables of format version '{'3' * 20}' are not written here."
+
+
+def test_columns_with_keys_outlive_a_change_of_columns() -> None:
+    spec = EncryptionSpec.parse({"encryption.columns": "k:id"}, catalog_master_key_id="main")
+    answer = the_answer("ALTER TABLE lake.s.t ADD COLUMN a INT", knowing(replace(FACTS, spec=spec), ANN))
+    assert answer.assumed == (
+        "the table's columns and their types allow the change",
+        "a column is left that encryption.columns names",
+    )
 
 
 @pytest.mark.parametrize(
