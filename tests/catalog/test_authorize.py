@@ -53,7 +53,7 @@ DAVE = "dave"
 USERS = (ALICE, BOB, CAROL, DAVE)
 INTERFACE = (TableAccess, Committer, Creator, Lifecycle, Namespaces, Planner, Takeover, Writes, Alterer)
 #: What is asked by the service itself, not on behalf of somebody.
-OF_THE_SERVICE = {"Writes.sweep"}
+OF_THE_SERVICE = {"Writes.sweep", "Lifecycle.sweep"}
 
 READS = {"db": {ALICE, CAROL}, "bobs": {ALICE, BOB}}
 WRITES = {"db": {ALICE}, "bobs": {ALICE, BOB}}

@@ -15,6 +15,7 @@ from catalog.db.schema import iceberg_tables, lw_pek, lw_seal, lw_table, lw_writ
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.secret import SecretBytes
+from catalog.kms_settings import KmsCallSettings
 from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.warden import Warden
@@ -87,8 +88,11 @@ def mortal(on_sqlite: Shared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Morta
     """The module's lake, opened once more over a KMS that can die."""
     shared = on_sqlite.lake
     kms = MortalKms(shared.kms)
-    with Warden.open(shared.settings, kms) as warden:
-        found = Mortal(Lake(shared.root, shared.settings, warden, shared.kms), kms)
+    # Each call asks: how a KMS that is away is left alone for a while is told in test_kms_outages.py.
+    patient = shared.settings.kms.model_copy(update={"calls": KmsCallSettings(attempts=1, failures=1000)})
+    settings = shared.settings.model_copy(update={"kms": patient})
+    with Warden.open(settings, kms) as warden:
+        found = Mortal(Lake(shared.root, settings, warden, shared.kms), kms)
         monkeypatch.setattr(warden.keyring._cache, "_clock", found.clock)
         yield found
 
