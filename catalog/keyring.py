@@ -11,18 +11,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 from sqlalchemy import Engine
 
 from catalog import key_records
 from catalog.db.engine import read
-from catalog.keys.alike import Form, Formed, FormReader
+from catalog.keys.alike import Form, Rows, read_forms
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import KeyEntry, KeyMetadata
+from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.kms import KmsClient
 from catalog.keys.managers import EnvelopeManager
 from catalog.keys.peks import Pek, PekCache, PekRecord, PekState, create_pek, state_hint
-from catalog.keys.scan_keys import ScanFile, ScanWrapper
+from catalog.keys.scan_keys import FormKeys, ScanWrapper, WrappedKeys
 from catalog.keys.transport import TransportKey
 from catalog.state import Governed, TableRecord
 from policy.decision import Decision
@@ -41,7 +42,20 @@ class ScanKeys:
     """
 
     transport: TransportKey
-    wrapped: list[tuple[bytes, ...]]
+    wrapped: WrappedKeys
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFiles:
+    """The files of one scan, each held against the regime of its sequence number.
+
+    Attributes:
+        paths: where they are.
+        forms: those that are encrypted, by form; the others are in plaintext.
+    """
+
+    paths: pa.ChunkedArray
+    forms: tuple[Form, ...]
 
 
 class Keyring:
@@ -217,7 +231,7 @@ class Keyring:
             return
         files = _pairs(added)
         for path, metadata in files:
-            decision = judge_new_file(governed.regimes, _stated(metadata, path, str(table.name)))
+            decision = judge_new_file(governed.regimes, _stated(metadata, path, table))
             if not decision.allowed:
                 hint = "Write files of encrypted tables through the engine interface."
                 raise _unfit(decision, path, str(table.name), hint)
@@ -225,9 +239,7 @@ class Keyring:
         for path, metadata in files:
             self._envelope.open(metadata, FileIdentity.of(table.table_uuid, path), lambda ref: peks[ref])
 
-    def judged_files(
-        self, table: TableRecord, governed: Governed, planned: pa.Table
-    ) -> list[ScanFile | None]:
+    def judged_files(self, table: TableRecord, governed: Governed, planned: pa.Table) -> JudgedFiles:
         """The files of one scan with all of their keys, each held against the regime of its sequence number.
 
         Args:
@@ -235,48 +247,42 @@ class Keyring:
             governed: what governs it.
             planned: `file_path`, `key_metadata` and `file_sequence_number` of the files.
 
-        Returns:
-            for each file its key metadata, None for one in plaintext.
-
         Raises:
             EncryptionPolicyViolation: a file does not fit the regime of its sequence number.
             DecryptionRefused: key metadata is malformed, or under a key that the regime does not name.
         """
-        if not governed.ever_encrypted and planned["key_metadata"].null_count == planned.num_rows:
+        paths, key_metadata = planned["file_path"], planned["key_metadata"]
+        if not governed.ever_encrypted and key_metadata.null_count == planned.num_rows:
             # Every regime is plaintext, and so is every file: nothing is left to judge one by one.
-            return [None] * planned.num_rows
-        files: list[ScanFile | None] = []
-        reader, fit = FormReader(), set[tuple[int, Form | None]]()
-        numbers = planned["file_sequence_number"].to_pylist()
-        for (path, data), number in zip(_pairs(planned), numbers, strict=True):
-            metadata, form = (None, None) if data is None else _read(reader, data, path, str(table.name))
-            if (number, form) not in fit:
-                stated = metadata.file_keys() if metadata else None
-                decision = judge_sealed_file(governed.regimes, number, stated)
-                if not decision.allowed:
-                    raise _unfit(decision, path, str(table.name), "Have an administrator examine it.")
-                fit.add((number, form))
-            files.append(ScanFile(path, metadata, metadata.entries) if metadata else None)
-        return files
+            return JudgedFiles(paths, ())
+        try:
+            forms = read_forms(key_metadata, paths)
+        except DecryptionRefused as refusal:
+            raise _of_table(refusal, table) from refusal
+        in_plaintext = np.flatnonzero(key_metadata.is_null().to_numpy())
+        stated = [(form.rows, form.metadata.file_keys()) for form in forms]
+        for rows, keys in ((in_plaintext, None), *stated):
+            _judge(table, governed, planned, rows, keys)
+        return JudgedFiles(paths, tuple(forms))
 
-    def scan_keys(self, table: TableRecord, files: Sequence[ScanFile | None]) -> ScanKeys | None:
+    def scan_keys(
+        self, table: TableRecord, paths: pa.ChunkedArray, released: Sequence[FormKeys]
+    ) -> ScanKeys | None:
         """The data keys of the files of one scan, or None if no file is encrypted.
 
         Args:
             table: the table.
-            files: judged files with the keys that are released of each; None for one in plaintext.
+            paths: where all files of the scan are.
+            released: those that are encrypted, judged, with the keys that are released of each.
 
         Raises:
             DecryptionRefused, KeyNotUsable, KmsUnavailable: a key cannot be had.
         """
-        encrypted = [file for file in files if file is not None]
-        if not encrypted:
+        if not released:
             return None
-        bindings = {entry.binding for file in encrypted for entry in file.entries}
-        refs = {KeyEntry(binding, b"").bound.pek for binding in bindings}
-        wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, refs))
-        wrapped = iter(wrapper.rewrap_for_scan(encrypted))
-        return ScanKeys(wrapper.transport, [() if file is None else next(wrapped) for file in files])
+        entries = {form.metadata.entries[place] for form, places in released for place in places}
+        wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, {each.bound.pek for each in entries}))
+        return ScanKeys(wrapper.transport, wrapper.rewrap_for_scan(paths, released))
 
 
 def _require_recorded(table: TableRecord, refs: Iterable[PekRef], found: Iterable[PekRecord]) -> None:
@@ -306,18 +312,32 @@ def _unfit(decision: Decision, path: str, table: str, hint: str) -> LakewardenEr
     return error(decision.explanation, table=table, path=path, rule=rule, hint=hint)
 
 
-def _stated(metadata: bytes | None, path: str, table: str) -> FileKeys | None:
-    return None if metadata is None else _parse(metadata, path, table).file_keys()
+def _judge(
+    table: TableRecord, governed: Governed, planned: pa.Table, rows: Rows, keys: FileKeys | None
+) -> None:
+    """Hold files that state the same against the regimes of all their sequence numbers."""
+    numbers = planned["file_sequence_number"].take(pa.array(rows))
+    for number in numbers.unique().to_pylist():
+        decision = judge_sealed_file(governed.regimes, number, keys)
+        if not decision.allowed:
+            path = planned["file_path"][int(rows[numbers.index(number).as_py()])].as_py()
+            raise _unfit(decision, path, str(table.name), "Have an administrator examine it.")
 
 
-def _parse(metadata: bytes, path: str, table: str) -> KeyMetadata:
-    return _read(FormReader(), metadata, path, table).metadata
-
-
-def _read(reader: FormReader, data: bytes, path: str, table: str) -> Formed:
+def _stated(metadata: bytes | None, path: str, table: TableRecord) -> FileKeys | None:
+    if metadata is None:
+        return None
     try:
-        return reader.read(data)
+        return KeyMetadata.parse(metadata).file_keys()
     except DecryptionRefused as refusal:
-        raise DecryptionRefused(
-            refusal.message, table=table, path=path, rule=refusal.rule, hint=refusal.hint
-        ) from refusal
+        raise _of_table(refusal, table, path) from refusal
+
+
+def _of_table(refusal: DecryptionRefused, table: TableRecord, path: str | None = None) -> DecryptionRefused:
+    return DecryptionRefused(
+        refusal.message,
+        table=str(table.name),
+        path=path or refusal.path,
+        rule=refusal.rule,
+        hint=refusal.hint,
+    )

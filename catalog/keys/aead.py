@@ -9,6 +9,7 @@ Source: NIST SP 800-38D. With random nonces one key may seal 2**32 times (sectio
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from typing import Final, NoReturn, SupportsIndex
 
 from cryptography.exceptions import InvalidTag
@@ -21,6 +22,9 @@ KEY_LENGTHS: Final = (16, 24, 32)
 NONCE_LENGTH: Final = 12
 TAG_LENGTH: Final = 16
 OVERHEAD: Final = NONCE_LENGTH + TAG_LENGTH
+
+#: Nonce of 12 bytes, ciphertext with tag, AAD; and the nonce and AAD that it is sealed with anew.
+Resealing = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 def require_key_length(length: int) -> int:
@@ -113,29 +117,28 @@ class Aead:
         with key.lent() as lent:
             return nonce + self._cipher.encrypt(nonce, lent, aad)
 
-    def reseal(self, sealed: bytes, aad: bytes, under: Aead, nonce: bytes, new_aad: bytes) -> bytes:
-        """What `seal` sealed here, encrypted under another key; nothing of it stays behind in a caller.
+    def reseal(self, sealed: Iterable[Resealing], length: int, under: Aead, done: list[bytes]) -> None:
+        """Encrypt under another key what was sealed here; nothing of it stays behind in the clear.
 
         Args:
-            sealed: nonce, ciphertext and tag.
-            aad: what it was sealed with.
+            sealed: what is to be opened, and how it is sealed.
+            length: bytes of each plaintext.
             under: the other key.
-            nonce: 12 bytes that the other key has not seen.
-            new_aad: what it is sealed with now.
-
-        Returns:
-            Ciphertext and tag.
+            done: gets ciphertext and tag of one after the other, as far as they open.
 
         Raises:
-            DecryptionRefused: too short, or not authentic.
+            DecryptionRefused: the next one is not authentic.
         """
-        if len(sealed) < OVERHEAD:
-            raise refused()
+        plain = bytearray(length)
+        decrypt_into, encrypt = self._cipher.decrypt_into, under._cipher.encrypt
         try:
-            plain = self._cipher.decrypt(sealed[:NONCE_LENGTH], sealed[NONCE_LENGTH:], aad)
+            for nonce, ciphertext, aad, new_nonce, new_aad in sealed:
+                decrypt_into(nonce, ciphertext, aad, plain)
+                done.append(encrypt(new_nonce, plain, new_aad))
         except InvalidTag as failure:
             raise refused() from failure
-        return under._cipher.encrypt(nonce, plain, new_aad)
+        finally:
+            plain[:] = bytes(length)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a cipher with its key cannot be pickled")

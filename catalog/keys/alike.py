@@ -1,77 +1,120 @@
 """The key metadata of many files, most of which differ in their wrapped keys alone.
 
 Rules:
-- What was not seen before is parsed as strictly as ever. What has the same length and the same bytes
-  everywhere but in its wrapped keys is taken apart in the same places: it says the same, so it parses the
-  same.
-- A form is compared by identity: what holds for one file of a form and a regime holds for all of them.
+- The first of its kind is parsed as strictly as ever. What has the same length and the same bytes everywhere
+  but in the free ranges is of the same form: it says the same, so it parses the same.
+- A free range is one whose bytes the parser passes on unread, such as a wrapped key. Nothing else is free.
+- What holds for one file of a form and a regime holds for all of them; what is in the free ranges is each
+  file's own.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from catalog.keys.key_metadata import KeyEntry, KeyMetadata
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-#: The header, and of the first key the role, the id of its PEK and the version.
-_BEGINNING: Final = 4 + 1 + 16 + 4
+from catalog.keys.key_metadata import KeyMetadata
+from policy.errors import DecryptionRefused
+
+Rows = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 
-class Form:
-    """What files of one form share.
+class Place(NamedTuple):
+    """Where a wrapped key stands in key metadata of one form.
 
-    Args:
-        data: the key metadata of the first one.
-        metadata: the same, parsed.
+    Attributes:
+        binding: the bytes of the `Binding` before it.
+        start: its first byte.
+        end: what comes after its last byte.
     """
 
-    __slots__ = ("_fixed", "_places", "metadata")
-
-    def __init__(self, data: bytes, metadata: KeyMetadata) -> None:
-        self.metadata = metadata
-        fixed, places, at = [], [], 4
-        start = 0
-        for binding, wrapped in metadata.entries:
-            begin = at + len(binding) + 1
-            at = begin + len(wrapped)
-            fixed.append((start, begin, data[start:begin]))
-            places.append((binding, begin, at))
-            start = at
-        self._fixed, self._places = tuple(fixed), tuple(places)
-
-    def fits(self, data: bytes) -> bool:
-        """Whether key metadata of the same length is of this form."""
-        return all(data[start:end] == same for start, end, same in self._fixed)
-
-    def read(self, data: bytes) -> KeyMetadata:
-        """Key metadata that is of this form."""
-        entries = tuple([KeyEntry(binding, data[start:end]) for binding, start, end in self._places])
-        return KeyMetadata(self.metadata.header, entries)
+    binding: bytes
+    start: int
+    end: int
 
 
-class Formed(NamedTuple):
-    """The key metadata of a file, and its form."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The files of one form.
+
+    Attributes:
+        metadata: the key metadata of the first of them.
+        rows: their places in the column they were read from, ascending.
+        data: their key metadata, one row of bytes each.
+    """
 
     metadata: KeyMetadata
-    form: Form
+    rows: Rows
+    data: Bytes
+
+    def places(self) -> tuple[Place, ...]:
+        """Where the wrapped keys are, in the order of the entries."""
+        return _places(self.metadata)
 
 
-class FormReader:
-    """Reads the key metadata of one table's files; for one thread."""
+def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
+    """The key metadata of some files, by form.
 
-    def __init__(self) -> None:
-        self._latest: dict[tuple[int, bytes], Form] = {}
+    Args:
+        column: key metadata of the files; null for those without, which are of no form.
+        paths: where the files are.
 
-    def read(self, data: bytes) -> Formed:
-        """The key metadata of one file.
+    Raises:
+        DecryptionRefused: one is malformed, see `KeyMetadata.parse`; names the path.
+    """
+    joined = column.cast(pa.large_binary()).combine_chunks()
+    present = np.flatnonzero(np.asarray(joined.is_valid()))
+    lengths = pc.binary_length(joined).fill_null(0).to_numpy(zero_copy_only=False)
+    forms = []
+    for length in np.unique(lengths[present]):
+        left = present[lengths[present] == length]
+        data = _bytes_of(joined, left, int(length))
+        while len(left):
+            metadata = _parsed(data[0].tobytes(), paths, int(left[0]))
+            same = _alike(metadata, data)
+            forms.append(Form(metadata, left[same], data[same]))
+            left, data = left[~same], data[~same]
+    return forms
 
-        Raises:
-            DecryptionRefused: see `KeyMetadata.parse`.
-        """
-        looks = len(data), data[:_BEGINNING]
-        form = self._latest.get(looks)
-        if form is not None and form.fits(data):
-            return Formed(form.read(data), form)
-        metadata = KeyMetadata.parse(data)
-        form = self._latest[looks] = Form(data, metadata)
-        return Formed(metadata, form)
+
+def _bytes_of(column: pa.LargeBinaryArray, rows: Rows, length: int) -> Bytes:
+    """Values of one length, one row of bytes each."""
+    if length == 0:
+        return np.empty((len(rows), 0), np.uint8)
+    _, offsets, values = column.buffers()
+    starts = np.frombuffer(offsets, np.int64)[column.offset :][rows]
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(values, np.uint8), length)
+    return windows[starts]
+
+
+def _parsed(data: bytes, paths: pa.ChunkedArray, row: int) -> KeyMetadata:
+    try:
+        return KeyMetadata.parse(data)
+    except DecryptionRefused as refusal:
+        raise DecryptionRefused(
+            refusal.message, path=paths[row].as_py(), rule=refusal.rule, hint=refusal.hint
+        ) from refusal
+
+
+def _alike(metadata: KeyMetadata, data: Bytes) -> npt.NDArray[np.bool_]:
+    """Which rows are as the first one everywhere but in the free ranges."""
+    fixed = np.ones(data.shape[1], np.bool_)
+    for place in _places(metadata):
+        fixed[place.start : place.end] = False
+    same: npt.NDArray[np.bool_] = (data[:, fixed] == data[0, fixed]).all(axis=1)
+    return same
+
+
+def _places(metadata: KeyMetadata) -> tuple[Place, ...]:
+    places, at = [], 4
+    for binding, wrapped in metadata.entries:
+        start = at + len(binding) + 1
+        at = start + len(wrapped)
+        places.append(Place(binding, start, at))
+    return tuple(places)

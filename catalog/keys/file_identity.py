@@ -16,10 +16,17 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from policy.errors import DecryptionRefused
 
 FILE_ID_LENGTH: Final = 16
 _BASE_NAME: Final = re.compile(r"(?:.*-)?([0-9a-f]{32})(?:\.[A-Za-z0-9]+)*", re.DOTALL)
+#: The same for RE2, anywhere in a location: what follows the id has neither `-` nor `/`.
+_AT_THE_END: Final = r"(?:\A|[-/])(?P<id>[0-9a-f]{32})(?:\.[A-Za-z0-9]+)*\z"
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_=.-]*")
 _EXTENSION: Final = re.compile(r"[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*")
 _PARQUET_PREFIX: Final = b"lakewarden/file/1\0"
@@ -55,12 +62,21 @@ def file_id_of(location: str) -> bytes:
     """
     match = _BASE_NAME.fullmatch(location[location.rfind("/") + 1 :])
     if match is None:
-        raise DecryptionRefused(
-            "The file's name has no file id, so no key can be bound to it.",
-            rule="file-id",
-            hint="Write encrypted files with the names that the catalog's write session gives.",
-        )
+        raise _nameless(location)
     return bytes.fromhex(match[1])
+
+
+def file_ids_of(locations: pa.Array) -> npt.NDArray[np.uint8]:
+    """The file ids of many locations, as `file_id_of`: one row of 16 bytes each.
+
+    Raises:
+        DecryptionRefused: a location has none; names it.
+    """
+    found = pc.extract_regex(locations, _AT_THE_END)
+    if found.null_count:
+        raise _nameless(locations.filter(found.is_null())[0].as_py())
+    ids = bytes.fromhex("".join(found.field("id").to_pylist()))
+    return np.frombuffer(ids, np.uint8).reshape(-1, FILE_ID_LENGTH)
 
 
 def new_file_name(prefix: str, extension: str) -> str:
@@ -82,3 +98,12 @@ def new_file_name(prefix: str, extension: str) -> str:
 def parquet_aad_prefix(file: FileIdentity) -> bytes:
     """The AAD prefix that every reader and writer of a Parquet file supplies."""
     return _PARQUET_PREFIX + file.table_uuid.bytes + file.file_id
+
+
+def _nameless(location: str) -> DecryptionRefused:
+    return DecryptionRefused(
+        "The file's name has no file id, so no key can be bound to it.",
+        path=location,
+        rule="file-id",
+        hint="Write encrypted files with the names that the catalog's write session gives.",
+    )

@@ -5,51 +5,73 @@ Rules:
   2**32 keys.
 - The file id comes from the path that was checked and planned, never from key metadata.
 - One key that does not open fails the whole scan.
+- Files of one form have the same AADs but for the file ids, which are put together for many files at once;
+  each data key is opened and sealed by itself.
 
 Source: docs/key-metadata.md, "Transport keys".
 """
 
 from __future__ import annotations
 
-import struct
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
-from catalog.keys.aead import Aead, refused
+import numpy as np
+import pyarrow as pa
+
+from catalog.keys.aead import NONCE_LENGTH, OVERHEAD, Aead, Resealing, refused
+from catalog.keys.alike import Bytes, Form, Place, Rows
 from catalog.keys.dek import DEK_AAD
-from catalog.keys.file_identity import file_id_of
-from catalog.keys.key_metadata import KeyEntry, KeyMetadata
+from catalog.keys.file_identity import file_ids_of
+from catalog.keys.key_metadata import KeyEntry
 from catalog.keys.peks import Pek
-from catalog.keys.transport import Purpose, TransportKey, label_of, transport_prefix
+from catalog.keys.transport import KeyLabel, Purpose, TransportKey, label_of, transport_prefix
 from policy.errors import DecryptionRefused, KeyNotUsable
 from policy.regimes import PekRef
 
 MAX_WRAPS: Final = 2**32
-_NONCE: Final = struct.Struct(">QI")
+#: So many keys at once stay within the processor's cache.
+_BATCH: Final = 8192
 
 
-class ScanFile(NamedTuple):
-    """A planned file and those of its keys that the reader may have.
+class FormKeys(NamedTuple):
+    """The files of one form, and those of their keys that the reader may have.
 
     Attributes:
-        path: the checked location.
-        key_metadata: its key metadata.
-        entries: the entries to release, all or some of the metadata's.
+        form: the files.
+        places: which of the entries of their key metadata to release, ascending.
     """
 
-    path: str
-    key_metadata: KeyMetadata
-    entries: tuple[KeyEntry, ...]
+    form: Form
+    places: tuple[int, ...]
 
 
-class _Route(NamedTuple):
-    """What the entries of many files have in common."""
+@dataclass(frozen=True, slots=True)
+class WrappedKeys:
+    """Released data keys under a scan's key, file by file.
 
-    aead: Aead
-    dek_prefix: bytes
-    label: bytes
+    Attributes:
+        offsets: where the keys of each file begin in what follows; one more than there are files.
+        labels: which keys there are.
+        label: for each key, its place in `labels`.
+        wrapped: for each key, nonce, ciphertext and tag.
+    """
+
+    offsets: Rows
+    labels: tuple[KeyLabel, ...]
+    label: Rows
+    wrapped: pa.Array
+
+
+class _Part(NamedTuple):
+    """One key of all files of a form."""
+
+    positions: Rows
+    label: KeyLabel
+    wrapped: Bytes
 
 
 class ScanWrapper:
@@ -71,54 +93,66 @@ class ScanWrapper:
         self._peks = dict(peks)
         self._aead = Aead(self.transport.key)
         self._prefix = transport_prefix(self.transport, table_uuid)
-        self._routes: dict[tuple[bytes, bytes], _Route] = {}
         self._lock = threading.Lock()
         self._next = 0
 
-    def rewrap_for_scan(self, files: Iterable[ScanFile]) -> list[tuple[bytes, ...]]:
-        """The released data keys of each file under the scan's key, in the order of `ScanFile.entries`.
+    def rewrap_for_scan(self, paths: pa.ChunkedArray, released: Sequence[FormKeys]) -> WrappedKeys:
+        """The released data keys of the planned files under the scan's key.
+
+        Args:
+            paths: the checked locations of all planned files.
+            released: those of them that are encrypted, by form, with the keys to release.
 
         Raises:
             DecryptionRefused: a key does not open, or its PEK was not given; names the path.
             KeyNotUsable: the scan has more keys than one transport key may wrap.
         """
-        planned = list(files)
-        counter = self._reserve(sum(len(file.entries) for file in planned))
-        released = []
-        for file in planned:
-            try:
-                released.append(self._rewrap(file, counter))
-            except DecryptionRefused as failure:
-                raise DecryptionRefused(
-                    failure.message, path=file.path, rule=failure.rule, hint=failure.hint
-                ) from failure
-            counter += len(file.entries)
-        return released
+        counts = np.zeros(len(paths), np.int64)
+        for form, places in released:
+            counts[form.rows] = len(places)
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        first = self._reserve(int(offsets[-1]))
+        parts = []
+        for form, places in released:
+            located = paths.take(pa.array(form.rows))
+            file_ids = file_ids_of(located.combine_chunks())
+            for nth, place in enumerate(places):
+                positions = offsets[form.rows] + nth
+                label, wrapped = self._rewrap(
+                    form, form.places()[place], file_ids, first + positions, located
+                )
+                parts.append(_Part(positions, label, wrapped))
+        return _in_order(offsets, parts)
 
-    def _rewrap(self, file: ScanFile, counter: int) -> tuple[bytes, ...]:
-        file_id = file_id_of(file.path)
-        head = file.key_metadata.header
-        prefix = self._prefix + file_id
-        wrapped = []
-        for binding, sealed in file.entries:
-            aead, dek_prefix, label = self._routes.get((head, binding)) or self._route(head, binding)
-            nonce = _NONCE.pack(0, counter)
-            moved = aead.reseal(sealed, dek_prefix + file_id + binding, self._aead, nonce, prefix + label)
-            wrapped.append(nonce + moved)
-            counter += 1
-        return tuple(wrapped)
-
-    def _route(self, head: bytes, binding: bytes) -> _Route:
-        entry = KeyEntry(binding, b"")
+    def _rewrap(
+        self, form: Form, place: Place, file_ids: Bytes, counters: Rows, paths: pa.ChunkedArray
+    ) -> tuple[KeyLabel, Bytes]:
+        """One key of all files of a form, under the scan's key."""
+        entry = KeyEntry(place.binding, b"")
         pek = self._peks.get(entry.bound.pek)
         if pek is None:
             raise DecryptionRefused(
                 "The file is under a PEK that this scan has not.",
+                path=paths[0].as_py(),
                 rule="pek",
                 hint="Ask for the right to use the key.",
             )
-        route = _Route(pek.aead, DEK_AAD + head + self._table_uuid.bytes, label_of(entry).to_bytes())
-        return self._routes.setdefault((head, binding), route)
+        label = label_of(entry)
+        length = place.end - place.start - OVERHEAD
+        done: list[bytes] = []
+        nonces = _nonces(counters)
+        common = DEK_AAD + form.metadata.header + self._table_uuid.bytes, self._prefix, label.to_bytes()
+        try:
+            for start in range(0, len(file_ids), _BATCH):
+                now = slice(start, start + _BATCH)
+                items = _resealings(form.data[now], place, file_ids[now], nonces[now], common)
+                pek.aead.reseal(items, length, self._aead, done)
+        except DecryptionRefused as failure:
+            raise DecryptionRefused(
+                failure.message, path=paths[len(done)].as_py(), rule=failure.rule, hint=failure.hint
+            ) from failure
+        moved = np.frombuffer(b"".join(done), np.uint8).reshape(len(nonces), -1)
+        return label, np.hstack((nonces, moved))
 
     def _reserve(self, count: int) -> int:
         with self._lock:
@@ -131,3 +165,71 @@ class ScanWrapper:
                 )
             self._next += count
         return first
+
+
+def _resealings(
+    data: Bytes, place: Place, file_ids: Bytes, nonces: Bytes, common: tuple[bytes, bytes, bytes]
+) -> Iterator[Resealing]:
+    """What is to be opened and sealed.
+
+    Args:
+        data: key metadata of the files.
+        place: where the wrapped key is.
+        file_ids: of the files.
+        nonces: to seal with.
+        common: what the AADs have in common: before the file id as it is sealed; before and after the file id
+            as it will be sealed.
+    """
+    before, new_before, label = common
+    count, key_at = len(data), place.start + NONCE_LENGTH
+    return zip(
+        _strings(data[:, place.start : key_at]),
+        _strings(data[:, key_at : place.end]),
+        _strings(_joined(count, before, file_ids, place.binding)),
+        _strings(nonces),
+        _strings(_joined(count, new_before, file_ids, label)),
+        strict=True,
+    )
+
+
+def _joined(count: int, *parts: bytes | Bytes) -> Bytes:
+    """So many rows, put together of what they have in common and of what is each one's own."""
+    columns = [
+        np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
+        if isinstance(part, bytes)
+        else part
+        for part in parts
+    ]
+    return np.hstack(columns)
+
+
+def _strings(rows: Bytes) -> list[bytes]:
+    """Each row as a byte string, in full."""
+    whole = np.ascontiguousarray(rows)
+    return cast(list[bytes], whole.view(np.dtype((np.void, rows.shape[1]))).ravel().tolist())
+
+
+def _nonces(counters: Rows) -> Bytes:
+    """Eight zero bytes and the counter, u32 big endian."""
+    nonces = np.zeros((len(counters), NONCE_LENGTH), np.uint8)
+    nonces[:, 8:] = counters.astype(">u4").view(np.uint8).reshape(-1, 4)
+    return nonces
+
+
+def _in_order(offsets: Rows, parts: Sequence[_Part]) -> WrappedKeys:
+    """The keys of all forms, in the order of the files and of the keys in each."""
+    labels = tuple(dict.fromkeys(part.label for part in parts))
+    none = np.empty(0, np.int64)
+    order = np.argsort(np.concatenate([none, *(part.positions for part in parts)]))
+    label = np.concatenate(
+        [none, *(np.full(len(part.positions), labels.index(part.label)) for part in parts)]
+    )
+    wrapped = pa.concat_arrays([pa.array([], pa.binary()), *(_binary(part.wrapped) for part in parts)])
+    return WrappedKeys(offsets, labels, label[order], wrapped.take(pa.array(order)))
+
+
+def _binary(rows: Bytes) -> pa.Array:
+    """Rows of bytes as Arrow's byte strings."""
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))]
+    ).cast(pa.binary())

@@ -185,8 +185,8 @@ class Planner:
                 authorizer = self._authorizer.settled()
                 authorize(authorizer, caller, table, columns.names)
             judged = self._keyring.judged_files(table.record, table.governed, planned)
-            files = release(authorizer, caller, table, columns, judged)
-            keys = self._keyring.scan_keys(table.record, files)
+            released = release(authorizer, caller, table, columns, judged.forms)
+            keys = self._keyring.scan_keys(table.record, judged.paths, released)
         header = PlanHeader(
             table=table,
             snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -197,7 +197,7 @@ class Planner:
             valid_ms=self._valid_ms,
             transport=keys.transport if keys else None,
         )
-        return Plan(header, with_keys(planned, files, keys))
+        return Plan(header, with_keys(planned, judged.forms, keys))
 
     def _loaded(
         self, authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 
 from catalog import gates
 from catalog.authorize import Authorizer, Caller
+from catalog.keys.alike import Form
 from catalog.keys.key_metadata import KeyEntry
-from catalog.keys.scan_keys import ScanFile
+from catalog.keys.scan_keys import FormKeys
 from catalog.loading import LoadedTable
 from catalog.planning.columns import ACTION, ScanColumns, every_name, refuse_masks, selects
 from policy.decision import Decision, Reason
@@ -49,40 +50,24 @@ class _Opened:
 
 
 def release(
-    authorizer: Authorizer,
-    caller: Caller,
-    table: LoadedTable,
-    columns: ScanColumns,
-    files: Sequence[ScanFile | None],
-) -> list[ScanFile | None]:
-    """The files of a scan with the keys that the caller gets.
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, columns: ScanColumns, forms: Sequence[Form]
+) -> list[FormKeys]:
+    """The encrypted files of a scan with the keys that the caller gets.
 
     Args:
         authorizer: decides and records.
         caller: who scans; the columns of the scan were granted already.
         table: the table.
         columns: what the scan reads and filters by.
-        files: every planned file with all of its keys; None for one in plaintext.
+        forms: every encrypted file that is planned.
 
     Raises:
         NotAuthorized: a key, or a column that it opens beside those of the scan, is not granted; or the
             column is masked.
         DecryptionRefused: a key opens a field that no schema of the table names.
     """
-    chosen: dict[tuple[bytes, ...], tuple[int, ...]] = {}
-    opened: set[_Opened] = set()
-    released: list[ScanFile | None] = []
-    for file in files:
-        if file is None:
-            released.append(None)
-            continue
-        shape = tuple(entry.binding for entry in file.entries)
-        places = chosen.get(shape)
-        if places is None:
-            places = chosen[shape] = _needed(file.entries, columns.field_ids)
-            opened |= {_opened(file.entries, place) for place in places}
-        whole = len(places) == len(file.entries)
-        released.append(file if whole else file._replace(entries=_at(file.entries, places)))
+    released = [FormKeys(form, _needed(form.metadata.entries, columns.field_ids)) for form in forms]
+    opened = {_opened(form.metadata.entries, place) for form, places in released for place in places}
     asked = _releases(caller, opened)
     for each in sorted(opened, key=lambda key: (key.key_id, key.field_ids)):
         asked += _require_columns(authorizer, caller, table, each)
@@ -95,10 +80,6 @@ def _needed(entries: tuple[KeyEntry, ...], read: frozenset[int]) -> tuple[int, .
     """The places of the keys that a scan needs: the footer's, and those of groups that it touches."""
     groups = enumerate(entry.bound.field_ids for entry in entries)
     return tuple(place for place, ids in groups if place == 0 or not read.isdisjoint(ids))
-
-
-def _at(entries: tuple[KeyEntry, ...], places: tuple[int, ...]) -> tuple[KeyEntry, ...]:
-    return tuple(entries[place] for place in places)
 
 
 def _opened(entries: tuple[KeyEntry, ...], place: int) -> _Opened:

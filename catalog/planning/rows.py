@@ -34,9 +34,7 @@ import numpy as np
 import pyarrow as pa
 
 from catalog.keyring import ScanKeys
-from catalog.keys.key_metadata import KeyEntry
-from catalog.keys.scan_keys import ScanFile
-from catalog.keys.transport import label_of
+from catalog.keys.alike import Form
 from catalog.manifests import ManifestListEntry
 from catalog.partition_values import ShownPartitions
 
@@ -91,39 +89,43 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownParti
     )
 
 
-def with_keys(planned: pa.Table, files: Sequence[ScanFile | None], keys: ScanKeys | None) -> pa.Table:
+def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -> pa.Table:
     """The rows of a plan with algorithm and data keys in place of key metadata.
 
     Key metadata was held against the regime of its file, so that what it states is what the regime says.
 
     Args:
         planned: the rows.
-        files: of each row the keys that are released; None for a file in plaintext.
-        keys: the same keys under the scan's key; None if no file is encrypted.
+        forms: those that are encrypted, by the form of their key metadata.
+        keys: their released keys under the scan's key; None if no file is encrypted.
     """
-    algorithms = [None if each is None else each.key_metadata.algorithm.value for each in files]
-    by_column = [None if each is None else len(each.key_metadata.entries) > 1 for each in files]
+    form_of = _form_of(planned.num_rows, forms)
+    algorithms = pa.array([form.metadata.algorithm.value for form in forms], pa.string())
+    by_column = pa.array([len(form.metadata.entries) > 1 for form in forms], pa.bool_())
     return (
         planned.drop_columns("key_metadata")
-        .append_column("algorithm", pa.array(algorithms, pa.string()))
-        .append_column("column_keys", pa.array(by_column, pa.bool_()))
-        .append_column("keys", _keys(files, keys.wrapped if keys else ()))
+        .append_column("algorithm", algorithms.take(form_of))
+        .append_column("column_keys", by_column.take(form_of))
+        .append_column("keys", _keys(form_of, keys))
     )
 
 
-def _keys(files: Sequence[ScanFile | None], wrapped: Sequence[tuple[bytes, ...]]) -> pa.Array:
+def _form_of(count: int, forms: Sequence[Form]) -> pa.Array:
+    """For each row the place of its form; null for a file in plaintext."""
+    places = np.full(count, -1, np.int32)
+    for place, form in enumerate(forms):
+        places[form.rows] = place
+    return pa.array(places, mask=places < 0)
+
+
+def _keys(form_of: pa.Array, keys: ScanKeys | None) -> pa.Array:
     """The keys of each file: what they are called, which is the same for most files, and their bytes."""
-    if not wrapped:
-        return pa.nulls(len(files), pa.list_(_KEY))
-    offsets = np.zeros(len(files) + 1, np.int32)
-    np.cumsum([len(each) for each in wrapped], out=offsets[1:])
-    bindings = [entry.binding for file in files if file is not None for entry in file.entries]
-    encoded = pa.array(bindings, pa.binary()).dictionary_encode()
-    labels = [label_of(KeyEntry(binding, b"")) for binding in encoded.dictionary.to_pylist()]
-    names = pa.array([label.key_name for label in labels], pa.string()).take(encoded.indices)
-    field_ids = pa.array([list(label.field_ids) for label in labels], _KEY.field("field_ids").type)
-    data_keys = pa.array([dek for each in wrapped for dek in each], pa.binary())
-    columns = {"key_name": names, "field_ids": field_ids.take(encoded.indices), "wrapped": data_keys}
-    keys = pa.StructArray.from_arrays([columns[field.name] for field in _KEY], fields=list(_KEY))
-    missing = pa.array([file is None for file in files], pa.bool_())
-    return pa.ListArray.from_arrays(pa.array(offsets), keys, type=pa.list_(_KEY), mask=missing)
+    if keys is None:
+        return pa.nulls(len(form_of), pa.list_(_KEY))
+    wrapped, label = keys.wrapped, pa.array(keys.wrapped.label)
+    names = pa.array([each.key_name for each in wrapped.labels], pa.string())
+    field_ids = pa.array([list(each.field_ids) for each in wrapped.labels], _KEY.field("field_ids").type)
+    columns = {"key_name": names.take(label), "field_ids": field_ids.take(label), "wrapped": wrapped.wrapped}
+    structs = pa.StructArray.from_arrays([columns[field.name] for field in _KEY], fields=list(_KEY))
+    offsets = pa.array(wrapped.offsets, pa.int32())
+    return pa.ListArray.from_arrays(offsets, structs, type=pa.list_(_KEY), mask=form_of.is_null())

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from catalog.keyring import ScanKeys
 from catalog.keys.dek import NewKey, new_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity, new_file_name
+from catalog.keys.scan_keys import FormKeys
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import open_transported
 from catalog.loading import LoadedTable
@@ -114,7 +115,9 @@ def test_new_files_are_opened_and_judged(lake: Lake, encrypted: LoadedTable) -> 
 
 def scan_keys(lake: Lake, table: LoadedTable, planned: pa.Table) -> ScanKeys | None:
     keyring = lake.warden.keyring
-    return keyring.scan_keys(table.record, keyring.judged_files(table.record, table.governed, planned))
+    judged = keyring.judged_files(table.record, table.governed, planned)
+    whole = [FormKeys(form, tuple(range(len(form.metadata.entries)))) for form in judged.forms]
+    return keyring.scan_keys(table.record, judged.paths, whole)
 
 
 def test_a_scan_gets_the_keys_of_its_files_in_their_order(lake: Lake, encrypted: LoadedTable) -> None:
@@ -122,7 +125,8 @@ def test_a_scan_gets_the_keys_of_its_files_in_their_order(lake: Lake, encrypted:
     given = [sealed_file(lake, encrypted, dek) for dek in deks]
     keys = scan_keys(lake, encrypted, files(*given))
     assert keys is not None
-    for (path, _), (wrapped,), dek in zip(given, keys.wrapped, deks, strict=True):
+    assert keys.wrapped.offsets.tolist() == [0, 1, 2, 3]
+    for (path, _), wrapped, dek in zip(given, keys.wrapped.wrapped.to_pylist(), deks, strict=True):
         identity = FileIdentity.of(encrypted.record.table_uuid, path)
         assert open_transported(keys.transport, wrapped, identity, LABEL) == dek
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.keys.alike import FormReader
+from catalog.keys.alike import read_forms
 from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
@@ -31,11 +32,21 @@ def metadata(draw: st.DrawFn) -> bytes:
     return KeyMetadata(header(algorithm, footer), tuple(entries)).to_bytes()
 
 
-def read(reader: FormReader, data: bytes) -> KeyMetadata | None:
+def read(*files: bytes) -> list[KeyMetadata | None]:
+    """The key metadata of each file out of its form; of none of them if one is malformed."""
+    paths = [f"file-{number}" for number in range(len(files))]
+    found: list[KeyMetadata | None] = [None] * len(files)
     try:
-        return reader.read(data).metadata
+        forms = read_forms(pa.chunked_array([files], pa.binary()), pa.chunked_array([paths]))
     except DecryptionRefused:
-        return None
+        return found
+    for form in forms:
+        for row, data in zip(form.rows.tolist(), form.data, strict=True):
+            entries = [
+                KeyEntry(each.binding, data[each.start : each.end].tobytes()) for each in form.places()
+            ]
+            found[row] = KeyMetadata(form.metadata.header, tuple(entries))
+    return found
 
 
 def alone(data: bytes) -> KeyMetadata | None:
@@ -46,45 +57,41 @@ def alone(data: bytes) -> KeyMetadata | None:
 
 
 @given(st.lists(metadata(), min_size=1, max_size=4))
-def test_one_after_the_other_is_read_as_each_alone(files: list[bytes]) -> None:
-    reader = FormReader()
-    for data in files * 2:
-        assert read(reader, data) == alone(data)
+def test_each_is_read_as_if_it_came_alone(files: list[bytes]) -> None:
+    assert read(*files, *files) == [alone(data) for data in files * 2]
 
 
 @given(metadata(), st.data())
 def test_a_changed_byte_is_read_as_if_it_came_alone(data: bytes, drawn: st.DataObject) -> None:
     at, byte = drawn.draw(st.integers(0, len(data) - 1)), drawn.draw(st.integers(0, 255))
     changed = data[:at] + bytes([byte]) + data[at + 1 :]
-    reader = FormReader()
-    reader.read(data)
-    assert read(reader, changed) == alone(changed)
+    expected = alone(changed)
+    assert read(data, changed, data)[1] == expected
+    assert read(data, changed, data)[2] == (expected and alone(data))
 
 
 @given(metadata(), st.binary(max_size=200))
 def test_anything_is_read_as_if_it_came_alone(data: bytes, other: bytes) -> None:
-    reader = FormReader()
-    reader.read(data)
     for changed in (other, data + other, data[: len(other)]):
-        assert read(reader, changed) == alone(changed)
+        assert read(data, changed)[1] == alone(changed)
+
+
+def single(wrapped: bytes, pek: PekRef = PEKS[0]) -> bytes:
+    entry = KeyEntry(Binding(pek, ()).to_bytes(), wrapped)
+    return KeyMetadata(header(Algorithm.AES_GCM_V1, Footer.ENCRYPTED), (entry,)).to_bytes()
 
 
 def test_files_that_differ_in_wrapped_keys_alone_have_one_form() -> None:
-    def of(wrapped: bytes, pek: PekRef = PEKS[0]) -> bytes:
-        entry = KeyEntry(Binding(pek, ()).to_bytes(), wrapped)
-        return KeyMetadata(header(Algorithm.AES_GCM_V1, Footer.ENCRYPTED), (entry,)).to_bytes()
-
-    reader = FormReader()
-    first = reader.read(of(bytes(60)))
-    assert reader.read(of(b"\1" * 60)).form is first.form
-    for other in (of(bytes(44)), of(bytes(60), replace(PEKS[0], version=7))):
-        assert reader.read(other).form is not first.form
-        assert reader.read(of(b"\2" * 60)).form is first.form
+    later = replace(PEKS[0], version=7)
+    files = [single(bytes(60)), single(b"\1" * 60, later), None, single(b"\2" * 60), single(bytes(44))]
+    column = pa.chunked_array([files[:1], files[1:]], pa.binary())
+    paths = pa.chunked_array([["a"], ["b", "c", "d", "e"]])
+    assert sorted(form.rows.tolist() for form in read_forms(column, paths)) == [[0, 3], [1], [4]]
+    assert [form.rows.tolist() for form in read_forms(column.slice(3), paths.slice(3))] == [[1], [0]]
 
 
-def test_what_is_malformed_leaves_no_form_behind() -> None:
-    reader = FormReader()
-    for _ in range(2):
-        with pytest.raises(DecryptionRefused):
-            reader.read(bytes(90))
-    assert not reader._latest
+def test_what_is_malformed_names_its_path() -> None:
+    column = pa.chunked_array([[single(bytes(60)), bytes(90), single(bytes(60))]], pa.binary())
+    with pytest.raises(DecryptionRefused) as refused:
+        read_forms(column, pa.chunked_array([["a", "b", "c"]]))
+    assert refused.value.path == "b"

@@ -4,9 +4,18 @@ import json
 from pathlib import Path
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from catalog.keys.file_identity import FileIdentity, file_id_of, new_file_name, parquet_aad_prefix
+from catalog.keys.file_identity import (
+    FileIdentity,
+    file_id_of,
+    file_ids_of,
+    new_file_name,
+    parquet_aad_prefix,
+)
 from policy.errors import DecryptionRefused
 
 VECTORS = json.loads(
@@ -24,6 +33,30 @@ def test_name_without_file_id_is_refused(location):
     with pytest.raises(DecryptionRefused) as caught:
         file_id_of(location)
     assert caught.value.rule == "file-id"
+
+
+def test_the_ids_of_many_files_are_each_ones_own():
+    cases = VECTORS["file_ids"]["valid"]
+    found = file_ids_of(pa.array([case["location"] for case in cases]))
+    assert [each.tobytes().hex() for each in found] == [case["file_id"] for case in cases]
+    assert len(file_ids_of(pa.array([], pa.string()))) == 0
+
+
+@given(
+    st.from_regex(r"(?s)(.{0,3}[-/.\n])?[0-9a-fA-F]{31,33}([./\-\n][A-Za-z0-9]{0,2}){0,3}.?", fullmatch=True)
+)
+def test_among_many_a_name_has_the_id_that_it_has_alone(location):
+    try:
+        alone = file_id_of(location)
+    except DecryptionRefused:
+        alone = None
+    good = new_file_name("part", "parquet")
+    try:
+        found = file_ids_of(pa.array([good, location]))[1].tobytes()
+    except DecryptionRefused as refused:
+        found = None
+        assert refused.path == location
+    assert found == alone
 
 
 def test_new_names_are_fresh_and_carry_their_id():

@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import json
 import threading
+from itertools import pairwise
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
+import pyarrow as pa
 import pytest
 import second_implementation
 
 from catalog.keys.aead import Aead
+from catalog.keys.alike import read_forms
 from catalog.keys.dek import NewKey, new_dek, open_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.peks import Pek
-from catalog.keys.scan_keys import ScanFile, ScanWrapper
+from catalog.keys.scan_keys import FormKeys, ScanWrapper
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import (
     KeyLabel,
@@ -41,10 +45,35 @@ LAKE, PII = make_pek("lake"), make_pek("pii")
 PEKS = {LAKE.ref: LAKE, PII.ref: PII}
 
 
-def planned(path: str, deks: list[SecretBytes]) -> ScanFile:
+class Planned(NamedTuple):
+    """A planned file, and which of its keys are released."""
+
+    path: str
+    key_metadata: KeyMetadata
+    places: tuple[int, ...]
+
+    @property
+    def entries(self):
+        return [self.key_metadata.entries[place] for place in self.places]
+
+
+def planned(path: str, deks: list[SecretBytes]) -> Planned:
     keys = [NewKey(LAKE, (), deks[0]), *(NewKey(PII, (i,), dek) for i, dek in enumerate(deks[1:], 1))]
     metadata = wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, FileIdentity.of(TABLE, path), keys)
-    return ScanFile(path, metadata, metadata.entries)
+    return Planned(path, metadata, tuple(range(len(keys))))
+
+
+def rewrapped(scan: ScanWrapper, files: list[Planned]) -> list[list[bytes]]:
+    """What a scan gets of each file; `places` are those of the first file of a form."""
+    column = pa.chunked_array([[file.key_metadata.to_bytes() for file in files]], pa.binary())
+    paths = pa.chunked_array([[file.path for file in files]])
+    forms = [FormKeys(form, files[form.rows[0]].places) for form in read_forms(column, paths)]
+    keys = scan.rewrap_for_scan(paths, forms)
+    assert len(keys.label) == len(keys.wrapped) == keys.offsets[-1]
+    wrapped = keys.wrapped.to_pylist()
+    labels = [keys.labels[place] for place in keys.label]
+    assert labels == [label_of(entry) for file in files for entry in file.entries]
+    return [wrapped[start:end] for start, end in pairwise(keys.offsets.tolist())]
 
 
 def paths(count: int) -> list[str]:
@@ -80,10 +109,11 @@ def test_refused_vector_does_not_open(case):
 def test_scan_releases_the_keys_asked_for_and_opens_on_the_engine():
     deks = [[new_dek(32), new_dek(16), new_dek(24)] for _ in range(4)]
     files = [planned(path, keys) for path, keys in zip(paths(4), deks, strict=True)]
-    files[1] = files[1]._replace(entries=files[1].entries[1:2])
+    files[1] = planned(files[1].path, [new_dek(16), new_dek(32)])._replace(places=(1,))
+    files[2:2] = [planned(path, [new_dek(24)]) for path in paths(2)]
     scan = ScanWrapper(TABLE, PEKS)
-    released = scan.rewrap_for_scan(files)
-    assert [len(keys) for keys in released] == [3, 1, 3, 3]
+    released = rewrapped(scan, files)
+    assert [len(keys) for keys in released] == [3, 1, 1, 1, 3, 3]
     for file, keys in zip(files, released, strict=True):
         identity = FileIdentity.of(TABLE, file.path)
         for entry, wrapped in zip(file.entries, keys, strict=True):
@@ -95,7 +125,7 @@ def test_scan_releases_the_keys_asked_for_and_opens_on_the_engine():
 def test_captured_plan_is_worth_one_scan():
     file = planned(paths(1)[0], [new_dek(32)])
     first, second = ScanWrapper(TABLE, PEKS), ScanWrapper(TABLE, PEKS)
-    (wrapped,) = first.rewrap_for_scan([file])[0]
+    (wrapped,) = rewrapped(first, [file])[0]
     with pytest.raises(DecryptionRefused):
         open_transported(
             second.transport, wrapped, FileIdentity.of(TABLE, file.path), label_of(file.entries[0])
@@ -109,7 +139,7 @@ def test_no_nonce_comes_twice_in_a_scan_whatever_the_threads():
 
     def work():
         for _ in range(10):
-            released.extend(wrapped for keys in scan.rewrap_for_scan(files) for wrapped in keys)
+            released.extend(wrapped for keys in rewrapped(scan, files) for wrapped in keys)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -123,18 +153,35 @@ def test_scan_stops_before_its_nonces_run_out():
     scan = ScanWrapper(TABLE, PEKS)
     scan._next = 2**32 - 1
     file = planned(paths(1)[0], [new_dek(32)])
-    (wrapped,) = scan.rewrap_for_scan([file])[0]
+    (wrapped,) = rewrapped(scan, [file])[0]
     assert wrapped[:12] == bytes(8) + b"\xff" * 4
     with pytest.raises(KeyNotUsable):
-        scan.rewrap_for_scan([file])
+        rewrapped(scan, [file])
 
 
 def test_key_metadata_moved_to_another_file_releases_nothing_and_names_the_path():
     victim, thief = paths(2)
     moved = planned(victim, [new_dek(32)])._replace(path=thief)
+    others = [planned(path, [new_dek(32)]) for path in paths(3)]
     with pytest.raises(DecryptionRefused) as caught:
-        ScanWrapper(TABLE, PEKS).rewrap_for_scan([moved])
+        rewrapped(ScanWrapper(TABLE, PEKS), [*others, moved, planned(victim, [new_dek(32)])])
     assert caught.value.path == thief
+
+
+def test_keys_of_more_files_than_are_wrapped_at_once_open_each_with_its_own(monkeypatch):
+    monkeypatch.setattr("catalog.keys.scan_keys._BATCH", 3)
+    deks = [new_dek(32) for _ in range(7)]
+    files = [planned(path, [dek]) for path, dek in zip(paths(7), deks, strict=True)]
+    scan = ScanWrapper(TABLE, PEKS)
+    for file, dek, (wrapped,) in zip(files, deks, rewrapped(scan, files), strict=True):
+        assert (
+            open_transported(scan.transport, wrapped, FileIdentity.of(TABLE, file.path), KeyLabel("lake"))
+            == dek
+        )
+    moved = files[5]._replace(path=files[0].path)
+    with pytest.raises(DecryptionRefused) as caught:
+        rewrapped(scan, [*files[1:5], moved])
+    assert caught.value.path == moved.path
 
 
 def test_peks_of_another_table_are_refused():
@@ -149,9 +196,9 @@ def test_key_whose_pek_the_scan_has_not_is_refused():
     file = planned(paths(1)[0], [new_dek(32), new_dek(32)])
     scan = ScanWrapper(TABLE, {LAKE.ref: LAKE})
     with pytest.raises(DecryptionRefused) as caught:
-        scan.rewrap_for_scan([file])
+        rewrapped(scan, [file])
     assert caught.value.rule == "pek"
-    assert len(scan.rewrap_for_scan([file._replace(entries=file.entries[:1])])[0]) == 1
+    assert len(rewrapped(scan, [file._replace(places=(0,))])[0]) == 1
 
 
 def written(transport: TransportKey, path: str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from catalog.alter import SetProperty
-from catalog.keyring import Keyring
+from catalog.keyring import JudgedFiles, Keyring
 from catalog.keys.key_metadata import Binding
 from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import DecryptionRefused, NotAuthorized
@@ -222,15 +223,15 @@ def test_a_key_for_a_field_that_no_schema_names_goes_to_nobody(
     """What may be said of a field without a name, no policy can tell."""
     judged = Keyring.judged_files
 
-    def forged(self: Keyring, *given: Any) -> list[Any]:
-        files = []
-        for file in judged(self, *given):
-            assert file is not None
-            *before, last = file.entries
+    def forged(self: Keyring, *given: Any) -> JudgedFiles:
+        files, forms = judged(self, *given), []
+        for form in files.forms:
+            *before, last = form.metadata.entries
             bound = last.bound
             binding = Binding(bound.pek, (*bound.field_ids, 99)).to_bytes()
-            files.append(file._replace(entries=(*before, last._replace(binding=binding))))
-        return files
+            metadata = form.metadata._replace(entries=(*before, last._replace(binding=binding)))
+            forms.append(replace(form, metadata=metadata))
+        return replace(files, forms=tuple(forms))
 
     monkeypatch.setattr(Keyring, "judged_files", forged)
     with pytest.raises(DecryptionRefused) as refusal:
