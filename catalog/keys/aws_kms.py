@@ -11,7 +11,7 @@ Rules:
 - A wrapped key names the KMS key behind an alias: when the alias points to a new key, new keys are wrapped by
   it, what the old one wrapped still opens, and `rewrap_keys` moves to the new one.
 - Without TLS, which is for this machine alone, no proxy of the environment is used: answers hold keys.
-- One attempt with a bounded time; who retries is `resilient`.
+- One attempt with a bounded time, and answers of a bounded size (`answers`); who retries is `resilient`.
 
 A wrapped key is: 0x01 | length of the master key id, u8 | master key id | length of the KMS key id, u8 | KMS
 key id | AWS's ciphertext blob, which names the version of the key material by itself.
@@ -23,25 +23,30 @@ context", "Rotate keys manually".
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 import boto3
+import urllib3
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
+from botocore.httpsession import URLLib3Session
 from botocore.parsers import ResponseParserError
 
 from catalog.keys.aead import KEY_LENGTHS, refused, require_key_length
+from catalog.keys.answers import AnswerOutOfBounds, read_answer
+from catalog.keys.back_ends import misconfigured, some_at_a_time
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.options import AwsKmsOptions, is_private_way
 from catalog.keys.secret import SecretBytes, hush
-from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError, PropertyInvalid
+from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError
 
 _FORMAT: Final = 0x01
 #: The longest ciphertext that Decrypt takes.
 _LONGEST_BLOB: Final = 6144
-_AT_A_TIME: Final = 8
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NAME: Final = re.compile(rf"{_KEY_ID.pattern}|alias/[A-Za-z0-9/_-]{{1,249}}")
 _ARN: Final = re.compile(
@@ -109,9 +114,12 @@ class AwsKms(KmsClient):
                 straight = _config(options).merge(Config(proxies={}))
                 client = session.client("kms", endpoint_url=options.endpoint, config=straight)
         except (BotoCoreError, ValueError) as failure:
-            raise _misconfigured(f"AWS KMS cannot be used: {type(failure).__name__}.") from None
+            raise misconfigured(f"AWS KMS cannot be used: {type(failure).__name__}.") from None
         if not is_private_way(client.meta.endpoint_url):
-            raise _misconfigured("The endpoint of AWS KMS must be https, or on this machine.")
+            raise misconfigured("The endpoint of AWS KMS must be https, or on this machine.")
+        # botocore has no public way to put a limit on an answer.
+        endpoint = client._endpoint
+        endpoint.http_session = _BoundedSession(endpoint.http_session, options.request_timeout_s)
         return cls(client, options.accounts)
 
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
@@ -147,13 +155,7 @@ class AwsKms(KmsClient):
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`; AWS takes one key a call, so some are under way at a time."""
         parsed = [(self._parse(wrapped), context) for wrapped, context in items]
-        with ThreadPoolExecutor(_AT_A_TIME, "aws-kms") as threads:
-            running = [threads.submit(self._rewrap, parts, context) for parts, context in parsed]
-            try:
-                return [each.result() for each in running]
-            except LakewardenError:
-                threads.shutdown(wait=False, cancel_futures=True)
-                raise
+        return some_at_a_time("aws-kms", lambda each: self._rewrap(*each), parsed)
 
     def _rewrap(self, parts: _Wrapped, context: KeyContext) -> bytes:
         encryption_context = _encryption_context(parts.master_key_id, context)
@@ -176,7 +178,7 @@ class AwsKms(KmsClient):
             answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
         except ClientError as failure:
             raise _translated(failure, master_key_id) from None
-        except (BotoCoreError, *_MALFORMED) as failure:
+        except (BotoCoreError, AnswerOutOfBounds, *_MALFORMED) as failure:
             raise _unavailable(type(failure).__name__) from None
         return answer
 
@@ -212,6 +214,35 @@ class AwsKms(KmsClient):
         parts = _from_bytes(wrapped)
         self._require_named_well(parts.master_key_id)
         return parts
+
+
+class _BoundedSession:
+    """botocore's HTTP session, with bounds on answers.
+
+    Args:
+        session: botocore's.
+        seconds: the time for an answer.
+    """
+
+    def __init__(self, session: URLLib3Session, seconds: float) -> None:
+        self._session = session
+        self._seconds = seconds
+
+    def send(self, request: AWSPreparedRequest) -> AWSResponse:
+        """The answer to a request, with its whole body."""
+        until = time.monotonic() + self._seconds
+        request.stream_output = True
+        answer = self._session.send(request)
+        try:
+            body = read_answer(answer.raw, until)
+        except (urllib3.exceptions.HTTPError, OSError) as failure:
+            raise ConnectionClosedError(endpoint_url=request.url, error=type(failure).__name__) from None
+        whole = urllib3.HTTPResponse(BytesIO(body), preload_content=False)
+        return AWSResponse(answer.url, answer.status_code, answer.headers, whole)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._session.close()
 
 
 def _config(options: AwsKmsOptions) -> Config:
@@ -296,7 +327,3 @@ def _unavailable(what: str) -> KmsUnavailable:
         rule="kms",
         hint="Check region, endpoint, credentials and the state of AWS KMS.",
     )
-
-
-def _misconfigured(message: str) -> PropertyInvalid:
-    return PropertyInvalid(message, rule="kms-configuration", hint="Correct the options of the KMS.")

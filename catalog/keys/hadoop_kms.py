@@ -22,17 +22,17 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
 from catalog.keys import hadoop_base64
 from catalog.keys.aead import KEY_LENGTHS, Aead, refused, require_key_length
+from catalog.keys.back_ends import by_master_key, some_at_a_time
 from catalog.keys.hadoop_rest import Answer, HadoopRest, unexpected
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.options import HadoopKmsOptions
 from catalog.keys.secret import SecretBytes
-from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError
+from policy.errors import KeyNotUsable, KmsUnavailable
 from policy.governed_values import is_master_key_id
 
 _FORMAT: Final = 0x01
@@ -45,8 +45,6 @@ _EEK: Final = "EEK"
 _NAME: Final = re.compile(r"[a-z0-9_][a-z0-9_.-]*", re.ASCII)
 #: How many keys one request re-encrypts.
 _BATCH: Final = 500
-#: How many it decrypts at a time: `resilient` gives an attempt for all of them some seconds.
-_AT_A_TIME: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +101,11 @@ class HadoopKms(KmsClient):
         """See `KmsClient.rewrap_keys`; EEKs are re-encrypted in batches, and each is decrypted once, some at
         a time: the seal names the version. What comes back opens to the same key, or nothing comes back."""
         parsed = [(*_parse(wrapped), context) for wrapped, context in items]
-        newest = self._newest([eek for eek, _, _ in parsed])
-        with ThreadPoolExecutor(_AT_A_TIME, "hadoop-kms") as threads:
-            running = [
-                threads.submit(self._resealed, old, new, sealed, context)
-                for (old, sealed, context), new in zip(parsed, newest, strict=True)
-            ]
-            try:
-                return [each.result() for each in running]
-            except LakewardenError:
-                threads.shutdown(wait=False, cancel_futures=True)
-                raise
+        newest = by_master_key([eek for eek, _, _ in parsed], lambda eek: eek.master_key_id, self._newest)
+        moves = list(zip(parsed, newest, strict=True))
+        return some_at_a_time("hadoop-kms", lambda move: self._resealed(*move[0], move[1]), moves)
 
-    def _resealed(self, old: _Eek, new: _Eek, sealed: bytes, context: KeyContext) -> bytes:
+    def _resealed(self, old: _Eek, sealed: bytes, context: KeyContext, new: _Eek) -> bytes:
         wrapping = self._decrypt(new, self._until())
         return _sealed(new, wrapping, _opened(old, wrapping, sealed, context), context)
 
@@ -141,16 +131,10 @@ class HadoopKms(KmsClient):
             raise unexpected()
         return SecretBytes(key)
 
-    def _newest(self, eeks: Sequence[_Eek]) -> list[_Eek]:
-        """The same EEKs under the newest versions of their master keys, in order."""
-        found: dict[int, _Eek] = {}
-        for name in dict.fromkeys(eek.master_key_id for eek in eeks):
-            places = [place for place, eek in enumerate(eeks) if eek.master_key_id == name]
-            for at in range(0, len(places), _BATCH):
-                some = places[at : at + _BATCH]
-                moved = self._reencrypt(name, [eeks[place] for place in some])
-                found.update(zip(some, moved, strict=True))
-        return [found[place] for place in range(len(eeks))]
+    def _newest(self, name: str, eeks: list[_Eek]) -> list[_Eek]:
+        """The same EEKs under the newest version of their master key, in order."""
+        batches = (eeks[at : at + _BATCH] for at in range(0, len(eeks), _BATCH))
+        return [moved for batch in batches for moved in self._reencrypt(name, batch)]
 
     def _reencrypt(self, name: str, eeks: Sequence[_Eek]) -> list[_Eek]:
         body = [

@@ -15,14 +15,14 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
+from catalog.keys.answers import AnswerOutOfBounds, read_answer
+from catalog.keys.back_ends import require_ca_file
 from catalog.keys.options import HadoopKmsOptions
 from policy import strict_json
-from policy.errors import InvalidInput, KmsUnavailable, PropertyInvalid
+from policy.errors import InvalidInput, KmsUnavailable
 
 _DELEGATION_HEADER: Final = "X-Hadoop-Delegation-Token"
 _CONNECTIONS: Final = 64
-_LONGEST_ANSWER: Final = 1024 * 1024
-_CHUNK: Final = 64 * 1024
 _SHORTEST_S: Final = 0.001
 _PASSED_OVER: Final = frozenset({502, 503, 504})
 #: How a KMS says that a key may not be used by whom it knows well.
@@ -91,12 +91,7 @@ class HadoopRest:
     """
 
     def __init__(self, options: HadoopKmsOptions) -> None:
-        if options.ca_file is not None and not options.ca_file.is_file():
-            raise PropertyInvalid(
-                f"The ca_file {options.ca_file} is not there.",
-                rule="kms-configuration",
-                hint="Name the file of the authorities that vouch for the KMS.",
-            )
+        require_ca_file(options.ca_file)
         self._hosts = options.addresses()
         self._headers, self._identity = _credential(options)
         self._connect_s = options.connect_timeout_s
@@ -158,7 +153,9 @@ class HadoopRest:
                 redirect=False,
                 preload_content=False,
             )
-            return Answer(response.status, _read(response, until))
+            return Answer(response.status, read_answer(response, until))
+        except AnswerOutOfBounds:
+            raise unexpected() from None
         except (urllib3.exceptions.HTTPError, OSError):
             return None
 
@@ -170,22 +167,6 @@ def unexpected() -> KmsUnavailable:
         rule="kms-answer",
         hint="Look whether the address is that of a Hadoop or Ranger KMS.",
     )
-
-
-def _read(response: urllib3.BaseHTTPResponse, until: float) -> bytes:
-    """The whole body, in time and within the bound."""
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        while chunk := response.read1(_CHUNK):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > _LONGEST_ANSWER or time.monotonic() > until:
-                response.close()
-                raise unexpected()
-    finally:
-        response.release_conn()
-    return b"".join(chunks)
 
 
 def _credential(options: HadoopKmsOptions) -> tuple[dict[str, str], dict[str, str]]:

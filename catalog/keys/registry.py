@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from pydantic import SecretStr, ValidationError
 
+from catalog.keys.back_ends import misconfigured
 from catalog.keys.kms import KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.managers import EncryptionManager, EnvelopeManager, PlaintextManager
@@ -58,7 +59,7 @@ def load_kms(name: str, options: KmsOptions) -> KmsClient:
         return built_in(options)
     client = _made(KMS_GROUP, name, options)
     if not isinstance(client, KmsClient):
-        raise _invalid(f"The entry point {name!r} of {KMS_GROUP} does not make a KmsClient.")
+        raise misconfigured(f"{name!r} of {KMS_GROUP} does not make a KmsClient.")
     return client
 
 
@@ -77,7 +78,7 @@ def load_encryption_manager(name: str) -> EncryptionManager:
         return PlaintextManager()
     manager = _made(MANAGER_GROUP, name)
     if not isinstance(manager, EncryptionManager):
-        raise _invalid(f"The entry point {name!r} of {MANAGER_GROUP} does not make an EncryptionManager.")
+        raise misconfigured(f"{name!r} of {MANAGER_GROUP} does not make an EncryptionManager.")
     return manager
 
 
@@ -86,7 +87,7 @@ def _made(group: str, name: str, *arguments: KmsOptions) -> object:
     found: set[EntryPoint] = set(entry_points(group=group, name=name))
     if len(found) != 1:
         state = "is claimed by more than one package" if found else "is not installed"
-        raise _invalid(f"{name!r} of {group} {state}.")
+        raise misconfigured(f"{name!r} of {group} {state}.")
     point = found.pop()
     try:
         return point.load()(*arguments)
@@ -94,9 +95,8 @@ def _made(group: str, name: str, *arguments: KmsOptions) -> object:
         raise
     except Exception as error:  # noqa: BLE001 - of a stranger, nothing passes but the type
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise PropertyInvalid(
+        raise misconfigured(
             f"The entry point {name!r} of {group} ({point.value}) fails with a {type(error).__name__}.",
-            rule="kms-configuration",
             hint=f"Correct the package or its options; it failed at {frame.filename}:{frame.lineno}.",
         ) from None
 
@@ -107,7 +107,7 @@ def _local(given: KmsOptions) -> KmsClient:
         secret = SecretBytes(options.passphrase.get_secret_value().encode("utf-8"))
         return LocalKms(options.keystore, Passphrase(secret))
     if options.key_file is None:
-        raise _invalid("The local KMS takes keystore, and either key_file or passphrase.")
+        raise misconfigured("The local KMS takes keystore, and either key_file or passphrase.")
     return LocalKms(options.keystore, KeyFile(options.key_file))
 
 
@@ -153,7 +153,7 @@ def _options(model: type[_Options], given: KmsOptions) -> _Options:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         # The cause holds the values, secrets among them.
-        raise _invalid(f"The KMS option {name} is refused: {first['msg']}.") from None
+        raise misconfigured(f"The KMS option {name} is refused: {first['msg']}.") from None
 
 
 def _plain(value: OptionValue | SecretBytes) -> OptionValue | SecretStr:
@@ -161,12 +161,6 @@ def _plain(value: OptionValue | SecretBytes) -> OptionValue | SecretStr:
 
 
 def _missing(extra: str) -> PropertyInvalid:
-    return PropertyInvalid(
-        f"The KMS {extra!r} needs packages that are not installed.",
-        rule="kms-configuration",
-        hint=f"Install lakewarden[{extra}].",
+    return misconfigured(
+        f"The KMS {extra!r} needs packages that are not installed.", hint=f"Install lakewarden[{extra}]."
     )
-
-
-def _invalid(message: str) -> PropertyInvalid:
-    return PropertyInvalid(message, rule="kms-configuration", hint="Correct the catalog's configuration.")

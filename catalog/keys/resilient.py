@@ -5,7 +5,8 @@ Rules:
   a thread of its own; one that takes too long is left behind and its answer is forgotten.
 - Only `KmsUnavailable` is tried again, after a pause that is drawn at random ("full jitter"). A refusal is an
   answer.
-- So many attempts run at a time, those left behind included: a KMS that hangs does not use up threads.
+- So many attempts run at a time, for a while those left behind included (`places`): a KMS that hangs does not
+  use up threads.
 - After failures in a row the circuit opens, and callers are told at once; then one of them tries. A table or
   master key that fails by itself has a circuit of its own (`circuits`).
 - An attempt that got its turn when hardly any time was left is not made; one that had much less than the time
@@ -35,6 +36,7 @@ from catalog.keys.circuits import CircuitOpen, Circuits
 from catalog.keys.kms import KeyContext, KmsClient
 from catalog.keys.kms_calls import CountedKms, Operation
 from catalog.keys.local_kms import LocalKms
+from catalog.keys.places import Place, Places
 from policy.errors import KmsUnavailable, LakewardenError
 
 T = TypeVar("T")
@@ -98,7 +100,7 @@ class ResilientKms(CountedKms):
         self._clock = clock
         self._sleep = sleep
         self._pause = wait_random_exponential(multiplier=patience.first_pause_s, max=2)
-        self._slots = threading.Semaphore(patience.concurrency)
+        self._places = Places(patience.concurrency, clock)
         longest_open_s = max(patience.open_s, _LONGEST_OPEN_S)
         self._circuits = Circuits(lambda: Circuit(patience.failures, patience.open_s, longest_open_s, clock))
         self._whole_s = min(patience.attempt_s, patience.deadline_s)
@@ -141,18 +143,18 @@ class ResilientKms(CountedKms):
         """One attempt, if the circuits and the number of those that run let it begin before `until`."""
         try:
             self._circuits.check(subject)
-            self._take_slot(subject, until)
+            place = self._take_place(subject, until)
             try:
                 entry = self._circuits.enter(subject)
             except CircuitOpen:
-                self._slots.release()
+                place.leave()
                 raise
         except CircuitOpen:
             raise self._told_at_once() from None
         answered: bool | None = False
         allowed = min(self._patience.attempt_s, until - self._clock())
         try:
-            answer = super()._call(operation, subject, lambda: self._in_thread(ask, allowed))
+            answer = super()._call(operation, subject, lambda: self._in_thread(ask, allowed, place))
             answered = True
         except TimeoutError:
             answered = None if allowed < self._whole_s * _TELLING_PART else False
@@ -164,22 +166,22 @@ class ResilientKms(CountedKms):
             self._circuits.leave(entry, answered)
         return answer
 
-    def _take_slot(self, subject: str, until: float) -> None:
+    def _take_place(self, subject: str, until: float) -> Place:
         """Wait for one of those that run to end, but not while the KMS is known not to answer."""
         left = 0.0 if self._circuits.is_open_for(subject) else max(0.0, until - self._clock())
-        taken = self._slots.acquire(timeout=left)
-        if taken and not self._is_late(until):
-            return
-        if taken:
-            self._slots.release()
+        place = self._places.take(left)
+        if place is not None and not self._is_late(until):
+            return place
+        if place is not None:
+            place.leave()
         raise KmsUnavailable(
             f"Too many calls to the KMS {self.identifier!r} are under way.",
             rule="kms-busy",
             hint="Try again later.",
         )
 
-    def _in_thread(self, ask: Callable[[], T], seconds: float) -> T:
-        """What `ask` returns or raises within so many seconds; the slot is given back when it ends.
+    def _in_thread(self, ask: Callable[[], T], seconds: float, place: Place) -> T:
+        """What `ask` returns or raises within so many seconds; it leaves its place when it ends.
 
         Raises:
             TimeoutError: it took longer.
@@ -194,14 +196,18 @@ class ResilientKms(CountedKms):
             except Exception as error:  # noqa: BLE001 - of a stranger, nothing passes but the type
                 outcome.set_exception(self._failed(error))
             finally:
-                self._slots.release()
+                place.leave()
 
         try:
             threading.Thread(target=run, name="lakewarden-kms", daemon=True).start()
         except RuntimeError as error:
-            self._slots.release()
+            place.leave()
             raise self._failed(error) from None
-        return outcome.result(seconds)
+        try:
+            return outcome.result(seconds)
+        except TimeoutError:
+            place.give_up()
+            raise
 
     def _not_in_time(self, seconds: float) -> KmsUnavailable:
         return KmsUnavailable(

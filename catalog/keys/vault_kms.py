@@ -7,7 +7,7 @@ Rules:
 - Vault's answer is read strictly: what is not as documented is `KmsUnavailable`.
 - No redirection is followed and no proxy or setting of the environment is used: the token goes to the
   configured server alone.
-- One attempt with a bounded time; who retries is `resilient`.
+- One attempt with a bounded time, and answers of a bounded size (`answers`); who retries is `resilient`.
 
 A wrapped key is: 0x01 | length of the key, u8 | length of the master key id, u8 | id | version, u32 |
 Transit's ciphertext. Transit gets all before the version, then the context, as the context to derive from.
@@ -22,6 +22,7 @@ import base64
 import binascii
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -31,13 +32,16 @@ from hvac.api.auth_methods.approle import AppRole as AppRoleApi
 from hvac.api.auth_methods.token import Token as TokenApi
 from hvac.api.secrets_engines.transit import Transit
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
 
 from catalog.keys.aead import KEY_LENGTHS, refused, require_key_length
+from catalog.keys.answers import AnswerOutOfBounds, read_answer
+from catalog.keys.back_ends import by_master_key, misconfigured, require_ca_file
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.options import VaultKmsOptions
 from catalog.keys.secret import SecretBytes
 from catalog.keys.vault_identity import AppRole, FixedToken, Identity, TokenFile, is_token
-from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError, PropertyInvalid
+from policy.errors import KeyNotUsable, KmsUnavailable, LakewardenError
 
 _FORMAT: Final = 0x01
 _CONTEXT: Final = b"lakewarden/vault-kms/1\0"
@@ -55,6 +59,16 @@ class _Wrapped(NamedTuple):
     master_key_id: str
     version: int
     ciphertext: bytes
+
+
+class _Answer(NamedTuple):
+    """A status, and a body that may hold a key."""
+
+    status: int
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"_Answer({self.status})"
 
 
 class VaultKms(KmsClient):
@@ -79,8 +93,7 @@ class VaultKms(KmsClient):
         Raises:
             PropertyInvalid: the file of authorities is missing, or the token has characters that none has.
         """
-        if options.ca_file is not None and not options.ca_file.is_file():
-            raise _misconfigured(f"The ca_file {options.ca_file} is not there.")
+        require_ca_file(options.ca_file)
         return cls(options)
 
     def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
@@ -118,14 +131,9 @@ class VaultKms(KmsClient):
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
         """See `KmsClient.rewrap_keys`; one request a master key."""
         parsed = [(_from_bytes(wrapped), context) for wrapped, context in items]
-        moved: dict[int, bytes] = {}
-        for name in dict.fromkeys(parts.master_key_id for parts, _ in parsed):
-            places = [place for place, (parts, _) in enumerate(parsed) if parts.master_key_id == name]
-            rewrapped = self._rewrap(name, [parsed[place] for place in places])
-            moved.update(zip(places, rewrapped, strict=True))
-        return [moved[place] for place in range(len(parsed))]
+        return by_master_key(parsed, lambda each: each[0].master_key_id, self._rewrap)
 
-    def _rewrap(self, master_key_id: str, items: Sequence[tuple[_Wrapped, KeyContext]]) -> list[bytes]:
+    def _rewrap(self, master_key_id: str, items: list[tuple[_Wrapped, KeyContext]]) -> list[bytes]:
         batch = [
             {"ciphertext": _ciphertext(parts), "context": _derivation_context(parts, context)}
             for parts, context in items
@@ -157,41 +165,39 @@ class VaultKms(KmsClient):
     def _transit(self, master_key_id: str, ask: Callable[[Transit], requests.Response]) -> Mapping[str, Any]:
         """The data of Transit's answer, once more with another token if the first is not known any more."""
         token = self._identity.token()
-        response = self._send(token, lambda adapter: ask(Transit(adapter)))
-        if response.status_code == 403 and not self._is_known(token):
+        answer = self._send(token, lambda adapter: ask(Transit(adapter)))
+        if answer.status == 403 and not self._is_known(token):
             fresh = self._identity.renewed(token)
             if fresh is None:
                 raise _unavailable("the token is not valid any more, or may not look itself up")
             if fresh != token:
-                response = self._send(fresh, lambda adapter: ask(Transit(adapter)))
-                if response.status_code == 403:
+                answer = self._send(fresh, lambda adapter: ask(Transit(adapter)))
+                if answer.status == 403:
                     self._identity.renewed_in_vain()
-        return _data(response, master_key_id)
+        return _data(answer, master_key_id)
 
     def _is_known(self, token: SecretBytes) -> bool:
         """Whether the server knows the token: a refusal for want of a right looks the same."""
-        return self._send(token, lambda adapter: TokenApi(adapter).lookup_self()).status_code == 200
+        return self._send(token, lambda adapter: TokenApi(adapter).lookup_self()).status == 200
 
     def _log_in(self) -> tuple[SecretBytes, float]:
         options = self._options
         secret_id = None if options.secret_id is None else options.secret_id.get_secret_value()
-        response = self._send(
+        answer = self._send(
             None,
             lambda adapter: AppRoleApi(adapter).login(
                 options.role_id, secret_id, use_token=False, mount_point=options.auth_mount
             ),
         )
-        if response.status_code != 200:
-            raise _unavailable(f"the login was refused with status {response.status_code}")
-        auth = _body(response).get("auth")
+        if answer.status != 200:
+            raise _unavailable(f"the login was refused with status {answer.status}")
+        auth = _body(answer).get("auth")
         token, lease = (auth.get("client_token"), auth.get("lease_duration")) if auth else (None, None)
         if not isinstance(token, str) or not is_token(token.encode()) or not isinstance(lease, int):
             raise _unavailable("a login without a token")
         return SecretBytes(token.encode("ascii")), float(lease)
 
-    def _send(
-        self, token: SecretBytes | None, ask: Callable[[RawAdapter], requests.Response]
-    ) -> requests.Response:
+    def _send(self, token: SecretBytes | None, ask: Callable[[RawAdapter], requests.Response]) -> _Answer:
         """One request; the adapter is made for it, since tokens change while other threads ask."""
         adapter = RawAdapter(
             base_uri=self._options.url,
@@ -202,9 +208,11 @@ class VaultKms(KmsClient):
             namespace=self._options.namespace,
             ignore_exceptions=True,
         )
+        until = time.monotonic() + self._options.request_timeout_s
         try:
-            return ask(adapter)
-        except requests.RequestException as failure:
+            response = ask(adapter)
+            return _Answer(response.status_code, read_answer(response.raw, until))
+        except (requests.RequestException, HTTPError, OSError, AnswerOutOfBounds) as failure:
             # The cause holds the request with its token.
             raise _unavailable(type(failure).__name__) from None
 
@@ -212,6 +220,8 @@ class VaultKms(KmsClient):
 def _session(options: VaultKmsOptions) -> requests.Session:
     session = requests.Session()
     session.trust_env = False
+    session.stream = True
+    session.headers["Accept-Encoding"] = "identity"
     session.mount(options.url, HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0))
     if options.ca_file is not None:
         session.verify = str(options.ca_file)
@@ -225,7 +235,7 @@ def _identity(options: VaultKmsOptions, log_in: Callable[[], tuple[SecretBytes, 
         return AppRole(log_in)
     token = options.token.get_secret_value().encode("utf-8")
     if not token or not is_token(token):
-        raise _misconfigured("The token of Vault is empty, or has characters that none has.")
+        raise misconfigured("The token of Vault is empty, or has characters that none has.")
     return FixedToken(SecretBytes(token))
 
 
@@ -303,10 +313,10 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def _body(response: requests.Response) -> dict[str, Any]:
+def _body(answer: _Answer) -> dict[str, Any]:
     """The JSON object of an answer."""
     try:
-        body = json.loads(response.content)
+        body = json.loads(answer.body)
     except (ValueError, RecursionError):
         # The cause holds the text.
         raise _unavailable("an answer that is not JSON") from None
@@ -315,7 +325,7 @@ def _body(response: requests.Response) -> dict[str, Any]:
     return body
 
 
-def _data(response: requests.Response, master_key_id: str) -> Mapping[str, Any]:
+def _data(answer: _Answer, master_key_id: str) -> Mapping[str, Any]:
     """The data of an answer, or what its status means.
 
     Raises:
@@ -323,20 +333,20 @@ def _data(response: requests.Response, master_key_id: str) -> Mapping[str, Any]:
         DecryptionRefused: the ciphertext does not open.
         KmsUnavailable: anything else.
     """
-    status = response.status_code
+    status = answer.status
     if status in (400, 403, 404):
-        raise _refusal(_said(response), master_key_id, status)
+        raise _refusal(_said(answer), master_key_id, status)
     if status != 200:
         raise _unavailable(f"status {status}")
-    data = _body(response).get("data")
+    data = _body(answer).get("data")
     if not isinstance(data, dict):
         raise _unavailable("an answer without data")
     return data
 
 
-def _said(response: requests.Response) -> str:
+def _said(answer: _Answer) -> str:
     """The errors in an answer; they hold no key, but may hold what was asked, so they are not shown."""
-    errors = _body(response).get("errors")
+    errors = _body(answer).get("errors")
     return ", ".join(map(str, errors)) if isinstance(errors, list) else ""
 
 
@@ -360,7 +370,3 @@ def _unavailable(what: str) -> KmsUnavailable:
         rule="kms",
         hint="Check address, certificate, credentials, and whether the server is sealed.",
     )
-
-
-def _misconfigured(message: str) -> PropertyInvalid:
-    return PropertyInvalid(message, rule="kms-configuration", hint="Correct the options of the KMS.")

@@ -8,6 +8,7 @@ import pytest
 from catalog.keys.kms import KeyContext
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.root_key import KeyFile
+from tests.support.scripted_kms import Clock, Scripted
 
 TABLE = UUID("6f1c1f2e-0a63-4f6e-9d0c-0d1a2b3c4d5e")
 
@@ -29,3 +30,13 @@ def kms(tmp_path: Path, key_file: KeyFile) -> LocalKms:
 @pytest.fixture
 def context() -> KeyContext:
     return KeyContext("prod", TABLE)
+
+
+@pytest.fixture
+def far() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
