@@ -44,10 +44,11 @@ class Mechanism(StrEnum):
 
 
 class Algorithm(StrEnum):
-    """Parquet's encryption algorithms."""
+    """How a file's bytes are encrypted: Parquet's algorithms, and what ORC has instead of a choice."""
 
     AES_GCM_V1 = "AES_GCM_V1"
     AES_GCM_CTR_V1 = "AES_GCM_CTR_V1"
+    ORC_AES_CTR = "ORC_AES_CTR"
 
 
 class Footer(StrEnum):

@@ -1,4 +1,4 @@
-"""The key metadata of many files, most of which differ in their wrapped keys alone.
+"""The key metadata of many files, most of which differ in wrapped keys, digest and sealed bounds alone.
 
 Rules:
 - The first of its kind is parsed as strictly as ever. What has the same length and the same bytes everywhere
@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.keys.key_metadata import KeyMetadata
+from catalog.keys.key_metadata import KeyEntry, KeyMetadata
 from policy.errors import DecryptionRefused
 
 Rows = npt.NDArray[np.int64]
@@ -26,10 +27,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Place(NamedTuple):
-    """Where a wrapped key stands in key metadata of one form.
+    """Where a wrapped key, or the bounds that are sealed beside it, stand in key metadata of one form.
 
     Attributes:
-        binding: the bytes of the `Binding` before it.
+        binding: the bytes of the key's `Binding`.
         start: its first byte.
         end: what comes after its last byte.
     """
@@ -55,7 +56,22 @@ class Form:
 
     def places(self) -> tuple[Place, ...]:
         """Where the wrapped keys are, in the order of the entries."""
-        return _places(self.metadata)
+        metadata = self.metadata
+        return _places(metadata.entries, metadata.free_ranges[: len(metadata.entries)])
+
+    def bounds(self) -> tuple[Place, ...]:
+        """Where the sealed bounds are, in the order of the entries that cover columns; none if there are none."""
+        count = len(self.metadata.bounds)
+        if not count:
+            return ()
+        return _places(self.metadata.covering, self.metadata.free_ranges[-count:])
+
+    def digests(self) -> Bytes:
+        """The digest sections, one row each; of no bytes where there are none."""
+        if self.metadata.digest is None:
+            return self.data[:, :0]
+        start, end = self.metadata.free_ranges[len(self.metadata.entries)]
+        return self.data[:, start:end]
 
 
 def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
@@ -105,16 +121,11 @@ def _parsed(data: bytes, paths: pa.ChunkedArray, row: int) -> KeyMetadata:
 def _alike(metadata: KeyMetadata, data: Bytes) -> npt.NDArray[np.bool_]:
     """Which rows are as the first one everywhere but in the free ranges."""
     fixed = np.ones(data.shape[1], np.bool_)
-    for place in _places(metadata):
-        fixed[place.start : place.end] = False
+    for start, end in metadata.free_ranges:
+        fixed[start:end] = False
     same: npt.NDArray[np.bool_] = (data[:, fixed] == data[0, fixed]).all(axis=1)
     return same
 
 
-def _places(metadata: KeyMetadata) -> tuple[Place, ...]:
-    places, at = [], 4
-    for binding, wrapped in metadata.entries:
-        start = at + len(binding) + 1
-        at = start + len(wrapped)
-        places.append(Place(binding, start, at))
-    return tuple(places)
+def _places(entries: Sequence[KeyEntry], ranges: Sequence[tuple[int, int]]) -> tuple[Place, ...]:
+    return tuple(Place(entry.binding, *each) for entry, each in zip(entries, ranges, strict=True))

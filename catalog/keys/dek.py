@@ -1,30 +1,35 @@
 """Data keys (DEKs): made per file and key, wrapped by a PEK, bound to table, file and columns.
 
 Rules:
-- The AAD of a wrapped data key names the header of the key metadata, the table, the file, the PEK and the
-  columns. An entry that was moved to another table, file, key or column does not open.
-- A PEK wraps data keys of its own table alone.
-- Nonces are random: one PEK may wrap 2**32 data keys.
+- The AAD of a wrapped data key names the header of the key metadata, the table, the file, the PEK, the
+  columns, and the digest of the file where it has one. An entry that was moved to another table, file, key or
+  column does not open, nor one beside which the digest was changed.
+- Bounds of what a key covers are sealed by the same PEK, with the same AAD under another name.
+- A PEK serves its own table alone.
+- Nonces are random: one PEK may seal 2**32 times.
 
-Source: docs/key-metadata.md, "Wrapped data keys".
+Source: docs/key-metadata.md, "Wrapped data keys" and "Sealed bounds".
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from catalog.keys import sealed_bounds
 from catalog.keys.aead import refused, require_key_length
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import Binding, FileDigest, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
+from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
 from policy.regimes import PekRef
 
 DEK_AAD: Final = b"lakewarden/dek/1\0"
+BOUNDS_AAD: Final = b"lakewarden/bounds/1\0"
 
 
 class NewKey(NamedTuple):
@@ -50,45 +55,58 @@ def new_dek(length: int) -> SecretBytes:
     return SecretBytes(secrets.token_bytes(require_key_length(length)))
 
 
-def dek_aad(file_header: bytes, file: FileIdentity, binding: bytes) -> bytes:
-    """The AAD of one wrapped data key.
+def sealed_aad(purpose: bytes, metadata: KeyMetadata, file: FileIdentity, binding: bytes) -> bytes:
+    """The AAD of what a PEK seals for one key of a file.
 
     Args:
-        file_header: bytes 0 to 2 of the key metadata.
+        purpose: `DEK_AAD` or `BOUNDS_AAD`.
+        metadata: the key metadata, of which header and digest count.
         file: table and file.
         binding: the bytes of the entry's `Binding`.
     """
-    return b"".join((DEK_AAD, file_header, file.table_uuid.bytes, file.file_id, binding))
+    return b"".join(
+        (purpose, metadata.header, file.table_uuid.bytes, file.file_id, binding, metadata.digest_bytes)
+    )
 
 
 def wrap_deks(
-    algorithm: Algorithm, footer: Footer, file: FileIdentity, keys: Sequence[NewKey]
+    algorithm: Algorithm,
+    footer: Footer,
+    file: FileIdentity,
+    keys: Sequence[NewKey],
+    *,
+    digest: FileDigest | None = None,
+    stock_readers: bool = False,
 ) -> KeyMetadata:
-    """The key metadata of a new file.
+    """The key metadata of a new file, without bounds.
 
     Args:
         algorithm: the algorithm of the file.
         footer: whether its footer is encrypted.
         file: table and file.
         keys: the footer key and the column keys, in any order.
+        digest: of the file's bytes, if it is kept.
+        stock_readers: whether the file also carries what stock Parquet readers need.
 
     Raises:
         DecryptionRefused: a PEK of another table, or keys that no key metadata can hold.
         KeyNotUsable: a data key of another length than 16, 24 or 32 bytes.
     """
-    head = header(algorithm, footer)
+    head = header(algorithm, footer, digest=digest is not None, stock_readers=stock_readers)
+    bare = KeyMetadata(head, (), digest)
     ordered = sorted(keys, key=lambda key: key.field_ids)
-    metadata = KeyMetadata(head, tuple(_wrap(head, file, key) for key in ordered))
+    metadata = bare._replace(entries=tuple(_wrap(bare, file, key) for key in ordered))
     metadata.to_bytes()
     return metadata
 
 
-def _wrap(head: bytes, file: FileIdentity, key: NewKey) -> KeyEntry:
+def _wrap(metadata: KeyMetadata, file: FileIdentity, key: NewKey) -> KeyEntry:
+    """An entry for key metadata with this header and digest."""
     if key.pek.table_uuid != file.table_uuid:
         raise refused()
     require_key_length(len(key.dek))
     binding = Binding(key.pek.ref, key.field_ids).to_bytes()
-    return KeyEntry(binding, key.pek.aead.seal_key(key.dek, dek_aad(head, file, binding)))
+    return KeyEntry(binding, key.pek.aead.seal_key(key.dek, sealed_aad(DEK_AAD, metadata, file, binding)))
 
 
 def open_dek(metadata: KeyMetadata, entry: KeyEntry, file: FileIdentity, pek: Pek) -> SecretBytes:
@@ -97,9 +115,46 @@ def open_dek(metadata: KeyMetadata, entry: KeyEntry, file: FileIdentity, pek: Pe
     Raises:
         DecryptionRefused: another PEK or table, or the entry does not open.
     """
+    _require_pek(entry, file, pek)
+    return pek.aead.open_key(entry.wrapped, sealed_aad(DEK_AAD, metadata, file, entry.binding))
+
+
+def open_bounds(
+    metadata: KeyMetadata, file: FileIdentity, peks: Callable[[PekRef], Pek]
+) -> dict[int, ColumnBounds]:
+    """What the key metadata says of the file's columns, by field id; nothing if it has no sealed bounds.
+
+    Args:
+        metadata: the key metadata of a file.
+        file: table and file.
+        peks: the PEK of each entry.
+
+    Raises:
+        DecryptionRefused: another PEK or table, or bounds that do not open, are malformed, or are of a column
+            that their key does not cover.
+    """
+    found: dict[int, ColumnBounds] = {}
+    if metadata.bounds:
+        for entry, sealed in zip(metadata.covering, metadata.bounds, strict=True):
+            columns = _open_bounds(metadata, entry, sealed, file, peks(entry.bound.pek))
+            ids = entry.bound.field_ids
+            if ids and not columns.keys() <= set(ids):
+                raise sealed_bounds.malformed()
+            found |= columns
+    return found
+
+
+def _open_bounds(
+    metadata: KeyMetadata, entry: KeyEntry, sealed: bytes, file: FileIdentity, pek: Pek
+) -> dict[int, ColumnBounds]:
+    _require_pek(entry, file, pek)
+    plain = pek.aead.open(sealed, sealed_aad(BOUNDS_AAD, metadata, file, entry.binding))
+    return sealed_bounds.decode(plain)
+
+
+def _require_pek(entry: KeyEntry, file: FileIdentity, pek: Pek) -> None:
     if pek.ref != entry.bound.pek or pek.table_uuid != file.table_uuid:
         raise refused()
-    return pek.aead.open_key(entry.wrapped, dek_aad(metadata.header, file, entry.binding))
 
 
 def rewrap_deks(
@@ -117,7 +172,15 @@ def rewrap_deks(
         DecryptionRefused: a data key does not open, or its PEK is not among `peks`.
     """
     entries = tuple(_rewrap(metadata, entry, file, peks, targets) for entry in metadata.entries)
-    return KeyMetadata(metadata.header, entries)
+    rewrapped = metadata._replace(entries=entries)
+    if not metadata.bounds:
+        return rewrapped
+    moved = zip(metadata.covering, rewrapped.covering, metadata.bounds, strict=True)
+    bounds = tuple(
+        sealed if old.binding == new.binding else _reseal(metadata, old, new, sealed, file, peks)
+        for old, new, sealed in moved
+    )
+    return rewrapped._replace(bounds=bounds)
 
 
 def _rewrap(
@@ -132,7 +195,24 @@ def _rewrap(
     if target is None or target.version <= bound.pek.version:
         return entry
     dek = open_dek(metadata, entry, file, _known(peks, bound.pek))
-    return _wrap(metadata.header, file, NewKey(_known(peks, target), bound.field_ids, dek))
+    return _wrap(metadata, file, NewKey(_known(peks, target), bound.field_ids, dek))
+
+
+def _reseal(
+    metadata: KeyMetadata,
+    before: KeyEntry,
+    after: KeyEntry,
+    sealed: bytes,
+    file: FileIdentity,
+    peks: Mapping[PekRef, Pek],
+) -> bytes:
+    """Sealed bounds of an entry that was moved to another version of its PEK."""
+    plain = _known(peks, before.bound.pek).aead.open(
+        sealed, sealed_aad(BOUNDS_AAD, metadata, file, before.binding)
+    )
+    return _known(peks, after.bound.pek).aead.seal(
+        plain, sealed_aad(BOUNDS_AAD, metadata, file, after.binding)
+    )
 
 
 def same_deks(
@@ -140,12 +220,20 @@ def same_deks(
 ) -> bool:
     """Whether two forms of a file's key metadata hold the same keys for the same columns of the same PEKs.
 
+    Digest and bounds have to be the same, too.
+
     Raises:
-        DecryptionRefused: a data key does not open, or its PEK is not among `peks`.
+        DecryptionRefused: a data key or bounds do not open, or their PEK is not among `peks`.
     """
-    if before.header != after.header or len(before.entries) != len(after.entries):
+    if (before.header, before.digest) != (after.header, after.digest):
         return False
-    return all(
+    if len(before.entries) != len(after.entries):
+        return False
+
+    def known(ref: PekRef) -> Pek:
+        return _known(peks, ref)
+
+    return open_bounds(before, file, known) == open_bounds(after, file, known) and all(
         (old.bound.field_ids, old.bound.pek.pek_id, old.bound.pek.master_key_id)
         == (new.bound.field_ids, new.bound.pek.pek_id, new.bound.pek.master_key_id)
         and open_dek(before, old, file, _known(peks, old.bound.pek))

@@ -4,7 +4,9 @@ Rules:
 - One encoding for one meaning: the footer key first, column groups ascending by their first field id, field
   ids ascending and in one group alone, nothing after the last key. Anything else is `DecryptionRefused`.
 - What is parsed here is untrusted until a key in it has been opened: the AAD of each wrapped key covers the
-  header, the table, the file and everything else in the entry.
+  header, the table, the file, everything else in the entry, and the file's digest where there is one.
+- The flags say which sections follow the keys; they are authenticated, so that none can be taken away.
+- Sealed bounds: one value for each key that covers columns, whether there is anything to say of them or not.
 - Parsing is strict and cheap, since a commit parses it for every file.
 
 Source: docs/key-metadata.md, "Key metadata".
@@ -12,7 +14,9 @@ Source: docs/key-metadata.md, "Key metadata".
 
 from __future__ import annotations
 
+import hashlib
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
@@ -30,10 +34,22 @@ MAX_BYTES: Final = 64 * 1024
 MAX_KEYS: Final = 255
 MAX_FIELD_IDS: Final = 65_535
 PLAINTEXT_FOOTER_FLAG: Final = 0x01
+DIGEST_FLAG: Final = 0x02
+BOUNDS_FLAG: Final = 0x04
+STOCK_READERS_FLAG: Final = 0x08
 
-ALGORITHM_CODES: Final = MappingProxyType({Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2})
+ALGORITHM_CODES: Final = MappingProxyType(
+    {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2, Algorithm.ORC_AES_CTR: 3}
+)
+#: Sealed bounds are padded to a multiple of so many bytes, so that their lengths tell next to nothing.
+BOUNDS_STEP: Final = 256
 _ALGORITHMS: Final = MappingProxyType({code: algorithm for algorithm, code in ALGORITHM_CODES.items()})
 _WRAPPED_LENGTHS: Final = frozenset(length + OVERHEAD for length in KEY_LENGTHS)
+#: ORC has no AES-192, and neither Parquet's footers nor what Parquet's stock readers look for.
+_ORC_WRAPPED_LENGTHS: Final = frozenset(length + OVERHEAD for length in (16, 32))
+_PARQUET_FLAGS: Final = PLAINTEXT_FOOTER_FLAG | STOCK_READERS_FLAG
+_ALL_FLAGS: Final = _PARQUET_FLAGS | DIGEST_FLAG | BOUNDS_FLAG
+_DIGEST: Final = struct.Struct(">Q32s")
 _NAME_AT: Final = 22
 _CACHED_BYTES: Final = 512
 
@@ -87,16 +103,48 @@ class KeyEntry(NamedTuple):
         return len(self.wrapped) - OVERHEAD
 
 
+class FileDigest(NamedTuple):
+    """What a file is, byte for byte.
+
+    Attributes:
+        length: its length in bytes.
+        sha256: the SHA-256 of all of them.
+    """
+
+    length: int
+    sha256: bytes
+
+    def to_bytes(self) -> bytes:
+        """The digest section.
+
+        Raises:
+            DecryptionRefused: a part that the format cannot hold.
+        """
+        if not 0 <= self.length < 2**64 or len(self.sha256) != hashlib.sha256().digest_size:
+            raise _malformed("the digest of the file")
+        return _DIGEST.pack(self.length, self.sha256)
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> FileDigest:
+        """The digest in the 40 bytes of a digest section."""
+        return cls(*_DIGEST.unpack(data))
+
+
 class KeyMetadata(NamedTuple):
     """The key metadata of one file.
 
     Attributes:
         header: its first three bytes: format, algorithm, flags.
         entries: the footer key first, then the column keys.
+        digest: of the file, where the flags say so.
+        bounds: the sealed bounds of each of the `covering` entries, where the flags say so; see
+            `sealed_bounds`.
     """
 
     header: bytes
     entries: tuple[KeyEntry, ...]
+    digest: FileDigest | None = None
+    bounds: tuple[bytes, ...] = ()
 
     @classmethod
     def parse(cls, data: bytes) -> KeyMetadata:
@@ -107,33 +155,72 @@ class KeyMetadata(NamedTuple):
         """
         if not 4 <= len(data) <= MAX_BYTES:
             raise _malformed("its length")
-        if data[0] != FORMAT_1 or data[1] not in _ALGORITHMS or data[2] > PLAINTEXT_FOOTER_FLAG:
-            raise _malformed("its format, algorithm or flags")
-        if data[3] == 0:
-            raise _malformed("the number of keys")
+        _check_header(data)
         entries, offset = [], 4
         for _ in range(data[3]):
             entry, offset = _entry(data, offset)
             entries.append(entry)
-        if offset != len(data):
-            raise _malformed("what follows the last key")
         _check_order(entries)
-        return cls(data[:3], tuple(entries))
+        digest, offset = _digest(data, offset) if data[2] & DIGEST_FLAG else (None, offset)
+        covering = len(_covering(entries)) if data[2] & BOUNDS_FLAG else 0
+        bounds, offset = _bounds(data, offset, covering)
+        if offset != len(data):
+            raise _malformed("what follows its last part")
+        return cls(data[:3], tuple(entries), digest, bounds)
 
     def to_bytes(self) -> bytes:
         """The bytes of the key metadata.
 
         Raises:
-            DecryptionRefused: they would not parse.
+            DecryptionRefused: they would not parse to the same.
         """
         if len(self.entries) > MAX_KEYS:
             raise _malformed("the number of keys")
         parts = [self.header, bytes((len(self.entries),))]
         for binding, wrapped in self.entries:
             parts += (binding, bytes((len(wrapped),)), wrapped)
+        parts.append(self.digest_bytes)
+        for sealed in self.bounds:
+            parts += (len(sealed).to_bytes(2, "big"), sealed)
         data = b"".join(parts)
-        KeyMetadata.parse(data)
+        if KeyMetadata.parse(data) != self:
+            raise _malformed("its flags")
         return data
+
+    @property
+    def digest_bytes(self) -> bytes:
+        """The digest section, which is part of what the wrapped keys are bound to; empty if there is none."""
+        return b"" if self.digest is None else self.digest.to_bytes()
+
+    @property
+    def covering(self) -> tuple[KeyEntry, ...]:
+        """The entries whose keys cover columns: the only one, or those of the groups."""
+        return _covering(self.entries)
+
+    @property
+    def stock_readers(self) -> bool:
+        """Whether the file also carries what stock Parquet readers need."""
+        return bool(self.header[2] & STOCK_READERS_FLAG)
+
+    @property
+    def free_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Start and end of what may be any bytes, for all that parsing looks at.
+
+        That is the wrapped keys, the digest, and sealed bounds, in this order. Key metadata of the same
+        length that differs there alone parses, and says the same elsewhere.
+        """
+        found, at = [], 4
+        for binding, wrapped in self.entries:
+            start = at + len(binding) + 1
+            at = start + len(wrapped)
+            found.append((start, at))
+        if self.digest is not None:
+            found.append((at, at + _DIGEST.size))
+            at += _DIGEST.size
+        for sealed in self.bounds:
+            found.append((at + 2, at + 2 + len(sealed)))
+            at += 2 + len(sealed)
+        return tuple(found)
 
     @property
     def algorithm(self) -> Algorithm:
@@ -153,10 +240,36 @@ class KeyMetadata(NamedTuple):
         return _file_keys(self.algorithm, self.footer, stated)
 
 
-def header(algorithm: Algorithm, footer: Footer) -> bytes:
-    """The first three bytes of key metadata."""
+def header(
+    algorithm: Algorithm,
+    footer: Footer,
+    *,
+    digest: bool = False,
+    bounds: bool = False,
+    stock_readers: bool = False,
+) -> bytes:
+    """The first three bytes of key metadata.
+
+    Args:
+        algorithm: of the file.
+        footer: whether its footer is encrypted.
+        digest: whether a digest follows the keys.
+        bounds: whether sealed bounds follow.
+        stock_readers: whether the file also carries what stock Parquet readers need.
+    """
     flags = PLAINTEXT_FOOTER_FLAG if footer is Footer.PLAINTEXT else 0
+    flags |= DIGEST_FLAG * digest | BOUNDS_FLAG * bounds | STOCK_READERS_FLAG * stock_readers
     return bytes([FORMAT_1, ALGORITHM_CODES[algorithm], flags])
+
+
+def _check_header(data: bytes) -> None:
+    algorithm = _ALGORITHMS.get(data[1])
+    if data[0] != FORMAT_1 or algorithm is None or data[2] & ~_ALL_FLAGS:
+        raise _malformed("its format, algorithm or flags")
+    if algorithm is Algorithm.ORC_AES_CTR and data[2] & _PARQUET_FLAGS:
+        raise _malformed("its flags")
+    if data[3] == 0:
+        raise _malformed("the number of keys")
 
 
 def _entry(data: bytes, start: int) -> tuple[KeyEntry, int]:
@@ -170,10 +283,37 @@ def _entry(data: bytes, start: int) -> tuple[KeyEntry, int]:
     if end > len(data):
         raise _malformed("its end, which comes too early")
     binding, wrapped = data[start:length_at], data[length_at + 1 : end]
-    if len(wrapped) not in _WRAPPED_LENGTHS:
+    orc = data[1] == ALGORITHM_CODES[Algorithm.ORC_AES_CTR]
+    if len(wrapped) not in (_ORC_WRAPPED_LENGTHS if orc else _WRAPPED_LENGTHS):
         raise _malformed("the length of a wrapped key")
     _binding(binding)
     return KeyEntry(binding, wrapped), end
+
+
+def _digest(data: bytes, start: int) -> tuple[FileDigest, int]:
+    """The digest section at an offset, and the offset behind it."""
+    end = start + _DIGEST.size
+    if end > len(data):
+        raise _malformed("its end, which comes too early")
+    return FileDigest.of_bytes(data[start:end]), end
+
+
+def _bounds(data: bytes, start: int, count: int) -> tuple[tuple[bytes, ...], int]:
+    """So many sealed values at an offset, and the offset behind them."""
+    found, at = [], start
+    for _ in range(count):
+        length = int.from_bytes(data[at : at + 2], "big")
+        if length <= OVERHEAD or (length - OVERHEAD) % BOUNDS_STEP:
+            raise _malformed("the length of sealed bounds")
+        found.append(data[at + 2 : at + 2 + length])
+        at += 2 + length
+    if at > len(data):
+        raise _malformed("its end, which comes too early")
+    return tuple(found), at
+
+
+def _covering(entries: Sequence[KeyEntry]) -> tuple[KeyEntry, ...]:
+    return tuple(entries if len(entries) == 1 else entries[1:])
 
 
 def _binding(data: bytes) -> Binding:

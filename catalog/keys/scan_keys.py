@@ -140,12 +140,12 @@ class ScanWrapper:
         label = label_of(entry)
         length = place.end - place.start - OVERHEAD
         done: list[bytes] = []
-        nonces = _nonces(counters)
+        nonces, digests = _nonces(counters), form.digests()
         common = DEK_AAD + form.metadata.header + self._table_uuid.bytes, self._prefix, label.to_bytes()
         try:
             for start in range(0, len(file_ids), _BATCH):
                 now = slice(start, start + _BATCH)
-                items = _resealings(form.data[now], place, file_ids[now], nonces[now], common)
+                items = _resealings(form.data[now], place, file_ids[now], digests[now], nonces[now], common)
                 pek.aead.reseal(items, length, self._aead, done)
         except DecryptionRefused as failure:
             raise DecryptionRefused(
@@ -168,7 +168,12 @@ class ScanWrapper:
 
 
 def _resealings(
-    data: Bytes, place: Place, file_ids: Bytes, nonces: Bytes, common: tuple[bytes, bytes, bytes]
+    data: Bytes,
+    place: Place,
+    file_ids: Bytes,
+    digests: Bytes,
+    nonces: Bytes,
+    common: tuple[bytes, bytes, bytes],
 ) -> Iterator[Resealing]:
     """What is to be opened and sealed.
 
@@ -176,6 +181,7 @@ def _resealings(
         data: key metadata of the files.
         place: where the wrapped key is.
         file_ids: of the files.
+        digests: the digest sections of the files, or nothing.
         nonces: to seal with.
         common: what the AADs have in common: before the file id as it is sealed; before and after the file id
             as it will be sealed.
@@ -185,7 +191,7 @@ def _resealings(
     return zip(
         _strings(data[:, place.start : key_at]),
         _strings(data[:, key_at : place.end]),
-        _strings(_joined(count, before, file_ids, place.binding)),
+        _strings(_joined(count, before, file_ids, place.binding, digests)),
         _strings(nonces),
         _strings(_joined(count, new_before, file_ids, label)),
         strict=True,

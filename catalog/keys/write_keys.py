@@ -5,24 +5,32 @@ Rules:
 - What a client says of its keys is checked like foreign key metadata; files whose keys are labelled alike
   share the check.
 - One key that does not open fails the whole commit.
+- Bounds and counts of columns that the file encrypts are sealed beside the keys that cover them, as many as
+  there is room for.
 
-Source: docs/key-metadata.md, "Transport keys" and "Wrapped data keys".
+Source: docs/key-metadata.md, "Transport keys", "Wrapped data keys" and "Sealed bounds".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from types import MappingProxyType
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from catalog.keys.aead import KEY_LENGTHS, OVERHEAD, Aead, refused
-from catalog.keys.dek import DEK_AAD
-from catalog.keys.file_identity import file_id_of
-from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
+from catalog.keys.dek import BOUNDS_AAD, DEK_AAD, sealed_aad
+from catalog.keys.file_identity import FileIdentity
+from catalog.keys.key_metadata import Binding, FileDigest, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
+from catalog.keys.sealed_bounds import ColumnBounds, encode, fitting
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, require_purpose, transport_prefix
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
+
+#: Header, number of keys, and a digest.
+_LEAST: Final = 4 + 40
 
 
 class WrittenKey(NamedTuple):
@@ -39,6 +47,7 @@ class _Route(NamedTuple):
     label: bytes
     aead: Aead
     binding: bytes
+    field_ids: tuple[int, ...]
 
 
 class WriteRewrapper:
@@ -50,6 +59,7 @@ class WriteRewrapper:
         algorithm: the algorithm of the files.
         footer: whether their footers are encrypted.
         peks: the table's current PEKs by master key id.
+        stock_readers: whether the files also carry what stock Parquet readers need.
 
     Raises:
         DecryptionRefused: the transport key is not a write's, or a PEK is another table's.
@@ -62,46 +72,72 @@ class WriteRewrapper:
         algorithm: Algorithm,
         footer: Footer,
         peks: Mapping[str, Pek],
+        *,
+        stock_readers: bool = False,
     ) -> None:
         require_purpose(transport, Purpose.WRITE)
         if any(pek.table_uuid != table_uuid or name != pek.ref.master_key_id for name, pek in peks.items()):
             raise refused()
         self._peks = dict(peks)
-        self._header = header(algorithm, footer)
+        self._header = partial(header, algorithm, footer, stock_readers=stock_readers)
         self._aead = Aead(transport.key)
         self._transport_prefix = transport_prefix(transport, table_uuid)
-        self._dek_prefix = DEK_AAD + self._header + table_uuid.bytes
+        self._table = table_uuid
         self._routes: dict[tuple[KeyLabel, ...], tuple[_Route, ...]] = {}
 
-    def rewrap(self, path: str, keys: Sequence[WrittenKey]) -> KeyMetadata:
+    def rewrap(
+        self,
+        path: str,
+        keys: Sequence[WrittenKey],
+        *,
+        columns: Mapping[int, ColumnBounds] = MappingProxyType({}),
+        digest: FileDigest | None = None,
+    ) -> KeyMetadata:
         """The key metadata of one file.
 
         Args:
             path: the checked location.
             keys: the footer key and the column keys, in any order.
+            columns: what is known of its columns, by field id; those that no key covers are passed over.
+            digest: of the file's bytes, if it is kept.
 
         Raises:
             DecryptionRefused: a key does not open, its master key is not the table's, or the labels are not
                 those of one file; names the path.
         """
         try:
-            return self._rewrap_file(file_id_of(path), keys)
+            return self._rewrap_file(FileIdentity.of(self._table, path), keys, columns, digest)
         except DecryptionRefused as failure:
             raise DecryptionRefused(
                 failure.message, path=path, rule=failure.rule, hint=failure.hint
             ) from failure
 
-    def _rewrap_file(self, file_id: bytes, keys: Sequence[WrittenKey]) -> KeyMetadata:
-        """As `rewrap`, for the file id of a checked location; the errors name no path."""
+    def _rewrap_file(
+        self,
+        file: FileIdentity,
+        keys: Sequence[WrittenKey],
+        columns: Mapping[int, ColumnBounds],
+        digest: FileDigest | None,
+    ) -> KeyMetadata:
+        """As `rewrap`, for a checked location; the errors name no path."""
         labels = tuple(key.label for key in keys)
-        outer, inner = self._transport_prefix + file_id, self._dek_prefix + file_id
-        entries = []
-        for place, label, aead, binding in self._routes.get(labels) or self._route(labels):
-            dek = self._aead.open(keys[place].wrapped, outer + label)
+        routes = self._routes.get(labels) or self._route(labels)
+        before = _LEAST + sum(len(route.binding) + 1 + len(keys[route.place].wrapped) for route in routes)
+        groups = fitting(_covered(routes, columns), before)
+        head = self._header(digest=digest is not None, bounds=bool(groups))
+        bare = KeyMetadata(head, (), digest)
+        outer, entries = self._transport_prefix + file.file_id, []
+        for route in routes:
+            dek = self._aead.open(keys[route.place].wrapped, outer + route.label)
             if len(dek) not in KEY_LENGTHS:
                 raise refused()
-            entries.append(KeyEntry(binding, aead.seal(dek, inner + binding)))
-        return KeyMetadata(self._header, tuple(entries))
+            sealed = route.aead.seal(dek, sealed_aad(DEK_AAD, bare, file, route.binding))
+            entries.append(KeyEntry(route.binding, sealed))
+        bounds = tuple(
+            route.aead.seal(encode(group), sealed_aad(BOUNDS_AAD, bare, file, route.binding))
+            for route, group in zip(_covering(routes), groups, strict=bool(groups))
+        )
+        return bare._replace(entries=tuple(entries), bounds=bounds)
 
     def _route(self, labels: tuple[KeyLabel, ...]) -> tuple[_Route, ...]:
         """The way of each key in the order of key metadata, once that is known to be well formed."""
@@ -115,7 +151,21 @@ class WriteRewrapper:
                     hint="Use the keys that the write session gave.",
                 )
             binding = Binding(pek.ref, label.field_ids).to_bytes()
-            routes.append(_Route(place, label.to_bytes(), pek.aead, binding))
+            routes.append(_Route(place, label.to_bytes(), pek.aead, binding, label.field_ids))
         largest = bytes(KEY_LENGTHS[-1] + OVERHEAD)
-        KeyMetadata(self._header, tuple(KeyEntry(route.binding, largest) for route in routes)).to_bytes()
+        KeyMetadata(self._header(), tuple(KeyEntry(route.binding, largest) for route in routes)).to_bytes()
         return self._routes.setdefault(labels, tuple(routes))
+
+
+def _covering(routes: tuple[_Route, ...]) -> tuple[_Route, ...]:
+    """The keys that cover columns, as `KeyMetadata.covering`."""
+    return routes if len(routes) == 1 else routes[1:]
+
+
+def _covered(
+    routes: tuple[_Route, ...], columns: Mapping[int, ColumnBounds]
+) -> list[Mapping[int, ColumnBounds]]:
+    """What is known of the columns of each key that covers some."""
+    if len(routes) == 1:
+        return [columns]
+    return [{each: columns[each] for each in route.field_ids if each in columns} for route in routes[1:]]

@@ -14,7 +14,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate, 
 from catalog import faults, key_manifests
 from catalog.identifiers import TableName
 from catalog.key_rewrap import Progress
-from catalog.keys.dek import dek_aad
+from catalog.keys.dek import DEK_AAD, sealed_aad
 from catalog.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
@@ -296,7 +296,7 @@ def test_what_is_written_is_read_back_before_the_pointer_moves(
         (entry,) = made.entries
         target = next(iter(targets.values()))
         aead = opened[target].aead
-        sealed = aead.seal(b"\x00" * 32, dek_aad(made.header, file, entry.binding))
+        sealed = aead.seal(b"\x00" * 32, sealed_aad(DEK_AAD, made, file, entry.binding))
         return made._replace(entries=(entry._replace(wrapped=sealed),))
 
     monkeypatch.setattr(key_manifests, "rewrap_deks", wrong)

@@ -51,15 +51,62 @@ def seal(key: bytes, nonce: bytes, plaintext: bytes, aad: bytes) -> bytes:
 
 def metadata(case: dict, peks: dict) -> bytes:
     header = bytes([0xA1, case["algorithm"], case["flags"]])
-    table, file_id = bytes.fromhex(case["table_uuid"]), bytes.fromhex(case["file_id"])
+    file = header + bytes.fromhex(case["table_uuid"]) + bytes.fromhex(case["file_id"])
+    digest = digest_bytes(case)
     data = header + bytes([len(case["keys"])])
     for number, key in enumerate(case["keys"]):
         bound = binding(key, peks)
-        aad = b"lakewarden/dek/1\0" + header + table + file_id + bound
+        aad = b"lakewarden/dek/1\0" + file + bound + digest
         nonce = fixed(f"nonce {case['name']} {number}", 12)
-        pek = bytes.fromhex(peks[key["pek"]]["key"])
-        wrapped = seal(pek, nonce, bytes.fromhex(key["dek"]), aad)
+        wrapped = seal(pek_key(key, peks), nonce, bytes.fromhex(key["dek"]), aad)
         data += bound + bytes([len(wrapped)]) + wrapped
+    return data + digest + sealed_bounds(case, peks, file, digest)
+
+
+def pek_key(key: dict, peks: dict) -> bytes:
+    return bytes.fromhex(peks[key["pek"]]["key"])
+
+
+def digest_bytes(case: dict) -> bytes:
+    if "digest" not in case:
+        return b""
+    return struct.pack(">Q", case["digest"]["length"]) + bytes.fromhex(case["digest"]["sha256"])
+
+
+def sealed_bounds(case: dict, peks: dict, file: bytes, digest: bytes) -> bytes:
+    if "bounds" not in case:
+        return b""
+    data, keys = b"", case["keys"]
+    for number, key in enumerate(keys if len(keys) == 1 else keys[1:]):
+        mine = {
+            int(i): said for i, said in case["bounds"].items() if len(keys) == 1 or int(i) in key["field_ids"]
+        }
+        aad = b"lakewarden/bounds/1\0" + file + binding(key, peks) + digest
+        plain = case.get("plain") or bounds_plaintext(mine)
+        sealed = seal(pek_key(key, peks), fixed(f"bounds {case['name']} {number}", 12), plain, aad)
+        data += struct.pack(">H", len(sealed)) + sealed
+    return data
+
+
+COUNTS = {"values": 1, "nulls": 2, "nans": 4}
+ENDS = {"lower": 8, "upper": 16}
+
+
+def bounds_plaintext(columns: dict[int, dict]) -> bytes:
+    ids = sorted(columns)
+    data = struct.pack(">H", len(ids))
+    for i in ids:
+        data += struct.pack(
+            ">iB", i, sum(flag for name, flag in (COUNTS | ENDS).items() if name in columns[i])
+        )
+    for i in ids:
+        data += bytes(len(bytes.fromhex(columns[i].get(name, ""))) for name in ENDS)
+    for i in ids:
+        data += b"".join(struct.pack(">Q", columns[i][name]) for name in COUNTS if name in columns[i])
+    for i in ids:
+        data += b"".join(bytes.fromhex(columns[i][name]) for name in ENDS if name in columns[i])
+    while len(data) % 256:
+        data += b"\0"
     return data
 
 
@@ -93,14 +140,14 @@ def key(pek: str, length: int, ids: list[int] | None = None) -> dict:
     return {"pek": pek, "field_ids": ids or [], "dek": fixed(f"dek {pek} {length}", length).hex()}
 
 
-def case(name: str, keys: list[dict], *, algorithm: int = 1, flags: int = 0) -> dict:
+def case(name: str, keys: list[dict], *, algorithm: int = 1, flags: int = 0, **more: object) -> dict:
     made = {
         "name": name,
         "table_uuid": TABLE,
         "file_id": FILE,
         "path": f"s3://b/t/data/part-0-{FILE}.parquet",
     }
-    made |= {"algorithm": algorithm, "flags": flags, "keys": keys}
+    made |= {"algorithm": algorithm, "flags": flags, "keys": keys} | more
     made["key_metadata"] = metadata(made, PEKS).hex()
     made["parquet_aad_prefix"] = (b"lakewarden/file/1\0" + bytes.fromhex(TABLE + FILE)).hex()
     return made
@@ -118,7 +165,42 @@ def valid_cases() -> list[dict]:
         ),
         case("column group under the footer's PEK", [key("whole", 32), key("whole", 16, [0])]),
         case("largest group names", [key("arn", 32), key("pii", 32, list(range(1, 300)))]),
+        case("ORC", [key("whole", 32)], algorithm=3),
+        case(
+            "ORC with a digest", [key("whole", 16), key("pii", 16, [3])], algorithm=3, flags=2, digest=DIGEST
+        ),
+        case("stock readers", [key("whole", 32)], flags=8),
+        case("digest", [key("whole", 32)], algorithm=2, flags=2, digest=DIGEST),
+        case("digest of an empty file", [key("whole", 32)], flags=2, digest=DIGEST | {"length": 0}),
+        case("bounds", [key("whole", 32)], flags=4, bounds=BOUNDS),
+        case("bounds of no column", [key("whole", 32)], flags=4, bounds={}),
+        case(
+            "bounds of groups",
+            [key("whole", 32), key("pii", 32, [2, 9]), key("arn", 32, [4])],
+            flags=4,
+            bounds={"2": BOUNDS["1"], "9": {"nulls": 0}},
+        ),
+        case("bounds beyond one block", [key("whole", 32)], flags=4, bounds=MANY),
+        case(
+            "everything",
+            [key("whole", 32), key("pii", 32, [1, 3])],
+            algorithm=2,
+            flags=15,
+            digest=DIGEST,
+            bounds=BOUNDS,
+        ),
     ]
+
+
+DIGEST = {"length": 2**40 + 7, "sha256": fixed("bytes of a file", 32).hex()}
+BOUNDS = {
+    "1": {"values": 10, "nulls": 2, "nans": 0, "lower": "01000000", "upper": "ff000000"},
+    "3": {"values": 2**63 - 1, "lower": "", "upper": b"zebra".hex()},
+}
+MANY = {
+    str(i): {"values": i, "nulls": 0, "lower": fixed("low", 16).hex(), "upper": fixed("high", 16).hex()}
+    for i in range(1, 20)
+}
 
 
 def refused(name: str, why: str, data: bytes, *, stage: str = "parse", **changed: str) -> dict:
@@ -177,9 +259,9 @@ def malformed_cases(good: bytes, grouped: bytes) -> list[dict]:
         refused("no keys", "at least one key", head + b"\0"),
         refused("format 1 of Iceberg", "the first byte is never 0x01", b"\x01" + good[1:]),
         refused("a later format", "unknown", b"\xa2" + good[1:]),
-        refused("unknown algorithm", "1 or 2", good[:1] + b"\x03" + good[2:]),
-        refused("algorithm 0", "1 or 2", good[:1] + b"\x00" + good[2:]),
-        refused("unknown flag", "other flags are 0", good[:2] + b"\x02" + good[3:]),
+        refused("unknown algorithm", "1, 2 or 3", good[:1] + b"\x04" + good[2:]),
+        refused("algorithm 0", "1, 2 or 3", good[:1] + b"\x00" + good[2:]),
+        refused("unknown flag", "other flags are 0", good[:2] + b"\x80" + good[3:]),
         refused("truncated by one byte", "nothing may be missing", good[:-1]),
         refused("truncated in the name", "nothing may be missing", good[:27]),
         refused("trailing byte", "nothing may follow", good + b"\0"),
@@ -226,6 +308,131 @@ def malformed_cases(good: bytes, grouped: bytes) -> list[dict]:
     ]
 
 
+def section_cases(by_name: dict[str, bytes]) -> list[dict]:
+    """What follows the keys: cut, stretched, left out, moved or changed."""
+    plain, good = by_name["uniform 256"], by_name["bounds"]
+    digest, groups, orc = by_name["digest"], by_name["bounds of groups"], by_name["ORC"]
+    start = len(plain)
+    cut = struct.pack(">H", 283) + good[start + 2 : start + 2 + 283]
+    twelve = groups[-286 - 286 : -286]
+    bounds_flag, digest_flag = bytes([4]), bytes([2])
+    return [
+        refused("digest flag without a digest", "the digest is missing", plain[:2] + digest_flag + plain[3:]),
+        refused("digest without its flag", "nothing may follow", digest[:2] + b"\0" + digest[3:]),
+        refused("digest cut", "40 bytes", digest[:-1]),
+        refused("bounds flag without bounds", "one for each key", plain[:2] + bounds_flag + plain[3:]),
+        refused("bounds without their flag", "nothing may follow", good[:2] + b"\0" + good[3:]),
+        refused("bounds of 283 bytes", "28 more than a multiple of 256", good[:start] + cut),
+        refused("bounds of no bytes", "at least 284", good[:start] + b"\0\0"),
+        refused("bounds of a tag alone", "at least 284", good[:start] + b"\0\x1c" + bytes(28)),
+        refused("bounds of one group alone", "one for each key", groups[: -2 - 284]),
+        refused("bounds cut", "nothing may be missing", good[:-1]),
+        refused("bounds with a byte behind", "nothing may follow", good + b"\0"),
+        refused("ORC with a plaintext footer", "flag 0x01 is Parquet's", orc[:2] + b"\1" + orc[3:]),
+        refused("ORC for stock readers", "flag 0x08 is Parquet's", orc[:2] + b"\x08" + orc[3:]),
+        refused(
+            "ORC with a key of 24 bytes",
+            "44 or 60",
+            by_name["uniform 192"][:1] + b"\3" + by_name["uniform 192"][2:],
+        ),
+        refused("flag 0x10", "other flags are 0", plain[:2] + b"\x10" + plain[3:]),
+        refused("digest changed", "the AAD covers it", digest[:-1] + bytes([digest[-1] ^ 1]), stage="open"),
+        refused(
+            "length in the digest changed",
+            "the AAD covers it",
+            digest[:-33] + bytes([digest[-33] ^ 1]) + digest[-32:],
+            stage="open",
+        ),
+        refused(
+            "digest taken away", "the AAD covers the flags", digest[:2] + b"\0" + digest[3:-40], stage="open"
+        ),
+        refused(
+            "bounds taken away", "the AAD covers the flags", good[:2] + b"\0" + good[3:start], stage="open"
+        ),
+        refused(
+            "stock readers' flag set",
+            "the AAD covers the flags",
+            plain[:2] + b"\x08" + plain[3:],
+            stage="open",
+        ),
+        refused(
+            "bounds changed",
+            "they are authenticated",
+            good[:-20] + bytes([good[-20] ^ 1]) + good[-19:],
+            stage="bounds",
+        ),
+        refused(
+            "a wrapped key in place of bounds",
+            "the AAD has another name",
+            good[:start] + good[start : start + 2] + good[start - 60 : start] + good[-224:],
+            stage="bounds",
+        ),
+        refused(
+            "bounds of one group in place of another's",
+            "the AAD names the columns",
+            groups[:-286] + twelve,
+            stage="bounds",
+        ),
+        refused(
+            "bounds of another file",
+            "the AAD names the file",
+            good[:start] + foreign_bounds(),
+            stage="bounds",
+        ),
+    ]
+
+
+def foreign_bounds() -> bytes:
+    """The sealed bounds of the same key and columns, of another file."""
+    made = {"name": "foreign", "table_uuid": TABLE, "file_id": OTHER_FILE, "algorithm": 1, "flags": 4}
+    return metadata(made | {"keys": [key("whole", 32)], "bounds": BOUNDS}, PEKS)[-286:]
+
+
+def plaintext_cases() -> list[dict]:
+    """Sealed rightly, but the plaintext is not as it should be."""
+    good = bounds_plaintext({1: BOUNDS["1"]})
+    one = struct.pack(">HiB", 1, 1, 2)
+    columns = {
+        "flag of a column is unknown": struct.pack(">HiB", 1, 1, 0x20) + bytes(2),
+        "column without flags": struct.pack(">HiB", 1, 1, 0) + bytes(2),
+        "columns descending": struct.pack(">HiBiB", 2, 3, 2, 1, 2) + bytes(4 + 16),
+        "column twice": struct.pack(">HiBiB", 2, 3, 2, 3, 2) + bytes(4 + 16),
+        "negative column": struct.pack(">HiB", 1, -1, 2) + bytes(2 + 8),
+        "length without a flag": one + b"\1\0" + bytes(8),
+        "count beyond 2^63": one + bytes(2) + b"\x80" + bytes(7),
+        "more columns than bytes": struct.pack(">H", 65_535),
+        "bounds beyond the end": struct.pack(">HiB", 1, 1, 24) + b"\xff\xff",
+        "padding is not zero": good[:-1] + b"\1",
+        "padding of a whole block": good + bytes(256),
+    }
+    made = []
+    for name, plain in columns.items():
+        filled = plain + bytes(-len(plain) % 256)
+        built = {
+            "name": name,
+            "table_uuid": TABLE,
+            "file_id": FILE,
+            "algorithm": 1,
+            "flags": 4,
+            "plain": filled,
+        }
+        data = metadata(built | {"keys": [key("whole", 32)], "bounds": {}}, PEKS)
+        made.append(refused(f"bounds: {name}", "one encoding for one meaning", data, stage="bounds"))
+    built = {
+        "name": "uncovered",
+        "table_uuid": TABLE,
+        "file_id": FILE,
+        "algorithm": 1,
+        "flags": 4,
+        "plain": good,
+    }
+    data = metadata(built | {"keys": [key("whole", 32), key("pii", 32, [2])], "bounds": {}}, PEKS)
+    return [
+        *made,
+        refused("bounds of a column that the key does not cover", "its own columns", data, stage="bounds"),
+    ]
+
+
 def entry_bytes(data: bytes, pek: str) -> bytes:
     """The first entry under a PEK; every wrapped key of these vectors has 60 bytes."""
     id_at = data.index(bytes.fromhex(PEKS[pek]["id"]))
@@ -268,7 +475,12 @@ def key_metadata_document() -> dict:
         "note": NOTE,
         "peks": PEKS,
         "valid": valid,
-        "refused": [*malformed_cases(good, grouped), *moved_cases(good, grouped)],
+        "refused": [
+            *malformed_cases(good, grouped),
+            *moved_cases(good, grouped),
+            *section_cases(by_name),
+            *plaintext_cases(),
+        ],
         "file_ids": file_id_cases(),
     }
 

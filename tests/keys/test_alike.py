@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.keys.alike import read_forms
-from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import Binding, FileDigest, KeyEntry, KeyMetadata, header
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef
@@ -28,8 +28,23 @@ def metadata(draw: st.DrawFn) -> bytes:
     entries = [
         KeyEntry(Binding(draw(st.sampled_from(PEKS)), ids).to_bytes(), draw(WRAPPED)) for ids in groups
     ]
-    algorithm, footer = draw(st.sampled_from(Algorithm)), draw(st.sampled_from(Footer))
-    return KeyMetadata(header(algorithm, footer), tuple(entries)).to_bytes()
+    algorithm = draw(st.sampled_from(Algorithm))
+    orc = algorithm is Algorithm.ORC_AES_CTR
+    footer = Footer.ENCRYPTED if orc else draw(st.sampled_from(Footer))
+    digest = draw(
+        st.none() | st.builds(FileDigest, st.integers(0, 2**64 - 1), st.binary(min_size=32, max_size=32))
+    )
+    lengths = st.sampled_from([284, 540])
+    covering = len(entries) - (len(entries) > 1)
+    bounds = tuple(bytes([byte]) * draw(lengths) for byte in range(covering)) if draw(st.booleans()) else ()
+    head = header(
+        algorithm,
+        footer,
+        digest=digest is not None,
+        bounds=bool(bounds),
+        stock_readers=not orc and draw(st.booleans()),
+    )
+    return KeyMetadata(head, tuple(entries), digest, bounds).to_bytes()
 
 
 def read(*files: bytes) -> list[KeyMetadata | None]:
@@ -45,7 +60,10 @@ def read(*files: bytes) -> list[KeyMetadata | None]:
             entries = [
                 KeyEntry(each.binding, data[each.start : each.end].tobytes()) for each in form.places()
             ]
-            found[row] = KeyMetadata(form.metadata.header, tuple(entries))
+            bounds = tuple(data[each.start : each.end].tobytes() for each in form.bounds())
+            own = form.digests()[form.rows.tolist().index(row)].tobytes()
+            digest = FileDigest.of_bytes(own) if own else None
+            found[row] = KeyMetadata(form.metadata.header, tuple(entries), digest, bounds)
     return found
 
 

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.keys.aead import Aead
-from catalog.keys.dek import NewKey, new_dek, open_dek, wrap_deks
+from catalog.keys.dek import NewKey, new_dek, open_bounds, open_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
+from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, EncryptionSpec, Footer, resolve_columns
 from policy.errors import DecryptionRefused, KeyNotUsable
@@ -44,6 +45,11 @@ def open_all(data: bytes, table: UUID, path: str) -> list[bytes]:
     return opened
 
 
+def open_said(metadata: KeyMetadata, table: UUID, path: str) -> dict[int, ColumnBounds]:
+    """Open what the key metadata says of columns."""
+    return open_bounds(metadata, FileIdentity.of(table, path), vector_peks(table).__getitem__)
+
+
 def pek(name: str = "lake", table: UUID = TABLE) -> Pek:
     return Pek(PekRef(uuid4(), 1, name), table, Aead(new_dek(32)))
 
@@ -58,8 +64,11 @@ def test_valid_vector_opens_and_is_written_alike(case):
     data = bytes.fromhex(case["key_metadata"])
     metadata = KeyMetadata.parse(data)
     assert metadata.to_bytes() == data
-    assert metadata.algorithm is {1: Algorithm.AES_GCM_V1, 2: Algorithm.AES_GCM_CTR_V1}[case["algorithm"]]
-    assert metadata.footer is (Footer.PLAINTEXT if case["flags"] else Footer.ENCRYPTED)
+    assert metadata.algorithm is list(Algorithm)[case["algorithm"] - 1]
+    assert metadata.footer is (Footer.PLAINTEXT if case["flags"] & 1 else Footer.ENCRYPTED)
+    assert metadata.stock_readers == bool(case["flags"] & 8)
+    digest = metadata.digest and {"length": metadata.digest.length, "sha256": metadata.digest.sha256.hex()}
+    assert digest == case.get("digest")
     assert open_all(data, UUID(case["table_uuid"]), case["path"]) == [
         bytes.fromhex(k["dek"]) for k in case["keys"]
     ]
@@ -69,16 +78,35 @@ def test_valid_vector_opens_and_is_written_alike(case):
         assert key == FileKey(ref, tuple(wanted["field_ids"]), len(wanted["dek"]) // 2)
 
 
+@pytest.mark.parametrize("case", VECTORS["valid"], ids=lambda case: case["name"])
+def test_sealed_bounds_of_a_vector_open_to_what_it_says(case):
+    metadata = KeyMetadata.parse(bytes.fromhex(case["key_metadata"]))
+    assert bool(metadata.bounds) == ("bounds" in case)
+    wanted = {
+        int(field_id): ColumnBounds(
+            *(said.get(name) for name in ("values", "nulls", "nans")),
+            *(bytes.fromhex(said[name]) if name in said else None for name in ("lower", "upper")),
+        )
+        for field_id, said in case.get("bounds", {}).items()
+    }
+    assert open_said(metadata, UUID(case["table_uuid"]), case["path"]) == wanted
+
+
 @pytest.mark.parametrize("case", VECTORS["refused"], ids=lambda case: case["name"])
 def test_refused_vector_is_refused_where_it_says(case):
     data = bytes.fromhex(case["key_metadata"]) + bytes(case.get("then_zero_bytes", 0))
     if case["stage"] == "parse":
         with pytest.raises(DecryptionRefused):
             KeyMetadata.parse(data)
-    else:
-        KeyMetadata.parse(data)
+        return
+    metadata, table = KeyMetadata.parse(data), UUID(case["table_uuid"])
+    if case["stage"] == "open":
         with pytest.raises(DecryptionRefused):
-            open_all(data, UUID(case["table_uuid"]), case["path"])
+            open_all(data, table, case["path"])
+    else:
+        open_all(data, table, case["path"])
+        with pytest.raises(DecryptionRefused):
+            open_said(metadata, table, case["path"])
 
 
 def test_every_truncation_is_refused():
@@ -89,14 +117,16 @@ def test_every_truncation_is_refused():
                 KeyMetadata.parse(data[:end])
 
 
-def test_every_flipped_bit_is_refused():
-    case = next(case for case in VECTORS["valid"] if case["name"] == "two column groups")
+@pytest.mark.parametrize("name", ["two column groups", "everything"])
+def test_every_flipped_bit_is_refused(name):
+    case = next(case for case in VECTORS["valid"] if case["name"] == name)
     data, table = bytes.fromhex(case["key_metadata"]), UUID(case["table_uuid"])
     for bit in range(8 * len(data)):
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(DecryptionRefused):
             open_all(bytes(changed), table, case["path"])
+            open_said(KeyMetadata.parse(bytes(changed)), table, case["path"])
 
 
 @settings(max_examples=300, deadline=None)

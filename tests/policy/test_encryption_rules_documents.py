@@ -60,7 +60,7 @@ def test_what_is_no_document_is_refused(text: str | bytes) -> None:
         ({"algorithms": []}, "rules[0].algorithms"),
         ({"algorithms": "AES_GCM_V1"}, "rules[0].algorithms"),
         ({"algorithms": ["aes_gcm_v1"]}, "rules[0].algorithms[0]"),
-        ({"algorithms": ["AES_GCM_V1", "AES_GCM_CTR_V1"]}, "rules[0].algorithms"),
+        ({"algorithms": ["AES_GCM_V1", "AES_GCM_CTR_V1", "ORC_AES_CTR"]}, "rules[0].algorithms"),
         ({"masterKeys": []}, "rules[0].masterKeys"),
         ({"masterKeys": ["k", 1]}, "rules[0].masterKeys[1]"),
         ({"masterKeys": ["{USER}"]}, "rules[0].masterKeys[0]"),
@@ -253,10 +253,10 @@ _WITHOUT_EFFECT = "a rule cannot allow what another one forbids, so this would b
         (
             {"algorithms": ["x" * 100]},
             f"{'x' * 80!r} is not an algorithm.",
-            "Known are: AES_GCM_V1, AES_GCM_CTR_V1.",
+            "Known are: AES_GCM_V1, AES_GCM_CTR_V1, ORC_AES_CTR.",
         ),
         (
-            {"algorithms": ["AES_GCM_V1", "AES_GCM_CTR_V1"]},
+            {"algorithms": ["AES_GCM_V1", "AES_GCM_CTR_V1", "ORC_AES_CTR"]},
             "these are all algorithms, so this would be without effect.",
             None,
         ),
