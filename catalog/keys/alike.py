@@ -60,7 +60,7 @@ class Form:
         return _places(metadata.entries, metadata.free_ranges[: len(metadata.entries)])
 
     def bounds(self) -> tuple[Place, ...]:
-        """Where the sealed bounds are, in the order of the entries that cover columns; none if there are none."""
+        """Where the sealed bounds are, in the order of the entries that cover columns; empty without any."""
         count = len(self.metadata.bounds)
         if not count:
             return ()

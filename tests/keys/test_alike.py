@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.keys.alike import read_forms
@@ -74,11 +74,13 @@ def alone(data: bytes) -> KeyMetadata | None:
         return None
 
 
+@settings(deadline=None)
 @given(st.lists(metadata(), min_size=1, max_size=4))
 def test_each_is_read_as_if_it_came_alone(files: list[bytes]) -> None:
     assert read(*files, *files) == [alone(data) for data in files * 2]
 
 
+@settings(deadline=None)
 @given(metadata(), st.data())
 def test_a_changed_byte_is_read_as_if_it_came_alone(data: bytes, drawn: st.DataObject) -> None:
     at, byte = drawn.draw(st.integers(0, len(data) - 1)), drawn.draw(st.integers(0, 255))
@@ -88,6 +90,7 @@ def test_a_changed_byte_is_read_as_if_it_came_alone(data: bytes, drawn: st.DataO
     assert read(data, changed, data)[2] == (expected and alone(data))
 
 
+@settings(deadline=None)
 @given(metadata(), st.binary(max_size=200))
 def test_anything_is_read_as_if_it_came_alone(data: bytes, other: bytes) -> None:
     for changed in (other, data + other, data[: len(other)]):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.keys.aead import Aead
@@ -55,6 +55,7 @@ def written(
     return metadata
 
 
+@settings(deadline=None)
 @given(columns)
 def test_what_is_put_together_is_taken_apart_to_the_same(known: dict[int, ColumnBounds]) -> None:
     data = encode(known)
@@ -62,6 +63,7 @@ def test_what_is_put_together_is_taken_apart_to_the_same(known: dict[int, Column
     assert decode(data) == {i: each for i, each in known.items() if each != ColumnBounds()}
 
 
+@settings(deadline=None)
 @given(columns, st.data())
 def test_another_plaintext_is_refused_or_means_something_else(
     known: dict[int, ColumnBounds], drawn: st.DataObject
@@ -77,6 +79,7 @@ def test_another_plaintext_is_refused_or_means_something_else(
     assert encode(said) == changed
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=600))
 def test_garbage_is_refused_or_put_together_alike(data: bytes) -> None:
     filled = data + bytes(-len(data) % BOUNDS_STEP)

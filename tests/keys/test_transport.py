@@ -14,7 +14,7 @@ from catalog.keys.aead import Aead
 from catalog.keys.alike import read_forms
 from catalog.keys.dek import NewKey, new_dek, open_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.key_metadata import KeyMetadata
+from catalog.keys.key_metadata import FileDigest, KeyMetadata
 from catalog.keys.peks import Pek
 from catalog.keys.scan_keys import FormKeys, ScanWrapper
 from catalog.keys.secret import SecretBytes
@@ -57,9 +57,10 @@ class Planned(NamedTuple):
         return [self.key_metadata.entries[place] for place in self.places]
 
 
-def planned(path: str, deks: list[SecretBytes]) -> Planned:
+def planned(path: str, deks: list[SecretBytes], digest: FileDigest | None = None) -> Planned:
     keys = [NewKey(LAKE, (), deks[0]), *(NewKey(PII, (i,), dek) for i, dek in enumerate(deks[1:], 1))]
-    metadata = wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, FileIdentity.of(TABLE, path), keys)
+    file = FileIdentity.of(TABLE, path)
+    metadata = wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, file, keys, digest=digest)
     return Planned(path, metadata, tuple(range(len(keys))))
 
 
@@ -182,6 +183,20 @@ def test_keys_of_more_files_than_are_wrapped_at_once_open_each_with_its_own(monk
     with pytest.raises(DecryptionRefused) as caught:
         rewrapped(scan, [*files[1:5], moved])
     assert caught.value.path == moved.path
+
+
+def test_keys_are_released_beside_the_digest_that_they_were_wrapped_with_alone():
+    deks = [new_dek(32) for _ in range(3)]
+    digests = [FileDigest(length, bytes([length] * 32)) for length in range(3)]
+    files = [planned(*each) for each in zip(paths(3), [[dek] for dek in deks], digests, strict=True)]
+    scan = ScanWrapper(TABLE, PEKS)
+    for file, dek, (wrapped,) in zip(files, deks, rewrapped(scan, files), strict=True):
+        identity = FileIdentity.of(TABLE, file.path)
+        assert open_transported(scan.transport, wrapped, identity, KeyLabel("lake")) == dek
+    exchanged = files[1]._replace(key_metadata=files[1].key_metadata._replace(digest=digests[2]))
+    with pytest.raises(DecryptionRefused) as caught:
+        rewrapped(scan, [files[0], exchanged])
+    assert caught.value.path == exchanged.path
 
 
 def test_peks_of_another_table_are_refused():
