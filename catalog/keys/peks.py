@@ -11,7 +11,7 @@ Rules:
   is wrapped by it, which nobody could open again; its answer is not kept.
 - A PEK never leaves the catalog.
 
-Source: docs/architecture.md; RFC 5869 (HKDF).
+Source: docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from catalog.keys.aead import Aead
+from catalog.keys.hkdf import derived
 from catalog.keys.kms import KeyContext, KmsClient
 from catalog.keys.secret import SecretBytes
 from policy.errors import KeyNotUsable, KmsUnavailable
@@ -150,8 +148,7 @@ def key_check(key: SecretBytes, table_uuid: UUID, ref: PekRef) -> bytes:
     u32, big endian. The master key is not in it: a PEK that is wrapped anew stays the same.
     """
     info = _CHECK_INFO + table_uuid.bytes + ref.pek_id.bytes + ref.version.to_bytes(4, "big")
-    with key.lent() as lent:
-        return HKDF(SHA256(), KEY_CHECK_LENGTH, None, info).derive(lent)
+    return derived(key, KEY_CHECK_LENGTH, info)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ Rules:
   since whoever can write the keystore could otherwise make them ruinous or weak.
 - A key file holds 64 hexadecimal digits and is private (see `private_files`).
 
-Source: RFC 7914 (scrypt); RFC 5869 (HKDF).
+Source: RFC 7914 (scrypt).
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
+from catalog.keys.hkdf import derived
 from catalog.keys.private_files import create_private, read_private
 from catalog.keys.secret import SecretBytes
 from policy.errors import KmsUnavailable
@@ -150,5 +148,4 @@ class Passphrase:
 def subkey(root: SecretBytes, purpose: str) -> SecretBytes:
     """A key of 32 bytes for one purpose, derived from the root key by HKDF-SHA256."""
     info = f"lakewarden/local-kms/{purpose}/1".encode("ascii")
-    with root.lent() as lent:
-        return SecretBytes(HKDF(SHA256(), ROOT_KEY_LENGTH, None, info).derive(lent))
+    return SecretBytes(derived(root, ROOT_KEY_LENGTH, info))

@@ -1,37 +1,37 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from operator import attrgetter
 
 import pytest
 
 from catalog.keys.aead import Aead, require_key_length
+from catalog.keys.hkdf import derived
 from catalog.keys.secret import SecretBytes
 from policy.errors import DecryptionRefused, KeyNotUsable
-
-WYCHEPROOF = Path(__file__).resolve().parent.parent / "vectors" / "wycheproof" / "aes_gcm_test.json"
-
-
-def wycheproof():
-    document = json.loads(WYCHEPROOF.read_text(encoding="utf-8"))
-    cases = [(group["ivSize"], test) for group in document["testGroups"] for test in group["tests"]]
-    assert len(cases) == document["numberOfTests"] > 200
-    return cases
+from tests.support.wycheproof import aead_cases, hkdf_cases
 
 
-@pytest.mark.parametrize(
-    ("iv_bits", "case"), wycheproof(), ids=lambda part: str(part["tcId"]) if isinstance(part, dict) else ""
-)
-def test_wycheproof(iv_bits, case):
-    aead = Aead(SecretBytes(bytes.fromhex(case["key"])))
-    iv, message, aad = (bytes.fromhex(case[name]) for name in ("iv", "msg", "aad"))
-    sealed = bytes.fromhex(case["ct"] + case["tag"])
-    if iv_bits == 96 and case["result"] == "valid":
-        assert aead.decrypt(iv, sealed, aad) == message
-        assert aead.encrypt(iv, message, aad) == sealed
+@pytest.mark.parametrize("case", aead_cases(), ids=attrgetter("id"))
+def test_wycheproof(case):
+    aead = Aead(SecretBytes(case.key))
+    if case.opens:
+        assert aead.decrypt(case.iv, case.sealed, case.aad) == case.message
+        assert aead.open(case.iv + case.sealed, case.aad) == case.message
+        assert aead.open_key(case.iv + case.sealed, case.aad).reveal() == case.message
+        assert aead.encrypt(case.iv, case.message, case.aad) == case.sealed
     else:
         with pytest.raises(DecryptionRefused):
-            aead.decrypt(iv, sealed, aad)
+            aead.decrypt(case.iv, case.sealed, case.aad)
+
+
+@pytest.mark.parametrize("case", hkdf_cases(), ids=attrgetter("id"))
+def test_wycheproof_of_derived_keys(case):
+    assert derived(SecretBytes(case.key), case.size, case.info) == case.derived
+
+
+def test_more_than_can_be_derived_is_refused():
+    with pytest.raises(ValueError, match="8160"):
+        derived(SecretBytes(bytes(32)), 8161, b"")
 
 
 @pytest.mark.parametrize("length", [0, 8, 11, 13, 16])

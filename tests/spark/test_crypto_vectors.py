@@ -7,11 +7,13 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported
 from tests.support.spark import SparkLake
+from tests.support.wycheproof import aead_cases
 
 DIRECTORY = Path(__file__).parents[1] / "vectors"
 TRANSPORT = json.loads((DIRECTORY / "transport.json").read_text())
@@ -96,6 +98,43 @@ def test_the_catalog_opens_what_the_engine_wraps(keys, length):
         transport, bytes(wrapped.wrapped()), FileIdentity.of(table, location), KeyLabel("lake")
     )
     assert opened.reveal() == bytes(dek.reveal())
+
+
+def opened(ask):
+    """What is opened; None if that is refused."""
+    try:
+        return bytes(ask())
+    except Py4JJavaError as refusal:
+        java = refusal.java_exception.getClass().getName()
+        assert java.startswith(("javax.crypto.", "java.security.", "org.apache.parquet.")), java
+        return None
+
+
+def test_wycheproof_of_the_engine(keys):
+    """Nonces of 12 bytes alone, whatever else the primitive takes."""
+    aead = keys.package.AesGcm
+    for case in aead_cases():
+        key = keys.package.Secret(case.key)
+        found = opened(lambda case=case, key=key: aead.decrypt(key, case.iv, case.sealed, case.aad))
+        assert found == (case.message if case.opens else None), case.id
+        if case.opens:
+            assert bytes(aead.encrypt(key, case.iv, case.message, case.aad)) == case.sealed, case.id
+        elif len(case.iv) != 12:
+            assert opened(lambda case=case, key=key: aead.encrypt(key, case.iv, b"", case.aad)) is None, (
+                case.id
+            )
+
+
+def test_wycheproof_of_parquet_in_the_engine(keys, spark_lake):
+    """Modules as Parquet stores them: length, nonce of 12 bytes, ciphertext, tag."""
+    parquet = spark_lake.spark.sparkContext._jvm.org.apache.parquet.crypto
+    for case in aead_cases():
+        if len(case.iv) == 12 and case.message:
+            reader = parquet.ModuleCipherFactory.getDecryptor(parquet.AesMode.GCM, case.key)
+            module = case.iv + case.sealed
+            stored = len(module).to_bytes(4, "little") + module
+            found = opened(lambda stored=stored, case=case, reader=reader: reader.decrypt(stored, case.aad))
+            assert found == (case.message if case.opens else None), case.id
 
 
 def test_no_key_is_printed(keys):

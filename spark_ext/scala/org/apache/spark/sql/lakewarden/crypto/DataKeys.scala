@@ -4,8 +4,6 @@ import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.US_ASCII
 import java.security.{GeneralSecurityException, SecureRandom}
 import java.util.UUID
-import javax.crypto.Cipher
-import javax.crypto.spec.{GCMParameterSpec, SecretKeySpec}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 
@@ -71,11 +69,9 @@ object FileIdentity {
 
 /** Data keys under transport keys: opened for a scan, made and wrapped for a write.
   *
-  * Source: docs/key-metadata.md, "Transport keys"; AES-GCM with nonces of 12 and tags of 16 bytes.
+  * Source: docs/key-metadata.md, "Transport keys".
   */
 object DataKeys {
-  private val NonceLength = 12
-  private val TagLength = 16
   private val Lengths = Set(16, 24, 32)
   private lazy val random = new SecureRandom
 
@@ -85,10 +81,10 @@ object DataKeys {
     */
   def open(transport: TransportKey, wrapped: WrappedKey, file: FileIdentity): Secret = {
     val bytes = wrapped.wrapped
-    if (!Lengths(bytes.length - NonceLength - TagLength)) throw refused("A data key has an impossible length.")
+    if (!Lengths(bytes.length - AesGcm.NonceLength - AesGcm.TagLength)) throw refused("A data key has an impossible length.")
     try {
-      val cipher = aead(Cipher.DECRYPT_MODE, transport, bytes.take(NonceLength), file, wrapped.label)
-      new Secret(cipher.doFinal(bytes, NonceLength, bytes.length - NonceLength))
+      val (nonce, ciphertext) = bytes.splitAt(AesGcm.NonceLength)
+      new Secret(AesGcm.decrypt(transport.key, nonce, ciphertext, aad(transport, file, wrapped.label)))
     } catch {
       case _: GeneralSecurityException => throw refused("A data key is not of this file, table and scan.")
     }
@@ -102,9 +98,8 @@ object DataKeys {
 
   /** A data key that this executor made, wrapped for the commit. */
   def wrap(transport: TransportKey, dek: Secret, file: FileIdentity, label: KeyLabel): WrappedKey = {
-    val nonce = randomBytes(NonceLength)
-    val cipher = aead(Cipher.ENCRYPT_MODE, transport, nonce, file, label)
-    new WrappedKey(label, nonce ++ cipher.doFinal(dek.reveal))
+    val nonce = randomBytes(AesGcm.NonceLength)
+    new WrappedKey(label, nonce ++ AesGcm.encrypt(transport.key, nonce, dek.reveal, aad(transport, file, label)))
   }
 
   /** A fresh file id, as it stands in a file's name. */
@@ -114,14 +109,9 @@ object DataKeys {
     "DecryptionRefused", problem, Some("data-key"),
     Some("Restore the file that the table was written with; ask who changed it."))
 
-  private def aead(
-      mode: Int, transport: TransportKey, nonce: Array[Byte], file: FileIdentity, label: KeyLabel): Cipher = {
-    val cipher = Cipher.getInstance("AES/GCM/NoPadding")
-    val spec = new GCMParameterSpec(TagLength * 8, nonce)
-    cipher.init(mode, new SecretKeySpec(transport.key.reveal, "AES"), spec)
+  private def aad(transport: TransportKey, file: FileIdentity, label: KeyLabel): Array[Byte] = {
     val prefix = s"lakewarden/${transport.purpose}/1\u0000".getBytes(US_ASCII)
-    cipher.updateAAD(prefix ++ transport.id ++ file.toBytes ++ label.toBytes)
-    cipher
+    prefix ++ transport.id ++ file.toBytes ++ label.toBytes
   }
 
   private def randomBytes(count: Int): Array[Byte] = {
