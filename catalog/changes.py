@@ -62,6 +62,8 @@ class Changes:
         governed_set: governed properties to set, by canonical name.
         governed_unset: governed properties to remove, by canonical name.
         rights: the access types on the table that the updates need: ``update``, ``alter`` or both.
+        locations: where the updates put the table and its files.
+        governed_said: governed properties that are given a value, be it the one in force.
     """
 
     updates: tuple[TableUpdate, ...]
@@ -69,6 +71,7 @@ class Changes:
     governed_unset: frozenset[str]
     rights: frozenset[str]
     locations: tuple[str, ...] = field(default=())
+    governed_said: frozenset[str] = field(default=frozenset())
 
     @property
     def governs(self) -> bool:
@@ -125,7 +128,12 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
     governed_set = {name: value for name, value in given.items() if in_force.get(name) != value}
     governs = bool(governed_set or governed_unset)
     return Changes(
-        tuple(ordinary), governed_set, frozenset(governed_unset), _rights(ordinary, governs), tuple(locations)
+        tuple(ordinary),
+        governed_set,
+        frozenset(governed_unset),
+        _rights(ordinary, governs),
+        tuple(locations),
+        frozenset(given),
     )
 
 

@@ -30,6 +30,7 @@ from catalog.landing import Lander, Landing
 from catalog.loading import LoadedTable, TableLoader
 from catalog.metadata import last_sequence_number, require_written_version
 from catalog.state import TableRecord
+from policy import governed as governed_names
 from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
 from policy.location import Location
 from policy.regimes import PekRef
@@ -126,7 +127,14 @@ class Committer:
         wanted = governance.for_change(
             table.governed, changes, table.record.location, self._master_key_id, table.name
         )
-        wanted = governance.following(table.governed, wanted, table.metadata, metadata.schema(), table.name)
+        wanted = governance.following(
+            table.governed,
+            wanted,
+            table.metadata,
+            metadata.schema(),
+            table.name,
+            repeated=governed_names.COLUMNS in changes.governed_said,
+        )
         governs = changes.governs or governance.is_new(table.governed, wanted, metadata.schema())
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)

@@ -23,7 +23,7 @@ from policy.encryption import (
     resolve_columns,
     uncovers_fields,
 )
-from policy.errors import EncryptionPolicyViolation
+from policy.errors import EncryptionPolicyViolation, RequestInvalid
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
 from policy.wanted import Wanted, for_new_table
@@ -62,7 +62,9 @@ def for_change(
     )
 
 
-def following(current: Governed, wanted: Wanted, before: TableMetadata, after: Schema, table: str) -> Wanted:
+def following(
+    current: Governed, wanted: Wanted, before: TableMetadata, after: Schema, table: str, *, repeated: bool
+) -> Wanted:
     """The same columns protected as before, by the names that a change of the schema gives them.
 
     Columns are named, and meant by id: one that is renamed stays under its key, one that is dropped leaves
@@ -75,14 +77,18 @@ def following(current: Governed, wanted: Wanted, before: TableMetadata, after: S
         before: the metadata in force, whose schema names the columns of `current`.
         after: the schema that comes.
         table: dotted name, for errors.
+        repeated: whether `encryption.columns` is given a value in the same commit.
 
     Raises:
         EncryptionPolicyViolation: no column of the list is left; or a column comes back that was encrypted.
+        RequestInvalid: the list is repeated as it is, and a name in it stands for another column now.
     """
     spec = wanted.spec
     if not spec.encrypts or before.schema() == after:
         return wanted
     if spec.columns and spec.columns == current.spec.columns:
+        if repeated:
+            _refuse_other_meaning(spec.columns, column_ids(before.schema()), column_ids(after), table)
         spec = replace(spec, columns=_renamed(spec.columns, column_ids(before.schema()), after))
         if not spec.columns:
             raise EncryptionPolicyViolation(
@@ -96,6 +102,21 @@ def following(current: Governed, wanted: Wanted, before: TableMetadata, after: S
     regime = current.regimes.current
     hidden_before = protected_fields(regime.spec, regime.columns)
     return replace(wanted, spec=spec, unprotects=uncovers_fields(hidden_before, hidden, after.field_ids))
+
+
+def _refuse_other_meaning(
+    groups: Iterable[ColumnKey], before: Mapping[str, int], after: Mapping[str, int], table: str
+) -> None:
+    """An echo of the list says what it said; one that would say something else is no clear wish."""
+    for column in (column for group in groups for column in group.columns):
+        if after.get(column, before[column]) != before[column]:
+            raise RequestInvalid(
+                f"encryption.columns is repeated as it is, but {column!r} is the name of another column now.",
+                table=table,
+                rule="columns-repeated",
+                hint="Leave the property out, and the columns keep their keys under their new names; "
+                "or change it in a commit of its own.",
+            )
 
 
 def _renamed(groups: Iterable[ColumnKey], ids: Mapping[str, int], after: Schema) -> tuple[ColumnKey, ...]:

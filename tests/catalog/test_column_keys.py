@@ -334,6 +334,31 @@ def test_a_name_that_passes_to_another_column_unprotects_the_one_that_had_it(
     assert groups(lake, table) == {"pii": (3, 6)}
 
 
+@pytest.mark.parametrize("text", ["hr:email;pii:ssn", "pii:ssn;hr:email"])
+def test_a_list_that_is_repeated_where_a_name_passes_to_another_column_is_no_echo(
+    lake: Lake, text: str
+) -> None:
+    """By id the old column keeps its key, by name the new one would have it: neither is done unasked."""
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn;hr:email"})
+    said = SetPropertiesUpdate(updates={COLUMNS: text})
+    taken_over = next_schema(lake, table, *with_name_taken_over())
+    refused(lambda: commit(lake, table, *taken_over, said), RequestInvalid, "columns-repeated")
+    swap = (RenameColumn(("ssn",), "x"), RenameColumn(("email",), "ssn"), RenameColumn(("x",), "email"))
+    refused(lambda: alter(lake, table, *swap, SetProperty(COLUMNS, text)), RequestInvalid, "columns-repeated")
+    assert groups(lake, table) == {"pii": (2,), "hr": (3,)}
+    commit(lake, table, *taken_over)
+    assert (columns(lake, table), groups(lake, table)) == ("hr:email;pii:old_ssn", {"pii": (2,), "hr": (3,)})
+
+
+def test_a_list_that_is_repeated_beside_a_rename_is_an_echo(lake: Lake, table: Table) -> None:
+    said = SetProperty(COLUMNS, columns(lake, table))
+    alter(lake, table, RenameColumn(("ssn",), "social"), AddColumn(("note",), StringType()), said)
+    assert (columns(lake, table), groups(lake, table)) == (
+        "hr:email;pii:home,social",
+        {"pii": (2, 4, 5), "hr": (3,)},
+    )
+
+
 def test_a_name_that_passes_to_another_column_takes_no_right_where_both_have_keys(
     lake: Lake, bob_alters: None
 ) -> None:
