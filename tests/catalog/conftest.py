@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
@@ -48,7 +49,20 @@ def catalog_name() -> str:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A catalog with the namespaces `db` and `bobs`, one for all tests of a module."""
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
+    with _open(tmp_path_factory) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def lake_on_each(tmp_path_factory: pytest.TempPathFactory, url: str) -> Iterator[Lake]:
+    """The same on a database of each kind in turn."""
+    with _open(tmp_path_factory, DATABASE__URL=url) as lake:
+        yield lake
+
+
+@contextmanager
+def _open(tmp_path_factory: pytest.TempPathFactory, **overrides: str) -> Iterator[Lake]:
+    with open_lake(tmp_path_factory.mktemp("lake"), **overrides) as lake:
         for namespace in ("db", "bobs"):
             lake.catalog().create_namespace(namespace)
         yield lake

@@ -16,6 +16,7 @@ from catalog.identifiers import TableName
 from catalog.key_uses import SnapshotUse
 from catalog.keys.peks import PekRecord
 from policy.errors import KeyNotUsable, LakewardenError, StateUnavailable
+from tests.support.hooks import once_at
 from tests.support.lake import ALICE, MASTER_KEY, Lake
 from tests.support.table_keys import (
     encrypted,
@@ -32,15 +33,10 @@ from tests.support.table_keys import (
 from tests.support.tables import Engine, append_files
 
 
-def once_at(point: str, do: Callable[[], object]) -> Callable[[str], None]:
-    """A hook that does something the first time that a point is reached."""
-    left = [do]
-
-    def hook(reached: str) -> None:
-        if reached == point and left:
-            left.pop()()
-
-    return hook
+@pytest.fixture(scope="module")
+def lake(lake_on_each: Lake) -> Lake:
+    """On a database of each kind."""
+    return lake_on_each
 
 
 def refused(do: Callable[[], object], seen: list[LakewardenError]) -> Callable[[], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,16 @@ from catalog.errors import CommitConflict, NoSuchTable
 from catalog.identifiers import TableName
 from catalog.state import TableRecord, TableState
 from policy.errors import RequestInvalid, StateUnavailable
+from tests.support.hooks import once_at
 from tests.support.lake import ALICE, Lake
 from tests.support.table_keys import encrypted, load, released
 from tests.support.tables import fresh
 
 
-def at(point: str, do: Callable[[], object]) -> Callable[[str], None]:
-    """A hook that does something the first time that a point is reached."""
-    left = [do]
-
-    def hook(reached: str) -> None:
-        if reached == point and left:
-            left.pop()()
-
-    return hook
+@pytest.fixture(scope="module")
+def lake(lake_on_each: Lake) -> Lake:
+    """On a database of each kind."""
+    return lake_on_each
 
 
 def cut(lake: Lake, name: TableName, point: str) -> TableRecord:
@@ -36,7 +31,7 @@ def cut(lake: Lake, name: TableName, point: str) -> TableRecord:
     def die() -> None:
         raise StateUnavailable("gone")
 
-    with faults.hooked(at(point, die)), pytest.raises(StateUnavailable):
+    with faults.hooked(once_at(point, die)), pytest.raises(StateUnavailable):
         purge(lake, name)
     return record
 
@@ -80,7 +75,7 @@ def test_a_table_is_not_registered_again_while_it_is_purged(lake: Lake) -> None:
             lake.warden.takeover.register(lake.caller(ALICE), again, table.metadata_location)
         assert refused.value.rule == "purged"
 
-    with faults.hooked(at("drop:buried", register)):
+    with faults.hooked(once_at("drop:buried", register)):
         purge(lake, name)
     assert now(lake, table.record).state is TableState.PURGED
     with pytest.raises(NoSuchTable):
@@ -136,7 +131,7 @@ def test_a_drop_after_a_purge_that_took_no_effect_keeps_the_keys(lake: Lake) -> 
 def test_a_purge_that_a_drop_overtakes_takes_neither_keys_nor_files(lake: Lake, point: str) -> None:
     name = encrypted(lake, files=1)
     table = load(lake, name)
-    with faults.hooked(at(point, lambda: drop_and_register(lake, name))), pytest.raises(CommitConflict):
+    with faults.hooked(once_at(point, lambda: drop_and_register(lake, name))), pytest.raises(CommitConflict):
         purge(lake, name)
     assert len(released(lake, name)) == 1
     assert now(lake, table.record).state is TableState.ACTIVE

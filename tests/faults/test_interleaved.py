@@ -13,6 +13,7 @@ from catalog.identifiers import TableName, table_name
 from catalog.new_files import FileCommit
 from policy.errors import LakewardenError, RequestInvalid
 from tests.support.attacker import OWN_ROWS
+from tests.support.hooks import once_at
 from tests.support.lake import ALICE, Lake
 
 A, B, C = (table_name(["db"], each) for each in "abc")
@@ -25,17 +26,6 @@ def stocked(lake: Lake) -> Lake:
     catalog.create_namespace("db")
     catalog.create_table("db.a", OWN_ROWS.schema).append(OWN_ROWS)
     return lake
-
-
-def once_at(point: str, do: Callable[[], object]) -> Callable[[str], None]:
-    """A hook that does something the first time that a point is reached."""
-    left = [do]
-
-    def hook(reached: str) -> None:
-        if reached == point and left:
-            left.pop()()
-
-    return hook
 
 
 def renamed_and_created_anew(lake: Lake, to: TableName) -> Callable[[], None]:
