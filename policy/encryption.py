@@ -227,10 +227,6 @@ def _column_masks(given: Mapping[str, str]) -> tuple[ColumnMask, ...]:
 
 def _not_in_effect(spec: EncryptionSpec) -> Iterator[str]:
     later = "has no effect in this release"
-    if spec.algorithm is not Algorithm.AES_GCM_V1:
-        yield f"{governed.ALGORITHM}={spec.algorithm} {later}: use {Algorithm.AES_GCM_V1}."
-    if spec.footer is not Footer.ENCRYPTED:
-        yield f"{governed.FOOTER}={spec.footer} {later}: footers are encrypted."
     if spec.masks:
         yield f"{governed.MASKS} {later}: a denied column is an error."
     if spec.stock_readers:

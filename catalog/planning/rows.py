@@ -14,6 +14,7 @@ One row a file: data files first, then the delete files that apply to them.
 | `sort_order_id` | int32 | how it is sorted |
 | `deletes` | list of int32 | the rows of this table that delete from it |
 | `algorithm` | string | how the regime of the file encrypts it; null for plaintext |
+| `footer` | string | `encrypted`, or `plaintext`: in clear and signed; null for plaintext |
 | `column_keys` | bool | whether groups of columns have keys of their own; null for plaintext |
 | `keys` | list of struct | released data keys under the scan's key: `key_name`, `field_ids`, `wrapped` |
 
@@ -90,7 +91,7 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownParti
 
 
 def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -> pa.Table:
-    """The rows of a plan with algorithm and data keys in place of key metadata.
+    """The rows of a plan with algorithm, footer and data keys in place of key metadata.
 
     Key metadata was held against the regime of its file, so that what it states is what the regime says.
 
@@ -101,10 +102,12 @@ def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -
     """
     form_of = _form_of(planned.num_rows, forms)
     algorithms = pa.array([form.metadata.algorithm.value for form in forms], pa.string())
+    footers = pa.array([form.metadata.footer.value for form in forms], pa.string())
     by_column = pa.array([len(form.metadata.entries) > 1 for form in forms], pa.bool_())
     return (
         planned.drop_columns("key_metadata")
         .append_column("algorithm", algorithms.take(form_of))
+        .append_column("footer", footers.take(form_of))
         .append_column("column_keys", by_column.take(form_of))
         .append_column("keys", _keys(form_of, keys))
     )

@@ -123,8 +123,6 @@ def test_an_alias_is_the_property_that_it_stands_for(lake: Lake) -> None:
         ({"Encryption.mechanism": "envelope"}, PropertyInvalid),
         ({PATHS: "s3://b/x,,s3://b/y"}, InvalidInput),
         ({"encryption.columns": "lakewarden:absent"}, PropertyInvalid),
-        ({"encryption.algorithm": "AES_GCM_CTR_V1"}, NotSupportedYet),
-        ({"encryption.footer": "plaintext"}, NotSupportedYet),
         ({"encryption.masks": "nullify:id"}, NotSupportedYet),
         ({"encryption.stock-readers": "true"}, NotSupportedYet),
         ({"orc.key.provider": "hadoop"}, NotSupportedYet),

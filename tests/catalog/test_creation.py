@@ -96,13 +96,9 @@ def test_malformed_properties_create_nothing(
 @pytest.mark.parametrize(
     "properties",
     [
-        {"encryption.algorithm": "AES_GCM_CTR_V1"},
-        {"encryption.footer": "plaintext"},
         {"encryption.masks": "nullify:name"},
         {"encryption.stock-readers": "true"},
         {"orc.mask": "nullify:name"},
-        {"parquet.encryption.plaintext.footer": "true"},
-        {"parquet.encryption.algorithm": "AES_GCM_CTR_V1"},
         {"orc.key.provider": "hadoop"},
         {"hadoop.security.key.provider.path": "kms://http@h:1/kms"},
     ],

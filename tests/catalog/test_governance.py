@@ -87,8 +87,6 @@ def test_an_encrypted_table_uses_the_catalogs_master_key_unless_it_names_one() -
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("encryption.algorithm", "AES_GCM_CTR_V1"),
-        ("encryption.footer", "plaintext"),
         ("encryption.masks", "nullify:id"),
         ("encryption.stock-readers", "true"),
         ("orc.key.provider", "hadoop"),

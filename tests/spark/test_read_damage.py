@@ -237,7 +237,7 @@ WRONG_WAYS = {
     ),
     "with a footer in plaintext": (
         lambda dek, prefix: {**as_agreed(dek, prefix), "plaintext_footer": True},
-        "algorithm",
+        "footer",
     ),
     "with another key": (lambda dek, prefix: as_agreed(dek[::-1], prefix), "file-authentic"),
 }

@@ -118,8 +118,12 @@ def test_paths_are_held_against_the_list_in_the_plan(spark_lake, tables, tell):
     ("change", "kind", "rule"),
     [
         (first(algorithm="AES_GCM_CTR_V1"), "DECRYPTION_REFUSED", "algorithm"),
-        (first(algorithm=None, keys=None), "DATA_FILE_DAMAGED", "encrypted-file"),
+        (first(footer="plaintext"), "DECRYPTION_REFUSED", "footer"),
+        (first(footer="elsewhere"), "DECRYPTION_REFUSED", "data-key"),
+        (first(footer=None), "DECRYPTION_REFUSED", "data-key"),
+        (first(algorithm=None, footer=None, keys=None), "DATA_FILE_DAMAGED", "encrypted-file"),
         (first(keys=None), "DECRYPTION_REFUSED", "data-key"),
+        (first(algorithm=None, keys=None), "DATA_FILE_DAMAGED", "data-key"),
         (first(algorithm=None), "DATA_FILE_DAMAGED", "data-key"),
         (swap_keys, "DECRYPTION_REFUSED", "data-key"),
         (rename_key, "DECRYPTION_REFUSED", "data-key"),

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet.encryption import create_decryption_properties
-from pyspark.errors import AnalysisException
 
 from catalog.http.plan_stream import HEADER, TRANSPORT_KEY
 from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
@@ -126,13 +125,3 @@ def test_full_files_are_followed_by_others_each_with_a_key_of_its_own(
     assert sorted(file["record_count"] for file in files) == [500, 1000, 1000, 1000, 1000]
     assert all(file["file_size_in_bytes"] == local_path(file).stat().st_size for file in files)
     assert len({key.reveal() for key, _ in _keys(spark_lake, table).values()}) == 5
-
-
-def test_ways_of_encrypting_that_spark_cannot_do_yet_are_refused(
-    spark_lake: SparkLake, namespace: str
-) -> None:
-    for place, (name, value) in enumerate(
-        {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.footer": "plaintext"}.items()
-    ):
-        with pytest.raises(AnalysisException, match="NotSupportedYet"):
-            _secret(spark_lake, f"{namespace}.t{place}", **{name: value})

@@ -35,6 +35,18 @@ final class WrappedKey(val label: KeyLabel, val wrapped: Array[Byte]) extends Se
   override def toString: String = s"WrappedKey(${label.keyName})"
 }
 
+/** Whether a file's footer is encrypted, or in clear and signed. */
+sealed abstract class Footer(val name: String) extends Serializable
+
+object Footer {
+  case object Encrypted extends Footer("encrypted")
+  case object Plaintext extends Footer("plaintext")
+
+  /** By the name that the catalog gives it. Throws `DecryptionRefused` for a name that it does not give. */
+  def of(name: String): Footer = Seq(Encrypted, Plaintext).find(_.name == name).getOrElse(
+    throw DataKeys.refused("The catalog does not say how the footers of files are."))
+}
+
 /** A file as keys know it: its table and the id that is part of its name.
   *
   * Source: docs/key-metadata.md, "File ids" and "Parquet AAD prefix".

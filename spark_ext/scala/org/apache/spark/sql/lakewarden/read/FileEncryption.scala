@@ -8,7 +8,7 @@ import org.apache.parquet.hadoop.metadata.{ColumnChunkMetaData, ColumnPath, Parq
 import org.apache.parquet.hadoop.metadata.FileMetaData.EncryptionType
 import org.apache.parquet.schema.MessageType
 
-import org.apache.spark.sql.lakewarden.crypto.Secret
+import org.apache.spark.sql.lakewarden.crypto.{Footer, Secret}
 
 /** How one file has to be encrypted, and with which keys; its footer is read with them and held against it.
   *
@@ -17,10 +17,13 @@ import org.apache.spark.sql.lakewarden.crypto.Secret
   *     key was released has to be under that very key; one that is read without a key, in clear: the catalog
   *     releases the key of every group that the scan touches, so the regime says nothing else of it.
   *
-  * What the file says of its keys is not looked at. Which key is whose follows from the field ids in the footer,
-  * which the footer's key authenticates, and the labels of the plan. So the footer is read twice where columns have
+  * A footer is encrypted or signed with the footer's key, as the regime says and not as the file does. What the
+  * file says of its keys is not looked at. Which key is whose follows from the field ids in the footer, which the
+  * footer's key authenticates either way, and the labels of the plan. So the footer is read twice where columns have
   * keys: once for the ids, and then with a key for each path.
   *
+  * @param footer
+  *   whether the regime has it encrypted, or in clear and signed
   * @param columnKeys
   *   the released keys by field id; none for a file that is encrypted whole
   * @param wanted
@@ -28,6 +31,7 @@ import org.apache.spark.sql.lakewarden.crypto.Secret
   */
 private[read] final class FileEncryption(
     algorithm: String,
+    footer: Footer,
     footerKey: Secret,
     columnKeys: Option[Map[Int, Secret]],
     aadPrefix: Array[Byte],
@@ -36,21 +40,27 @@ private[read] final class FileEncryption(
 
   /** The footer, judged. Throws `DecryptionRefused` if it is another file's, or not as the regime says.
     *
-    * @param footer
-    *   reads it, from the stream that is going to be read
+    * @param readFooter
+    *   from the stream that is going to be read
     */
-  def read(footer: FileDecryptionProperties => ParquetMetadata): ParquetMetadata = {
-    val first = footer(properties(Map.empty))
+  def read(readFooter: FileDecryptionProperties => ParquetMetadata): ParquetMetadata = {
+    val first = readFooter(properties(Map.empty))
     val schema = first.getFileMetaData.getSchema
     val keys = keysByPath(schema)
-    val found = if (keys.isEmpty) first else footer(properties(keys))
-    if (found.getFileMetaData.getEncryptionType != EncryptionType.ENCRYPTED_FOOTER)
-      throw refused(s"The file is not encrypted with $algorithm.")
+    val found = if (keys.isEmpty) first else readFooter(properties(keys))
+    if (found.getFileMetaData.getEncryptionType != wantedType)
+      throw errors.refused(s"The footer of the file is not ${footer.name}, as the table says that it is.", "footer")
     if (found.getFileMetaData.getSchema != schema) throw refused("The file is being changed.")
     found.getBlocks.asScala.foreach(_.getColumns.asScala.foreach(judge(_, found)))
     found
   }
 
+  private def wantedType: EncryptionType = footer match {
+    case Footer.Encrypted => EncryptionType.ENCRYPTED_FOOTER
+    case Footer.Plaintext => EncryptionType.PLAINTEXT_FOOTER
+  }
+
+  /** Parquet's own reader verifies the signature of a footer in clear with the key that is given here. */
   private def properties(keys: Map[ColumnPath, Secret]): FileDecryptionProperties = {
     val builder = FileDecryptionProperties.builder.withFooterKey(footerKey.reveal).withAADPrefix(aadPrefix)
     val columns = keys.map { case (path, key) =>

@@ -17,7 +17,7 @@ import org.apache.parquet.hadoop.util.{HadoopInputFile, HadoopStreams}
 import org.apache.parquet.io.SeekableInputStream
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, Secret, TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, Footer, Secret, TransportKey, WrappedKey}
 import org.apache.spark.sql.lakewarden.write.StoredPath
 
 /** A file that has passed the guard: what was judged is what will be read, the same stream and footer. */
@@ -45,19 +45,19 @@ private[read] final class GuardedFiles(
     val location = allowed.check(split.file.path, table)
     val encryption = encryptionOf(split.file, errors)
     val (input, stream) = opened(location, split.file, conf, errors)
-    try {
+    def read(decryption: Option[FileDecryptionProperties]): ParquetMetadata = {
       val options = HadoopReadOptions.builder(conf, input.getPath).withRange(split.start, split.start + split.length)
-      def read(decryption: Option[FileDecryptionProperties]): ParquetMetadata = {
-        decryption.foreach(options.withDecryption)
-        ParquetFileReader.readFooter(input, options.build(), stream)
-      }
+      decryption.foreach(options.withDecryption)
+      ParquetFileReader.readFooter(input, options.build(), stream)
+    }
+    try {
       val footer = encryption.fold(plaintext(read(None), errors))(_.read(each => read(Some(each))))
       OpenedFile(input.getPath, input, stream, footer)
     } catch {
       case failure: Throwable =>
         val told = failure match {
           case known: LakewardenException => known
-          case NonFatal(_)                => mistaken(stream, input, split.file, errors).getOrElse(failure)
+          case NonFatal(_)                => mistaken(stream, input, split.file, read(None), errors).getOrElse(failure)
           case fatal                      => fatal
         }
         stream.close()
@@ -67,17 +67,18 @@ private[read] final class GuardedFiles(
 
   /** How the file is encrypted, with its keys; none for plaintext. */
   private def encryptionOf(file: PlannedFile, errors: ReadErrors): Option[FileEncryption] =
-    (file.algorithm, file.keys, transport) match {
-      case (None, Seq(), _) => None
-      case (Some(algorithm), footer +: columns, Some(transport))
-          if footer.label.fieldIds.isEmpty && columns.forall(_.label.fieldIds.nonEmpty) &&
+    (file.algorithm.zip(file.footer), file.keys, transport) match {
+      case (None, Seq(), _) if file.algorithm.isEmpty && file.footer.isEmpty => None
+      case (Some((algorithm, footer)), footerKey +: columns, Some(transport))
+          if footerKey.label.fieldIds.isEmpty && columns.forall(_.label.fieldIds.nonEmpty) &&
             (file.columnKeys || columns.isEmpty) =>
         try {
           val identity = FileIdentity.of(uuid, file.path)
           def opened(key: WrappedKey): Secret = DataKeys.open(transport, key, identity)
           val own = for (key <- columns; dek = opened(key); id <- key.label.fieldIds) yield id -> dek
           val keys = if (file.columnKeys) Some(own.toMap) else None
-          Some(new FileEncryption(algorithm, opened(footer), keys, identity.aadPrefix, wanted, errors))
+          Some(new FileEncryption(
+            algorithm, footer, opened(footerKey), keys, identity.aadPrefix, wanted, errors))
         } catch {
           case _: LakewardenException => throw errors.refused("The file's data key is not of this file.", "data-key")
         }
@@ -105,22 +106,31 @@ private[read] final class GuardedFiles(
     footer
   }
 
-  /** Says of a file that could not be opened whether it is in plaintext where it should not be, or encrypted. */
+  /** Says of a file that could not be opened whether it is in plaintext where it should not be, or encrypted.
+    *
+    * @param footer
+    *   as whoever has no key reads it
+    */
   private def mistaken(
-      stream: SeekableInputStream, input: HadoopInputFile, file: PlannedFile, errors: ReadErrors)
+      stream: SeekableInputStream, input: HadoopInputFile, file: PlannedFile, footer: => ParquetMetadata,
+      errors: ReadErrors)
       : Option[LakewardenException] = {
     val magic = new Array[Byte](4)
     try {
       stream.seek(math.max(0, input.getLength - magic.length))
       stream.readFully(magic)
     } catch { case _: IOException => return None }
-    (new String(magic, US_ASCII), file.algorithm) match {
-      case ("PAR1", Some(_)) =>
+    (new String(magic, US_ASCII), file.footer) match {
+      case ("PAR1", Some(kind)) if kind == Footer.Encrypted || isPlaintext(footer) =>
         Some(errors.refused("The file is in plaintext, and the table is encrypted.", "plaintext-file"))
       case ("PARE", None) => Some(encrypted(errors))
       case _              => None
     }
   }
+
+  private def isPlaintext(footer: => ParquetMetadata): Boolean =
+    try footer.getFileMetaData.getEncryptionType == EncryptionType.UNENCRYPTED
+    catch { case NonFatal(_) => false }
 
   private def encrypted(errors: ReadErrors): LakewardenException =
     errors.damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")

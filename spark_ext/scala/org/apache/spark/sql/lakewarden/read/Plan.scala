@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
-import org.apache.spark.sql.lakewarden.crypto.{TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto.{Footer, TransportKey, WrappedKey}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema}
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types._
@@ -17,6 +17,8 @@ import org.apache.spark.sql.types._
   *   its location, literally as the table's metadata has it
   * @param algorithm
   *   how its regime encrypts it; none: in plaintext
+  * @param footer
+  *   how its regime says that the footer is; none: in plaintext as a whole
   * @param columnKeys
   *   whether groups of columns have keys of their own, and the others are in clear; else it is encrypted whole
   * @param keys
@@ -25,8 +27,8 @@ import org.apache.spark.sql.types._
   *   ids of columns whose values stand in its partition, so that their absence does not mean NULL
   */
 private[read] final case class PlannedFile(
-    path: String, size: Long, records: Long, algorithm: Option[String], columnKeys: Boolean, keys: Seq[WrappedKey],
-    withoutLike: Set[Int])
+    path: String, size: Long, records: Long, algorithm: Option[String], footer: Option[Footer], columnKeys: Boolean,
+    keys: Seq[WrappedKey], withoutLike: Set[Int])
 
 /** What the catalog answered to one scan.
   *

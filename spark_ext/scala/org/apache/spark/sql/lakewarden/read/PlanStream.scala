@@ -13,7 +13,7 @@ import org.apache.arrow.vector.VectorSchemaRoot
 import org.apache.arrow.vector.ipc.ArrowStreamReader
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{KeyLabel, Secret, TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, Secret, TransportKey, WrappedKey}
 import org.apache.spark.sql.util.ArrowUtils
 
 /** Reads a plan out of the catalog's Arrow stream.
@@ -59,6 +59,7 @@ private[read] final class PlanStream(table: String) {
       value("file_size_in_bytes").asInstanceOf[Long],
       value("record_count").asInstanceOf[Long],
       Option(value("algorithm")).map(_.toString),
+      Option(value("footer")).map(each => Footer.of(each.toString)),
       Option(value("column_keys")).exists(_.asInstanceOf[Boolean]),
       Option(value("keys")).toSeq.flatMap(_.asInstanceOf[JList[JMap[String, _]]].asScala.map(wrappedKey)),
       withoutLike(value("spec_id").asInstanceOf[Int]))

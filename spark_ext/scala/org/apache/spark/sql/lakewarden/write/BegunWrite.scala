@@ -5,19 +5,27 @@ import java.util.{Base64, UUID}
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
+import org.apache.parquet.crypto.ParquetCipher
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{KeyLabel, Secret, TransportKey}
+import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, Secret, TransportKey}
 
 /** How the files of a write are encrypted: data keys of each file are made by its writer, wrapped for the commit.
   *
-  * @param footer
-  *   whose key encrypts the footer, and the whole file where no columns have keys
+  * @param algorithm
+  *   `AES_GCM_V1` or `AES_GCM_CTR_V1`
+  * @param footerKey
+  *   whose key encrypts or signs the footer, and encrypts the whole file where no columns have keys
   * @param columns
   *   groups of columns that have a key of their own in each file; where there are some, other columns are in clear
   */
 final class WriteEncryption(
-    val footer: KeyLabel, val columns: Seq[KeyLabel], val dataKeyLength: Int, val transport: TransportKey)
+    val algorithm: ParquetCipher,
+    val footer: Footer,
+    val footerKey: KeyLabel,
+    val columns: Seq[KeyLabel],
+    val dataKeyLength: Int,
+    val transport: TransportKey)
     extends Serializable {
 
   /** Ids of the fields that have a key of their own. */
@@ -50,14 +58,15 @@ object BegunWrite {
     present(answer, "encryption").map(encryption(_, answer)))
 
   private def encryption(node: JsonNode, answer: JsonNode): WriteEncryption = {
-    val algorithm = text(node, "algorithm")
-    if (algorithm != "AES_GCM_V1") throw unsupported(s"the algorithm $algorithm")
-    if (text(node, "footer") != "encrypted") throw unsupported("plaintext footers")
     val columns = node.required("column-keys").asScala.map(columnKey).toSeq
     val length = node.required("data-key-length").asInt
-    val footer = KeyLabel(text(node, "footer-key-name"))
-    new WriteEncryption(footer, columns, length, transportKey(answer.required("transport-key")))
+    new WriteEncryption(
+      algorithm(text(node, "algorithm")), Footer.of(text(node, "footer")), KeyLabel(text(node, "footer-key-name")),
+      columns, length, transportKey(answer.required("transport-key")))
   }
+
+  private def algorithm(name: String): ParquetCipher =
+    ParquetCipher.values.find(_.name == name).getOrElse(throw unsupported(s"the algorithm $name"))
 
   private def columnKey(node: JsonNode): KeyLabel =
     KeyLabel(text(node, "key-name"), node.required("field-ids").asScala.map(_.intValue).toSeq)
@@ -74,5 +83,5 @@ object BegunWrite {
 
   private def unsupported(what: String): LakewardenException = new LakewardenException(
     "NotSupportedYet", s"Spark does not write files with $what yet.", Some("write-encryption"),
-    Some("Encrypt the table with AES_GCM_V1 and encrypted footers."))
+    Some("Use the plugin of the catalog's own release."))
 }

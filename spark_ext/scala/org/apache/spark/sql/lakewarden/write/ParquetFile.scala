@@ -4,7 +4,7 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 import org.apache.hadoop.conf.Configuration
-import org.apache.parquet.crypto.{ColumnEncryptionProperties, FileEncryptionProperties, ParquetCipher}
+import org.apache.parquet.crypto.{ColumnEncryptionProperties, FileEncryptionProperties}
 import org.apache.parquet.hadoop.ParquetWriter
 import org.apache.parquet.hadoop.api.WriteSupport
 import org.apache.parquet.hadoop.metadata.ColumnPath
@@ -12,7 +12,7 @@ import org.apache.parquet.io.OutputFile
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, KeyLabel, Secret, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, Footer, KeyLabel, Secret, WrappedKey}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.SerializableConfiguration
 
@@ -95,30 +95,42 @@ final class ParquetFile(template: FileTemplate, location: String) {
       .withPageSize(settings.pageSize)
       .withPageRowCountLimit(settings.pageRowLimit)
       .withDictionaryPageSize(settings.dictionarySize)
-    dataKeys.fold(start)(keys => start.withEncryption(encryption(keys)))
+    dataKeys.fold(start) { keys =>
+      if (keys.how.footer == Footer.Plaintext) withoutSizes(start, keys)
+      start.withEncryption(encryption(keys))
+    }
+  }
+
+  /** A footer in clear shows of encrypted columns no bounds, but it would how many values they have of which depth,
+    * NULL among them, and how long texts are.
+    */
+  private def withoutSizes(start: ParquetFile.Builder, keys: NewKeys): Unit = {
+    val columns = if (keys.columns.isEmpty) template.leaves.values else columnKeys(keys).keys
+    columns.foreach(each => start.withSizeStatisticsEnabled(each.toDotString, false))
   }
 
   private def encryption(keys: NewKeys): FileEncryptionProperties = {
     val properties = FileEncryptionProperties.builder(keys.footer.reveal)
-      .withAlgorithm(ParquetCipher.AES_GCM_V1)
+      .withAlgorithm(keys.how.algorithm)
       .withAADPrefix(identity.aadPrefix)
       .withoutAADPrefixStorage()
+    if (keys.how.footer == Footer.Plaintext) properties.withPlaintextFooter()
     if (keys.columns.isEmpty) properties.build()
-    else properties.withEncryptedColumns(columns(keys).asJava).build()
+    else properties.withEncryptedColumns(columnKeys(keys).asJava).build()
   }
 
-  private def columns(keys: NewKeys): Map[ColumnPath, ColumnEncryptionProperties] = {
+  private def columnKeys(keys: NewKeys): Map[ColumnPath, ColumnEncryptionProperties] = {
     for ((label, dek) <- keys.columns; id <- label.fieldIds; path <- template.leaves.get(id))
       yield path -> ColumnEncryptionProperties.builder(path).withKey(dek.reveal).build()
   }.toMap
 }
 
 /** The data keys of one new file: the footer's, and one for each group of columns with a key of its own. */
-private final class NewKeys(how: WriteEncryption) {
+private final class NewKeys(val how: WriteEncryption) {
   val footer: Secret = DataKeys.create(how.dataKeyLength)
   val columns: Seq[(KeyLabel, Secret)] = how.columns.map(_ -> DataKeys.create(how.dataKeyLength))
 
-  def wrapped(file: FileIdentity): Seq[WrappedKey] = ((how.footer -> footer) +: columns).map { case (label, dek) =>
+  def wrapped(file: FileIdentity): Seq[WrappedKey] = ((how.footerKey -> footer) +: columns).map { case (label, dek) =>
     DataKeys.wrap(how.transport, dek, file, label)
   }
 }
