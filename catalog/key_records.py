@@ -166,6 +166,13 @@ def replace_wrapped(connection: Connection, pek: PekRecord, wrapped: bytes, chec
     return connection.execute(statement.values(wrapped=wrapped, key_check=check)).rowcount == 1
 
 
+def add_check(connection: Connection, ref: PekRef, check: bytes) -> None:
+    """Record the check value of a version that has none; one that is there stays."""
+    mine = (lw_pek.c.id == str(ref.pek_id), lw_pek.c.version == ref.version)
+    bare = (lw_pek.c.key_check.is_(None), lw_pek.c.state.in_(LIVE))
+    connection.execute(update(lw_pek).where(*mine, *bare).values(key_check=check))
+
+
 def _as_read(pek: PekRecord) -> ColumnElement[bool]:
     at = lw_pek.c.destroy_after_ms
     return and_(

@@ -7,6 +7,7 @@ under the PEK (`catalog.writes`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -16,7 +17,7 @@ import pyarrow as pa
 from sqlalchemy import Engine
 
 from catalog import key_records
-from catalog.db.engine import read
+from catalog.db.engine import read, write
 from catalog.keys.alike import Form, Rows, read_forms
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyMetadata
@@ -28,8 +29,17 @@ from catalog.keys.transport import TransportKey
 from catalog.state import Governed, TableRecord
 from policy.decision import Decision
 from policy.encryption import EncryptionSpec
-from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable, LakewardenError
+from policy.errors import (
+    CommitStateUnknown,
+    DecryptionRefused,
+    EncryptionPolicyViolation,
+    KeyNotUsable,
+    LakewardenError,
+    StateUnavailable,
+)
 from policy.regimes import FOREIGN_PEK, FileKeys, PekRef, judge_new_file, judge_sealed_file
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +291,24 @@ class Keyring:
         if not released:
             return None
         entries = {form.metadata.entries[place] for form, places in released for place in places}
-        wrapper = ScanWrapper(table.table_uuid, self.open_peks(table, {each.bound.pek for each in entries}))
-        return ScanKeys(wrapper.transport, wrapper.rewrap_for_scan(paths, released))
+        peks = self.open_peks(table, {each.bound.pek for each in entries})
+        wrapper = ScanWrapper(table.table_uuid, peks)
+        wrapped = wrapper.rewrap_for_scan(paths, released)
+        self._record_checks(peks.values())
+        return ScanKeys(wrapper.transport, wrapped)
+
+    def _record_checks(self, peks: Iterable[Pek]) -> None:
+        """Record the check values of PEKs of old, each of which has just opened a data key."""
+        checks = {pek.ref: pek.unrecorded_check for pek in peks if pek.unrecorded_check is not None}
+        if not checks:
+            return
+        try:
+            with write(self._engine) as connection:
+                for ref, check in checks.items():
+                    key_records.add_check(connection, ref, check)
+        except (StateUnavailable, CommitStateUnknown) as problem:
+            # Who may only read the database may still scan; somebody else records them.
+            logger.warning("check values of keys could not be recorded: %s", problem.message)
 
 
 def _require_recorded(table: TableRecord, refs: Iterable[PekRef], found: Iterable[PekRecord]) -> None:

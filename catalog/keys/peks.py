@@ -8,7 +8,8 @@ Rules:
 - Nobody waits longer than a bound for keys that others ask for; a call itself is bounded by `resilient`.
 - The state of a record is the caller's and is obeyed at once, cached or not.
 - A record carries a check value of its PEK. A KMS that answers with another key is noticed before a data key
-  is wrapped by it, which nobody could open again; its answer is not kept.
+  is wrapped by it, which nobody could open again; its answer is not kept. A record of old without one gets it
+  from the first scan whose data keys the PEK has opened (`catalog.keyring`).
 - A PEK never leaves the catalog.
 
 Source: docs/architecture.md.
@@ -92,11 +93,14 @@ class Pek:
         ref: its name.
         table_uuid: its table.
         aead: the key itself.
+        unrecorded_check: its check value where the record has none, to be recorded once it has opened a data
+            key and so is known to be the right one.
     """
 
     ref: PekRef
     table_uuid: UUID
     aead: Aead = field(repr=False, compare=False)
+    unrecorded_check: bytes | None = field(default=None, repr=False, compare=False)
 
 
 def create_pek(
@@ -264,10 +268,20 @@ class PekCache:
                     self._cached[slot] = cached
 
     def _unwrap(self, record: PekRecord) -> Pek:
-        return Pek(record.ref, record.table_uuid, Aead(self._ask(record)))
+        """The PEK that the KMS gives for a record, if it is the one that was created."""
+        key = self._ask(record)
+        found = key_check(key, record.table_uuid, record.ref)
+        if record.check is None:
+            return Pek(record.ref, record.table_uuid, Aead(key), found)
+        if not hmac.compare_digest(found, record.check):
+            raise KmsUnavailable(
+                f"The KMS gave another key for PEK {record.id} than the one that it made.",
+                rule="key-check",
+                hint="Have an administrator examine the KMS; until then nothing is read or written with it.",
+            )
+        return Pek(record.ref, record.table_uuid, Aead(key))
 
     def _ask(self, record: PekRecord) -> SecretBytes:
-        """The key that the KMS gives for a record, if it is the one that was created."""
         client = self._clients.get(record.kms)
         if client is None:
             raise KeyNotUsable(
@@ -277,13 +291,6 @@ class PekCache:
             )
         key = client.get_key(record.wrapped, KeyContext(self._catalog, record.table_uuid))
         _require_length(key, record.ref)
-        found = key_check(key, record.table_uuid, record.ref)
-        if record.check is not None and not hmac.compare_digest(found, record.check):
-            raise KmsUnavailable(
-                f"The KMS gave another key for PEK {record.id} than the one that it made.",
-                rule="key-check",
-                hint="Have an administrator examine the KMS; until then nothing is read or written with it.",
-            )
         return key
 
     def _drop_expired(self) -> None:
