@@ -20,7 +20,7 @@ from pyiceberg.manifest import write_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
 from catalog import changes as change_rules
 from catalog import faults, gates
@@ -38,7 +38,7 @@ from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage
 from catalog.storage.guarded_io import GuardedFileIO
 from catalog.table_writes import PEK_ID
-from catalog.written_files import manifest_file
+from catalog.written_files import manifest_file, moved
 from policy.allowlist import AllowList
 from policy.decision import Decision, Reason
 from policy.errors import CommitStateUnknown, LakewardenError, MetadataTampered
@@ -269,7 +269,7 @@ class KeyRewrap:
             SealedFile(path.original, FileKind.MANIFEST_LIST, digest, snapshot_id, number),
             *(each.sealed(*_bringer(each, sealed, snapshot_id, number)) for each in replaced),
         )
-        updates = (AddSnapshotUpdate(snapshot=snapshot), _moved(metadata, branch, snapshot_id))
+        updates = (AddSnapshotUpdate(snapshot=snapshot), moved(metadata.refs[branch], branch, snapshot_id))
         relies = frozenset[PekRef]().union(*(each.later for each in replaced))
         return _Built(snapshot, updates, files, relies, done)
 
@@ -368,17 +368,4 @@ def _summary(head: Snapshot, done: RewrappedBranch, kept: int, targets: Targets)
             "entries-processed": str(done.files),
             PEK_ID: ",".join(sorted(str(pek_id) for pek_id in targets)),
         },
-    )
-
-
-def _moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """The branch on its new head, with its own rules of retention."""
-    ref = metadata.refs[branch]
-    return SetSnapshotRefUpdate(
-        ref_name=branch,
-        type=SnapshotRefType.BRANCH,
-        snapshot_id=snapshot_id,
-        max_ref_age_ms=ref.max_ref_age_ms,
-        max_snapshot_age_ms=ref.max_snapshot_age_ms,
-        min_snapshots_to_keep=ref.min_snapshots_to_keep,
     )

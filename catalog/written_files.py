@@ -22,8 +22,15 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpdatesAndRequirements,
+)
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from catalog.errors import CommitConflict
@@ -238,6 +245,12 @@ class _Files(_SnapshotProducer["_Files"]):
             data_file=entry.data_file,
         )
 
+    def _commit(self) -> UpdatesAndRequirements:
+        """pyiceberg moves a branch without its rules of retention, which would lose them."""
+        updates, requirements = super()._commit()
+        refs = self._transaction.table_metadata.refs
+        return tuple(_retaining(each, refs) for each in updates), requirements
+
     def _summary(self, snapshot_properties: dict[str, str] = _EMPTY) -> Summary:  # type: ignore[assignment]
         """pyiceberg refuses to sum up a replace, which is an overwrite that changes no row."""
         if self._operation is not Operation.REPLACE:
@@ -257,6 +270,24 @@ def manifest_file(entry: ManifestListEntry) -> ManifestFile:
         summaries = [PartitionFieldSummary.from_args(**asdict(each)) for each in entry.partitions]
     plain = {name: getattr(entry, name) for name in _LISTED}
     return ManifestFile.from_args(**plain, content=IcebergContent(entry.content), partitions=summaries)
+
+
+def moved(ref: SnapshotRef, name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """A branch on its new head, with its own rules of retention."""
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep,
+    )
+
+
+def _retaining(update: TableUpdate, refs: Mapping[str, SnapshotRef]) -> TableUpdate:
+    if isinstance(update, SetSnapshotRefUpdate) and update.ref_name in refs:
+        return moved(refs[update.ref_name], update.ref_name, update.snapshot_id)
+    return update
 
 
 def _check_operation(files: FileCommit, head: Snapshot | None, table: str) -> None:

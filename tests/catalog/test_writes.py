@@ -305,6 +305,22 @@ def test_a_branch_is_written_without_touching_main(lake: Lake) -> None:
     assert lake.warden.planner.plan(lake.caller(ALICE), name_of(table), asked).files.num_rows == 2
 
 
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_a_branch_keeps_its_rules_of_retention(lake: Lake, branch: str) -> None:
+    table = make(lake)
+    append_files(lake, name_of(table))
+    rules = {"min_snapshots_to_keep": 7, "max_snapshot_age_ms": 8_000_000, "max_ref_age_ms": 9_000_000}
+    snapshots = now(lake, table).manage_snapshots()
+    snapshots.create_branch(head(lake, table), branch, **rules).commit()
+    before = now(lake, table).metadata.refs[branch]
+    engine = Engine.begin(lake, name_of(table))
+    engine.commit(FileCommit("append", (engine.file(),), branch=branch))
+    after = now(lake, table).metadata.refs[branch]
+    assert after.snapshot_id != before.snapshot_id
+    assert after.model_dump(exclude={"snapshot_id"}) == before.model_dump(exclude={"snapshot_id"})
+    assert rules.items() <= after.model_dump(by_alias=False).items()
+
+
 def test_committing_a_write_again_is_one_commit(lake: Lake) -> None:
     table = make(lake)
     engine = Engine.begin(lake, name_of(table))
