@@ -115,10 +115,11 @@ def rewrap(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: As
             "snapshot-id": each.snapshot_id,
             "manifests": each.manifests,
             "files": each.files,
+            "lost": each.lost,
         }
         for each in branches
     ]
-    _print(found, ("branch", "snapshot-id", "manifests", "files"), as_json)
+    _print(found, ("branch", "snapshot-id", "manifests", "files", "lost"), as_json)
     for each in branches:
         if each.lost:
             output.note(

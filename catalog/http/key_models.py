@@ -131,12 +131,16 @@ class RotatedAnswer(Answer):
 
 
 class BranchAnswer(Answer):
-    """What was rewrapped of a branch; `snapshot-id` is null where there was nothing to do."""
+    """What was rewrapped of a branch; `snapshot-id` is null where there was nothing to do.
+
+    `lost` is the number of manifests that stay as they are, since they list files under a destroyed key.
+    """
 
     branch: str
     snapshot_id: int | None
     manifests: int
     files: int
+    lost: int
 
 
 class RewrappedAnswer(Answer):
@@ -154,6 +158,7 @@ class RewrappedAnswer(Answer):
                     snapshot_id=each.snapshot_id,
                     manifests=each.manifests,
                     files=each.files,
+                    lost=each.lost,
                 )
                 for each in branches
             ]

@@ -12,7 +12,7 @@ from catalog.identifiers import TableName
 from tests.support.http_calls import refused
 from tests.support.lake import BOB
 from tests.support.service import ENGINE, Service
-from tests.support.table_keys import encrypted, load, pek, states
+from tests.support.table_keys import encrypted, let_waiting_end, load, pek, states
 from tests.support.tables import append_files, make, name_of
 
 
@@ -44,9 +44,9 @@ def test_a_key_from_its_first_version_to_the_end_of_it(
     }
     (branch,) = post(alice, f"{url(name)}/rewrap")["branches"]
     head = load(served.lake, name).metadata.current_snapshot_id
-    assert branch == {"branch": "main", "snapshot-id": head, "manifests": 1, "files": 1}
+    assert branch == {"branch": "main", "snapshot-id": head, "manifests": 1, "files": 1, "lost": 0}
     (branch,) = post(alice, f"{url(name)}/rewrap")["branches"]
-    assert branch == {"branch": "main", "snapshot-id": None, "manifests": 0, "files": 0}
+    assert branch == {"branch": "main", "snapshot-id": None, "manifests": 0, "files": 0, "lost": 0}
     first, second = alice.get(f"{url(name)}/{key['id']}").json()["keys"]
     assert (first["version"], first["state"], len(first["needed-by"])) == (1, "decrypt-only", 1)
     assert second["needed-by"] == [{"snapshot-id": head, "names": ["branch main"]}]
@@ -60,6 +60,18 @@ def test_a_key_from_its_first_version_to_the_end_of_it(
     assert first["destroy-after-ms"] > 0 and second["destroy-after-ms"] is None
     first, _ = post(alice, f"{url(name)}/enable", id=key["id"], version=1)["keys"]
     assert (first["state"], first["destroy-after-ms"]) == ("decrypt-only", None)
+
+
+def test_what_is_lost_is_told_where_it_is_rewrapped(
+    served: Service, alice: httpx.Client, name: TableName
+) -> None:
+    post(alice, f"{url(name)}/destroy", confirm=str(name))
+    let_waiting_end(served.lake, name)
+    post(alice, f"{url(name)}/rotate")
+    for door in ("admin", "engine"):
+        with served.client(engine=ENGINE) as engine:
+            (branch,) = post(engine if door == "engine" else alice, f"{url(name, door)}/rewrap")["branches"]
+        assert branch == {"branch": "main", "snapshot-id": None, "manifests": 0, "files": 0, "lost": 1}
 
 
 def test_engines_rotate_and_rewrap_for_their_users(served: Service, name: TableName) -> None:

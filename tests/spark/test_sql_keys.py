@@ -66,12 +66,12 @@ def test_one_call_is_one_rotation(spark_lake: SparkLake, table: str) -> None:
 
 def test_rewrapped_branches_are_shown_and_readable(spark_lake: SparkLake, table: str) -> None:
     _call(spark_lake, "rotate_key", _below(table))
-    ((branch, snapshot_id, manifests, files),) = _call(spark_lake, "rewrap_keys", table)
-    assert (branch, manifests > 0, files) == ("main", True, 2)
+    ((branch, snapshot_id, manifests, files, lost),) = _call(spark_lake, "rewrap_keys", table)
+    assert (branch, manifests > 0, files, lost) == ("main", True, 2, 0)
     loaded = spark_lake.lake.catalog().load_table(_below(table))
     assert loaded.metadata.current_snapshot_id == snapshot_id
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == [(1,), (2,)]
-    assert _call(spark_lake, "rewrap_keys", _below(table)) == [("main", None, 0, 0)]
+    assert _call(spark_lake, "rewrap_keys", _below(table)) == [("main", None, 0, 0, 0)]
 
 
 def test_whoever_may_not_rotate_is_refused_by_name(spark_lake: SparkLake, table: str) -> None:

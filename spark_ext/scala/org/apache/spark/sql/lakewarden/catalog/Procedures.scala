@@ -80,7 +80,7 @@ object Procedures {
       "rewrap_keys", "Move the data keys of a table's files to the latest versions of its keys.", "rewrap", "branches",
       Seq(
         ("branch", StringType, false), ("snapshot-id", LongType, true), ("manifests", LongType, false),
-        ("files", LongType, false))))
+        ("files", LongType, false), ("lost", LongType, false))))
 
   private def isSystem(namespace: Array[String]): Boolean = namespace.sameElements(Array(System))
 
