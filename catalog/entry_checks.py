@@ -54,9 +54,16 @@ def check_paths(table: LoadedTable, entries: pa.Table) -> None:
         )
 
 
-def specs_in_use(table: LoadedTable, metadata: TableMetadata) -> Container[int]:
-    """The partition specs that new manifests may have; an older spec might show an encrypted column."""
-    return (metadata.default_spec_id,) if table.governed.spec.encrypts else metadata.specs()
+def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManifest) -> None:
+    """Where files are encrypted, none is added under an older spec: it might show an encrypted column."""
+    spec_id = manifest.listed.partition_spec_id
+    if table.governed.spec.encrypts and spec_id != metadata.default_spec_id:
+        raise MetadataTampered(
+            "A new manifest adds files under another partition spec than the one in force.",
+            table=table.name,
+            path=manifest.listed.manifest_path,
+            rule="new-manifest",
+        )
 
 
 def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:

@@ -30,7 +30,7 @@ from catalog.entry_checks import (
     check_numbers,
     check_partitions,
     check_paths,
-    specs_in_use,
+    check_spec,
 )
 from catalog.keyring import Keyring
 from catalog.loading import LoadedTable
@@ -142,12 +142,12 @@ class Inspector:
             check_carried(entry, known[entry.manifest_path], table.name)
         fresh = [entry for entry in listed if entry.manifest_path not in known]
         for entry in fresh:
-            check_belongs(entry, snapshot, specs_in_use(table, metadata), table.name)
+            check_belongs(entry, snapshot, metadata.specs(), table.name)
         parent = Parent(self._reader, table, before, carried, dict(brought))
         added = []
         for manifest in self._open_fresh(table, fresh):
             check_partitions(manifest, metadata)
-            added.append(self._fresh_manifest(table, snapshot, manifest, parent))
+            added.append(self._fresh_manifest(table, metadata, snapshot, manifest, parent))
             brought[manifest.listed.manifest_path] = _sealed_manifest(manifest)
         brought[sealed_list.path] = sealed_list
         check_duplicates(added, parent, table.name)
@@ -166,14 +166,22 @@ class Inspector:
             yield self._reader.decode(entry, data, Digest.of(data))
 
     def _fresh_manifest(
-        self, table: LoadedTable, snapshot: Snapshot, manifest: OpenManifest, parent: Parent
+        self,
+        table: LoadedTable,
+        metadata: TableMetadata,
+        snapshot: Snapshot,
+        manifest: OpenManifest,
+        parent: Parent,
     ) -> pa.ChunkedArray:
         entries = manifest.entries
         status = entries["status"]
         added = entries.filter(pc.equal(status, ADDED))
         check_paths(table, entries.filter(pc.not_equal(status, DELETED)))
         check_numbers(added, snapshot, table.name)
-        parent.check_carried_files(entries.filter(pc.not_equal(status, ADDED)))
+        if added.num_rows:
+            check_spec(table, metadata, manifest)
+        spec_id = manifest.listed.partition_spec_id
+        parent.check_carried_files(entries.filter(pc.not_equal(status, ADDED)), spec_id)
         self._check_added(table, manifest, added)
         if table.governed.ever_encrypted:
             check_no_statistics(table, manifest)

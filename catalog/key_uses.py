@@ -42,7 +42,7 @@ def uses(reader: SnapshotReader, table: LoadedTable) -> dict[PekRef, list[Snapsh
         MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
             trusted, so that it is not known what it needs.
     """
-    names = _names(table.metadata)
+    names = names_of(table.metadata)
     by_manifest: dict[str, set[PekRef]] = {}
     found: dict[PekRef, list[SnapshotUse]] = {}
     for snapshot in sorted(table.metadata.snapshots, key=lambda each: each.sequence_number or 0):
@@ -79,7 +79,8 @@ def need(table: LoadedTable, found: dict[PekRef, list[SnapshotUse]], ref: PekRef
     )
 
 
-def _names(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:
+def names_of(metadata: TableMetadata) -> dict[int, tuple[str, ...]]:
+    """The branches and tags that stand on each snapshot, by its id."""
     names: dict[int, tuple[str, ...]] = {}
     for name, ref in sorted(metadata.refs.items()):
         shown = f"{ref.snapshot_ref_type.value} {name}"

@@ -1,7 +1,8 @@
 """What the parent of a new snapshot has, looked at only as far as a commit makes it necessary.
 
 A file that a new manifest carries over or removes is one that a replaced manifest lists as live, with the
-same numbers and keys, and each of those is accounted for once. A file that is added is not live already.
+same numbers, keys and partition spec, and each of those is accounted for once. A file that is added is not
+live already.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class _Live:
     file_sequence_number: int
     content: int
     key_metadata: bytes | None
+    spec_id: int
 
 
 class Parent:
@@ -50,16 +52,17 @@ class Parent:
         self._live: dict[str, list[_Live]] | None = None
         self._kept: list[pa.ChunkedArray] = []
 
-    def check_carried_files(self, entries: pa.Table) -> None:
+    def check_carried_files(self, entries: pa.Table, spec_id: int) -> None:
         """Existing and deleted entries of new manifests are files that a replaced manifest lists as live.
 
-        Each accounts for one of those; so none is carried over twice, or carried over and removed.
+        Each accounts for one of those; so none is carried over twice, or carried over and removed. None gets
+        another partition spec, which could show values of what is encrypted by now.
         """
         if entries.num_rows == 0:
             return
         live = self._replaced()
         self._kept.append(alive(entries)["file_path"])
-        for path, found in _live_files(entries):
+        for path, found in _live_files(entries, spec_id):
             if found not in live.get(path, ()):
                 raise MetadataTampered(
                     "A new manifest carries over a file that the parent snapshot does not have like this.",
@@ -81,7 +84,8 @@ class Parent:
         if self._live is None:
             self._live = {}
             for manifest in self._replaced_manifests():
-                for path, found in _live_files(alive(manifest.entries)):
+                spec_id = manifest.listed.partition_spec_id
+                for path, found in _live_files(alive(manifest.entries), spec_id):
                     self._live.setdefault(path, []).append(found)
         return self._live
 
@@ -117,11 +121,13 @@ def check_duplicates(added: Sequence[pa.ChunkedArray], parent: Parent, table: st
             )
 
 
-def _live_files(entries: pa.Table) -> Iterator[tuple[str, _Live]]:
+def _live_files(entries: pa.Table, spec_id: int) -> Iterator[tuple[str, _Live]]:
     columns = ("sequence_number", "file_sequence_number", "content", "key_metadata")
     values = zip(*(entries[name].to_pylist() for name in columns), strict=True)
-    for path, each in zip(entries["file_path"].to_pylist(), values, strict=True):
-        yield path, _Live(*each)
+    for path, (number, file_number, content, metadata) in zip(
+        entries["file_path"].to_pylist(), values, strict=True
+    ):
+        yield path, _Live(number, file_number, content, metadata, spec_id)
 
 
 def _path_key(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

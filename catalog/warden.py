@@ -46,6 +46,7 @@ from catalog.lifecycle import Lifecycle
 from catalog.loading import TableLoader
 from catalog.manifests import DecodeLimits, ManifestCache
 from catalog.namespaces import Namespaces
+from catalog.old_regimes import OldRegimes
 from catalog.orphans import Orphans
 from catalog.planning.plan import Planner
 from catalog.pointers import SqlPointerStore
@@ -53,6 +54,7 @@ from catalog.policies import PolicyStore
 from catalog.policy_changes import PolicyChanges
 from catalog.policy_documents import PolicyDocuments
 from catalog.policy_files import PolicyFiles
+from catalog.rewrites import Rewriter
 from catalog.snapshots import SnapshotReader
 from catalog.staged_writes import StagedWrites
 from catalog.storage.base import Storage, StorageRouter
@@ -104,6 +106,8 @@ class Warden:
     lifecycle: Lifecycle
     takeover: Takeover
     planner: Planner
+    rewriter: Rewriter
+    old_regimes: OldRegimes
     encryption_report: EncryptionReporter
     writes: Writes
 
@@ -292,6 +296,8 @@ class Warden:
             planner=Planner(
                 loader, reader, keyring, authorizer, valid_ms=round(settings.plan_valid_s * 1000)
             ),
+            rewriter=Rewriter(loader, reader, authorizer),
+            old_regimes=OldRegimes(engine, loader, reader, keyring, lander, authorizer),
             writes=Writes(
                 log, tables, staged, Orphans(engine, loader, reader, inspector, storage), storage, authorizer
             ),

@@ -2,6 +2,9 @@
 
 pyiceberg writes the manifests and the manifest list; which manifests are carried over, and which of their
 files are removed, comes from bytes that were held against the seals.
+
+An overwrite is of the snapshot that it was decided on, and of no later one. A replace changes no row, so it
+goes on top of whatever came meanwhile (`replacing`).
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry, read_entries
 from catalog.metadata import metadata_directory
 from catalog.new_files import FileCommit, data_file_of
+from catalog.replacing import check_replaced
 from catalog.seals import check_digest
 from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage
@@ -123,9 +127,11 @@ class SnapshotBuilder:
             CommitConflict: the base moved, or a file to be removed is not there.
         """
         head = table.metadata.snapshot_by_name(files.branch)
-        _check_operation(files, head, table.name)
+        _check_operation(files, head, table)
         data_files = [data_file_of(table, file, prefix, keys) for file in files.added]
         kept, replaced, deleted = self._carried(table, head, frozenset(files.deleted_paths))
+        if files.operation == "replace":
+            check_replaced(self._reader, table, head, files, deleted)
         written: list[str] = []
         transaction = Transaction(self._pyiceberg_table(table, written))
         try:
@@ -290,13 +296,13 @@ def _retaining(update: TableUpdate, refs: Mapping[str, SnapshotRef]) -> TableUpd
     return update
 
 
-def _check_operation(files: FileCommit, head: Snapshot | None, table: str) -> None:
+def _check_operation(files: FileCommit, head: Snapshot | None, table: LoadedTable) -> None:
     if files.operation == "append" and files.deleted_paths:
-        raise RequestInvalid("An append removes no files.", table=table, rule="operation")
+        raise RequestInvalid("An append removes no files.", table=table.name, rule="operation")
     current = head.snapshot_id if head else None
-    if files.operation != "append" and files.base_snapshot_id != current:
+    if files.operation == "overwrite" and files.base_snapshot_id != current:
         raise CommitConflict(
             "The table has changed since the files to be removed were read.",
-            table=table,
+            table=table.name,
             hint="Read and write again.",
         )

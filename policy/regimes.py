@@ -6,6 +6,8 @@ Rules:
   can be encrypted, or change its algorithm or keys, without an instant in which old or new files escape.
 - A file must be exactly what its regime says: encrypted or not, with that algorithm, footer, keys and
   columns. What cannot be decided is refused.
+- A sealed file may be as the current regime says, too; then a rewrite has not to touch it. When all are, the
+  other regimes can go, so that no file is ever judged by them again.
 - Of a PEK, a regime names the version that holds from its first sequence number on. A new file is under that
   version. A sealed one is under it or a later version of the same PEK: a file whose keys were wrapped anew
   keeps its sequence number.
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
@@ -182,6 +184,44 @@ def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileK
         return _deny("regime", "The file's sequence number is not known, so no regime can judge it.")
     regime = regime_for(regimes, sequence_number)
     return _judge(regime, keys, lambda pek: any(_is_later(pek, named) for named in regime.peks))
+
+
+def judge_migrated(regimes: Regimes, keys: FileKeys | None) -> Decision:
+    """Whether a sealed file is as the current regime says, under whichever version of its PEKs.
+
+    Versions are not what a rewrite is for: data keys move to later ones without it.
+
+    Args:
+        regimes: the table's regimes.
+        keys: what the file's key metadata states; None for a file without any.
+    """
+    named = {(ref.pek_id, ref.master_key_id) for ref in regimes.current.peks}
+    return _judge(regimes.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
+
+
+def migrated(regimes: Regimes) -> Regimes:
+    """The regimes that are left once every file is as the current one says.
+
+    The current one governs from 0 on, naming of each PEK the first version that any regime names: older files
+    may be under that one still. Those that differ from it in versions alone stay.
+    """
+    current, kind = regimes.current, _kind(regimes.current)
+    known = [ref for regime in regimes.entries for ref in regime.peks]
+    first = dict.fromkeys(
+        replace(ref, version=min(each.version for each in known if _is_later(ref, each)))
+        for ref in current.peks
+    )
+    kept = [replace(current, from_sequence_number=0, peks=tuple(first))]
+    for regime in regimes.entries:
+        if regime.from_sequence_number > 0 and _kind(regime) == kind and regime.peks != kept[-1].peks:
+            kept.append(regime)
+    return Regimes.of(kept)
+
+
+def _kind(regime: Regime) -> Regime:
+    """A regime but for where it begins, and the versions of its PEKs."""
+    peks = {replace(ref, version=1) for ref in regime.peks}
+    return replace(regime, from_sequence_number=0, peks=tuple(sorted(peks, key=lambda ref: ref.pek_id)))
 
 
 _PLAINTEXT_FITS = Decision.allow(Reason("plaintext-required", "The table is not encrypted, nor is the file."))

@@ -18,7 +18,9 @@ from pyiceberg.table.update import (
 from catalog.http.admin_models import GovernedAnswer, GovernedChange, RegisterBody
 from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import table_from_path
+from catalog.http.key_models import NoOptions
 from catalog.http.operations import ERRORS
+from catalog.http.rewrite_models import RegimesAnswer
 from catalog.http.routing import GuardedRoute
 from catalog.loading import LoadedTable
 from policy import governed as governed_names
@@ -64,6 +66,22 @@ def change_table(
     changed = warden.committer.commit(caller, name, requirements, updates, force=body.force)
     metrics.committed("commit")
     return _answer(changed, response)
+
+
+@router.get(f"{_TABLE}/regimes")
+def show_regimes(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> RegimesAnswer:
+    """What is left of a table's earlier encryption: UPDATE or ALTER on it."""
+    return RegimesAnswer.of(warden.old_regimes.report(caller, table_from_path(namespace, table)))
+
+
+@router.post(f"{_TABLE}/regimes/forbid-old")
+def forbid_old_regimes(
+    namespace: str, table: str, body: NoOptions, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+) -> RegimesAnswer:
+    """Let no file of an old regime be read any more, if none is left: ALTER on the table."""
+    report = warden.old_regimes.forbid(caller, table_from_path(namespace, table))
+    metrics.committed("commit")
+    return RegimesAnswer.of(report)
 
 
 @router.post(f"{_TABLE}/adopt")

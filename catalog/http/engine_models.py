@@ -43,6 +43,9 @@ class PlanBody(OwnBody):
     columns: Annotated[list[str], Field(max_length=100_000)] | None = None
     filter: Annotated[Any, Field(description="An expression of the Iceberg REST specification.")] = None
     case_sensitive: bool = True
+    files: Annotated[
+        list[str] | None, Field(description="Paths of the data files to read, in order to rewrite them.")
+    ] = None
 
     def to_request(self) -> ScanRequest:
         """The planner's request.
@@ -57,6 +60,7 @@ class PlanBody(OwnBody):
             columns=None if self.columns is None else tuple(self.columns),
             filter=filter_of(self.filter),
             case_sensitive=self.case_sensitive,
+            files=None if self.files is None else frozenset(self.files),
         )
 
 

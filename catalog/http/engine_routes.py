@@ -24,6 +24,7 @@ from catalog.http.key_models import NoOptions, RewrappedAnswer, RotatedAnswer
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
+from catalog.http.rewrite_models import RegimesAnswer, RewritesAnswer, RewritesBody
 from catalog.http.routing import EngineRoute
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
 
@@ -80,6 +81,31 @@ def alter_table(
     altered = warden.alterer.alter(caller, table_from_path(namespace, table), body.to_changes())
     metrics.committed("commit")
     return committed_table(altered)
+
+
+@router.post(f"{_TABLE}/rewrites")
+def rewrites(
+    namespace: str, table: str, body: RewritesBody, caller: CallerOf, warden: WardenOf
+) -> RewritesAnswer:
+    """Say which files are to be written anew: UPDATE on the table, SELECT on each column, unmasked."""
+    found = warden.rewriter.groups(
+        caller,
+        table_from_path(namespace, table),
+        max_bytes=body.max_group_bytes,
+        max_groups=body.max_groups,
+        branch=body.branch,
+    )
+    return RewritesAnswer.of(found)
+
+
+@router.post(f"{_TABLE}/regimes/forbid-old")
+def forbid_old_regimes(
+    namespace: str, table: str, body: NoOptions, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+) -> RegimesAnswer:
+    """Let no file of an old regime be read any more, if none is left: ALTER on the table."""
+    report = warden.old_regimes.forbid(caller, table_from_path(namespace, table))
+    metrics.committed("commit")
+    return RegimesAnswer.of(report)
 
 
 @router.post(f"{_TABLE}/keys/rotate")

@@ -69,6 +69,15 @@ class Deletes:
         files = files.set_column(files.schema.get_field_index("deletes"), "deletes", column)
         return pa.concat_tables([files, *self._rows])
 
+    def apply_to(self, file: DataFile, sequence_number: int) -> bool:
+        """Whether any of them deletes rows of a data file.
+
+        Args:
+            file: the data file.
+            sequence_number: its data sequence number.
+        """
+        return bool(self._applying(file, sequence_number))
+
     def _applying(self, file: DataFile, sequence_number: int) -> list[int]:
         deletes = self._index.for_data_file(sequence_number, file, file.partition)
         return sorted(self._numbers[each.file_path] for each in deletes)

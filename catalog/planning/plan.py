@@ -8,6 +8,7 @@ and the allowed list, pruned by partitions and bounds), then the keys of exactly
 - Of each file those keys are released that the scan needs, to somebody who may select every column that they
   open; a user's own process, with no trusted engine in between, needs `release` on them (`releases`).
 - Unsealed metadata gets no keys.
+- A scan may be restricted to files whose rows are to be written anew (`rewriting`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from catalog.planning.columns import authorize, resolve
 from catalog.planning.deletes import Deletes
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
+from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, with_keys
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from policy.errors import MetadataUnsealed, RequestInvalid
@@ -53,6 +55,7 @@ class ScanRequest:
         columns: columns to read, nested ones dotted; None for all.
         filter: rows that are wanted; files without any may be left out.
         case_sensitive: whether names in `columns` and `filter` are.
+        files: paths of the data files to read and no others, in order to write their rows anew; None for all.
     """
 
     snapshot_id: int | None = None
@@ -61,6 +64,7 @@ class ScanRequest:
     columns: tuple[str, ...] | None = None
     filter: BooleanExpression = field(default_factory=AlwaysTrue)
     case_sensitive: bool = True
+    files: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,7 @@ class Planner:
                 table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
             )
             authorize(authorizer, caller, table, columns.names)
+            require_whole(table, schema, columns, request)
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
             planned = self._files(table, snapshot, schema, request, shown)
             if self._authorizer.policies() is not authorizer.policies():
@@ -234,6 +239,8 @@ class Planner:
         applied = Deletes(self._opened(table, deletes), shown, table.name) if deletes else None
         parts = [self._kept(each, pruner, shown, applied) for each in self._opened(table, data)]
         files = pa.concat_tables([empty_rows(), *parts])
+        if request.files is not None:
+            return those_of(files, request.files, table)
         return applied.append_to(files) if applied else files
 
     def _opened(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[OpenManifest]:

@@ -26,10 +26,19 @@ from tests.authorization.rows_iceberg import ROWS as ICEBERG_ROWS
 from tests.authorization.rows_keys import KEY_ROWS
 from tests.authorization.rows_kms_door import ROWS as KMS_DOOR_ROWS
 from tests.authorization.rows_policies import ROWS as POLICY_ROWS
+from tests.authorization.rows_rewrites import ROWS as REWRITE_ROWS
 from tests.authorization.world import ABSENT, PLAIN, VAULT, World, open_world
 from tests.support.http_calls import refused
 
-ROWS = (*ICEBERG_ROWS, *ENGINE_ROWS, *ADMIN_ROWS, *KEY_ROWS, *POLICY_ROWS, *KMS_DOOR_ROWS)
+ROWS = (
+    *ICEBERG_ROWS,
+    *ENGINE_ROWS,
+    *ADMIN_ROWS,
+    *KEY_ROWS,
+    *REWRITE_ROWS,
+    *POLICY_ROWS,
+    *KMS_DOOR_ROWS,
+)
 
 
 @pytest.fixture(scope="module")

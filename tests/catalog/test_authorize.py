@@ -37,7 +37,9 @@ from catalog.identifiers import TableName
 from catalog.lifecycle import Lifecycle
 from catalog.namespaces import Namespaces
 from catalog.new_files import FileCommit
+from catalog.old_regimes import OldRegimes
 from catalog.planning.plan import Planner, ScanRequest
+from catalog.rewrites import Rewriter
 from catalog.schema_changes import AddColumn, DropColumn
 from catalog.takeover import Takeover
 from catalog.writes import Writes
@@ -51,7 +53,19 @@ from tests.support.tables import ENCRYPTED, SCHEMA, Engine, fresh, make, name_of
 
 DAVE = "dave"
 USERS = (ALICE, BOB, CAROL, DAVE)
-INTERFACE = (TableAccess, Committer, Creator, Lifecycle, Namespaces, Planner, Takeover, Writes, Alterer)
+INTERFACE = (
+    TableAccess,
+    Committer,
+    Creator,
+    Lifecycle,
+    Namespaces,
+    Planner,
+    Takeover,
+    Writes,
+    Alterer,
+    Rewriter,
+    OldRegimes,
+)
 #: What is asked by the service itself, not on behalf of somebody.
 OF_THE_SERVICE = {"Writes.sweep", "Lifecycle.sweep"}
 
@@ -412,6 +426,25 @@ TABLE = [
     Row("Writes.commit", commit_write, WRITES, "table.write"),
     Row("Writes.commit", commit_staged_write, WRITES, "table.create", variant="staged"),
     Row("Writes.abort", abort_write, _EVERYONE, "table.write"),
+    Row(
+        "Rewriter.groups",
+        on_table(lambda lake, who, n: lake.warden.rewriter.groups(who, n, max_bytes=1, max_groups=1)),
+        WRITES,
+        "table.rewrite",
+    ),
+    Row(
+        "OldRegimes.report",
+        on_table(lambda lake, who, n: lake.warden.old_regimes.report(who, n)),
+        WRITES,
+        "table.regimes",
+    ),
+    Row(
+        "OldRegimes.forbid",
+        on_table(lambda lake, who, n: lake.warden.old_regimes.forbid(who, n)),
+        WRITES,
+        "table.forbid-old-regimes",
+        (RequestInvalid,),
+    ),
 ]
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 

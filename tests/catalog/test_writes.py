@@ -224,17 +224,16 @@ def test_an_append_is_based_anew_when_others_came_first(lake: Lake) -> None:
     assert live(lake, table) == sorted([*others, mine.path])
 
 
-@pytest.mark.parametrize("operation", ["overwrite", "replace"])
-def test_an_overwrite_on_an_old_base_is_a_conflict(lake: Lake, operation: Any) -> None:
+def test_an_overwrite_on_an_old_base_is_a_conflict(lake: Lake) -> None:
     table = make(lake)
     (old,) = append_files(lake, name_of(table))
     base = head(lake, table)
     engine = Engine.begin(lake, name_of(table))
     append_files(lake, name_of(table))
     for stale in (base, None, 12345):
-        commit = FileCommit(operation, (engine.file(),), (old,), stale)
+        commit = FileCommit("overwrite", (engine.file(),), (old,), stale)
         refused(lake, table, CommitConflict, lambda commit=commit: engine.commit(commit))
-    engine.commit(FileCommit(operation, (engine.file(),), (old,), head(lake, table)))
+    engine.commit(FileCommit("overwrite", (engine.file(),), (old,), head(lake, table)))
 
 
 def test_a_file_that_is_not_in_the_table_cannot_be_removed(lake: Lake) -> None:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestWriterV2,
-    write_manifest_list,
-)
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
-from pyiceberg.typedef import Record
 
 from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import NotSupportedYet
+from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, Lake, open_lake
 from tests.support.tables import (
     append_files,
@@ -43,74 +32,12 @@ def plan(lake: Lake, table: Table, user: str = ALICE, engine: str | None = "spar
     return lake.warden.planner.plan(lake.caller(user, engine), name_of(table), ScanRequest(**request))
 
 
-class _DeletesWriter(ManifestWriterV2):
-    """pyiceberg's writer, for manifests of delete files, which it does not write by itself."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-
-def _add_deletes(
-    lake: Lake, table: Table, content: DataFileContent, *, applies_to: Sequence[str] = ()
-) -> str:
-    """Commit a delete file with stock pieces of pyiceberg, as another engine would."""
-    table = lake.catalog().load_table(table.name())
-    head = table.current_snapshot()
-    assert head is not None
-    number = table.metadata.last_sequence_number + 1
-    snapshot_id = table.metadata.new_snapshot_id()
-    path = f"{table.location()}/data/{snapshot_id}-deletes.parquet"
-    bounds = {2147483546: applies_to[0].encode()} if len(applies_to) == 1 else {}
-    file = DataFile.from_args(
-        content=content,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=1,
-        file_size_in_bytes=10,
-        lower_bounds=bounds,
-        upper_bounds=bounds,
-        equality_ids=[1] if content is DataFileContent.EQUALITY_DELETES else None,
-    )
-    directory = f"{table.location()}/metadata"
-    output = table.io.new_output(f"{directory}/d-{snapshot_id}.avro")
-    writer = _DeletesWriter(table.spec(), table.schema(), output, snapshot_id, "deflate")
-    with writer:
-        writer.add_entry(
-            ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
-        )
-    listed = f"{directory}/snap-{snapshot_id}.avro"
-    with write_manifest_list(
-        2, table.io.new_output(listed), snapshot_id, head.snapshot_id, number, "deflate"
-    ) as out:
-        out.add_manifests([*head.manifests(table.io), writer.to_manifest_file()])
-    snapshot = Snapshot(
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=head.snapshot_id,
-        sequence_number=number,
-        timestamp_ms=head.timestamp_ms + 1,
-        manifest_list=listed,
-        summary=Summary(Operation.DELETE),
-        schema_id=0,
-    )
-    updates = (
-        AddSnapshotUpdate(snapshot=snapshot),
-        SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id),
-    )
-    lake.catalog().commit_table(table, (), updates)
-    return path
-
-
 def test_position_deletes_are_attached_as_pyiceberg_does(lake: Lake) -> None:
     table = make(lake)
     (first,) = append_files(lake, name_of(table))
     (second,) = append_files(lake, name_of(table))
-    for_all = _add_deletes(lake, table, DataFileContent.POSITION_DELETES)
-    for_first = _add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[first])
+    for_all = add_deletes(lake, table, DataFileContent.POSITION_DELETES)
+    for_first = add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[first])
     (third,) = append_files(lake, name_of(table))
     made = plan(lake, table).files.to_pylist()
     found = {
@@ -130,7 +57,7 @@ def test_position_deletes_are_attached_as_pyiceberg_does(lake: Lake) -> None:
 def test_equality_deletes_are_refused(lake: Lake) -> None:
     table = make(lake)
     append_files(lake, name_of(table))
-    _add_deletes(lake, table, DataFileContent.EQUALITY_DELETES)
+    add_deletes(lake, table, DataFileContent.EQUALITY_DELETES)
     with pytest.raises(NotSupportedYet) as refused:
         plan(lake, table)
     assert refused.value.rule == "deletes"

@@ -13,8 +13,10 @@ from policy.regimes import (
     PekRef,
     Regime,
     Regimes,
+    judge_migrated,
     judge_new_file,
     judge_sealed_file,
+    migrated,
     regime_for,
 )
 
@@ -274,3 +276,52 @@ def test_the_order_of_column_keys_does_not_matter():
     keys = (FileKey(PII, (2,), 32), FileKey(LAKE, (1,), 32))
     for order in (keys, keys[::-1]):
         assert judge_new_file(regimes, replace(UNIFORM_FILE, keys=(FOOTER_KEY, *order)))
+
+
+def test_a_file_is_as_the_current_regime_says_under_any_version_of_its_keys():
+    history = Regimes.of([PLAIN, UNIFORM, replace(UNIFORM, from_sequence_number=7, peks=(LAKE_2,))])
+    later = replace(UNIFORM_FILE, keys=(FileKey(LAKE_2, (), 32),))
+    assert judge_migrated(history, UNIFORM_FILE) and judge_migrated(history, later)
+    other = replace(UNIFORM_FILE, keys=(FileKey(OTHER, (), 32),))
+    for keys in (None, COLUMN_FILE, other, replace(UNIFORM_FILE, algorithm=Algorithm.AES_GCM_CTR_V1)):
+        assert not judge_migrated(history, keys)
+    assert judge_migrated(Regimes.of([UNIFORM_AT_0, replace(PLAIN, from_sequence_number=3)]), None)
+
+
+UNIFORM_AT_0 = replace(UNIFORM, from_sequence_number=0)
+ROTATED = replace(UNIFORM, from_sequence_number=7, peks=(LAKE_2,))
+FOREIGN = replace(UNIFORM, from_sequence_number=8, peks=(OTHER,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([PLAIN], [PLAIN]),
+        ([PLAIN, UNIFORM], [UNIFORM_AT_0]),
+        ([UNIFORM_AT_0, ROTATED], [UNIFORM_AT_0, ROTATED]),
+        ([PLAIN, UNIFORM, ROTATED], [UNIFORM_AT_0, ROTATED]),
+        ([PLAIN, UNIFORM, FOREIGN], [replace(FOREIGN, from_sequence_number=0)]),
+        ([UNIFORM_AT_0, replace(PLAIN, from_sequence_number=3), UNIFORM], [UNIFORM_AT_0]),
+        ([UNIFORM_AT_0, replace(PLAIN, from_sequence_number=3), ROTATED], [UNIFORM_AT_0, ROTATED]),
+        ([PLAIN, UNIFORM, replace(PLAIN, from_sequence_number=9)], [PLAIN]),
+    ],
+)
+def test_only_regimes_that_differ_in_key_versions_are_left_after_a_migration(before, after):
+    left = migrated(Regimes.of(before))
+    assert left.entries == tuple(after)
+    assert migrated(left) == left
+
+
+def test_a_file_of_another_regime_fits_none_that_is_left():
+    left = migrated(Regimes.of([PLAIN, UNIFORM, ROTATED]))
+    for number in (0, 4, 5, 7, 10**12):
+        assert not judge_sealed_file(left, number, None)
+    assert judge_sealed_file(left, 0, UNIFORM_FILE)
+
+
+def test_keys_that_were_named_before_the_columns_changed_keep_their_first_version():
+    """A rotation, and then other columns: files that fit both are under the first version still."""
+    renamed = replace(COLUMNS, from_sequence_number=12, peks=(LAKE_2, PII))
+    left = migrated(Regimes.of([replace(COLUMNS, from_sequence_number=0, peks=(LAKE, PII)), renamed]))
+    assert left.entries[0].peks == (LAKE, PII)
+    assert left.entries[1].peks == (LAKE_2, PII)

@@ -1,0 +1,115 @@
+"""Bodies and answers about rewriting files, and about what is left of old regimes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from catalog.http.bodies import Answer, OwnBody
+from catalog.old_regimes import RegimeReport
+from catalog.rewrites import Rewrites
+
+_LONG: Final = 2**63 - 1
+_GIBIBYTE: Final = 2**30
+
+
+class RewritesBody(OwnBody):
+    """How large groups of files to rewrite may be, how many are wanted, and of which branch; none: of all."""
+
+    max_group_bytes: Annotated[int, Field(ge=1, le=_LONG)] = _GIBIBYTE
+    max_groups: Annotated[int, Field(ge=0, le=1000)] = 100
+    branch: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+
+
+class GroupAnswer(Answer):
+    """Files to write anew together, live on a branch whose head is the snapshot."""
+
+    branch: str
+    snapshot_id: int
+    paths: list[str]
+    bytes: int
+    records: int
+
+
+class RewritesAnswer(Answer):
+    """The next groups, and all files at the heads of the branches that are not as the current regime says."""
+
+    groups: list[GroupAnswer]
+    left_files: int
+    left_bytes: int
+    held_files: int
+
+    @classmethod
+    def of(cls, found: Rewrites) -> RewritesAnswer:
+        """Groups as they are shown."""
+        groups = [
+            GroupAnswer(
+                branch=each.branch,
+                snapshot_id=each.snapshot_id,
+                paths=list(each.paths),
+                bytes=each.bytes,
+                records=each.records,
+            )
+            for each in found.groups
+        ]
+        return cls(groups=groups, left_files=found.files, left_bytes=found.bytes, held_files=found.held_files)
+
+
+class RegimeFilesAnswer(Answer):
+    """Files at the head of a branch that a regime governs; `old-` counts those not as the current one is."""
+
+    branch: str
+    from_sequence_number: int
+    properties: dict[str, str]
+    files: int
+    bytes: int
+    old_files: int
+    old_bytes: int
+
+
+class OldSnapshotAnswer(Answer):
+    """A retained snapshot with files of old regimes, and the branches and tags that stand on it."""
+
+    snapshot_id: int
+    names: list[str]
+    old_files: int
+
+
+class RegimesAnswer(Answer):
+    """What is left of a table's old regimes; `old-forbidden` where only the current one is read."""
+
+    table: str
+    governed_version: int
+    branches: list[RegimeFilesAnswer]
+    snapshots: list[OldSnapshotAnswer]
+    old_forbidden: bool
+
+    @classmethod
+    def of(cls, report: RegimeReport) -> RegimesAnswer:
+        """A report as it is shown."""
+        branches = [
+            RegimeFilesAnswer(
+                branch=each.branch,
+                from_sequence_number=each.regime.from_sequence_number,
+                properties=each.regime.spec.to_properties(),
+                files=each.files,
+                bytes=each.bytes,
+                old_files=each.old_files,
+                old_bytes=each.old_bytes,
+            )
+            for each in report.branches
+        ]
+        snapshots = [
+            OldSnapshotAnswer(
+                snapshot_id=each.use.snapshot_id, names=list(each.use.names), old_files=each.files
+            )
+            for each in report.snapshots
+        ]
+        return cls(
+            table=report.table,
+            governed_version=report.governed_version,
+            branches=branches,
+            snapshots=snapshots,
+            old_forbidden=report.forbidden,
+        )

@@ -1,0 +1,65 @@
+"""Scans of chosen files, whose rows are written anew and whose files then go.
+
+Such a scan is whole: it reads every column, unmasked, and every row. A column or a row that the reader is not
+shown would be lost with the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.schema import Schema
+
+from catalog.errors import CommitConflict
+from catalog.loading import LoadedTable
+from catalog.planning.columns import ScanColumns
+from policy.errors import NotSupportedYet, RequestInvalid
+
+if TYPE_CHECKING:
+    from catalog.planning.plan import ScanRequest
+
+
+def require_whole(table: LoadedTable, schema: Schema, columns: ScanColumns, request: ScanRequest) -> None:
+    """Refuse to restrict a scan to files unless it reads all columns and rows of them.
+
+    Raises:
+        RequestInvalid: it does not, or rows are not read as of a branch's head.
+    """
+    if request.files is None:
+        return
+    whole = columns.field_ids >= frozenset(schema.field_ids) and isinstance(request.filter, AlwaysTrue)
+    if not whole or schema != table.metadata.schema():
+        raise RequestInvalid(
+            "A scan of chosen files reads all of their columns and rows, by the schema of today.",
+            table=table.name,
+            rule="whole-files",
+            hint="Leave columns and filter out, and name a branch rather than a snapshot.",
+        )
+
+
+def those_of(files: pa.Table, wanted: frozenset[str], table: LoadedTable) -> pa.Table:
+    """The planned rows of the wanted files.
+
+    Raises:
+        CommitConflict: one is not in the table any more.
+        NotSupportedYet: rows of one are deleted by a delete file.
+    """
+    found = files.filter(pc.is_in(files["file_path"], value_set=pa.array(sorted(wanted), pa.string())))
+    if found.num_rows != len(wanted):
+        raise CommitConflict(
+            f"{len(wanted) - found.num_rows} of {len(wanted)} files are not in the table any more.",
+            table=table.name,
+            rule="rewritten-files",
+            hint="Ask again which files are left to rewrite.",
+        )
+    if found["deletes"].null_count != found.num_rows:
+        raise NotSupportedYet(
+            "Files with deleted rows are not rewritten here.",
+            table=table.name,
+            rule="deletes",
+            hint="Compact the table with an engine that applies deletes.",
+        )
+    return found

@@ -1,0 +1,164 @@
+"""Which files of a table are not as its current regime says.
+
+Counted are the live files, data and delete files alike, at the heads of branches and in retained snapshots.
+A file is judged by its own key metadata, whatever regime governs its sequence number: one that is as the
+current regime says already is not old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.entry_checks import alive
+from catalog.key_uses import SnapshotUse, names_of
+from catalog.keys.alike import Form, FormReader
+from catalog.loading import LoadedTable
+from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
+from policy.regimes import FileKeys, Regime, judge_migrated, regime_for
+
+#: What is looked at of a live file.
+COLUMNS: Final = ("file_path", "file_size_in_bytes", "file_sequence_number", "key_metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeFiles:
+    """Files at the head of a branch that one regime governs by their sequence numbers.
+
+    Attributes:
+        branch: the branch.
+        regime: the regime.
+        files, bytes: all of them.
+        old_files, old_bytes: those that are not as the current regime says.
+    """
+
+    branch: str
+    regime: Regime
+    files: int
+    bytes: int
+    old_files: int
+    old_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OldSnapshot:
+    """A retained snapshot with files that are not as the current regime says, and how many."""
+
+    use: SnapshotUse
+    files: int
+
+
+class Fits:
+    """Remembers which forms of key metadata a rule lets pass; for one table and one thread.
+
+    Args:
+        rule: whether what a file's key metadata states, None for plaintext, is let pass.
+    """
+
+    def __init__(self, rule: Callable[[FileKeys | None], bool]) -> None:
+        self._rule = rule
+        self._reader = FormReader()
+        self._known: dict[Form | None, bool] = {}
+
+    def __call__(self, key_metadata: bytes | None) -> bool:
+        """Whether a file with this key metadata passes.
+
+        Raises:
+            DecryptionRefused: key metadata that is malformed.
+        """
+        form = None if key_metadata is None else self._reader.read(key_metadata).form
+        if form not in self._known:
+            self._known[form] = self._rule(None if form is None else form.metadata.file_keys())
+        return self._known[form]
+
+
+class Census:
+    """The files of one state of a table.
+
+    Args:
+        reader: reads manifests.
+        table: the table, sealed.
+    """
+
+    def __init__(self, reader: SnapshotReader, table: LoadedTable) -> None:
+        self._reader = reader
+        self._table = table
+        regimes = table.governed.regimes
+        self._fits = Fits(lambda keys: judge_migrated(regimes, keys).allowed)
+
+    def old(self, entries: pa.Table) -> pa.Array:
+        """Of each file, whether it is not as the current regime says."""
+        return pa.array([not self._fits(each) for each in entries["key_metadata"].to_pylist()], pa.bool_())
+
+    def branches(self) -> list[RegimeFiles]:
+        """The files at the heads of all branches, by branch and regime, oldest first.
+
+        Raises:
+            MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
+                trusted.
+        """
+        return [each for branch, head in heads(self._table.metadata) for each in self._branch(branch, head)]
+
+    def snapshots(self) -> list[OldSnapshot]:
+        """The retained snapshots with files that are not as the current regime says, oldest first.
+
+        Every manifest is read once, one at a time.
+
+        Raises:
+            as `branches`.
+        """
+        metadata, names = self._table.metadata, names_of(self._table.metadata)
+        counted: dict[str, int] = {}
+        found = []
+        for snapshot in sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0):
+            listed = self._reader.manifests(self._table, snapshot)
+            fresh = [entry for entry in listed if entry.manifest_path not in counted]
+            for manifest in self._reader.open(self._table, fresh):
+                old = self.old(alive(manifest.entries))
+                counted[manifest.listed.manifest_path] = pc.sum(old).as_py() or 0
+            files = sum(counted[entry.manifest_path] for entry in listed)
+            if files:
+                use = SnapshotUse(snapshot.snapshot_id, names.get(snapshot.snapshot_id, ()))
+                found.append(OldSnapshot(use, files))
+        return found
+
+    def _branch(self, branch: str, head: Snapshot) -> Iterable[RegimeFiles]:
+        counts: dict[int, list[int]] = {}
+        regimes = self._table.governed.regimes
+        for manifest in open_head(self._reader, self._table, head):
+            entries = alive(manifest.entries)
+            sizes, numbers = (entries[name].to_pylist() for name in COLUMNS[1:3])
+            for size, number, old in zip(sizes, numbers, self.old(entries).to_pylist(), strict=True):
+                start = regime_for(regimes, number).from_sequence_number
+                add = (1, size, int(old), size * old)
+                counts[start] = [a + b for a, b in zip(counts.get(start, [0] * 4), add, strict=True)]
+        return [RegimeFiles(branch, regime_for(regimes, start), *counts[start]) for start in sorted(counts)]
+
+
+def heads(metadata: TableMetadata) -> list[tuple[str, Snapshot]]:
+    """The branches with their heads, `main` first."""
+    names = [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type is SnapshotRefType.BRANCH]
+    found = ((name, metadata.snapshot_by_name(name)) for name in sorted(names, key=_main_first))
+    return [(name, head) for name, head in found if head is not None]
+
+
+def open_head(reader: SnapshotReader, table: LoadedTable, head: Snapshot) -> Iterator[OpenManifest]:
+    """The manifests of a snapshot; every live path in them is checked.
+
+    Raises:
+        LocationNotAllowed: a path is not in the allowed list.
+    """
+    for manifest in reader.open(table, reader.manifests(table, head)):
+        refuse_outside(table.governed.allowed, alive(manifest.entries)["file_path"], table.name, "files")
+        yield manifest
+
+
+def _main_first(branch: str) -> tuple[bool, str]:
+    return branch != MAIN_BRANCH, branch

@@ -1,0 +1,189 @@
+"""Which files an engine has to write anew, so that a table is all as its current regime says.
+
+- Whoever rewrites reads every column and every row, unmasked, and may write: a column or row that is held
+  back from the reader would be lost. The plans of the rewrite ask the same again.
+- Files go in groups, each for one commit of its own: a rewrite that is cut short loses the group at hand.
+  Files of a partition stand together. A group has no more bytes than were asked for, unless it is of one
+  file.
+- A file with deleted rows is left, and counted: nothing here applies deletes.
+- Nothing is remembered between requests. What is left follows from the table alone, so that a rewrite goes on
+  wherever the one before it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog import access as access_rules
+from catalog.authorize import Authorizer, Caller
+from catalog.entry_checks import DELETED, alive
+from catalog.identifiers import TableName
+from catalog.loading import LoadedTable, TableLoader
+from catalog.manifests import ManifestContent
+from catalog.metadata import require_written_version
+from catalog.partition_values import ShownPartitions
+from catalog.planning.columns import authorize, resolve
+from catalog.planning.deletes import Deletes
+from catalog.planning.rows import empty_rows, planned_rows
+from catalog.regime_census import Census, heads, open_head
+from catalog.snapshots import OpenManifest, SnapshotReader
+
+ACTION: Final = "table.rewrite"
+
+#: Files of one group at the most: its plan and its commit name them one by one.
+_MOST_FILES: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteGroup:
+    """Files that are written anew together.
+
+    Attributes:
+        branch: the branch they are live on.
+        snapshot_id: its head, from which they are to be read.
+        paths: the files.
+        bytes: their size.
+        records: their rows.
+    """
+
+    branch: str
+    snapshot_id: int
+    paths: tuple[str, ...]
+    bytes: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrites:
+    """What is to be written anew of a table.
+
+    Attributes:
+        groups: the next groups.
+        files, bytes: all at the heads of the branches that is not as the current regime says, in groups or
+            not.
+        held_files: those of them that cannot be rewritten here: files with deleted rows, and delete files.
+    """
+
+    groups: tuple[RewriteGroup, ...]
+    files: int
+    bytes: int
+    held_files: int
+
+
+class Rewriter:
+    """Says what is to be rewritten.
+
+    Args:
+        loader: loads tables.
+        reader: reads their manifests.
+        authorizer: decides and records.
+    """
+
+    def __init__(self, loader: TableLoader, reader: SnapshotReader, authorizer: Authorizer) -> None:
+        self._loader = loader
+        self._reader = reader
+        self._authorizer = authorizer
+
+    def groups(
+        self, caller: Caller, name: TableName, *, max_bytes: int, max_groups: int, branch: str | None = None
+    ) -> Rewrites:
+        """The next groups of files to write anew, and how much is left in all.
+
+        Args:
+            caller: who is going to rewrite.
+            name: the table.
+            max_bytes: bytes of a group.
+            max_groups: how many groups are answered.
+            branch: the branch to look at; None for all.
+
+        Raises:
+            NotAuthorized: UPDATE on the table and unmasked SELECT on all of its columns are needed; `release`
+                on its keys too, unless an engine asks.
+            NotSupportedYet: a branch has equality deletes or deletion vectors.
+            MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
+                trusted.
+        """
+        authorizer = self._authorizer.settled()
+        access_rules.require(authorizer, self._loader, caller, ACTION, name, "update")
+        with authorizer.recorded(caller, ACTION, str(name), show_path=False):
+            table = self._loader.load_sealed(name)
+            require_written_version(table.metadata, table.name)
+            schema = table.metadata.schema()
+            columns = resolve(table, schema, None, AlwaysTrue(), case_sensitive=True)
+            authorize(authorizer, caller, table, columns.names)
+            return self._groups(table, max_bytes, max_groups, branch)
+
+    def _groups(self, table: LoadedTable, max_bytes: int, max_groups: int, branch: str | None) -> Rewrites:
+        groups: list[RewriteGroup] = []
+        files = total = held = 0
+        for name, head in heads(table.metadata):
+            if branch is not None and name != branch:
+                continue
+            old = _OldFiles(self._reader, table, head)
+            files += old.count
+            total += old.bytes
+            held += old.count - old.free.num_rows
+            groups += _packed(name, head, old.free, max_bytes)
+        return Rewrites(tuple(groups[:max_groups]), files, total, held)
+
+
+class _OldFiles:
+    """The files at the head of a branch that are not as the current regime says.
+
+    Attributes:
+        count, bytes: all of them.
+        free: those that can be rewritten, as planned rows.
+    """
+
+    def __init__(self, reader: SnapshotReader, table: LoadedTable, head: Snapshot) -> None:
+        schema = table.metadata.schema()
+        self._census = Census(reader, table)
+        self._shown = ShownPartitions(table.metadata.specs(), schema, frozenset(schema.field_ids))
+        data: list[OpenManifest] = []
+        deletes: list[OpenManifest] = []
+        for each in open_head(reader, table, head):
+            (data if each.listed.content is ManifestContent.DATA else deletes).append(each)
+        applied = Deletes(deletes, self._shown, table.name) if deletes else None
+        old = [self._old(each, applied) for each in data]
+        rows = pa.concat_tables([empty_rows(), *old])
+        beside = [alive(each.entries).filter(self._census.old(alive(each.entries))) for each in deletes]
+        self.count = rows.num_rows + sum(each.num_rows for each in beside)
+        sizes = [rows["file_size_in_bytes"], *(each["file_size_in_bytes"] for each in beside)]
+        self.bytes: int = sum(pc.sum(each).as_py() or 0 for each in sizes)
+        self.free = rows.filter(pc.is_null(rows["deletes"]))
+
+    def _old(self, manifest: OpenManifest, deletes: Deletes | None) -> pa.Table:
+        live = pc.not_equal(manifest.entries["status"], DELETED)
+        old = self._census.old(manifest.entries)
+        mask = pc.and_(live, old)
+        rows = planned_rows(manifest.entries.filter(mask), manifest.listed, self._shown)
+        if deletes is None:
+            return rows
+        return deletes.attach(rows, manifest, pc.indices_nonzero(mask).to_pylist())
+
+
+def _packed(branch: str, head: Snapshot, files: pa.Table, max_bytes: int) -> Iterator[RewriteGroup]:
+    """Files in groups, those of a partition next to each other."""
+    ordered = files.sort_by([("spec_id", "ascending"), ("partition", "ascending")])
+    names = ("file_path", "file_size_in_bytes", "record_count")
+    rows = list(zip(*(ordered[name].to_pylist() for name in names), strict=True))
+    first = size = 0
+    for at, (_, length, _) in enumerate(rows):
+        if at > first and (size + length > max_bytes or at - first == _MOST_FILES):
+            yield _group(branch, head, rows[first:at])
+            first, size = at, 0
+        size += length
+    if rows:
+        yield _group(branch, head, rows[first:])
+
+
+def _group(branch: str, head: Snapshot, files: Sequence[tuple[str, int, int]]) -> RewriteGroup:
+    paths, sizes, records = zip(*files, strict=True)
+    return RewriteGroup(branch, head.snapshot_id, paths, sum(sizes), sum(records))

@@ -1,0 +1,55 @@
+"""The authorization matrix: rewriting files, and the end of old encryption regimes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httpx
+
+from tests.authorization.roles import OWN
+from tests.authorization.rows import Row, Try
+
+_TABLE: Final = "/tables/{namespace}/{table}"
+_WRITERS: Final = "writer owner releaser sparked steward"
+_ALTERERS: Final = "alterer owner keeper mason steward"
+_LOOKERS: Final = "writer alterer owner keeper mason releaser sparked steward"
+
+
+def _rewrites(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
+    url = f"/engine/v1/tables/{OWN}/{attempt.standing(encrypted=encrypted)}/rewrites"
+    return attempt.http.post(url, json={})
+
+
+def _regimes(attempt: Try) -> httpx.Response:
+    return attempt.http.get(f"/admin/v1/tables/{OWN}/{attempt.standing(encrypted=True)}/regimes")
+
+
+def _forbid(attempt: Try, door: str) -> httpx.Response:
+    url = f"/{door}/v1/tables/{OWN}/{attempt.table(encrypted=True)}/regimes/forbid-old"
+    return attempt.http.post(url, json={})
+
+
+ROWS: Final = (
+    Row(f"POST /engine/v1{_TABLE}/rewrites", "ask", ("update", "select"), _WRITERS, _rewrites, on_table=True),
+    Row(
+        f"POST /engine/v1{_TABLE}/rewrites",
+        "ask of an encrypted table",
+        ("update", "select", "release|engine"),
+        "releaser sparked steward",
+        lambda attempt: _rewrites(attempt, encrypted=True),
+        on_table=True,
+        known_to="update",
+    ),
+    Row(f"GET /admin/v1{_TABLE}/regimes", "look", ("alter|update",), _LOOKERS, _regimes, on_table=True),
+    *(
+        Row(
+            f"POST /{door}/v1{_TABLE}/regimes/forbid-old",
+            "forbid",
+            ("alter",),
+            _ALTERERS,
+            lambda attempt, door=door: _forbid(attempt, door),
+            on_table=True,
+        )
+        for door in ("engine", "admin")
+    ),
+)

@@ -1,0 +1,360 @@
+"""Rewrites: which files are to be written anew, and replacing them while others commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+
+from catalog import faults
+from catalog.errors import CommitConflict
+from catalog.keys.dek import new_dek
+from catalog.new_files import FileCommit
+from catalog.planning.plan import Plan, ScanRequest
+from catalog.rewrites import RewriteGroup, Rewrites
+from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
+from tests.support.delete_files import add_deletes
+from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
+from tests.support.table_keys import load, rotate
+from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, rows
+
+_LARGE = 2**40
+
+
+def ask(lake: Lake, table: Table, user: str = ALICE, **options: Any) -> Rewrites:
+    """What is to be rewritten, for an engine that acts for somebody."""
+    limits: dict[str, Any] = {"max_bytes": _LARGE, "max_groups": 100} | options
+    return lake.warden.rewriter.groups(lake.caller(user, "spark"), name_of(table), **limits)
+
+
+def plan(lake: Lake, table: Table, user: str = ALICE, **request: Any) -> Plan:
+    return lake.warden.planner.plan(lake.caller(user, "spark"), name_of(table), ScanRequest(**request))
+
+
+def paths(lake: Lake, table: Table, ref: str = "main") -> set[str]:
+    """The live files of a branch."""
+    return set(plan(lake, table, ref=ref).files["file_path"].to_pylist())
+
+
+def encrypt(lake: Lake, table: Table, **properties: str) -> None:
+    """ALTER the table's encryption."""
+    with lake.catalog().load_table(table.name()).transaction() as transaction:
+        transaction.set_properties(ENCRYPTED | {name.replace("_", "."): v for name, v in properties.items()})
+
+
+def rewrite(lake: Lake, table: Table, group: RewriteGroup, *, records: int | None = None) -> str:
+    """Commit one file in place of a group's; its path."""
+    engine = Engine.begin(lake, name_of(table))
+    file = engine.file(record_count=group.records if records is None else records)
+    engine.commit(FileCommit("replace", (file,), group.paths, group.snapshot_id, group.branch))
+    return file.path
+
+
+def make_keys(lake: Lake, *names: str) -> None:
+    """Master keys of these names, unless they are there."""
+    known = {key.id for key in lake.kms.list_master_keys()}
+    for name in set(names) - known:
+        lake.kms.create_master_key(name)
+
+
+def migrating(lake: Lake, files: int = 2) -> Table:
+    """A table with files in plaintext, which was encrypted since."""
+    table = make(lake)
+    for _ in range(files):
+        append_files(lake, name_of(table))
+    encrypt(lake, table)
+    return table
+
+
+def test_files_of_an_earlier_regime_are_to_be_rewritten(lake: Lake) -> None:
+    table = migrating(lake)
+    old = paths(lake, table)
+    append_files(lake, name_of(table))
+    found = ask(lake, table)
+    (group,) = found.groups
+    assert (set(group.paths), group.records, group.bytes) == (old, 20, 2000)
+    assert (found.files, found.bytes, found.held_files) == (2, 2000, 0)
+
+
+def test_a_table_as_its_regime_says_has_nothing_to_rewrite(lake: Lake) -> None:
+    for properties in ({}, ENCRYPTED):
+        table = make(lake, properties=properties)
+        append_files(lake, name_of(table))
+        assert ask(lake, table) == Rewrites((), 0, 0, 0)
+
+
+def test_files_under_an_earlier_key_version_are_not_rewritten(lake: Lake) -> None:
+    """Data keys move to later versions without it."""
+    table = make(lake, properties=ENCRYPTED)
+    append_files(lake, name_of(table))
+    rotate(lake, name_of(table))
+    assert ask(lake, table).files == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"encryption.data-key-length": "16"}, {"encryption.data-key-length": "32"}),
+        (ENCRYPTED, {"encryption.columns": "other:name"}),
+        ({"encryption.columns": "other:name"}, {"encryption.columns": "other:name;third:id"}),
+        (ENCRYPTED, {"encryption.mechanism": "plaintext"}),
+    ],
+    ids=str,
+)
+def test_whatever_the_regime_says_is_what_files_are_held_against(
+    lake: Lake, before: dict[str, str], after: dict[str, str]
+) -> None:
+    make_keys(lake, "other", "third")
+    table = make(lake, properties=before)
+    length = int(before.get("encryption.data-key-length", "32"))
+    engine = Engine.begin(lake, name_of(table))
+    file = engine.file(keys=())
+    keys = tuple(engine.key(file.path, new_dek(length), label) for label in engine.labels())
+    engine.append(engine.file(file.path, keys=keys))
+    assert ask(lake, table).files == 0
+    with lake.catalog().load_table(table.name()).transaction() as transaction:
+        transaction.set_properties(after)
+    (group,) = ask(lake, table).groups
+    assert group.paths == (file.path,)
+
+
+def test_groups_have_no_more_bytes_than_were_asked_for(lake: Lake) -> None:
+    table = migrating(lake, files=5)
+    found = ask(lake, table, max_bytes=2000)
+    assert [len(each.paths) for each in found.groups] == [2, 2, 1]
+    assert {path for each in found.groups for path in each.paths} == paths(lake, table)
+    assert [len(each.paths) for each in ask(lake, table, max_bytes=1).groups] == [1] * 5
+    few = ask(lake, table, max_bytes=2000, max_groups=1)
+    assert (len(few.groups), few.files) == (1, 5)
+    assert ask(lake, table, max_groups=0).groups == ()
+
+
+def test_files_of_a_partition_are_next_to_each_other(lake: Lake) -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    table = make(lake, partition_spec=spec)
+    for _ in range(2):
+        for value in (2, 1):
+            append_files(lake, name_of(table), partition={"id": value})
+    make_keys(lake, "other")
+    encrypt(lake, table, **{"encryption_columns": "other:name"})
+    rows = {each["file_path"]: each["partition"] for each in plan(lake, table).files.to_pylist()}
+    first, second = ask(lake, table, max_bytes=2000).groups
+    assert [{rows[path] for path in each.paths} for each in (first, second)] == [{'{"id": 1}'}, {'{"id": 2}'}]
+
+
+def test_each_branch_is_rewritten_by_itself_and_tags_stay(lake: Lake) -> None:
+    table = make(lake)
+    append_files(lake, name_of(table))
+    snapshot = load(lake, name_of(table)).metadata.current_snapshot_id
+    assert snapshot is not None
+    stock = lake.catalog().load_table(table.name())
+    stock.manage_snapshots().create_branch(snapshot, "dev").create_tag(snapshot, "audit").commit()
+    engine = Engine.begin(lake, name_of(table))
+    engine.commit(FileCommit("append", (engine.file(),), branch="dev"))
+    encrypt(lake, table)
+    found = ask(lake, table)
+    assert [(each.branch, len(each.paths)) for each in found.groups] == [("main", 1), ("dev", 2)]
+    assert (found.files, [each.branch for each in ask(lake, table, branch="dev").groups]) == (3, ["dev"])
+    new = {each.branch: rewrite(lake, table, each) for each in found.groups}
+    assert {ref: paths(lake, table, ref) for ref in new} == {ref: {path} for ref, path in new.items()}
+    assert len(paths(lake, table, "audit")) == 1
+    assert ask(lake, table).files == 0
+
+
+def test_a_rewrite_goes_on_top_of_what_came_meanwhile(lake: Lake) -> None:
+    table = migrating(lake)
+    (group,) = ask(lake, table).groups
+    others = append_files(lake, name_of(table), 2)
+    new = rewrite(lake, table, group)
+    assert paths(lake, table) == {new, *others}
+    head = load(lake, name_of(table)).metadata.current_snapshot()
+    assert head is not None and head.summary is not None
+    assert head.summary.operation.value == "replace"
+    assert ask(lake, table).files == 0
+
+
+def test_a_commit_that_comes_at_the_last_moment_is_built_upon(lake: Lake) -> None:
+    table = migrating(lake)
+    (group,) = ask(lake, table).groups
+    came: list[str] = []
+
+    def hook(point: str) -> None:
+        if point == "write:announced" and not came:
+            came.append("")
+            came[:] = append_files(lake, name_of(table))
+
+    with faults.hooked(hook):
+        new = rewrite(lake, table, group)
+    assert paths(lake, table) == {new, *came}
+
+
+def test_two_rewrites_of_one_group_double_no_row(lake: Lake) -> None:
+    table = migrating(lake)
+    (group,) = ask(lake, table).groups
+    new = rewrite(lake, table, group)
+    with pytest.raises(CommitConflict):
+        rewrite(lake, table, group)
+    assert paths(lake, table) == {new}
+
+
+def test_groups_are_committed_one_by_one(lake: Lake) -> None:
+    table = migrating(lake, files=3)
+    for left in (2, 1, 0):
+        (group, *_) = ask(lake, table, max_bytes=1).groups
+        rewrite(lake, table, group)
+        assert ask(lake, table).files == left
+
+
+@pytest.mark.parametrize("records", [0, 19, 21])
+def test_a_replace_neither_loses_nor_adds_rows(lake: Lake, records: int) -> None:
+    table = migrating(lake)
+    (group,) = ask(lake, table).groups
+    with pytest.raises(RequestInvalid) as refused:
+        rewrite(lake, table, group, records=records)
+    assert refused.value.rule == "replaced-rows"
+
+
+def test_a_path_that_was_added_again_since_is_another_file(lake: Lake) -> None:
+    table = migrating(lake, files=1)
+    old = paths(lake, table)
+    snapshot = load(lake, name_of(table)).metadata.current_snapshot_id
+    append_files(lake, name_of(table))
+    (newer,) = paths(lake, table) - old
+    engine = Engine.begin(lake, name_of(table))
+    for base in (snapshot, None, 12345):
+        commit = FileCommit("replace", (engine.file(),), (newer,), base)
+        with pytest.raises(CommitConflict) as refused:
+            engine.commit(commit)
+        assert refused.value.rule == "replaced-files"
+
+
+def test_files_with_deleted_rows_are_left_and_counted(lake: Lake) -> None:
+    table = make(lake)
+    first, second = append_files(lake, name_of(table), 2)
+    add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[first])
+    encrypt(lake, table)
+    found = ask(lake, table)
+    (group,) = found.groups
+    assert (group.paths, found.files, found.held_files) == ((second,), 3, 2)
+    rewrite(lake, table, group)
+    with pytest.raises(NotSupportedYet):
+        plan(lake, table, files=frozenset([first]))
+
+
+def test_rows_that_are_deleted_meanwhile_do_not_come_back(lake: Lake) -> None:
+    table = make(lake)
+    (path,) = append_files(lake, name_of(table))
+    base = load(lake, name_of(table)).metadata.current_snapshot_id
+    assert base is not None
+    add_deletes(lake, table, DataFileContent.POSITION_DELETES)
+    with pytest.raises(CommitConflict) as refused:
+        rewrite(lake, table, RewriteGroup("main", base, (path,), 1000, 10))
+    assert refused.value.rule == "replaced-deletes"
+
+
+def test_deletes_of_other_files_do_not_hinder(lake: Lake) -> None:
+    table = make(lake)
+    path, other = append_files(lake, name_of(table), 2)
+    base = load(lake, name_of(table)).metadata.current_snapshot_id
+    assert base is not None
+    add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[other])
+    new = rewrite(lake, table, RewriteGroup("main", base, (path,), 1000, 10))
+    assert new in paths(lake, table)
+
+
+def test_a_plan_of_files_has_those_and_no_others(lake: Lake) -> None:
+    table = migrating(lake, files=3)
+    first, second, _ = sorted(paths(lake, table))
+    wanted = frozenset([first, second])
+    assert set(plan(lake, table, files=wanted).files["file_path"].to_pylist()) == wanted
+    with pytest.raises(CommitConflict):
+        plan(lake, table, files=wanted | {f"{first}.absent"})
+    assert plan(lake, table, files=frozenset()).files.num_rows == 0
+
+
+def test_a_plan_of_files_reads_every_column(lake: Lake) -> None:
+    """What it left out would be lost with the file."""
+    table = migrating(lake, files=1)
+    files = frozenset(paths(lake, table))
+    for narrowed in ({"columns": ("id",)}, {"columns": ()}):
+        with pytest.raises(RequestInvalid) as refused:
+            plan(lake, table, files=files, **narrowed)
+        assert refused.value.rule == "whole-files"
+    assert plan(lake, table, files=files, columns=("id", "name")).files.num_rows == 1
+
+
+def test_a_rewrite_takes_update_and_every_column(lake: Lake) -> None:
+    table = migrating(lake, files=1)
+    files = frozenset(paths(lake, table))
+    one = {"database": ["db"], "table": ["*"], "column": ["id"]}
+    ssn = {"database": ["db"], "table": ["*"], "column": ["name"]}
+    cases = [
+        (CAROL, [], False),
+        (BOB, [policy("b", tables("db"), {BOB: ["update"]})], False),
+        (BOB, [policy("b", tables("db"), {BOB: ["update"]}), policy("c", one, {BOB: ["select"]})], False),
+        (BOB, [policy("b", tables("db"), {BOB: ["select", "update"]})], True),
+        (
+            BOB,
+            [
+                policy("b", tables("db"), {BOB: ["select", "update"]}),
+                {
+                    "name": "m",
+                    "service": "lake",
+                    "policyType": 1,
+                    "resources": {name: {"values": values} for name, values in ssn.items()},
+                    "dataMaskPolicyItems": [
+                        {
+                            "users": [BOB],
+                            "accesses": [{"type": "select", "isAllowed": True}],
+                            "dataMaskInfo": {"dataMaskType": "MASK_NULL"},
+                        }
+                    ],
+                },
+            ],
+            False,
+        ),
+    ]
+    try:
+        for user, more, allowed in cases:
+            lake.set_policies([*standard_policies(), *more])
+            if allowed:
+                assert ask(lake, table, user).files == 1
+                assert plan(lake, table, user, files=files).files.num_rows == 1
+                continue
+            with pytest.raises(NotAuthorized):
+                ask(lake, table, user)
+            if user == BOB:
+                with pytest.raises(NotAuthorized):
+                    plan(lake, table, user, files=files)
+    finally:
+        lake.set_policies(standard_policies())
+
+
+def test_partitions_of_an_older_spec_are_rewritten_into_todays(lake: Lake) -> None:
+    """A table that was partitioned by what is to be encrypted."""
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))
+    table = make(lake, partition_spec=spec)
+    for value in ("a", "b"):
+        append_files(lake, name_of(table), 2, partition={"name": value})
+    with lake.catalog().load_table(table.name()).update_spec() as update:
+        update.remove_field("name")
+    encrypt(lake, table)
+    first, *_ = ask(lake, table, max_bytes=1000).groups
+    engine = Engine.begin(lake, name_of(table))
+    file = engine.file(spec_id=load(lake, name_of(table)).metadata.default_spec_id)
+    engine.commit(FileCommit("replace", (file,), first.paths, first.snapshot_id))
+    assert len(paths(lake, table)) == 4 and file.path in paths(lake, table)
+    assert ask(lake, table).files == 3
+
+
+def test_rows_stay_readable_in_a_real_rewrite(lake: Lake) -> None:
+    """Files that pyiceberg wrote are counted with their own rows."""
+    table = make(lake)
+    table.append(rows(1, 5))
+    encrypt(lake, table)
+    (group,) = ask(lake, table).groups
+    assert group.records == 5
