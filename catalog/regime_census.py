@@ -7,10 +7,11 @@ current regime says already is not old.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
@@ -19,13 +20,12 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog.entry_checks import alive
 from catalog.key_uses import SnapshotUse, names_of
-from catalog.keys.alike import Form, FormReader
+from catalog.keys.alike import read_forms
 from catalog.loading import LoadedTable
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
-from policy.regimes import FileKeys, Regime, judge_migrated, regime_for
+from policy.regimes import Regime, judge_migrated
 
-#: What is looked at of a live file.
-COLUMNS: Final = ("file_path", "file_size_in_bytes", "file_sequence_number", "key_metadata")
+_COUNTED: Final = pa.schema([("regime", pa.int64()), ("bytes", pa.int64()), ("old", pa.bool_())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +55,6 @@ class OldSnapshot:
     files: int
 
 
-class Fits:
-    """Remembers which forms of key metadata a rule lets pass; for one table and one thread.
-
-    Args:
-        rule: whether what a file's key metadata states, None for plaintext, is let pass.
-    """
-
-    def __init__(self, rule: Callable[[FileKeys | None], bool]) -> None:
-        self._rule = rule
-        self._reader = FormReader()
-        self._known: dict[Form | None, bool] = {}
-
-    def __call__(self, key_metadata: bytes | None) -> bool:
-        """Whether a file with this key metadata passes.
-
-        Raises:
-            DecryptionRefused: key metadata that is malformed.
-        """
-        form = None if key_metadata is None else self._reader.read(key_metadata).form
-        if form not in self._known:
-            self._known[form] = self._rule(None if form is None else form.metadata.file_keys())
-        return self._known[form]
-
-
 class Census:
     """The files of one state of a table.
 
@@ -90,12 +66,18 @@ class Census:
     def __init__(self, reader: SnapshotReader, table: LoadedTable) -> None:
         self._reader = reader
         self._table = table
-        regimes = table.governed.regimes
-        self._fits = Fits(lambda keys: judge_migrated(regimes, keys).allowed)
 
     def old(self, entries: pa.Table) -> pa.Array:
-        """Of each file, whether it is not as the current regime says."""
-        return pa.array([not self._fits(each) for each in entries["key_metadata"].to_pylist()], pa.bool_())
+        """Of each file, whether it is not as the current regime says.
+
+        Raises:
+            DecryptionRefused: key metadata that is malformed.
+        """
+        key_metadata, regimes = entries["key_metadata"], self._table.governed.regimes
+        old = np.full(entries.num_rows, not judge_migrated(regimes, None).allowed)
+        for form in read_forms(key_metadata, entries["file_path"]):
+            old[form.rows] = not judge_migrated(regimes, form.metadata.file_keys()).allowed
+        return pa.array(old)
 
     def branches(self) -> list[RegimeFiles]:
         """The files at the heads of all branches, by branch and regime, oldest first.
@@ -129,17 +111,27 @@ class Census:
                 found.append(OldSnapshot(use, files))
         return found
 
-    def _branch(self, branch: str, head: Snapshot) -> Iterable[RegimeFiles]:
-        counts: dict[int, list[int]] = {}
-        regimes = self._table.governed.regimes
+    def _branch(self, branch: str, head: Snapshot) -> Iterator[RegimeFiles]:
+        parts = [_COUNTED.empty_table()]
+        starts = [regime.from_sequence_number for regime in self._table.governed.regimes.entries]
         for manifest in open_head(self._reader, self._table, head):
             entries = alive(manifest.entries)
-            sizes, numbers = (entries[name].to_pylist() for name in COLUMNS[1:3])
-            for size, number, old in zip(sizes, numbers, self.old(entries).to_pylist(), strict=True):
-                start = regime_for(regimes, number).from_sequence_number
-                add = (1, size, int(old), size * old)
-                counts[start] = [a + b for a, b in zip(counts.get(start, [0] * 4), add, strict=True)]
-        return [RegimeFiles(branch, regime_for(regimes, start), *counts[start]) for start in sorted(counts)]
+            numbers = entries["file_sequence_number"].to_numpy()
+            of_regime = np.searchsorted(starts, numbers, side="right") - 1
+            parts.append(
+                pa.table([of_regime, entries["file_size_in_bytes"], self.old(entries)], schema=_COUNTED)
+            )
+        files = pa.concat_tables(parts)
+        for number, regime in enumerate(self._table.governed.regimes.entries):
+            mine = files.filter(pc.equal(files["regime"], number))
+            if mine.num_rows:
+                old = mine.filter(mine["old"])
+                yield RegimeFiles(branch, regime, mine.num_rows, _total(mine), old.num_rows, _total(old))
+
+
+def _total(files: pa.Table) -> int:
+    total: int = pc.sum(files["bytes"]).as_py() or 0
+    return total
 
 
 def heads(metadata: TableMetadata) -> list[tuple[str, Snapshot]]:
