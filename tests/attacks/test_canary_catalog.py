@@ -11,7 +11,6 @@ shows is searched in `tests/spark/test_canary.py`.
 
 from __future__ import annotations
 
-import logging
 import re
 import tempfile
 import traceback
@@ -33,7 +32,7 @@ from catalog.keys.resilient import Patience, ResilientKms
 from catalog.keys.secret import SecretBytes
 from catalog.warden import Warden
 from policy.errors import LakewardenError
-from tests.support.canary import WINDOW, Canary, files_below, recorded_secrets
+from tests.support.canary import WINDOW, Canary, debug_log, files_below, recorded_secrets
 from tests.support.fault_proxy import AWS_DIALECT, Fault, fault_proxy
 from tests.support.hadoop_kms import hadoop
 from tests.support.kms_backends import Backend, CheapPassphrase
@@ -137,25 +136,6 @@ def told(error: BaseException) -> str:
             parts += [repr(each), str(each), repr(each.args), repr(vars(each))]
             waiting += [each.__cause__, each.__context__]
     return "\n".join(parts)
-
-
-@contextmanager
-def _debug_log(file: Path) -> Iterator[None]:
-    """Everything logs to a file at DEBUG; the servers of the tests have nothing to say there."""
-    root, handler = logging.getLogger(), logging.FileHandler(file)
-    handler.addFilter(lambda record: not record.name.startswith(("moto", "werkzeug")))
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
-    levels = {logging.getLogger(name): logging.getLogger(name).level for name in ("", "sqlalchemy.engine")}
-    root.addHandler(handler)
-    for each in levels:
-        each.setLevel(logging.DEBUG)
-    try:
-        yield
-    finally:
-        for each, level in levels.items():
-            each.setLevel(level)
-        root.removeHandler(handler)
-        handler.close()
 
 
 @contextmanager
@@ -305,6 +285,11 @@ def _break_kms(seen: Haystack) -> None:
             with proxy.going_wrong(fault):
                 seen.attempt(f"kms {fault.name}", lambda: client.get_key(made.wrapped, CONTEXT))
                 seen.attempt(f"kms {fault.name}", lambda: client.create_key(kms.lake, 32, CONTEXT))
+        impatient = ResilientKms(
+            AwsKms.connect(kms.options(endpoint=url)), Patience(attempts=1, attempt_s=0.1)
+        )
+        with proxy.going_wrong(Fault.HANG):
+            seen.attempt("kms given up", lambda: impatient.get_key(made.wrapped, CONTEXT))
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +299,7 @@ def haystack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Haystack]:
     seen = Haystack(root)
     with pytest.MonkeyPatch.context() as patch, recorded_secrets() as secrets:
         patch.setattr(tempfile, "tempdir", str(root / "temporary"))
-        with _debug_log(root / "catalog.log"), _service(root / "lake") as service:
+        with debug_log(root / "catalog.log"), _service(root / "lake") as service:
             _work(service, seen)
             _ask_everything(service, seen)
             _operate(service, seen)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from catalog.db.engine import open_database
 from catalog.db.migrate import upgrade
-from tests.support.lake import Lake, open_lake
+from tests.support.lake import BOB, Lake, open_lake, policy, standard_policies, tables
 from tests.support.postgres import PostgresServer
 
 
@@ -66,3 +66,13 @@ def _open(tmp_path_factory: pytest.TempPathFactory, **overrides: str) -> Iterato
         for namespace in ("db", "bobs"):
             lake.catalog().create_namespace(namespace)
         yield lake
+
+
+@pytest.fixture
+def bob_alters(lake: Lake) -> Iterator[None]:
+    """Bob may alter tables and use keys, and may not drop protection."""
+    altering = policy("bob-alters", tables("db"), {BOB: ["alter", "select"]})
+    keys = policy("bob-keys", {"key": ["*"]}, {BOB: ["use"]})
+    lake.set_policies([*standard_policies(), altering, keys])
+    yield
+    lake.set_policies(standard_policies())

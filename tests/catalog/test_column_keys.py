@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -12,49 +11,33 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType, StructType
+from pyiceberg.types import StringType
 
-from catalog.alter import Change, RemoveProperty, SetProperty
+from catalog.alter import RemoveProperty, SetProperty
 from catalog.authorize import Caller
 from catalog.drafts import NewTable
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, open_transported
-from catalog.loading import LoadedTable
-from catalog.manifests import ManifestContent
 from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.schema_changes import AddColumn, DropColumn, RenameColumn
-from policy.errors import (
-    DecryptionRefused,
-    EncryptionPolicyViolation,
-    LakewardenError,
-    NotAuthorized,
-    RequestInvalid,
-)
-from policy.regimes import FileKey
+from policy.errors import DecryptionRefused, EncryptionPolicyViolation, RequestInvalid
 from tests.support.attacker import Attacker, data_file, entry
-from tests.support.lake import (
-    ALICE,
-    BOB,
-    CAROL,
-    MASTER_KEY,
-    Lake,
-    open_lake,
-    policy,
-    standard_policies,
-    tables,
+from tests.support.column_keys import (
+    COLUMNS,
+    PERSON,
+    alter,
+    columns,
+    commit,
+    groups,
+    keys_of,
+    loaded,
+    named,
+    refused,
 )
+from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake, open_lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of, records
-
-COLUMNS = "encryption.columns"
-PERSON = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "ssn", StringType()),
-    NestedField(3, "email", StringType()),
-    NestedField(4, "home", StructType(NestedField(5, "street", StringType()))),
-)
 
 
 @pytest.fixture(scope="module")
@@ -69,49 +52,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 @pytest.fixture
 def table(lake: Lake) -> Table:
     return make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn,home;hr:email"})
-
-
-@pytest.fixture
-def bob_alters(lake: Lake) -> Iterator[None]:
-    """Bob may alter tables and use keys, and may not drop protection."""
-    altering = policy("bob-alters", tables("db"), {BOB: ["alter", "select"]})
-    keys = policy("bob-keys", {"key": ["*"]}, {BOB: ["use"]})
-    lake.set_policies([*standard_policies(), altering, keys])
-    yield
-    lake.set_policies(standard_policies())
-
-
-def alter(lake: Lake, table: Table, *changes: Change, user: str = ALICE) -> LoadedTable:
-    return lake.warden.alterer.alter(lake.caller(user), name_of(table), changes)
-
-
-def loaded(lake: Lake, table: Table) -> LoadedTable:
-    return lake.warden.loader.load(name_of(table))
-
-
-def groups(lake: Lake, table: Table) -> dict[str, tuple[int, ...]]:
-    """The columns of the current regime, by master key."""
-    regime = loaded(lake, table).governed.regimes.current
-    return {group.key_id: group.field_ids for group in regime.columns}
-
-
-def columns(lake: Lake, table: Table) -> str:
-    """The property as it is in force."""
-    return loaded(lake, table).governed.to_properties()[COLUMNS]
-
-
-def keys_of(lake: Lake, table: Table) -> list[list[FileKey]]:
-    """What the key metadata of each live file states."""
-    known = loaded(lake, table)
-    snapshot = known.metadata.current_snapshot()
-    assert snapshot is not None
-    reader = lake.warden.planner._reader
-    found = []
-    for opened in reader.open(known, reader.manifests(known, snapshot)):
-        assert opened.listed.content is ManifestContent.DATA
-        for metadata in opened.entries["key_metadata"].to_pylist():
-            found.append(list(KeyMetadata.parse(metadata).file_keys().keys))
-    return found
 
 
 def test_a_table_has_a_key_for_each_distinct_master_key(lake: Lake, table: Table) -> None:
@@ -271,7 +211,7 @@ def test_a_snapshot_does_not_come_together_with_another_name_of_an_encrypted_col
     attacker = Attacker(lake, ".".join(table.name()), ALICE)
     metadata = attacker.metadata
     changed = metadata.schema().model_copy(
-        update={"fields": tuple(_named(each, 2, "social") for each in metadata.schema().fields)}
+        update={"fields": tuple(named(each, 2, "social") for each in metadata.schema().fields)}
     )
     schema = Schema(*changed.fields, schema_id=metadata.current_schema_id + 1)
     updates = attacker.appending(entry(data_file(f"{attacker.location}/data/a.parquet")))
@@ -282,110 +222,6 @@ def test_a_snapshot_does_not_come_together_with_another_name_of_an_encrypted_col
         RequestInvalid,
         "mixed-commit",
     )
-
-
-def _named(field: NestedField, field_id: int, name: str) -> NestedField:
-    return field.model_copy(update={"name": name}) if field.field_id == field_id else field
-
-
-# -- protection that is dropped
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("pii:ssn,email", "pii:ssn"),
-        ("pii:home", "pii:home.street"),
-        (None, "pii:ssn,email,home,id"),
-    ],
-)
-def test_a_column_in_clear_that_was_encrypted_needs_the_right_to_unprotect(
-    lake: Lake, bob_alters: None, before: str | None, after: str
-) -> None:
-    made = make(lake, schema=PERSON, properties={COLUMNS: before} if before else ENCRYPTED)
-    with pytest.raises(NotAuthorized, match="unprotect"):
-        alter(lake, made, SetProperty(COLUMNS, after), user=BOB)
-    alter(lake, made, SetProperty(COLUMNS, after))
-
-
-def next_schema(lake: Lake, table: Table, *fields: NestedField) -> list[TableUpdate]:
-    """A schema of these fields, to be the current one."""
-    schema = Schema(*fields, schema_id=loaded(lake, table).metadata.current_schema_id + 1)
-    return [AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=-1)]
-
-
-def with_name_taken_over() -> list[NestedField]:
-    """The column that is encrypted has another name, and another one has its name."""
-    return [*(_named(each, 2, "old_ssn") for each in PERSON.fields), NestedField(6, "ssn", StringType())]
-
-
-def test_a_name_that_passes_to_another_column_unprotects_the_one_that_had_it(
-    lake: Lake, bob_alters: None
-) -> None:
-    """By name `ssn` stays in the list; by id the column that was encrypted would be in clear."""
-    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn"})
-    append_files(lake, name_of(table))
-    named = SetPropertiesUpdate(updates={COLUMNS: "pii:ssn,email"})
-    updates = [*next_schema(lake, table, *with_name_taken_over()), named]
-    with pytest.raises(NotAuthorized, match="unprotect"):
-        commit(lake, table, *updates, user=BOB)
-    assert groups(lake, table) == {"pii": (2,)}
-    commit(lake, table, *updates)
-    assert groups(lake, table) == {"pii": (3, 6)}
-
-
-@pytest.mark.parametrize("text", ["hr:email;pii:ssn", "pii:ssn;hr:email"])
-def test_a_list_that_is_repeated_where_a_name_passes_to_another_column_is_no_echo(
-    lake: Lake, text: str
-) -> None:
-    """By id the old column keeps its key, by name the new one would have it: neither is done unasked."""
-    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn;hr:email"})
-    said = SetPropertiesUpdate(updates={COLUMNS: text})
-    taken_over = next_schema(lake, table, *with_name_taken_over())
-    refused(lambda: commit(lake, table, *taken_over, said), RequestInvalid, "columns-repeated")
-    swap = (RenameColumn(("ssn",), "x"), RenameColumn(("email",), "ssn"), RenameColumn(("x",), "email"))
-    refused(lambda: alter(lake, table, *swap, SetProperty(COLUMNS, text)), RequestInvalid, "columns-repeated")
-    assert groups(lake, table) == {"pii": (2,), "hr": (3,)}
-    commit(lake, table, *taken_over)
-    assert (columns(lake, table), groups(lake, table)) == ("hr:email;pii:old_ssn", {"pii": (2,), "hr": (3,)})
-
-
-def test_a_list_that_is_repeated_beside_a_rename_is_an_echo(lake: Lake, table: Table) -> None:
-    said = SetProperty(COLUMNS, columns(lake, table))
-    alter(lake, table, RenameColumn(("ssn",), "social"), AddColumn(("note",), StringType()), said)
-    assert (columns(lake, table), groups(lake, table)) == (
-        "hr:email;pii:home,social",
-        {"pii": (2, 4, 5), "hr": (3,)},
-    )
-
-
-def test_a_name_that_passes_to_another_column_takes_no_right_where_both_have_keys(
-    lake: Lake, bob_alters: None
-) -> None:
-    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn"})
-    named = SetPropertiesUpdate(updates={COLUMNS: "pii:old_ssn,ssn"})
-    commit(lake, table, *next_schema(lake, table, *with_name_taken_over()), named, user=BOB)
-    assert groups(lake, table) == {"pii": (2, 6)}
-
-
-def test_a_field_that_is_moved_out_of_an_encrypted_struct_is_unprotected(
-    lake: Lake, bob_alters: None
-) -> None:
-    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:home"})
-    moved = [
-        *PERSON.fields[:3],
-        NestedField(4, "home", StructType(NestedField(6, "town", StringType()))),
-        NestedField(5, "street", StringType()),
-    ]
-    with pytest.raises(NotAuthorized, match="unprotect"):
-        commit(lake, table, *next_schema(lake, table, *moved), user=BOB)
-    assert groups(lake, table) == {"pii": (4, 5)}
-
-
-def test_more_protection_needs_no_such_right(lake: Lake, bob_alters: None, table: Table) -> None:
-    alter(lake, table, SetProperty(COLUMNS, "pii:email,id;hr:ssn,home"), user=BOB)
-    alter(lake, table, RemoveProperty(COLUMNS), user=BOB)
-    assert groups(lake, table) == {}
 
 
 # -- the life of their keys
@@ -514,13 +350,3 @@ def test_a_client_may_show_statistics_of_columns_in_clear_alone(lake: Lake, tabl
         forbidden = partial(commit, lake, table, *showing(field_id))
         refused(forbidden, EncryptionPolicyViolation, "plaintext-bounds")
     commit(lake, table, *showing(1))
-
-
-def commit(lake: Lake, table: Table, *updates: TableUpdate, user: str = ALICE) -> LoadedTable:
-    return lake.warden.committer.commit(lake.caller(user), name_of(table), (), updates)
-
-
-def refused(action: Callable[[], Any], error: type[LakewardenError], rule: str) -> None:
-    with pytest.raises(error) as raised:
-        action()
-    assert raised.value.rule == rule, raised.value

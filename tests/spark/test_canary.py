@@ -8,7 +8,6 @@ the catalog made, opened or was given meanwhile. That the search finds what is t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from catalog.keys.root_key import Passphrase
 from catalog.keys.secret import SecretBytes
 from catalog.warden import Warden
 from tests.support.attacker import Attacker, data_file, entry, local
-from tests.support.canary import Canary, files_below, recorded_secrets
+from tests.support.canary import Canary, debug_log, files_below, recorded_secrets
 from tests.support.canary_run import script
 from tests.support.lake import (
     BOB,
@@ -145,24 +144,6 @@ def _service(root: Path) -> Iterator[Service]:
         lake.warden.close()
 
 
-@contextmanager
-def _debug_log(file: Path) -> Iterator[None]:
-    """Everything in this process logs to a file, every SQL statement with its parameters, too."""
-    root, handler = logging.getLogger(), logging.FileHandler(file)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
-    levels = {each: each.level for each in (root, logging.getLogger("sqlalchemy.engine"))}
-    root.addHandler(handler)
-    for each in levels:
-        each.setLevel(logging.DEBUG)
-    try:
-        yield
-    finally:
-        for each, level in levels.items():
-            each.setLevel(level)
-        root.removeHandler(handler)
-        handler.close()
-
-
 def _spark_home(root: Path) -> Path:
     """A Spark in which workers may have their directories."""
     home = root / "home"
@@ -252,7 +233,7 @@ def haystack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Haystack]:
     )
     with (
         recorded_secrets() as secrets,
-        _debug_log(root / "service.log"),
+        debug_log(root / "service.log"),
         _service(root / "lake") as service,
         spark_process(
             service,

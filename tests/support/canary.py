@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,26 @@ class Found:
     form: str
     where: str
     before: str
+
+
+@contextmanager
+def debug_log(file: Path) -> Iterator[None]:
+    """Everything in this process logs to a file at DEBUG, each SQL statement with its parameters, too; the
+    servers of the tests have nothing to say there."""
+    root, handler = logging.getLogger(), logging.FileHandler(file)
+    handler.addFilter(lambda record: not record.name.startswith(("moto", "werkzeug")))
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+    levels = {each: each.level for each in (root, logging.getLogger("sqlalchemy.engine"))}
+    root.addHandler(handler)
+    for each in levels:
+        each.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        for each, level in levels.items():
+            each.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()
 
 
 @contextmanager

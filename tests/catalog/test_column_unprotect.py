@@ -1,0 +1,129 @@
+"""Columns that would be in clear after they were encrypted: by name, by id, by their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetPropertiesUpdate, TableUpdate
+from pyiceberg.types import NestedField, StringType, StructType
+
+from catalog.alter import RemoveProperty, SetProperty
+from catalog.schema_changes import AddColumn, RenameColumn
+from policy.errors import NotAuthorized, RequestInvalid
+from tests.support.column_keys import COLUMNS, PERSON, alter, columns, commit, groups, loaded, named, refused
+from tests.support.lake import BOB, Lake, open_lake
+from tests.support.tables import ENCRYPTED, append_files, make, name_of
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
+        lake.catalog().create_namespace("db")
+        for key in ("pii", "hr"):
+            lake.kms.create_master_key(key)
+        yield lake
+
+
+@pytest.fixture
+def table(lake: Lake) -> Table:
+    return make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn,home;hr:email"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("pii:ssn,email", "pii:ssn"),
+        ("pii:home", "pii:home.street"),
+        (None, "pii:ssn,email,home,id"),
+    ],
+)
+def test_a_column_in_clear_that_was_encrypted_needs_the_right_to_unprotect(
+    lake: Lake, bob_alters: None, before: str | None, after: str
+) -> None:
+    made = make(lake, schema=PERSON, properties={COLUMNS: before} if before else ENCRYPTED)
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        alter(lake, made, SetProperty(COLUMNS, after), user=BOB)
+    alter(lake, made, SetProperty(COLUMNS, after))
+
+
+def next_schema(lake: Lake, table: Table, *fields: NestedField) -> list[TableUpdate]:
+    """A schema of these fields, to be the current one."""
+    schema = Schema(*fields, schema_id=loaded(lake, table).metadata.current_schema_id + 1)
+    return [AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=-1)]
+
+
+def with_name_taken_over() -> list[NestedField]:
+    """The column that is encrypted has another name, and another one has its name."""
+    return [*(named(each, 2, "old_ssn") for each in PERSON.fields), NestedField(6, "ssn", StringType())]
+
+
+def test_a_name_that_passes_to_another_column_unprotects_the_one_that_had_it(
+    lake: Lake, bob_alters: None
+) -> None:
+    """By name `ssn` stays in the list; by id the column that was encrypted would be in clear."""
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn"})
+    append_files(lake, name_of(table))
+    named = SetPropertiesUpdate(updates={COLUMNS: "pii:ssn,email"})
+    updates = [*next_schema(lake, table, *with_name_taken_over()), named]
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        commit(lake, table, *updates, user=BOB)
+    assert groups(lake, table) == {"pii": (2,)}
+    commit(lake, table, *updates)
+    assert groups(lake, table) == {"pii": (3, 6)}
+
+
+@pytest.mark.parametrize("text", ["hr:email;pii:ssn", "pii:ssn;hr:email"])
+def test_a_list_that_is_repeated_where_a_name_passes_to_another_column_is_no_echo(
+    lake: Lake, text: str
+) -> None:
+    """By id the old column keeps its key, by name the new one would have it: neither is done unasked."""
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn;hr:email"})
+    said = SetPropertiesUpdate(updates={COLUMNS: text})
+    taken_over = next_schema(lake, table, *with_name_taken_over())
+    refused(lambda: commit(lake, table, *taken_over, said), RequestInvalid, "columns-repeated")
+    swap = (RenameColumn(("ssn",), "x"), RenameColumn(("email",), "ssn"), RenameColumn(("x",), "email"))
+    refused(lambda: alter(lake, table, *swap, SetProperty(COLUMNS, text)), RequestInvalid, "columns-repeated")
+    assert groups(lake, table) == {"pii": (2,), "hr": (3,)}
+    commit(lake, table, *taken_over)
+    assert (columns(lake, table), groups(lake, table)) == ("hr:email;pii:old_ssn", {"pii": (2,), "hr": (3,)})
+
+
+def test_a_list_that_is_repeated_beside_a_rename_is_an_echo(lake: Lake, table: Table) -> None:
+    said = SetProperty(COLUMNS, columns(lake, table))
+    alter(lake, table, RenameColumn(("ssn",), "social"), AddColumn(("note",), StringType()), said)
+    assert (columns(lake, table), groups(lake, table)) == (
+        "hr:email;pii:home,social",
+        {"pii": (2, 4, 5), "hr": (3,)},
+    )
+
+
+def test_a_name_that_passes_to_another_column_takes_no_right_where_both_have_keys(
+    lake: Lake, bob_alters: None
+) -> None:
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn"})
+    named = SetPropertiesUpdate(updates={COLUMNS: "pii:old_ssn,ssn"})
+    commit(lake, table, *next_schema(lake, table, *with_name_taken_over()), named, user=BOB)
+    assert groups(lake, table) == {"pii": (2, 6)}
+
+
+def test_a_field_that_is_moved_out_of_an_encrypted_struct_is_unprotected(
+    lake: Lake, bob_alters: None
+) -> None:
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:home"})
+    moved = [
+        *PERSON.fields[:3],
+        NestedField(4, "home", StructType(NestedField(6, "town", StringType()))),
+        NestedField(5, "street", StringType()),
+    ]
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        commit(lake, table, *next_schema(lake, table, *moved), user=BOB)
+    assert groups(lake, table) == {"pii": (4, 5)}
+
+
+def test_more_protection_needs_no_such_right(lake: Lake, bob_alters: None, table: Table) -> None:
+    alter(lake, table, SetProperty(COLUMNS, "pii:email,id;hr:ssn,home"), user=BOB)
+    alter(lake, table, RemoveProperty(COLUMNS), user=BOB)
+    assert groups(lake, table) == {}

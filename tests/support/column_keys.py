@@ -1,0 +1,76 @@
+"""A table of persons some of whose columns have keys of their own, and what tests look at there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import TableUpdate
+from pyiceberg.types import LongType, NestedField, StringType, StructType
+
+from catalog.alter import Change
+from catalog.keys.key_metadata import KeyMetadata
+from catalog.loading import LoadedTable
+from catalog.manifests import ManifestContent
+from policy.errors import LakewardenError
+from policy.regimes import FileKey
+from tests.support.lake import ALICE, Lake
+from tests.support.tables import name_of
+
+COLUMNS = "encryption.columns"
+PERSON = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "ssn", StringType()),
+    NestedField(3, "email", StringType()),
+    NestedField(4, "home", StructType(NestedField(5, "street", StringType()))),
+)
+
+
+def alter(lake: Lake, table: Table, *changes: Change, user: str = ALICE) -> LoadedTable:
+    return lake.warden.alterer.alter(lake.caller(user), name_of(table), changes)
+
+
+def loaded(lake: Lake, table: Table) -> LoadedTable:
+    return lake.warden.loader.load(name_of(table))
+
+
+def groups(lake: Lake, table: Table) -> dict[str, tuple[int, ...]]:
+    """The columns of the current regime, by master key."""
+    regime = loaded(lake, table).governed.regimes.current
+    return {group.key_id: group.field_ids for group in regime.columns}
+
+
+def columns(lake: Lake, table: Table) -> str:
+    """The property as it is in force."""
+    return loaded(lake, table).governed.to_properties()[COLUMNS]
+
+
+def keys_of(lake: Lake, table: Table) -> list[list[FileKey]]:
+    """What the key metadata of each live file states."""
+    known = loaded(lake, table)
+    snapshot = known.metadata.current_snapshot()
+    assert snapshot is not None
+    reader = lake.warden.planner._reader
+    found = []
+    for opened in reader.open(known, reader.manifests(known, snapshot)):
+        assert opened.listed.content is ManifestContent.DATA
+        for metadata in opened.entries["key_metadata"].to_pylist():
+            found.append(list(KeyMetadata.parse(metadata).file_keys().keys))
+    return found
+
+
+def named(field: NestedField, field_id: int, name: str) -> NestedField:
+    return field.model_copy(update={"name": name}) if field.field_id == field_id else field
+
+
+def commit(lake: Lake, table: Table, *updates: TableUpdate, user: str = ALICE) -> LoadedTable:
+    return lake.warden.committer.commit(lake.caller(user), name_of(table), (), updates)
+
+
+def refused(action: Callable[[], Any], error: type[LakewardenError], rule: str) -> None:
+    with pytest.raises(error) as raised:
+        action()
+    assert raised.value.rule == rule, raised.value
