@@ -161,6 +161,12 @@ class Drafter:
             *gates.key_requests(principal, draft.wanted.new_keys),
             *also,
         ]
+        if draft.wanted.unprotects:
+            requests.append(
+                gates.table_request(
+                    principal, record.name.database, record.name.name, "unprotect", record.owner
+                )
+            )
         hidden = gates.overlap_requests(principal, others)
         self._authorizer.require(caller, action, str(record.name), requests, hidden=hidden)
         return frozenset(other.id for other in others)

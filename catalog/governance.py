@@ -19,6 +19,7 @@ from policy.encryption import (
     ColumnKey,
     EncryptionSpec,
     judge_sources,
+    lets_stock_readers_in,
     protected_fields,
     resolve_columns,
     uncovers_fields,
@@ -101,7 +102,8 @@ def following(
     _refuse_returning(current, hidden, before, after, table)
     regime = current.regimes.current
     hidden_before = protected_fields(regime.spec, regime.columns)
-    return replace(wanted, spec=spec, unprotects=uncovers_fields(hidden_before, hidden, after.field_ids))
+    unprotects = uncovers_fields(hidden_before, hidden, after.field_ids)
+    return replace(wanted, spec=spec, unprotects=unprotects or lets_stock_readers_in(current.spec, spec))
 
 
 def _refuse_other_meaning(

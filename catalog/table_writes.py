@@ -22,13 +22,14 @@ from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
 from catalog.keyring import Keyring
 from catalog.keys.peks import PekRecord, PekState
+from catalog.keys.stock_keys import StockKey
 from catalog.loading import LoadedTable, TableLoader
 from catalog.new_files import FileCommit
 from catalog.snapshots import SnapshotReader
 from catalog.state import TableState
 from catalog.storage.base import Storage
 from catalog.write_sessions import SealedTransport, WriteLog, WriteRow, WriteSession
-from catalog.write_transport import make_transport, rewrapper_of
+from catalog.write_transport import make_transport, rewrapper_of, stock_keys_of
 from catalog.written_files import SnapshotBuilder
 from policy.encryption import EncryptionSpec
 from policy.errors import LocationNotAllowed, RequestInvalid
@@ -234,10 +235,12 @@ def new_session(
     prefix = data_directory(table).child(str(write_id))
     require_allowed(table, prefix)
     transport = sealed = None
+    stock_keys: tuple[StockKey, ...] = ()
     if spec.encrypts:
         peks = keyring.writing_peks(table.record, table.governed, made)
         transport, sealed = make_transport(write_id, spec, peks)
-    return WriteSession(str(write_id), table, prefix, transport, log.expires_ms()), sealed
+        stock_keys = stock_keys_of(transport, table, peks)
+    return WriteSession(str(write_id), table, prefix, transport, log.expires_ms(), stock_keys), sealed
 
 
 def data_directory(table: LoadedTable) -> Location:

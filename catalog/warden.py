@@ -40,6 +40,7 @@ from catalog.keys.peks import PekCache
 from catalog.keys.resilient import Patience, guarded
 from catalog.kms_door.door import KmsDoor
 from catalog.kms_door.identity import Doorman
+from catalog.kms_door.stock import StockDoor
 from catalog.kms_door.store import DoorStore
 from catalog.landing import Lander
 from catalog.lifecycle import Lifecycle
@@ -94,6 +95,7 @@ class Warden:
     master_keys: MasterKeyRewrap
     door: KmsDoor
     door_keys: DoorStore
+    stock_door: StockDoor
     doorman: Doorman
     storage: Storage
     loader: TableLoader
@@ -281,6 +283,7 @@ class Warden:
             master_keys=MasterKeyRewrap(engine, name, calls),
             door=KmsDoor(door_keys, authorizer),
             door_keys=door_keys,
+            stock_door=StockDoor(engine, loader, keyring, authorizer),
             doorman=Doorman(tokens, settings.kms_door.pseudo, now_ms),
             storage=storage,
             loader=loader,

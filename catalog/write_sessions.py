@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, Row, and_, func, insert, or_, select,
 
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_write
+from catalog.keys.stock_keys import StockKey
 from catalog.keys.transport import TransportKey
 from catalog.loading import LoadedTable
 from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
@@ -57,6 +58,7 @@ class WriteSession:
         prefix: the directory below which the write's files go.
         transport: the key for wrapping data keys, shown once; None if the table is not encrypted.
         expires_ms: when the write may be swept, in milliseconds since 1970.
+        stock_keys: what the files carry for stock readers, where the table asks for it; shown once.
     """
 
     id: str
@@ -64,6 +66,7 @@ class WriteSession:
     prefix: Location
     transport: TransportKey | None
     expires_ms: int
+    stock_keys: tuple[StockKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from uuid import UUID
 from catalog.keyring import Keyring
 from catalog.keys.peks import Pek
 from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import Purpose, TransportKey, open_transport_key, seal_transport_key
+from catalog.keys.stock_keys import StockKey, make_stock_keys
+from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transport_key, seal_transport_key
 from catalog.keys.write_keys import WriteRewrapper
 from catalog.loading import LoadedTable
 from catalog.write_sessions import SealedTransport, WriteRow
@@ -36,6 +37,27 @@ def make_transport(
     return transport, SealedTransport(pek.ref.pek_id, pek.ref.version, seal_transport_key(transport, pek))
 
 
+def stock_keys_of(
+    transport: TransportKey, table: LoadedTable, peks: Mapping[str, Pek]
+) -> tuple[StockKey, ...]:
+    """What the files of a write carry for stock readers: for each of their keys; none if the table has none.
+
+    Args:
+        transport: the write's key.
+        table: as it is, or as the write will create it.
+        peks: the keys that its new files are put under, by master key id.
+    """
+    governed = table.governed
+    if not governed.spec.stock_readers:
+        return ()
+    groups = governed.regimes.current.columns
+    labels = [
+        KeyLabel(governed.spec.key_ids()[0]),
+        *(KeyLabel(each.key_id, each.field_ids) for each in groups),
+    ]
+    return make_stock_keys(transport, table.record.table_uuid, governed.version, labels, peks)
+
+
 def rewrapper_of(keyring: Keyring, table: LoadedTable, row: WriteRow) -> WriteRewrapper | None:
     """What takes a write's data keys over; None for plaintext.
 
@@ -57,7 +79,14 @@ def rewrapper_of(keyring: Keyring, table: LoadedTable, row: WriteRow) -> WriteRe
     ref = _sealing(keyring, table, row.transport)
     pek = keyring.open_peks(table.record, [ref])[ref]
     transport = open_transport_key(row.transport.sealed, UUID(row.id).bytes, Purpose.WRITE, pek)
-    return WriteRewrapper(transport, table.record.table_uuid, spec.algorithm, spec.footer, peks)
+    return WriteRewrapper(
+        transport,
+        table.record.table_uuid,
+        spec.algorithm,
+        spec.footer,
+        peks,
+        stock_readers=spec.stock_readers,
+    )
 
 
 def _sealing(keyring: Keyring, table: LoadedTable, transport: SealedTransport) -> PekRef:

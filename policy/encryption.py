@@ -9,7 +9,7 @@ Rules:
 - Without `encryption.columns` every column is encrypted, under the footer key. With it, those columns are.
 - Columns are checked against the schema by field id, since names change.
 - Protection is dropped (`uncovers`, `uncovers_fields`) where new files would show a column in clear that they
-  hide now.
+  hide now; and (`lets_stock_readers_in`) where they would carry what stock readers need.
 - A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
   that would not fit into it are refused when they are named, not when the first file is written.
 
@@ -229,8 +229,6 @@ def _not_in_effect(spec: EncryptionSpec) -> Iterator[str]:
     later = "has no effect in this release"
     if spec.masks:
         yield f"{governed.MASKS} {later}: a denied column is an error."
-    if spec.stock_readers:
-        yield f"{governed.STOCK_READERS}=true {later}: stock readers get no keys."
     for name, _ in spec.foreign_key_providers:
         yield f"{name} {later}: keys come from the catalog's own KMS."
 
@@ -299,6 +297,11 @@ def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
         return True
     kept = {column for group in after.columns for column in group.columns}
     return not all(_lies_in(column, kept) for group in before.columns for column in group.columns)
+
+
+def lets_stock_readers_in(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether new files would carry what stock readers need, as those of now do not."""
+    return after.stock_readers and not before.stock_readers
 
 
 def uncovers_fields(

@@ -70,11 +70,13 @@ class FileKeys:
         algorithm: the algorithm of the file.
         footer: whether the footer is encrypted.
         keys: the footer key first, then the column keys.
+        stock_readers: whether the file also carries what stock readers need.
     """
 
     algorithm: Algorithm
     footer: Footer
     keys: tuple[FileKey, ...]
+    stock_readers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,11 @@ def _judge_keys(regime: Regime, keys: FileKeys, fits: Callable[[PekRef], bool]) 
         return _deny("algorithm", f"The file uses {keys.algorithm}, its regime says {spec.algorithm}.")
     if keys.footer is not spec.footer:
         return _deny("footer", f"The file's footer is {keys.footer}, its regime says {spec.footer}.")
+    if keys.stock_readers is not spec.stock_readers:
+        carried = "carries" if keys.stock_readers else "does not carry"
+        return _deny(
+            "stock-readers", f"The file {carried} what stock readers need, its regime says otherwise."
+        )
     for key in keys.keys:
         if not fits(key.pek):
             return _deny(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from policy import governed as names
 from policy.allowlist import AllowList
-from policy.encryption import EncryptionSpec, Mechanism, uncovers
+from policy.encryption import EncryptionSpec, Mechanism, lets_stock_readers_in, uncovers
 from policy.errors import NotSupportedYet
 from policy.location import Location
 
@@ -24,7 +24,8 @@ class Wanted:
         spec: the encryption of new files.
         added: locations that the list did not hold before.
         new_keys: master key ids that the specification did not name before.
-        unprotects: whether columns that new files hide would be in clear.
+        unprotects: whether columns that new files hide would be in clear, or their keys be had by readers
+            that this catalog does not plan for.
     """
 
     allowed: AllowList
@@ -54,7 +55,7 @@ def for_new_table(
     allowed = AllowList.of([location] if location else []) if given is None else AllowList.parse(given)
     spec = EncryptionSpec.parse(properties, catalog_master_key_id=catalog_master_key_id)
     refuse_without_effect(spec, table)
-    return Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=False)
+    return Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.stock_readers)
 
 
 def for_change(
@@ -91,7 +92,7 @@ def for_change(
         spec=wanted,
         added=tuple(entry for entry in next_allowed.entries if not allowed.covers(entry)),
         new_keys=tuple(key for key in wanted.key_ids() if key not in spec.key_ids()),
-        unprotects=uncovers(spec, wanted),
+        unprotects=uncovers(spec, wanted) or lets_stock_readers_in(spec, wanted),
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from catalog.http.bodies import Answer, Base64, OwnBody
 from catalog.http.expressions import filter_of
+from catalog.keys.stock_keys import StockKey
 from catalog.keys.transport import KeyLabel, TransportKey
 from catalog.keys.write_keys import WrittenKey
 from catalog.new_files import FileCommit, NewFile
@@ -160,6 +161,36 @@ class ColumnKeyAnswer(Answer):
     field_ids: list[int]
 
 
+class StockKeyAnswer(Answer):
+    """A key for stock readers: `kek` under the transport key, `wrapped` as the files carry it.
+
+    Without field ids it is the footer's.
+    """
+
+    key_name: str
+    field_ids: list[int]
+    kek_id: str
+    kek: str
+    wrapped: str
+
+    @classmethod
+    def of(cls, key: StockKey) -> StockKeyAnswer:
+        """Bytes in base64."""
+        return cls(
+            key_name=key.label.key_name,
+            field_ids=list(key.label.field_ids),
+            kek_id=base64.b64encode(key.kek_id).decode("ascii"),
+            kek=base64.b64encode(key.kek).decode("ascii"),
+            wrapped=key.wrapped,
+        )
+
+
+class StockReadersAnswer(Answer):
+    """What the files of a write carry for stock readers: for each of their keys one."""
+
+    keys: list[StockKeyAnswer]
+
+
 class EncryptionAnswer(Answer):
     """How to encrypt the files of a write: without column keys each of them whole, under one key."""
 
@@ -168,6 +199,7 @@ class EncryptionAnswer(Answer):
     footer: str
     footer_key_name: str
     column_keys: list[ColumnKeyAnswer]
+    stock_readers: StockReadersAnswer | None = None
 
 
 class WriteBegun(Answer):
@@ -195,6 +227,9 @@ class WriteBegun(Answer):
                     ColumnKeyAnswer(key_name=group.key_id, field_ids=list(group.field_ids))
                     for group in session.table.governed.regimes.current.columns
                 ],
+                stock_readers=StockReadersAnswer(keys=[StockKeyAnswer.of(key) for key in session.stock_keys])
+                if session.stock_keys
+                else None,
             )
         return cls(
             write_id=session.id,

@@ -1,13 +1,14 @@
 """Bodies and answers of `/kms/v1`, in the words of Hadoop's KMS.
 
 Bytes are base64: standard with padding, or url-safe without, since stock clients send both; each text has
-one meaning or is refused. Answers are url-safe without padding.
+one meaning or is refused. Answers are url-safe without padding, but for keys of Parquet files.
 
 Source: Hadoop 3.4.3, "Hadoop KMS", "KMS HTTP REST API"; `KMSClientProvider`, `KMSUtil`.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
@@ -147,6 +148,24 @@ class BatchItem(_Body):
             RequestInvalid: a name or length that cannot be.
         """
         return EncryptedKey(VersionName.parse(self.versionName), self.iv, self.encryptedKeyVersion.material)
+
+
+class WrappedKek(_Body):
+    """A key of files as they carry it: two members of the key material of Parquet's key tools."""
+
+    master_key_id: Annotated[str, Field(alias="masterKeyID", min_length=1, max_length=255)]
+    wrapped_kek: Annotated[str, Field(alias="wrappedKEK", min_length=1, max_length=1_000)]
+
+
+class UnwrappedKek(_Body):
+    """A key of files that is released."""
+
+    material: str = Field(repr=False)
+
+    @classmethod
+    def of(cls, key: SecretBytes) -> UnwrappedKek:
+        """The key in base64, with padding: what most clients expect."""
+        return cls(material=base64.b64encode(key.reveal()).decode("ascii"))
 
 
 def refuse_material(material: str | None) -> None:

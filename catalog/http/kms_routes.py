@@ -170,6 +170,12 @@ def reencrypt_keys(name: str, body: Batch, caller: CallerOf, warden: WardenOf) -
     return models.encrypted_of(warden.door.reencrypt(caller, key_name(name), items))
 
 
+@router.post("/kek/_unwrap")
+def unwrap_kek(body: models.WrappedKek, caller: CallerOf, warden: WardenOf) -> models.UnwrappedKek:
+    """A key of Parquet files: SELECT on each column that it opens, `release` on its master key."""
+    return models.UnwrappedKek.of(warden.stock_door.unwrap(caller, body.master_key_id, body.wrapped_kek))
+
+
 def _visit(request: Request) -> Visit:
     return Visit(
         request.headers,

@@ -192,7 +192,9 @@ def _speaks_against(decision: Decision) -> bool:
     return not decision.allowed and any(each.rule != "policy-no-match" for each in decision.reasons)
 
 
-def refuse_masks(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:
+def refuse_masks(
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames, *, action: str = ACTION
+) -> None:
     """Refuse, on record, what a mask or a row filter for the caller stands in the way of.
 
     Raises:
@@ -216,5 +218,5 @@ def refuse_masks(authorizer: Authorizer, caller: Caller, table: LoadedTable, nam
         hint="Leave the column out, or ask for a policy without the mask.",
     )
     denied = Decision.deny(Reason(refusal.rule or "mask", refusal.message))
-    authorizer.record(caller, ACTION, table.name, denied)
+    authorizer.record(caller, action, table.name, denied)
     raise refusal

@@ -61,6 +61,8 @@ class Asks(ReadingNeeds):
         self._table(name, "create", None)
         self._storage(paths, None, TableFacts(self.context.principal.name))
         self._keys(asked.new_keys)
+        if asked.unprotects:
+            self._table(name, "unprotect", TableFacts(self.context.principal.name))
         facts = self._made(statement, asked, location)
         protection.require_new(self.context.encryption, name, facts)
         _check_columns(statement, asked.spec, facts, str(name))
@@ -296,7 +298,11 @@ def _widest(
     keys = set(given.new_keys)
     if removed and key is not None:
         keys.add(key)
-    touched = bool(removed) or (governed_names.MECHANISM in governed and not given.spec.encrypts)
+    touched = (
+        bool(removed)
+        or given.unprotects
+        or (governed_names.MECHANISM in governed and not given.spec.encrypts)
+    )
     return wanted.Wanted(given.allowed, given.spec, given.added, tuple(sorted(keys)), touched)
 
 

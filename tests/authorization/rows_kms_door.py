@@ -10,6 +10,7 @@ import httpx
 
 from tests.authorization.rows import EVERYBODY, Row, Try
 from tests.authorization.world import DOOR_KEY
+from tests.support.lake import MASTER_KEY
 
 _KMS: Final = "/kms/v1"
 _ANY: Final = ("use|release|rotate|destroy",)
@@ -43,6 +44,11 @@ def _batch() -> list[dict[str, Any]]:
 
 def _looking(route: str, path: str) -> Row:
     return Row(f"GET {_KMS}/{route}", "look", _ANY, _ANYBODY_WITH_A_RIGHT, _get(path))
+
+
+def _unwrap(attempt: Try) -> httpx.Response:
+    body = {"masterKeyID": MASTER_KEY, "wrappedKEK": attempt.world.wrapped_kek()}
+    return attempt.http.post(f"{_KMS}/kek/_unwrap", json=body)
 
 
 _EEK: Final = f"keyversion/{DOOR_KEY}@0/_eek?eek_op="
@@ -99,4 +105,5 @@ ROWS: Final = (
         _USERS,
         _post(f"key/{DOOR_KEY}/_reencryptbatch", _batch()),
     ),
+    Row(f"POST {_KMS}/kek/_unwrap", "open a file's key", ("select", "release"), _RELEASERS, _unwrap),
 )

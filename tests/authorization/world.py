@@ -76,6 +76,7 @@ class World:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
     _roaming: str | None = None
     _document: str | None = None
+    _wrapped_kek: str | None = None
     _clients: dict[str, httpx.Client] = field(default_factory=dict, repr=False)
 
     @property
@@ -189,6 +190,15 @@ class World:
             mine = schema.lw_write.c.id == session.id
             connection.execute(update(schema.lw_write).where(mine).values(principal=role))
         return session.id
+
+    def wrapped_kek(self) -> str:
+        """A key of files that stock readers may ask for, as the files carry it."""
+        if self._wrapped_kek is None:
+            table = self.new_table(properties=ENCRYPTED | {"encryption.stock-readers": "true"})
+            name = self.lake.catalog(roles.STEWARD)._name((roles.OWN, table))
+            session = self.lake.warden.writes.begin(self.lake.caller(roles.STEWARD), name)
+            self._wrapped_kek = session.stock_keys[0].wrapped
+        return self._wrapped_kek
 
     def staged(self, role: str, table: str, location: str | None) -> tuple[str, str]:
         """The identity that a role was given for a table while it had the right to; UUID and location."""

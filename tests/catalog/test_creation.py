@@ -97,7 +97,6 @@ def test_malformed_properties_create_nothing(
     "properties",
     [
         {"encryption.masks": "nullify:name"},
-        {"encryption.stock-readers": "true"},
         {"orc.mask": "nullify:name"},
         {"orc.key.provider": "hadoop"},
         {"hadoop.security.key.provider.path": "kms://http@h:1/kms"},

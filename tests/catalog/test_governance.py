@@ -88,7 +88,6 @@ def test_an_encrypted_table_uses_the_catalogs_master_key_unless_it_names_one() -
     ("name", "value"),
     [
         ("encryption.masks", "nullify:id"),
-        ("encryption.stock-readers", "true"),
         ("orc.key.provider", "hadoop"),
         ("hadoop.security.key.provider.path", "kms://http@h:1/kms"),
     ],

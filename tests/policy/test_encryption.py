@@ -107,11 +107,10 @@ def test_everything_that_can_be_said():
     )
     assert spec.key_ids() == ("lake", "pii")
     sentences = spec.not_in_effect()
-    for name in ("masks", "stock-readers"):
-        assert sum(sentence.startswith(f"encryption.{name}") for sentence in sentences) == 1
+    assert sum(sentence.startswith("encryption.masks ") for sentence in sentences) == 1
     assert sum(sentence.startswith("orc.key.provider ") for sentence in sentences) == 1
     assert sum(sentence.startswith("hadoop.security.key.provider.path ") for sentence in sentences) == 1
-    assert len(sentences) == 4 and all(sentence.endswith(".") for sentence in sentences)
+    assert len(sentences) == 3 and all(sentence.endswith(".") for sentence in sentences)
 
 
 @pytest.mark.parametrize(
@@ -288,10 +287,6 @@ def test_more_columns_than_key_metadata_holds_are_refused_where_they_are_named(k
 
 NOT_IN_EFFECT = {
     "masks": ("nullify:ssn", "encryption.masks has no effect in this release: a denied column is an error."),
-    "stock_readers": (
-        "true",
-        "encryption.stock-readers=true has no effect in this release: stock readers get no keys.",
-    ),
 }
 
 

@@ -85,6 +85,7 @@ object FileIdentity {
   */
 object DataKeys {
   private val Lengths = Set(16, 24, 32)
+  private val KekPrefix = "lakewarden/write-kek/1\u0000".getBytes(US_ASCII)
   private lazy val random = new SecureRandom
 
   /** The data key out of a plan.
@@ -101,6 +102,20 @@ object DataKeys {
       case _: GeneralSecurityException => throw refused("A data key is not of this file, table and scan.")
     }
   }
+
+  /** A key-encryption key for stock readers, as it came when the write was begun.
+    *
+    * Throws `DecryptionRefused` if it was changed, or is of another write, table or key.
+    */
+  def openKek(
+      transport: TransportKey, sealedKek: Array[Byte], tableUuid: UUID, kekId: Array[Byte], label: KeyLabel): Secret =
+    try {
+      val aad = KekPrefix ++ transport.id ++ FileIdentity.uuidBytes(tableUuid) ++ kekId ++ label.toBytes
+      val (nonce, ciphertext) = sealedKek.splitAt(AesGcm.NonceLength)
+      new Secret(AesGcm.decrypt(transport.key, nonce, ciphertext, aad))
+    } catch {
+      case _: GeneralSecurityException => throw refused("A key for stock readers is not of this write and table.")
+    }
 
   /** A fresh data key of so many bytes. */
   def create(length: Int): Secret = {

@@ -18,6 +18,8 @@ import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, Secret, Transpo
   *   whose key encrypts or signs the footer, and encrypts the whole file where no columns have keys
   * @param columns
   *   groups of columns that have a key of their own in each file; where there are some, other columns are in clear
+  * @param stock
+  *   what the files say of their keys to stock readers, where the table lets them in
   */
 final class WriteEncryption(
     val algorithm: ParquetCipher,
@@ -25,7 +27,8 @@ final class WriteEncryption(
     val footerKey: KeyLabel,
     val columns: Seq[KeyLabel],
     val dataKeyLength: Int,
-    val transport: TransportKey)
+    val transport: TransportKey,
+    val stock: Option[StockKeyMaterial])
     extends Serializable {
 
   /** Ids of the fields that have a key of their own. */
@@ -60,9 +63,11 @@ object BegunWrite {
   private def encryption(node: JsonNode, answer: JsonNode): WriteEncryption = {
     val columns = node.required("column-keys").asScala.map(columnKey).toSeq
     val length = node.required("data-key-length").asInt
+    val transport = transportKey(answer.required("transport-key"))
+    val uuid = UUID.fromString(text(answer, "table-uuid"))
     new WriteEncryption(
       algorithm(text(node, "algorithm")), Footer.of(text(node, "footer")), KeyLabel(text(node, "footer-key-name")),
-      columns, length, transportKey(answer.required("transport-key")))
+      columns, length, transport, present(node, "stock-readers").map(StockKeyMaterial.parse(_, uuid, transport)))
   }
 
   private def algorithm(name: String): ParquetCipher =

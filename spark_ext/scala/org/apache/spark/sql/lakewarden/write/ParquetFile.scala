@@ -43,8 +43,8 @@ final class FileTemplate(
 /** One Parquet file while it is written, with data keys of its own where the table is encrypted.
   *
   * The keys are made here and leave this object wrapped under the write's key alone. The file's id is part of its
-  * name; table and file id are the AAD prefix, which the file does not store (docs/key-metadata.md). Columns are
-  * put under keys by field id; those without a key are in clear where others have one.
+  * name; table and file id are the AAD prefix, which the file does not store (docs/key-metadata.md), unless stock
+  * readers are let in. Columns are put under keys by field id; those without a key are in clear where others have one.
   *
   * @param location
   *   as it is committed
@@ -113,15 +113,26 @@ final class ParquetFile(template: FileTemplate, location: String) {
     val properties = FileEncryptionProperties.builder(keys.footer.reveal)
       .withAlgorithm(keys.how.algorithm)
       .withAADPrefix(identity.aadPrefix)
-      .withoutAADPrefixStorage()
+    keys.material(keys.how.footerKey, keys.footer) match {
+      case Some(material) => properties.withFooterKeyMetadata(material)
+      case None           => properties.withoutAADPrefixStorage()
+    }
     if (keys.how.footer == Footer.Plaintext) properties.withPlaintextFooter()
     if (keys.columns.isEmpty) properties.build()
     else properties.withEncryptedColumns(columnKeys(keys).asJava).build()
   }
 
   private def columnKeys(keys: NewKeys): Map[ColumnPath, ColumnEncryptionProperties] = {
-    for ((label, dek) <- keys.columns; id <- label.fieldIds; path <- template.leaves.get(id))
-      yield path -> ColumnEncryptionProperties.builder(path).withKey(dek.reveal).build()
+    for {
+      (label, dek) <- keys.columns
+      material = keys.material(label, dek)
+      id <- label.fieldIds
+      path <- template.leaves.get(id)
+    } yield {
+      val properties = ColumnEncryptionProperties.builder(path).withKey(dek.reveal)
+      material.foreach(properties.withKeyMetaData)
+      path -> properties.build()
+    }
   }.toMap
 }
 
@@ -129,6 +140,9 @@ final class ParquetFile(template: FileTemplate, location: String) {
 private final class NewKeys(val how: WriteEncryption) {
   val footer: Secret = DataKeys.create(how.dataKeyLength)
   val columns: Seq[(KeyLabel, Secret)] = how.columns.map(_ -> DataKeys.create(how.dataKeyLength))
+
+  /** What the file says of a key to stock readers, where the table lets them in. */
+  def material(label: KeyLabel, dek: Secret): Option[Array[Byte]] = how.stock.map(_.of(label, dek))
 
   def wrapped(file: FileIdentity): Seq[WrappedKey] = ((how.footerKey -> footer) +: columns).map { case (label, dek) =>
     DataKeys.wrap(how.transport, dek, file, label)
