@@ -29,6 +29,9 @@ from policy.ddl.statements import (
 _ICEBERG: Final = "iceberg"
 _HANDLER: Final = "org.apache.iceberg.mr.hive.HiveIcebergStorageHandler"
 _FILE_FORMATS: Final = frozenset({"parquet", "orc", "avro"})
+#: `USING` one of these makes an Iceberg table whose files are written in it.
+_SPARK_FORMATS: Final = frozenset({"parquet", "orc"})
+_WRITE_FORMAT: Final = "write.format.default"
 #: Spark keeps these names for clauses of its own, or for itself.
 _SPARK_RESERVED: Final = frozenset({"provider", "location", "owner", "external", "is_managed_location"})
 #: With these, Hive takes over metadata that is there already, or takes the table from another catalog.
@@ -51,6 +54,7 @@ class _Clauses:
     sources: tuple[Name, ...] = ()
     added: tuple[Column, ...] = ()
     is_iceberg: bool = False
+    file_format: str | None = None
 
     def read(self) -> None:
         """Read clauses as long as any comes."""
@@ -67,7 +71,9 @@ class _Clauses:
 
     def using(self) -> None:
         start, name = self.cursor.next.start, self.cursor.part()
-        if name.lower() != _ICEBERG:
+        if name.lower() in _SPARK_FORMATS:
+            self.file_format = name.lower()
+        elif name.lower() != _ICEBERG:
             raise _not_iceberg(start, name)
 
     def stored_by(self) -> None:
@@ -86,6 +92,7 @@ class _Clauses:
         start, name = self.cursor.next.start, self.cursor.part()
         if name.lower() not in _FILE_FORMATS:
             raise _not_iceberg(start, name)
+        self.file_format = name.lower()
 
     def partitioned(self) -> None:
         self.sources, self.added = partitioned_by(self.cursor)
@@ -190,6 +197,15 @@ def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:
             )
         merged.pop(key, None)
         merged[bare] = value
+    if clauses.file_format is not None:
+        if merged.get(_WRITE_FORMAT, clauses.file_format).lower() != clauses.file_format:
+            raise Problem(
+                start,
+                "table-format",
+                f"{clauses.file_format} contradicts {_WRITE_FORMAT}.",
+                "Say it once.",
+            )
+        merged[_WRITE_FORMAT] = clauses.file_format
     return merged, location
 
 

@@ -61,7 +61,7 @@ def test_a_denial_says_what_to_do() -> None:
             """CREATE TABLE encrypted (ssn STRING, email STRING, name STRING) USING ORC OPTIONS (
                  hadoop.security.key.provider.path "kms://http@localhost:9600/kms", orc.key.provider "hadoop",
                  orc.encrypt "pii:ssn,email", orc.mask "nullify:ssn;sha256:email")""",
-            "table-format",
+            "not-in-effect",
         ),
         (
             """CREATE TABLE encrypted (ssn STRING, email STRING, name STRING) USING iceberg OPTIONS (

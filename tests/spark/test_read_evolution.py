@@ -44,12 +44,13 @@ NEW = (
 )
 
 
-@pytest.fixture(scope="module", params=["plaintext", "envelope"])
+@pytest.fixture(scope="module", params=["iceberg plaintext", "iceberg envelope", "orc plaintext"])
 def table(spark_lake: SparkLake, request: pytest.FixtureRequest) -> str:
     """A table with a file of before and one of after the changes."""
     name = f"{spark_lake.namespace()}.t"
-    properties = f"TBLPROPERTIES ('encryption.mechanism'='{request.param}')"
-    spark_lake.rows(f"CREATE TABLE {name} ({COLUMNS}) USING iceberg {properties}")
+    file_format, mechanism = request.param.split()
+    properties = f"TBLPROPERTIES ('encryption.mechanism'='{mechanism}')"
+    spark_lake.rows(f"CREATE TABLE {name} ({COLUMNS}) USING {file_format} {properties}")
     spark_lake.rows(f"INSERT INTO {name} VALUES {OLD}")
     for change in CHANGES:
         spark_lake.rows(f"ALTER TABLE {name} {change}")

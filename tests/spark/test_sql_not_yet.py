@@ -33,8 +33,8 @@ def table(spark_lake: SparkLake) -> str:
         "CREATE OR REPLACE TABLE {} (id INT)",
         "REPLACE TABLE {} AS SELECT 1 AS id",
         "CREATE OR REPLACE TABLE {} AS SELECT 1 AS id",
-        "CREATE TABLE {}_2 (id INT) USING parquet",
-        "CREATE TABLE {}_2 USING orc AS SELECT 1 AS id",
+        "CREATE TABLE {}_2 (id INT) USING avro",
+        "CREATE TABLE {}_2 USING csv AS SELECT 1 AS id",
         "CREATE TABLE {}_2 (id INT) CLUSTER BY (id)",
     ],
 )

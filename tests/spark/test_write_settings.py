@@ -41,7 +41,8 @@ def test_options_that_would_be_ignored_are_refused(
 @pytest.mark.parametrize(
     ("name", "value", "kind"),
     [
-        ("write.format.default", "orc", "NotSupportedYet"),
+        ("write.format.default", "avro", "PropertyInvalid"),
+        ("write.orc.compression-codec", "brotli", "PropertyInvalid"),
         ("write.parquet.compression-codec", "brotli", "PropertyInvalid"),
         ("write.target-file-size-bytes", "big", "PropertyInvalid"),
         ("write.distribution-mode", "scatter", "PropertyInvalid"),

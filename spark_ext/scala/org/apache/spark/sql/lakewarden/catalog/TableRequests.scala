@@ -12,6 +12,7 @@ import org.apache.spark.sql.connector.catalog.CatalogV2Util
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.schema.{IcebergSchema, PartitionTransforms}
+import org.apache.spark.sql.lakewarden.write.DataFormat
 
 /** What Spark wants created, as the catalog takes it. */
 object TableRequests {
@@ -29,14 +30,13 @@ object TableRequests {
     */
   def create(
       name: String, columns: Array[Column], partitions: Array[Transform], properties: Map[String, String]): JsonNode = {
-    requireIceberg(properties.get(TableCatalog.PROP_PROVIDER))
     columns.foreach(requirePlain)
     val schema = IcebergSchema.toIceberg(CatalogV2Util.v2ColumnsToStructType(columns))
     val body = json.objectNode.put("name", name)
     body.set[ObjectNode]("schema", schema)
     body.set[ObjectNode]("partition-spec", PartitionTransforms.toIceberg(partitions.toSeq, schema))
     properties.get(TableCatalog.PROP_LOCATION).foreach(body.put("location", _))
-    body.set[ObjectNode]("properties", texts(withoutOptions(properties) -- SparkNames))
+    body.set[ObjectNode]("properties", texts(withFormat(withoutOptions(properties)) -- SparkNames))
     body
   }
 
@@ -60,11 +60,19 @@ object TableRequests {
     }
   }
 
-  private def requireIceberg(provider: Option[String]): Unit =
-    provider.filterNot(_.toLowerCase(Locale.ROOT) == "iceberg").foreach { other =>
-      throw LakewardenException.notSupportedYet(
-        s"Tables USING $other are not made yet.", "table-format",
-        "Write USING iceberg, or nothing; from a DataFrame writeTo(name).using(\"iceberg\").create().")
+  /** `USING parquet` and `USING orc` say how files are written; all tables are Iceberg's. */
+  private def withFormat(properties: Map[String, String]): Map[String, String] =
+    properties.get(TableCatalog.PROP_PROVIDER).map(_.toLowerCase(Locale.ROOT)) match {
+      case None | Some("iceberg") => properties
+      case Some(format) if DataFormat.All.exists(_.name == format) =>
+        if (properties.get(DataFormat.Property).exists(_.toLowerCase(Locale.ROOT) != format))
+          throw new LakewardenException(
+            "PropertyInvalid", s"USING $format contradicts ${DataFormat.Property}.", Some("table-format"),
+            Some("Say it once."))
+        properties + (DataFormat.Property -> format)
+      case Some(other) => throw LakewardenException.notSupportedYet(
+          s"Tables USING $other are not made yet.", "table-format",
+          "Write USING iceberg, parquet or orc, or nothing; from a DataFrame writeTo(name).using(\"iceberg\").create().")
     }
 
   private def requirePlain(column: Column): Unit = {

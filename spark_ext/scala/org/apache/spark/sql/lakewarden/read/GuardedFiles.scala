@@ -2,7 +2,6 @@ package org.apache.spark.sql.lakewarden.read
 
 import java.io.IOException
 import java.nio.charset.StandardCharsets.US_ASCII
-import java.util.UUID
 
 import scala.util.control.NonFatal
 
@@ -17,32 +16,28 @@ import org.apache.parquet.hadoop.util.{HadoopInputFile, HadoopStreams}
 import org.apache.parquet.io.SeekableInputStream
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, Footer, Secret, TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto.Footer
+import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.lakewarden.write.StoredPath
+import org.apache.spark.sql.types.StructType
 
 /** A file that has passed the guard: what was judged is what will be read, the same stream and footer. */
 private[read] final case class OpenedFile(
     path: Path, input: HadoopInputFile, stream: SeekableInputStream, footer: ParquetMetadata)
 
-/** Opens the files of one scan, on an executor.
+/** Opens the Parquet files of one scan, on an executor.
   *
   * The order is fixed: the path is checked, then the data keys opened, then the file, and its footer held against
   * what the regime of the file says (`FileEncryption`). Nothing of a file is used before that.
   *
-  * @param table
-  *   its full name
-  * @param transport
-  *   the key that the data keys are wrapped under
   * @param wanted
-  *   ids of the fields that are read
+  *   the columns that are read, with ids
   */
-private[read] final class GuardedFiles(
-    table: String, uuid: UUID, allowed: AllowedPaths, transport: Option[TransportKey], wanted: Set[Int])
-    extends Serializable {
+private[read] final class GuardedFiles(gate: FileGate, wanted: StructType) {
 
   /** Throws what `errors` makes of a file that is missing, damaged, or not what its regime says. */
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): OpenedFile = {
-    val location = allowed.check(split.file.path, table)
+    val location = gate.location(split.file)
     val encryption = encryptionOf(split.file, errors)
     val (input, stream) = opened(location, split.file, conf, errors)
     def read(decryption: Option[FileDecryptionProperties]): ParquetMetadata = {
@@ -67,22 +62,9 @@ private[read] final class GuardedFiles(
 
   /** How the file is encrypted, with its keys; none for plaintext. */
   private def encryptionOf(file: PlannedFile, errors: ReadErrors): Option[FileEncryption] =
-    (file.algorithm.zip(file.footer), file.keys, transport) match {
-      case (None, Seq(), _) if file.algorithm.isEmpty && file.footer.isEmpty => None
-      case (Some((algorithm, footer)), footerKey +: columns, Some(transport))
-          if footerKey.label.fieldIds.isEmpty && columns.forall(_.label.fieldIds.nonEmpty) &&
-            (file.columnKeys || columns.isEmpty) =>
-        try {
-          val identity = FileIdentity.of(uuid, file.path)
-          def opened(key: WrappedKey): Secret = DataKeys.open(transport, key, identity)
-          val own = for (key <- columns; dek = opened(key); id <- key.label.fieldIds) yield id -> dek
-          val keys = if (file.columnKeys) Some(own.toMap) else None
-          Some(new FileEncryption(
-            algorithm, footer, opened(footerKey), keys, identity.aadPrefix, wanted, errors))
-        } catch {
-          case _: LakewardenException => throw errors.refused("The file's data key is not of this file.", "data-key")
-        }
-      case _ => throw errors.refused("The plan's keys do not agree with how the file is encrypted.", "data-key")
+    gate.keys(file, errors).map { keys =>
+      val own = keys.columns.map(groups => (for ((label, dek) <- groups; id <- label.fieldIds) yield id -> dek).toMap)
+      new FileEncryption(keys.algorithm, keys.footer, keys.whole, own, keys.file.aadPrefix, FieldIds.all(wanted), errors)
     }
 
   private def opened(
@@ -91,14 +73,7 @@ private[read] final class GuardedFiles(
     val path = StoredPath.of(file.path, conf)
     val input = HadoopInputFile.fromStatus(new FileStatus(file.size, false, 1, 0, 0, path), conf)
     if (!location.isLocal) (input, HadoopStreams.wrap(StoredPath.fileSystem(path, conf).open(path)))
-    else {
-      val channel = new LocalFile(errors).open(location)
-      if (channel.size != file.size) {
-        channel.close()
-        throw errors.refused("The file has another size than the table says.", "file-size")
-      }
-      (input, new ChannelStream(channel))
-    }
+    else (input, new ChannelStream(gate.openLocal(location, file, errors)))
   }
 
   private def plaintext(footer: ParquetMetadata, errors: ReadErrors): ParquetMetadata = {

@@ -44,8 +44,8 @@ private[lakewarden] final class GuardedScan(
   }
 
   override def createReaderFactory(): PartitionReaderFactory = {
-    val files = new GuardedFiles(table.fullName, table.uuid, plan.allowed, plan.transport, FieldIds.all(wanted))
-    new GuardedReaderFactory(table.fullName, files, wanted, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
+    val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport)
+    new GuardedReaderFactory(table.fullName, gate, wanted, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
   }
 
   private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, filters).send())

@@ -160,5 +160,5 @@ private[read] final class ChannelStream(channel: SeekableByteChannel)
 }
 
 private[read] object ChannelStream {
-  private val ChunkBytes = 1 << 20
+  val ChunkBytes: Int = 1 << 20
 }

@@ -8,6 +8,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
 import org.apache.spark.sql.lakewarden.crypto.{Footer, TransportKey, WrappedKey}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema}
+import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types._
 
@@ -15,6 +16,8 @@ import org.apache.spark.sql.types._
   *
   * @param path
   *   its location, literally as the table's metadata has it
+  * @param format
+  *   the one that the table's metadata says
   * @param algorithm
   *   how its regime encrypts it; none: in plaintext
   * @param footer
@@ -27,8 +30,8 @@ import org.apache.spark.sql.types._
   *   ids of columns whose values stand in its partition, so that their absence does not mean NULL
   */
 private[read] final case class PlannedFile(
-    path: String, size: Long, records: Long, algorithm: Option[String], footer: Option[Footer], columnKeys: Boolean,
-    keys: Seq[WrappedKey], withoutLike: Set[Int])
+    path: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String], footer: Option[Footer],
+    columnKeys: Boolean, keys: Seq[WrappedKey], withoutLike: Set[Int])
 
 /** What the catalog answered to one scan.
   *

@@ -14,6 +14,7 @@ import org.apache.arrow.vector.ipc.ArrowStreamReader
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, Secret, TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.util.ArrowUtils
 
 /** Reads a plan out of the catalog's Arrow stream.
@@ -26,7 +27,7 @@ import org.apache.spark.sql.util.ArrowUtils
 private[read] final class PlanStream(table: String) {
   import PlanStream._
 
-  /** The whole plan; files with deletes, and such that are not Parquet, are `NotSupportedYet`. */
+  /** The whole plan; files with deletes, and such in other formats than Parquet and ORC, are `NotSupportedYet`. */
   def read(stream: InputStream): Plan =
     Using.Manager { use =>
       val allocator = use(ArrowUtils.rootAllocator.newChildAllocator("lakewarden-plan", 0, MaxBytes))
@@ -53,9 +54,10 @@ private[read] final class PlanStream(table: String) {
     val deletes = Option(value("deletes")).exists(!_.asInstanceOf[JList[_]].isEmpty)
     if (value("content") != Byte.box(0) || deletes) throw notYet("files with deleted rows", "deletes")
     val format = value("file_format").toString
-    if (!format.equalsIgnoreCase("parquet")) throw notYet(s"files in the format $format", "file-format")
+    val known = DataFormat.All.find(_.name.equalsIgnoreCase(format))
     PlannedFile(
       value("file_path").toString,
+      known.getOrElse(throw notYet(s"files in the format $format", "file-format")),
       value("file_size_in_bytes").asInstanceOf[Long],
       value("record_count").asInstanceOf[Long],
       Option(value("algorithm")).map(_.toString),

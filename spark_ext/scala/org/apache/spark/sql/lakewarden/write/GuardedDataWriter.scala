@@ -35,10 +35,10 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
   private val mostOpen = if (template.settings.fanOut) GuardedDataWriter.FanOut else 1
 
   /** Least recently used first. */
-  private val open = mutable.LinkedHashMap.empty[Seq[Any], ParquetFile]
+  private val open = mutable.LinkedHashMap.empty[Seq[Any], DataFile]
   private val finished = mutable.ArrayBuffer.empty[JsonNode]
   private val locations = mutable.ArrayBuffer.empty[String]
-  private var current: Option[(Seq[Any], ParquetFile)] = None
+  private var current: Option[(Seq[Any], DataFile)] = None
 
   override def write(row: InternalRow): Unit = {
     val key = layout.keyOf(row)
@@ -61,7 +61,7 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
 
   override def close(): Unit = ()
 
-  private def fileOf(key: Seq[Any]): ParquetFile = current match {
+  private def fileOf(key: Seq[Any]): DataFile = current match {
     case Some((here, file)) if here == key => file
     case _ =>
       val file = open.remove(key).getOrElse(start(key))
@@ -70,12 +70,13 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
       file
   }
 
-  private def start(key: Seq[Any]): ParquetFile = {
+  private def start(key: Seq[Any]): DataFile = {
+    val format = template.settings.format
     if (open.size >= mostOpen) finish(open.head._1)
-    val name = f"$partitionId%05d-$taskId-${DataKeys.newFileId()}.parquet"
+    val name = f"$partitionId%05d-$taskId-${DataKeys.newFileId()}.${format.name}"
     val location = (template.write.location +: layout.directories(key) :+ name).mkString("/")
     locations += location
-    new ParquetFile(template, location)
+    format.start(template, location)
   }
 
   private def finish(key: Seq[Any]): Unit = {
@@ -93,6 +94,6 @@ final class GuardedDataWriter(template: FileTemplate, partitionId: Int, taskId: 
 
 private object GuardedDataWriter {
 
-  /** Files that may be open at a time where rows are not sorted; each holds a row group in memory. */
+  /** Files that may be open at a time where rows are not sorted; each holds a row group or stripe in memory. */
   private val FanOut = 32
 }

@@ -49,7 +49,7 @@ final class FileTemplate(
   * @param location
   *   as it is committed
   */
-final class ParquetFile(template: FileTemplate, location: String) {
+private[write] final class ParquetFile(template: FileTemplate, location: String) extends DataFile {
   private val hadoopConf = template.conf.value
   private val output = new CountedOutput(StoredPath.of(location, hadoopConf), hadoopConf)
   private val dataKeys = template.write.encryption.map(new NewKeys(_))
@@ -57,20 +57,16 @@ final class ParquetFile(template: FileTemplate, location: String) {
   private val writer = SQLConf.withExistingConf(ParquetFile.fixedSettings)(builder.build())
   private var rows = 0L
 
-  def write(row: InternalRow): Unit = {
+  override def write(row: InternalRow): Unit = {
     writer.write(row)
     rows += 1
   }
 
-  /** Whether the file has the size that the table asks for; asked seldom, since it is dear. */
-  def isFull: Boolean =
+  /** Looked at seldom, since it is dear. */
+  override def isFull: Boolean =
     rows % ParquetFile.RowsBetweenChecks == 0 && writer.getDataSize >= template.settings.targetFileSize
 
-  /** Ends the file.
-    *
-    * @return the file as the commit takes it (docs/rest-api.md, "Engines"), still without its partition
-    */
-  def close(): ObjectNode = {
+  override def close(): ObjectNode = {
     writer.close()
     val footer = writer.getFooter
     val entry = JsonNodeFactory.instance.objectNode().put("path", location).put("file-format", "parquet")
@@ -84,8 +80,7 @@ final class ParquetFile(template: FileTemplate, location: String) {
     entry
   }
 
-  /** Ends the file in whatever state it is; nobody will read it. */
-  def abandon(): Unit = writer.close()
+  override def abandon(): Unit = writer.close()
 
   private def builder: ParquetFile.Builder = {
     val settings = template.settings

@@ -4,6 +4,7 @@ import java.util.Locale
 
 import scala.util.Try
 
+import org.apache.orc.CompressionKind
 import org.apache.parquet.hadoop.metadata.CompressionCodecName
 
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -13,6 +14,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   * Sizes are in bytes. Source: Iceberg documentation, "Configuration", "Write properties".
   */
 final case class WriteSettings(
+    format: DataFormat,
     targetFileSize: Long,
     rowGroupSize: Long,
     pageSize: Int,
@@ -20,8 +22,12 @@ final case class WriteSettings(
     dictionarySize: Int,
     codec: CompressionCodecName,
     codecLevel: Option[Int],
+    orc: OrcSettings,
     distribution: String,
     fanOut: Boolean)
+
+/** How a table wants its ORC files. */
+final case class OrcSettings(stripeSize: Long, codec: CompressionKind)
 
 object WriteSettings {
   private val Megabyte = 1024L * 1024
@@ -30,13 +36,16 @@ object WriteSettings {
 
   /** Those whose libraries come with PySpark. */
   private val Codecs = Set("zstd", "snappy", "gzip", "lz4_raw", "uncompressed")
+  private val OrcCodec = "write.orc.compression-codec"
+  private val OrcCodecs = Set("zstd", "snappy", "zlib", "lz4", "none")
   private val Distributions = Set("none", "hash", "range")
 
-  /** Throws `PropertyInvalid` for a value without a meaning, `NotSupportedYet` for other formats than Parquet. */
+  /** Throws `PropertyInvalid` for a value without a meaning. */
   def of(properties: Map[String, String]): WriteSettings = {
     val table = new Properties(properties)
-    table.only("write.format.default", Set("parquet"))
+    val format = table.one(DataFormat.Property, DataFormat.All.map(_.name).toSet, DataFormat.Parquet.name)
     WriteSettings(
+      DataFormat.All.find(_.name == format).get,
       table.number("write.target-file-size-bytes", 512 * Megabyte, Long.MaxValue),
       table.number("write.parquet.row-group-size-bytes", 128 * Megabyte, Long.MaxValue),
       table.number("write.parquet.page-size-bytes", Megabyte, Int.MaxValue).toInt,
@@ -44,6 +53,9 @@ object WriteSettings {
       table.number("write.parquet.dict-size-bytes", 2 * Megabyte, Int.MaxValue).toInt,
       CompressionCodecName.valueOf(table.one(Codec, Codecs, "zstd").toUpperCase(Locale.ROOT)),
       properties.get(Level).map(_ => table.number(Level, 0, 22).toInt),
+      OrcSettings(
+        table.number("write.orc.stripe-size-bytes", 64 * Megabyte, Long.MaxValue),
+        CompressionKind.valueOf(table.one(OrcCodec, OrcCodecs, "zstd").toUpperCase(Locale.ROOT))),
       table.one("write.distribution-mode", Distributions, "hash"),
       table.one("write.spark.fanout.enabled", Set("true", "false"), "false").toBoolean)
   }
@@ -58,13 +70,6 @@ object WriteSettings {
       val value = properties.getOrElse(name, default).toLowerCase(Locale.ROOT)
       if (allowed(value)) value else throw invalid(name, allowed.toSeq.sorted.mkString("one of ", ", ", ""))
     }
-
-    def only(name: String, supported: Set[String]): Unit =
-      properties.get(name).filterNot(each => supported(each.toLowerCase(Locale.ROOT))).foreach { _ =>
-        throw LakewardenException.notSupportedYet(
-          s"Spark writes Parquet alone; the table asks for something else in $name.", "file-format",
-          s"ALTER TABLE … UNSET TBLPROPERTIES ('$name').")
-      }
 
     private def invalid(name: String, expected: String): LakewardenException = new LakewardenException(
       "PropertyInvalid", s"The table property $name is not $expected.", Some("write-settings"),

@@ -1,0 +1,58 @@
+package org.apache.spark.sql.lakewarden.read
+
+import java.nio.channels.SeekableByteChannel
+import java.util.UUID
+
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.crypto.{DataKeys, FileIdentity, Footer, KeyLabel, Secret, TransportKey, WrappedKey}
+
+/** The data keys of one file, opened.
+  *
+  * @param columns
+  *   the released keys of groups of columns; none for a file that is encrypted whole
+  */
+private[read] final case class OpenedKeys(
+    algorithm: String, footer: Footer, file: FileIdentity, whole: Secret, columns: Option[Seq[(KeyLabel, Secret)]])
+
+/** What every file of a scan passes before it is opened, whatever its format: the path is checked, then the data
+  * keys opened.
+  *
+  * @param table
+  *   its full name
+  * @param transport
+  *   the key that the data keys are wrapped under
+  */
+private[read] final class FileGate(
+    table: String, uuid: UUID, allowed: AllowedPaths, transport: Option[TransportKey]) extends Serializable {
+
+  /** Throws `LocationNotAllowed` for a path outside. */
+  def location(file: PlannedFile): Location = allowed.check(file.path, table)
+
+  /** The file's keys; none for plaintext. Throws `DecryptionRefused` for keys that are not this file's. */
+  def keys(file: PlannedFile, errors: ReadErrors): Option[OpenedKeys] =
+    (file.algorithm.zip(file.footer), file.keys, transport) match {
+      case (None, Seq(), _) if file.algorithm.isEmpty && file.footer.isEmpty => None
+      case (Some((algorithm, footer)), whole +: columns, Some(transport))
+          if whole.label.fieldIds.isEmpty && columns.forall(_.label.fieldIds.nonEmpty) &&
+            (file.columnKeys || columns.isEmpty) =>
+        try {
+          val identity = FileIdentity.of(uuid, file.path)
+          def opened(key: WrappedKey): Secret = DataKeys.open(transport, key, identity)
+          val own = if (file.columnKeys) Some(columns.map(key => key.label -> opened(key))) else None
+          Some(OpenedKeys(algorithm, footer, identity, opened(whole), own))
+        } catch {
+          case _: LakewardenException => throw errors.refused("The file's data key is not of this file.", "data-key")
+        }
+      case _ => throw errors.refused("The plan's keys do not agree with how the file is encrypted.", "data-key")
+    }
+
+  /** A local file, opened without following a link; what was opened is what is to be read. */
+  def openLocal(location: Location, file: PlannedFile, errors: ReadErrors): SeekableByteChannel = {
+    val channel = new LocalFile(errors).open(location)
+    if (channel.size != file.size) {
+      channel.close()
+      throw errors.refused("The file has another size than the table says.", "file-size")
+    }
+    channel
+  }
+}

@@ -1,0 +1,42 @@
+package org.apache.spark.sql.lakewarden.read
+
+import org.apache.spark.sql.connector.read.PartitionReader
+
+/** Reads one file that has passed the guard: in batches or row by row, as it was opened for. */
+private[read] trait FileReader {
+  def next(): Boolean
+
+  /** The batch or row; valid until the next. */
+  def current: AnyRef
+
+  def close(): Unit
+}
+
+/** Reads file after file of a partition.
+  *
+  * @param open
+  *   opens one; its failures are translated, as those of reading are
+  */
+private[read] final class GuardedReader[T](
+    table: String, splits: Iterator[FileSplit], open: (FileSplit, ReadErrors) => FileReader)
+    extends PartitionReader[T] {
+  private var current: Option[(FileReader, ReadErrors)] = None
+
+  override def next(): Boolean = {
+    while (!current.exists { case (reader, errors) => errors.translated(reader.next()) }) {
+      close()
+      if (!splits.hasNext) return false
+      val split = splits.next()
+      val errors = new ReadErrors(table, split.file.path, split.file.algorithm.nonEmpty)
+      current = Some((errors.translated(open(split, errors)), errors))
+    }
+    true
+  }
+
+  override def get(): T = current.get._1.current.asInstanceOf[T]
+
+  override def close(): Unit = {
+    current.foreach(_._1.close())
+    current = None
+  }
+}

@@ -1,0 +1,45 @@
+package org.apache.spark.sql.lakewarden.read
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.FSDataInputStream
+import org.apache.orc.{OrcFile, Reader}
+
+import org.apache.spark.sql.lakewarden.write.StoredPath
+import org.apache.spark.sql.types.StructType
+
+/** Opens the ORC files of one scan, on an executor.
+  *
+  * The order is fixed: the path is checked, then the data keys opened, then the file. ORC reads from the one stream
+  * that was opened, whatever lies under the path by then.
+  *
+  * @param wanted
+  *   the columns that are read, with ids
+  */
+private[read] final class OrcFiles(gate: FileGate, wanted: StructType) {
+
+  /** Throws what `errors` makes of a file that is missing, damaged, or not what its regime says. */
+  def open(split: FileSplit, conf: Configuration, errors: ReadErrors): Reader = {
+    val location = gate.location(split.file)
+    if (gate.keys(split.file, errors).nonEmpty)
+      throw errors.refused("Encrypted ORC files are not read yet.", "file-format")
+    val path = StoredPath.of(split.file.path, conf)
+    val storage = StoredPath.fileSystem(path, conf)
+    val stream =
+      if (location.isLocal) new FSDataInputStream(new ChannelInput(gate.openLocal(location, split.file, errors)))
+      else storage.open(path)
+    try {
+      val options = OrcFile.readerOptions(conf)
+        .filesystem(new OneOpenFile(storage, stream, split.file.size))
+        .maxLength(split.file.size)
+        .useUTCTimestamp(true)
+      val reader = OrcFile.createReader(path, options)
+      // Days and instants are taken as they are: Iceberg's are in the calendar that the file may say it has not.
+      options.convertToProlepticGregorian(reader.writerUsedProlepticGregorian)
+      reader
+    } catch {
+      case failure: Throwable =>
+        stream.close()
+        throw failure
+    }
+  }
+}

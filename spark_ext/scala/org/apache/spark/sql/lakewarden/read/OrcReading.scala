@@ -1,0 +1,78 @@
+package org.apache.spark.sql.lakewarden.read
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.hive.ql.exec.vector.VectorizedRowBatch
+import org.apache.orc.{Reader, RecordReader, TypeDescription}
+
+import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.vectorized.ColumnarBatch
+
+/** Reads ORC files of one task: ORC's own reader fills its vectors, which Spark is shown as they are, columns found
+  * by field id.
+  */
+private[read] final class OrcReading(
+    files: OrcFiles, wanted: StructType, filters: Seq[Filter], mode: ReadMode, conf: Configuration) {
+
+  /** @param batches
+    *   whether it is read in batches
+    */
+  def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
+    val file = files.open(split, conf, errors)
+    try {
+      val columns = new OrcColumns(file.getSchema, wanted, split.file.withoutLike, errors)
+      val options = file.options
+        .range(split.start, split.length)
+        .include(columns.included)
+        .skipCorruptRecords(false)
+        .useZeroCopy(false)
+        .allowPluginFilters(false)
+        .allowSARGToFilter(false)
+      new OrcPredicates(columns, wanted).of(filters).foreach { found =>
+        options.searchArgument(found, Array.empty[String])
+      }
+      val batch = file.getSchema.createRowBatch(TypeDescription.RowBatchVersion.USE_DECIMAL64, mode.batchRows)
+      val shown = new ColumnarBatch(columns.vectors(batch, mode.batchRows))
+      val rows = file.rows(options)
+      if (batches) new OrcReading.Batches(file, rows, batch, shown) else new OrcReading.Rows(file, rows, batch, shown)
+    } catch {
+      case failure: Throwable =>
+        file.close()
+        throw failure
+    }
+  }
+}
+
+private object OrcReading {
+  private class Batches(file: Reader, rows: RecordReader, batch: VectorizedRowBatch, shown: ColumnarBatch)
+      extends FileReader {
+    override def next(): Boolean = {
+      val more = rows.nextBatch(batch)
+      shown.setNumRows(batch.size)
+      more && (batch.size > 0 || next())
+    }
+
+    override def current: AnyRef = shown
+
+    override def close(): Unit = {
+      rows.close()
+      file.close()
+    }
+  }
+
+  private final class Rows(file: Reader, rows: RecordReader, batch: VectorizedRowBatch, shown: ColumnarBatch)
+      extends Batches(file, rows, batch, shown) {
+    private var row = -1
+
+    override def next(): Boolean = {
+      row += 1
+      if (row < shown.numRows) true
+      else {
+        row = 0
+        super.next()
+      }
+    }
+
+    override def current: AnyRef = shown.getRow(row)
+  }
+}

@@ -1,0 +1,73 @@
+package org.apache.spark.sql.lakewarden.read
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.mapred.{FileSplit => HadoopSplit, JobConf}
+import org.apache.hadoop.mapreduce.{JobID, TaskAttemptID, TaskID, TaskType}
+import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl
+import org.apache.parquet.hadoop.ParquetInputFormat
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.datasources.DataSourceUtils
+import org.apache.spark.sql.execution.datasources.parquet.{ParquetReadSupport, VectorizedParquetRecordReader}
+import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types.StructType
+
+/** Reads Parquet files of one task: Spark's own vectorized reader reads the stream and footer that were judged, its
+  * columns found by field id.
+  *
+  * The files share one configuration, which is large to copy: what it says of a file is used up when the file has
+  * been opened.
+  */
+private[read] final class ParquetReading(
+    files: GuardedFiles, wanted: StructType, filters: Seq[Filter], mode: ReadMode, conf: Configuration) {
+  private lazy val own = new JobConf(conf)
+
+  /** @param batches
+    *   whether it is read in batches
+    */
+  def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
+    val opened = files.open(split, own, errors)
+    val reader = vectorized(opened)
+    try {
+      prepare(opened, new FileColumns(opened.footer.getFileMetaData.getSchema, split.file.withoutLike, errors))
+      val attempt = new TaskAttemptID(new TaskID(new JobID, TaskType.MAP, 0), 0)
+      reader.initialize(
+        new HadoopSplit(opened.path, split.start, split.length, Array.empty[String]),
+        new TaskAttemptContextImpl(own, attempt), Some(opened.input), Some(opened.stream), Some(opened.footer))
+      reader.initBatch(new StructType, InternalRow.empty)
+      if (batches) reader.enableReturningBatches()
+      new ParquetReading.Reader(reader)
+    } catch {
+      case failure: Throwable =>
+        reader.close()
+        opened.stream.close()
+        throw failure
+    }
+  }
+
+  /** Says to the reader of one file which columns and rows are wanted, in the file's own names. */
+  private def prepare(opened: OpenedFile, columns: FileColumns): Unit = {
+    own.set(ParquetReadSupport.SPARK_ROW_REQUESTED_SCHEMA, columns.renamed(wanted).json)
+    own.unset(ParquetInputFormat.FILTER_PREDICATE)
+    new ParquetPredicates(columns, wanted).of(filters).foreach(ParquetInputFormat.setFilterPredicate(own, _))
+  }
+
+  /** Dates and times are in the proleptic Gregorian calendar, as Iceberg's are, unless Spark wrote into the file
+    * that it wrote them otherwise.
+    */
+  private def vectorized(opened: OpenedFile): VectorizedParquetRecordReader = {
+    val said = opened.footer.getFileMetaData.getKeyValueMetaData
+    val dates = DataSourceUtils.datetimeRebaseSpec(said.get(_), ReadConfiguration.Corrected)
+    val int96 = DataSourceUtils.int96RebaseSpec(said.get(_), ReadConfiguration.Corrected)
+    new VectorizedParquetRecordReader(
+      null, dates.mode.toString, dates.timeZone, int96.mode.toString, int96.timeZone, mode.offHeap, mode.batchRows)
+  }
+}
+
+private object ParquetReading {
+  private final class Reader(reader: VectorizedParquetRecordReader) extends FileReader {
+    override def next(): Boolean = reader.nextKeyValue()
+    override def current: AnyRef = reader.getCurrentValue
+    override def close(): Unit = reader.close()
+  }
+}

@@ -1,0 +1,41 @@
+package org.apache.spark.sql.lakewarden.write
+
+import java.io.{FilterOutputStream, OutputStream}
+import java.security.MessageDigest
+
+import org.apache.hadoop.fs.{FileSystem, FilterFileSystem, FSDataOutputStream, Path}
+import org.apache.hadoop.fs.permission.FsPermission
+import org.apache.hadoop.util.Progressable
+
+/** The file system as the writer of one file sees it: its bytes are counted and hashed on their way. */
+private[write] final class OneNewFile(storage: FileSystem) extends FilterFileSystem(storage) {
+  private val sha256 = MessageDigest.getInstance("SHA-256")
+  private var written = 0L
+
+  /** Bytes so far. */
+  def length: Long = written
+
+  /** Of all bytes, once the file is closed. */
+  lazy val digest: Array[Byte] = sha256.digest()
+
+  override def create(
+      path: Path, permission: FsPermission, overwrite: Boolean, bufferSize: Int, replication: Short, blockSize: Long,
+      progress: Progressable): FSDataOutputStream = {
+    val stream = super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress)
+    new FSDataOutputStream(new Hashed(stream), null)
+  }
+
+  private final class Hashed(stream: OutputStream) extends FilterOutputStream(stream) {
+    override def write(byte: Int): Unit = {
+      out.write(byte)
+      sha256.update(byte.toByte)
+      written += 1
+    }
+
+    override def write(bytes: Array[Byte], offset: Int, count: Int): Unit = {
+      out.write(bytes, offset, count)
+      sha256.update(bytes, offset, count)
+      written += count
+    }
+  }
+}

@@ -1,0 +1,89 @@
+"""ORC tables through Spark: true Iceberg files, whose columns are found by field id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.orc as orc
+import pytest
+
+from tests.support.spark import SparkLake
+from tests.support.spark_tables import data_files, local_path, stock_table
+
+COLUMNS = """id BIGINT NOT NULL, i INT, b BOOLEAN,
+    f FLOAT, d DOUBLE, s STRING, bin BINARY, dt DATE, ts TIMESTAMP,
+    tn TIMESTAMP_NTZ, d9 DECIMAL(9,2), d30 DECIMAL(30,4), st STRUCT<a: INT, `x.y`: STRING>, arr ARRAY<INT>,
+    m MAP<STRING, STRUCT<q: BIGINT>>, aa ARRAY<ARRAY<STRING>>"""
+ROWS = """SELECT * FROM VALUES
+    (1L, 2, true, 1.5F, 2.5D, 'abc', X'0102', DATE'2020-02-03', TIMESTAMP'2020-01-02 03:04:05.123456Z',
+     TIMESTAMP_NTZ'1800-01-02 03:04:05.123456', 12.34BD, 1234567890123456789.1234BD,
+     named_struct('a', 1, 'x.y', 'x'), array(1, null, 3),
+     map('k', named_struct('q', 7L)), array(array('a'), null)),
+    (2L, -5, false, CAST('NaN' AS FLOAT), -0.0D, 'ü😀', X'', DATE'0001-01-01',
+     TIMESTAMP'1969-12-31 23:59:58.999999Z', TIMESTAMP_NTZ'1701-01-01 00:00:00.000001', -0.01BD, -0.0001BD,
+     named_struct('a', null, 'x.y', null), array(), map(), array()),
+    (3L, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)"""
+
+
+def made(spark_lake: SparkLake, table: str, columns: str, rows: str, using: str = "orc") -> None:
+    spark_lake.rows(f"CREATE TABLE {table} ({columns}) USING {using}")
+    spark_lake.rows(f"INSERT INTO {table} {rows}")
+
+
+def plain(rows: list[Any]) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def typed(spark_lake: SparkLake) -> tuple[str, str]:
+    """The same rows as ORC and as Parquet."""
+    namespace = spark_lake.namespace()
+    made(spark_lake, f"{namespace}.o", COLUMNS, ROWS)
+    made(spark_lake, f"{namespace}.p", COLUMNS, ROWS, using="parquet")
+    return f"{namespace}.o", f"{namespace}.p"
+
+
+@pytest.mark.parametrize("compiled", ["true", "false"])
+def test_every_type_comes_back_as_from_parquet(
+    spark_lake: SparkLake, typed: tuple[str, str], compiled: str
+) -> None:
+    """In batches, and row by row."""
+    spark_lake.spark.conf.set("spark.sql.codegen.wholeStage", compiled)
+    try:
+        in_orc, in_parquet = (plain(spark_lake.rows(f"SELECT * FROM {table} ORDER BY id")) for table in typed)
+    finally:
+        spark_lake.spark.conf.unset("spark.sql.codegen.wholeStage")
+    assert repr(in_orc) == repr(in_parquet)  # NaN equals nothing
+    assert [len(in_orc), in_orc[0]["ts"].microsecond, in_orc[1]["s"]] == [3, 123456, "ü😀"]
+
+
+def test_stock_readers_see_true_iceberg_files(spark_lake: SparkLake, typed: tuple[str, str]) -> None:
+    """Field ids on every level, required columns, and instants in microseconds of UTC."""
+    files = data_files(spark_lake, typed[0])
+    assert {file["file_format"] for file in files} == {"ORC"}
+    schema = orc.ORCFile(str(local_path(files[0]))).schema
+    ids = {field.name: field.metadata[b"iceberg.id"] for field in schema}
+    assert [ids["id"], ids["aa"]] == [b"1", b"16"]
+    assert schema.field("id").metadata[b"iceberg.required"] == b"true"
+    assert schema.field("ts").metadata[b"iceberg.timestamp-unit"] == b"MICROS"
+    assert b"iceberg.id" in schema.field("m").type.item_field.metadata
+    rows = sorted(stock_table(spark_lake, typed[0]).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert [row["d30"] for row in rows] == [
+        row["d30"] for row in plain(spark_lake.rows(f"SELECT * FROM {typed[0]} ORDER BY id"))
+    ]
+    assert rows[1]["ts"].isoformat() == "1969-12-31T23:59:58.999999+00:00"
+
+
+def test_statistics_are_those_of_the_same_rows_in_parquet(
+    spark_lake: SparkLake, typed: tuple[str, str]
+) -> None:
+    """Timestamps and bytes have no bounds in ORC's statistics."""
+
+    def told(table: str) -> list[dict[str, Any]]:
+        metrics = [file["readable_metrics"] for file in data_files(spark_lake, table)]
+        names = ("id", "i", "b", "d", "s", "dt", "d9", "d30")
+        kept = ("value_count", "null_value_count", "lower_bound", "upper_bound")
+        found = [{name: {key: each[name][key] for key in kept} for name in names} for each in metrics]
+        return sorted(found, key=repr)
+
+    assert told(typed[0]) == told(typed[1])
