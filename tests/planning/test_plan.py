@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.transport import open_transported
 from catalog.new_files import FileCommit
-from catalog.planning.plan import Plan, ScanRequest
+from catalog.planning.plan import ScanRequest
 from policy.errors import LocationNotAllowed, NotAuthorized, RequestInvalid
-from tests.support.lake import ALICE, BOB, CAROL, Lake, open_lake, policy, standard_policies
+from tests.support.lake import ALICE, BOB, CAROL, Lake, policy
+from tests.support.plans import plan
 from tests.support.tables import (
     ENCRYPTED,
     LABEL,
@@ -44,25 +45,6 @@ NESTED = Schema(
     ),
 )
 PATHS = "read.allowed.data.paths"
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        for namespace in ("db", "bobs"):
-            lake.catalog().create_namespace(namespace)
-        yield lake
-
-
-@pytest.fixture
-def policies(lake: Lake) -> Iterator[Any]:
-    """Put policies in force beside the standard ones, for one test."""
-    yield lambda *more: lake.set_policies([*standard_policies(), *more])
-    lake.set_policies(standard_policies())
-
-
-def plan(lake: Lake, table: Table, user: str = ALICE, engine: str | None = "spark", **request: Any) -> Plan:
-    return lake.warden.planner.plan(lake.caller(user, engine), name_of(table), ScanRequest(**request))
 
 
 def deny(column: str, table: Table, users: Sequence[str] = (CAROL,)) -> dict[str, Any]:
@@ -225,22 +207,22 @@ def test_a_denied_column_is_neither_projected_nor_filtered_by(lake: Lake, polici
     table = make(lake)
     table.append(rows(1))
     policies(deny("name", table))
-    assert plan(lake, table, CAROL, columns=("id",)).files.num_rows == 1
+    assert plan(lake, table, user=CAROL, columns=("id",)).files.num_rows == 1
     for request in ({}, {"columns": ("name",)}, {"columns": ("id",), "filter": IsNull("name")}):
         with pytest.raises(NotAuthorized, match="name"):
-            plan(lake, table, CAROL, **request)
+            plan(lake, table, user=CAROL, **request)
     with pytest.raises(NotAuthorized):
-        plan(lake, table, CAROL, columns=())
-    assert plan(lake, table, ALICE).files.num_rows == 1
+        plan(lake, table, user=CAROL, columns=())
+    assert plan(lake, table, user=ALICE).files.num_rows == 1
 
 
 def test_a_denied_column_is_denied_with_everything_nested_in_it(lake: Lake, policies: Any) -> None:
     table = make(lake, schema=NESTED)
     policies(deny("who", table))
-    assert plan(lake, table, CAROL, columns=("id",)).header.columns == ("id",)
+    assert plan(lake, table, user=CAROL, columns=("id",)).header.columns == ("id",)
     for request in ({"columns": ("who.age",)}, {"columns": ("id",), "filter": EqualTo("who.name", "x")}):
         with pytest.raises(NotAuthorized):
-            plan(lake, table, CAROL, **request)
+            plan(lake, table, user=CAROL, **request)
 
 
 def test_a_renamed_column_needs_rights_on_both_names(lake: Lake, policies: Any) -> None:
@@ -252,12 +234,12 @@ def test_a_renamed_column_needs_rights_on_both_names(lake: Lake, policies: Any) 
         update.rename_column("name", "secret")
     policies(deny("secret", table))
     with pytest.raises(NotAuthorized):
-        plan(lake, table, CAROL, snapshot_id=old.snapshot_id, columns=("name",))
+        plan(lake, table, user=CAROL, snapshot_id=old.snapshot_id, columns=("name",))
     policies(deny("name", table))
     with pytest.raises(NotAuthorized):
-        plan(lake, table, CAROL, snapshot_id=old.snapshot_id, columns=("name",))
-    assert plan(lake, table, CAROL, columns=("secret",)).files.num_rows == 1
-    assert plan(lake, table, CAROL, snapshot_id=old.snapshot_id, columns=("id",)).files.num_rows == 1
+        plan(lake, table, user=CAROL, snapshot_id=old.snapshot_id, columns=("name",))
+    assert plan(lake, table, user=CAROL, columns=("secret",)).files.num_rows == 1
+    assert plan(lake, table, user=CAROL, snapshot_id=old.snapshot_id, columns=("id",)).files.num_rows == 1
 
 
 def _mask(table: Table, column: str) -> dict[str, Any]:
@@ -285,19 +267,19 @@ def test_a_masked_column_is_refused_and_the_others_are_not(lake: Lake, policies:
     policies(_mask(table, "name"))
     for request in ({}, {"columns": ("id",), "filter": EqualTo("name", "x")}):
         with pytest.raises(NotAuthorized) as refused:
-            plan(lake, table, CAROL, **request)
+            plan(lake, table, user=CAROL, **request)
         assert refused.value.rule == "mask"
-    assert plan(lake, table, CAROL, columns=("id",)).header.columns == ("id",)
-    assert plan(lake, table, ALICE).header.columns == ("id", "name")
+    assert plan(lake, table, user=CAROL, columns=("id",)).header.columns == ("id",)
+    assert plan(lake, table, user=ALICE).header.columns == ("id", "name")
 
 
 def test_a_table_with_a_row_filter_is_refused(lake: Lake, policies: Any) -> None:
     table = make(lake)
     policies(_row_filter(table))
     with pytest.raises(NotAuthorized) as refused:
-        plan(lake, table, CAROL, columns=("id",))
+        plan(lake, table, user=CAROL, columns=("id",))
     assert refused.value.rule == "row-filter"
-    assert plan(lake, table, ALICE).files.num_rows == 0
+    assert plan(lake, table, user=ALICE).files.num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -378,16 +360,16 @@ def test_a_plan_says_for_whom_it_is_and_where_its_files_may_lie(lake: Lake) -> N
 def test_a_users_own_process_needs_release_and_every_column(lake: Lake, policies: Any) -> None:
     table = make(lake, properties=ENCRYPTED)
     append_files(lake, name_of(table))
-    assert plan(lake, table, CAROL).header.transport is not None
+    assert plan(lake, table, user=CAROL).header.transport is not None
     with pytest.raises(NotAuthorized, match="release"):
-        plan(lake, table, CAROL, engine=None)
+        plan(lake, table, user=CAROL, engine=None)
     release = policy("carol-release", {"key": ["*"]}, {CAROL: ["release"]})
     policies(release)
-    assert plan(lake, table, CAROL, engine=None, columns=("id",)).header.transport is not None
+    assert plan(lake, table, user=CAROL, engine=None, columns=("id",)).header.transport is not None
     policies(release, deny("name", table))
     with pytest.raises(NotAuthorized, match="name"):
-        plan(lake, table, CAROL, engine=None, columns=("id",))
-    assert plan(lake, table, CAROL, columns=("id",)).header.transport is not None
+        plan(lake, table, user=CAROL, engine=None, columns=("id",))
+    assert plan(lake, table, user=CAROL, columns=("id",)).header.transport is not None
 
 
 def test_foreign_paths_are_named_with_their_number_to_those_who_look_after_the_table(

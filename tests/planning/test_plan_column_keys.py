@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from catalog.keyring import JudgedFiles, Keyring
 from catalog.keys.key_metadata import Binding
 from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import DecryptionRefused, NotAuthorized
-from tests.support.lake import CAROL, MASTER_KEY, Lake, open_lake, policy, standard_policies
+from tests.support import plans
+from tests.support.lake import CAROL, MASTER_KEY, Lake, policy
 from tests.support.tables import append_files, make, name_of, records
 
 Policies = Callable[..., None]
@@ -37,20 +39,8 @@ KEYS = {"encryption.columns": "pii:ssn,email;hr:salary;place:home"}
 FOOTER, PII, HR, PLACE = (MASTER_KEY, ()), ("pii", (2, 3)), ("hr", (4,)), ("place", (5, 6, 7))
 RELEASE = policy("carol-release", {"key": ["*"]}, {CAROL: ["release"]})
 
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        lake.catalog().create_namespace("db")
-        for key in ("pii", "hr", "place"):
-            lake.kms.create_master_key(key)
-        yield lake
-
-
-@pytest.fixture
-def policies(lake: Lake) -> Iterator[Policies]:
-    yield lambda *more: lake.set_policies([*standard_policies(), *more])
-    lake.set_policies(standard_policies())
+#: A plan of Carol.
+plan = partial(plans.plan, user=CAROL)
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +48,6 @@ def table(lake: Lake) -> Table:
     made = make(lake, schema=PERSON, properties=KEYS)
     append_files(lake, name_of(made), 2)
     return made
-
-
-def plan(lake: Lake, table: Table, *columns: str, engine: str | None = "spark", **request: Any) -> Plan:
-    """A plan for Carol."""
-    asked = ScanRequest(columns=columns or None, **request)
-    return lake.warden.planner.plan(lake.caller(CAROL, engine), name_of(table), asked)
 
 
 def released(made: Plan) -> set[tuple[tuple[str, tuple[int, ...]], ...]]:

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.table import Table
 
-from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import NotSupportedYet
 from tests.support.delete_files import add_deletes
-from tests.support.lake import ALICE, Lake, open_lake
+from tests.support.lake import Lake
+from tests.support.plans import plan
 from tests.support.tables import (
     append_files,
     make,
     name_of,
 )
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        for namespace in ("db", "bobs"):
-            lake.catalog().create_namespace(namespace)
-        yield lake
-
-
-def plan(lake: Lake, table: Table, user: str = ALICE, engine: str | None = "spark", **request: Any) -> Plan:
-    return lake.warden.planner.plan(lake.caller(user, engine), name_of(table), ScanRequest(**request))
 
 
 def test_position_deletes_are_attached_as_pyiceberg_does(lake: Lake) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,23 +31,11 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import MetadataInvalid, RequestInvalid
 from tests.support.attacker import Attacker, data_file, entry
-from tests.support.lake import ALICE, Lake, open_lake
+from tests.support.lake import ALICE, Lake
+from tests.support.plans import plan
 from tests.support.tables import append_files, make, name_of
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        lake.catalog().create_namespace("db")
-        yield lake
-
-
-def plan(lake: Lake, table: Table, *columns: str, **request: Any) -> Plan:
-    asked = ScanRequest(columns=columns or None, **request)
-    return lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), asked)
 
 
 def partitioned(lake: Lake, kind: PrimitiveType) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -66,7 +66,7 @@ from pyiceberg.types import (
 
 from catalog.new_files import NewFile
 from catalog.planning.plan import ScanRequest
-from tests.support.lake import ALICE, Lake, open_lake
+from tests.support.lake import ALICE, Lake
 from tests.support.tables import Engine, make, name_of
 
 COLUMNS: dict[str, PrimitiveType] = {
@@ -78,13 +78,6 @@ COLUMNS: dict[str, PrimitiveType] = {
 }
 SCHEMA = Schema(*(NestedField(number, name, kind) for number, (name, kind) in enumerate(COLUMNS.items(), 1)))
 EPOCH = dt.date(1970, 1, 1)
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        lake.catalog().create_namespace("db")
-        yield lake
 
 
 def spec(*fields: tuple[str, Transform[Any, Any]]) -> PartitionSpec:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 from catalog.errors import NoSuchTable
 from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import NotAuthorized, RequestInvalid
+from tests.support import plans
 from tests.support.attacker import Attacker, data_file, entry
-from tests.support.lake import ALICE, CAROL, Lake, open_lake, policy, standard_policies
+from tests.support.lake import ALICE, CAROL, Lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, append_files, fresh, make, name_of, records
 
 Policies = Callable[..., None]
@@ -43,18 +45,8 @@ NESTED = Schema(
 SECRET = Schema(NestedField(1, "id", LongType()), NestedField(2, "ssn", StringType()))
 RELEASE = policy("carol-release", {"key": ["*"]}, {CAROL: ["release"]})
 
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        lake.catalog().create_namespace("db")
-        yield lake
-
-
-@pytest.fixture
-def policies(lake: Lake) -> Iterator[Policies]:
-    yield lambda *more: lake.set_policies([*standard_policies(), *more])
-    lake.set_policies(standard_policies())
+#: A plan of Carol.
+plan = partial(plans.plan, user=CAROL)
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +54,6 @@ def nested(lake: Lake) -> Table:
     table = make(lake, schema=NESTED)
     append_files(lake, name_of(table))
     return table
-
-
-def plan(lake: Lake, table: Table, *columns: str, engine: str | None = "spark", **request: Any) -> Plan:
-    """A plan for Carol."""
-    asked = ScanRequest(columns=columns or None, **request)
-    return lake.warden.planner.plan(lake.caller(CAROL, engine), name_of(table), asked)
 
 
 def own_process(lake: Lake, table: Table, *columns: str) -> Plan:
