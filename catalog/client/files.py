@@ -1,0 +1,251 @@
+"""Opens the files of a scan: nothing of a file is used before it has been judged.
+
+The order is fixed: the path is held against the allowed list, then the data keys are opened, then the file,
+by the very descriptor that is read from then on; then its size and its footer are held against what its
+regime says. Then PyArrow reads the columns that are wanted, and no others: what belongs to a column whose key
+is not at hand is never asked for.
+
+PyArrow takes a footer's key and the prefix directly. For columns with keys of their own it takes keys by the
+names that a file gives them, and the prefix from the file: such a file is shown to it with a footer made in
+memory (`footers.rewritten`), whose names stand for the keys of the plan.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+from pyiceberg.io import InputStream
+from pyiceberg.types import NestedField
+
+from catalog.client import footers
+from catalog.client.columns import FileColumns, all_ids
+from catalog.client.errors import DataFileDamaged, DataFileMissing
+from catalog.client.footers import FileKeys
+from catalog.client.plan import Plan, PlannedFile
+from catalog.storage.base import Storage
+from catalog.storage.errors import ObjectMissing
+from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet
+
+_RESTORE: Final = "Restore the file that the table was written with; ask who changed it."
+_ENCRYPTED_MAGIC: Final = b"PARE"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file that has passed.
+
+    Attributes:
+        parquet: PyArrow's reader of it.
+        columns: its columns by field id.
+        readable: places of the columns that may be read; None for all.
+    """
+
+    parquet: pq.ParquetFile
+    columns: FileColumns
+    readable: frozenset[int] | None
+
+    def row_groups(self, wanted: Sequence[NestedField]) -> Iterator[pa.Table]:
+        """The wanted columns, row group by row group."""
+        leaves = self.columns.leaves(wanted, lambda place: self.readable is None or place in self.readable)
+        for number in range(self.parquet.num_row_groups):
+            # By place, since a name with a dot in it may be two columns'.
+            read = self.parquet.reader.read_row_group(number, column_indices=leaves, use_threads=True)
+            if not leaves:
+                rows = self.parquet.metadata.row_group(number).num_rows
+                read = pa.table({"_rows": pa.nulls(rows)}).select([])
+            yield self.columns.project(read, wanted)
+
+
+@contextmanager
+def opened(
+    plan: Plan, file: PlannedFile, storage: Storage, wanted: Sequence[NestedField]
+) -> Iterator[Opened]:
+    """A planned file, open until the end of the block.
+
+    Raises:
+        LocationNotAllowed: outside the allowed list, or behind a link.
+        DecryptionRefused: not encrypted as its regime says, another file, or changed.
+        DataFileDamaged, DataFileMissing: not a file that the table can have, or none.
+        NotSupportedYet: a format that is not read here.
+    """
+    if file.file_format != "parquet":
+        raise NotSupportedYet(
+            f"Files in the format {file.file_format} are not read without Spark.",
+            table=plan.table,
+            rule="file-format",
+            hint="Read the table with Spark.",
+        )
+    location = plan.location(file)
+    with translated(plan, file):
+        keys = plan.keys(file, location)
+        stream = storage.open_input(location)
+        try:
+            yield _judged(stream, file, keys, frozenset(all_ids(wanted)))
+        finally:
+            stream.close()
+
+
+def _judged(stream: InputStream, file: PlannedFile, keys: FileKeys | None, wanted: frozenset[int]) -> Opened:
+    if stream.seek(0, os.SEEK_END) != file.size:
+        raise DataFileDamaged(
+            "The file has another size than the table says.", rule="file-size", hint=_RESTORE
+        )
+    if keys is None:
+        _refuse_encrypted(stream, file.size)
+        return _read(_Shown(stream, file.size), file, None, None)
+    footer = footers.read(lambda start, length: _piece(stream, start, length), file.size, keys)
+    footers.judge(footer, keys, wanted)
+    if keys.columns is None:
+        properties = pe.create_decryption_properties(keys.footer.reveal(), aad_prefix=keys.aad_prefix)
+        return _read(_Shown(stream, file.size), file, properties, footer.open_columns)
+    names = _Names(keys)
+    tail = footers.rewritten(footer, keys, names.of)
+    return _read(_Shown(stream, footer.start, tail), file, names.properties(), footer.open_columns)
+
+
+def _read(shown: _Shown, file: PlannedFile, properties: Any, readable: frozenset[int] | None) -> Opened:
+    parquet = pq.ParquetFile(shown, decryption_properties=properties, pre_buffer=True)
+    return Opened(parquet, FileColumns(parquet.schema_arrow, file.without_like), readable)
+
+
+def _refuse_encrypted(stream: InputStream, size: int) -> None:
+    if size >= len(_ENCRYPTED_MAGIC) and _piece(stream, size - 4, 4) == _ENCRYPTED_MAGIC:
+        raise DataFileDamaged(
+            "The file is encrypted, and the table says that it is not.", rule="encrypted-file", hint=_RESTORE
+        )
+
+
+def _piece(stream: InputStream, start: int, length: int) -> bytes:
+    stream.seek(start)
+    data = stream.read(length)
+    if len(data) != length:
+        raise DataFileDamaged("The file ends too early.", rule="data-file", hint=_RESTORE)
+    return data
+
+
+class _Shown(io.RawIOBase):
+    """A file as PyArrow is shown it: so many of its bytes, then others in place of the rest."""
+
+    def __init__(self, stream: InputStream, length: int, tail: bytes = b"") -> None:
+        super().__init__()
+        self._stream = stream
+        self._length = length
+        self._tail = tail
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length + len(self._tail)}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._length + len(self._tail)
+        if size is not None and size >= 0:
+            end = min(end, self._at + size)
+        start, self._at = self._at, max(self._at, end)
+        data = b""
+        if start < self._length:
+            data = _piece(self._stream, start, min(end, self._length) - start)
+        if end > self._length:
+            data += self._tail[max(0, start - self._length) : end - self._length]
+        return data
+
+
+class _Names(pe.KmsClient):  # type: ignore[misc]
+    """Names that stand for the keys of one file; it knows no KMS, and a file can name none.
+
+    Args:
+        keys: the file's.
+    """
+
+    def __init__(self, keys: FileKeys) -> None:
+        super().__init__()
+        assert keys.columns is not None
+        self._names = {field_id: secrets.token_hex(16) for field_id in (None, *keys.columns)}
+        self._keys = {self._names[field_id]: key for field_id, key in keys.columns.items()}
+        self._keys[self._names[None]] = keys.footer
+
+    def of(self, field_id: int | None) -> bytes:
+        """Key metadata, as PyArrow takes it, with the name of a key; None for the footer's."""
+        material = {
+            "keyMaterialType": "PKMT1",
+            "internalStorage": True,
+            "isFooterKey": field_id is None,
+            "doubleWrapping": False,
+            "masterKeyID": "plan",
+            "wrappedDEK": self._names[field_id],
+        }
+        if field_id is None:
+            material |= {"kmsInstanceID": "plan", "kmsInstanceURL": "plan"}
+        return json.dumps(material).encode()
+
+    def properties(self) -> Any:
+        """What PyArrow decrypts with."""
+        factory = pe.CryptoFactory(lambda _: self)
+        configuration = pe.DecryptionConfiguration(cache_lifetime=timedelta(minutes=10))
+        return factory.file_decryption_properties(pe.KmsConnectionConfig(), configuration)
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
+        """Nothing is written by this."""
+        raise NotImplementedError
+
+    def unwrap_key(self, wrapped_key: str | bytes, master_key_identifier: str) -> bytes:
+        """The key that a name stands for."""
+        name = wrapped_key if isinstance(wrapped_key, str) else wrapped_key.decode("ascii")
+        return self._keys[name].reveal()
+
+
+@contextmanager
+def translated(plan: Plan, file: PlannedFile) -> Iterator[None]:
+    """The one place where what goes wrong with a data file becomes an error that users understand.
+
+    Of an encrypted file everything but a missing file or an unreachable storage counts as refused decryption:
+    whoever changed it may have chosen how it fails.
+    """
+    try:
+        yield
+    except ObjectMissing as error:
+        raise DataFileMissing(
+            "A file of the table is not there.",
+            table=plan.table,
+            path=file.path,
+            rule="data-file",
+            hint=_RESTORE,
+        ) from error
+    except LakewardenError as error:
+        raise _told(error, plan, file) from error
+    except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        # What PyArrow says of the file is foreign text; it stays with the cause.
+        rule = "data-file" if file.algorithm is None else "file-authentic"
+        message = f"A file of the table is damaged, or not the one that was written ({type(error).__name__})."
+        raise _told(DataFileDamaged(message, rule=rule, hint=_RESTORE), plan, file) from error
+
+
+def _told(error: LakewardenError, plan: Plan, file: PlannedFile) -> LakewardenError:
+    """The same error with table and path; of an encrypted file a damage is a refusal."""
+    encrypted = file.algorithm is not None
+    kind: Any = DecryptionRefused if encrypted and isinstance(error, DataFileDamaged) else type(error)
+    return cast(
+        LakewardenError,
+        kind(error.message, table=plan.table, path=file.path, rule=error.rule, hint=error.hint),
+    )

@@ -1,0 +1,316 @@
+"""The footer of an encrypted Parquet file, read with its key and held against what the file's regime says.
+
+- The regime says the algorithm, whether the footer is encrypted or signed, and which columns are under which
+  key. What the file says of its own keys is not looked at: which key is whose follows from the field ids in
+  the footer, which the footer's key authenticates, and from the labels of the plan.
+- Without column keys, every column is under the footer's key.
+- With them, a column is under the key of its group, or in clear; never under the footer's key. A column whose
+  key was released has to be under that very key; one that is read without a key, in clear.
+- The AAD prefix is the reader's. A file that stores one has to store that one.
+- A footer in plaintext counts once its signature has been checked.
+
+Source: Apache Parquet, "Parquet Modular Encryption", sections 4.4 (AAD) and 5 (file format);
+    docs/key-metadata.md, "Parquet AAD prefix".
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from catalog.client import thrift
+from catalog.client.thrift import Malformed, Struct
+from catalog.keys.aead import NONCE_LENGTH, TAG_LENGTH, Aead
+from catalog.keys.secret import SecretBytes
+from policy.encryption import Algorithm, Footer
+from policy.errors import DecryptionRefused
+
+_ENCRYPTED_MAGIC: Final = b"PARE"
+_PLAIN_MAGIC: Final = b"PAR1"
+_TRAILER: Final = 8
+_SIGNATURE: Final = NONCE_LENGTH + TAG_LENGTH
+_FOOTER_MODULE: Final = b"\x00"
+_COLUMN_MODULE: Final = b"\x01"
+_LARGEST: Final = 256 << 20
+
+# Of FileMetaData, RowGroup, ColumnChunk, SchemaElement and FileCryptoMetaData (parquet.thrift).
+_SCHEMA, _ROW_GROUPS, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 8, 9
+_COLUMNS, _ORDINAL = 1, 7
+_METADATA, _CRYPTO, _SEALED = 3, 8, 9
+_NAME, _CHILDREN, _FIELD_ID = 4, 5, 9
+_ALGORITHM, _KEY_METADATA = 1, 2
+_PREFIX, _UNIQUE = 1, 2
+_UNDER_FOOTER_KEY, _UNDER_COLUMN_KEY = 1, 2
+_UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
+
+Piece = Callable[[int, int], bytes]
+"""Reads so many bytes from a place of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """How one file has to be encrypted, and its keys.
+
+    Attributes:
+        algorithm: Parquet's.
+        footer_form: whether the footer is encrypted or signed.
+        footer: the footer's key, or that of the whole file.
+        columns: the released keys of columns by field id; None for a file that is encrypted whole.
+        aad_prefix: what the reader supplies.
+    """
+
+    algorithm: Algorithm
+    footer_form: Footer
+    footer: SecretBytes
+    columns: Mapping[int, SecretBytes] | None
+    aad_prefix: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column of a file: its names from the top, and its field id if it has one."""
+
+    path: tuple[bytes, ...]
+    field_id: int | None
+
+
+@dataclass(slots=True)
+class OpenedFooter:
+    """A footer that opened.
+
+    Attributes:
+        start: where it begins in the file.
+        algorithm: the union in which the file names its algorithm.
+        metadata: Parquet's FileMetaData.
+        leaves: the columns in the order of the file.
+        aad: the AAD of the file: prefix and what the file adds to it.
+        open_columns: places of the columns that may be read: in clear, or with a key that opened them.
+    """
+
+    start: int
+    algorithm: Struct
+    metadata: Struct
+    leaves: tuple[Leaf, ...]
+    aad: bytes
+    open_columns: frozenset[int] = field(default_factory=frozenset)
+
+
+def read(piece: Piece, size: int, keys: FileKeys) -> OpenedFooter:
+    """The footer of a file, opened but not yet judged.
+
+    Raises:
+        DecryptionRefused: another file's, changed, in plaintext, or not as the regime says.
+    """
+    start, data = _footer_bytes(piece, size, keys.footer_form)
+    try:
+        return (_encrypted if keys.footer_form is Footer.ENCRYPTED else _signed)(start, data, keys)
+    except (Malformed, struct.error) as error:
+        raise refused("The footer of the file is damaged.", "file-authentic") from error
+
+
+def _footer_bytes(piece: Piece, size: int, form: Footer) -> tuple[int, bytes]:
+    if size < 2 * _TRAILER:
+        raise refused("The file is too short to be one.", "file-authentic")
+    length, magic = struct.unpack("<I4s", piece(size - _TRAILER, _TRAILER))
+    if magic == _PLAIN_MAGIC and form is Footer.ENCRYPTED:
+        raise refused("The file's footer is in plaintext, and the table's are encrypted.", "plaintext-file")
+    if magic != (_ENCRYPTED_MAGIC if form is Footer.ENCRYPTED else _PLAIN_MAGIC):
+        raise refused("The file is not encrypted as its table says, or damaged.", "algorithm")
+    if length > min(_LARGEST, size - _TRAILER):
+        raise refused("The footer of the file is damaged.", "file-authentic")
+    start = size - _TRAILER - length
+    return start, piece(start, length)
+
+
+def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
+    crypto, end = thrift.read(data)
+    algorithm = crypto.get(_ALGORITHM, thrift.STRUCT)
+    aad = _file_aad(algorithm, keys)
+    metadata, _ = thrift.read(_unsealed(Aead(keys.footer), data[end:], aad + _FOOTER_MODULE))
+    return OpenedFooter(start, algorithm, metadata, _leaves(metadata), aad)
+
+
+def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
+    metadata, end = thrift.read(data)
+    algorithm = metadata.get(_FILE_ALGORITHM, thrift.STRUCT)
+    aad = _file_aad(algorithm, keys)
+    nonce, tag = data[end : end + NONCE_LENGTH], data[end + NONCE_LENGTH :]
+    if len(data) - end != _SIGNATURE:
+        raise refused("The footer of the file is not signed.", "footer-signature")
+    sealed = Aead(keys.footer).encrypt(nonce, data[:end], aad + _FOOTER_MODULE)
+    if not hmac.compare_digest(sealed[-TAG_LENGTH:], tag):
+        raise refused(
+            "The footer of the file is signed with another key, or was changed.", "footer-signature"
+        )
+    return OpenedFooter(start, algorithm, metadata, _leaves(metadata), aad)
+
+
+def _file_aad(algorithm: Struct | None, keys: FileKeys) -> bytes:
+    """The AAD that all modules of the file begin with."""
+    union = _UNIONS[keys.algorithm]
+    if algorithm is None or set(algorithm.fields) != {union}:
+        raise refused(f"The file is not encrypted with {keys.algorithm}.", "algorithm")
+    said = algorithm.get(union, thrift.STRUCT)
+    stored = said.get(_PREFIX, thrift.BINARY)
+    if stored is not None and stored != keys.aad_prefix:
+        raise refused("The file was written as another one.", "file-authentic")
+    return keys.aad_prefix + (said.get(_UNIQUE, thrift.BINARY) or b"")
+
+
+def _unsealed(cipher: Aead, module: bytes, aad: bytes) -> bytes:
+    """The content of a module: its length, nonce, ciphertext and tag."""
+    (length,) = struct.unpack_from("<I", module)
+    if length != len(module) - 4:
+        raise Malformed("a module has another length than it says")
+    try:
+        return cipher.open(module[4:], aad)
+    except DecryptionRefused as error:
+        raise refused(
+            "The file is not the one that the table was written with, or was changed.", "file-authentic"
+        ) from error
+
+
+def _sealed(cipher: Aead, content: bytes, aad: bytes) -> bytes:
+    module = cipher.seal(content, aad)
+    return struct.pack("<I", len(module)) + module
+
+
+def _leaves(metadata: Struct) -> tuple[Leaf, ...]:
+    elements = metadata.structs(_SCHEMA)
+    if not elements:
+        raise Malformed("a file without a schema")
+    found: list[Leaf] = []
+    rest = iter(elements[1:])
+    _below(elements[0], rest, (), found, 0)
+    if next(rest, None) is not None:
+        raise Malformed("a schema with parts that belong to nothing")
+    return tuple(found)
+
+
+def _below(
+    group: Struct, rest: Iterator[Struct], above: tuple[bytes, ...], found: list[Leaf], depth: int
+) -> None:
+    if depth > 200:
+        raise Malformed("a schema that is nested too deep")
+    for _ in range(group.get(_CHILDREN, thrift.I32) or 0):
+        element = next(rest, None)
+        if element is None:
+            raise Malformed("a schema with too few parts")
+        path = (*above, element.get(_NAME, thrift.BINARY) or b"")
+        if element.get(_CHILDREN, thrift.I32):
+            _below(element, rest, path, found, depth + 1)
+        else:
+            found.append(Leaf(path, element.get(_FIELD_ID, thrift.I32)))
+
+
+def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
+    """Hold every column of a footer against the regime; notes which of them may be read.
+
+    Args:
+        footer: as `read` opened it.
+        keys: how the file has to be encrypted.
+        wanted: ids of the fields that are read.
+
+    Raises:
+        DecryptionRefused: a column is not under the key that it has to be.
+    """
+    ciphers: dict[int, Aead] = {}
+    if keys.columns is not None:
+        ciphers = {field_id: Aead(key) for field_id, key in keys.columns.items()}
+    judges = [_Column(place, leaf, keys, ciphers, wanted) for place, leaf in enumerate(footer.leaves)]
+    try:
+        for index, group in enumerate(footer.metadata.structs(_ROW_GROUPS)):
+            chunks = group.structs(_COLUMNS)
+            if len(chunks) != len(judges):
+                raise Malformed("a row group lacks columns, or has too many")
+            ordinal = group.get(_ORDINAL, thrift.I16)
+            for column, chunk in zip(judges, chunks, strict=True):
+                column.judge(chunk, footer.aad, index if ordinal is None else ordinal)
+    except (Malformed, struct.error) as error:
+        raise refused("The footer of the file is damaged.", "file-authentic") from error
+    footer.open_columns = frozenset(each.place for each in judges if each.opens)
+
+
+@dataclass(slots=True)
+class _Column:
+    """What one column has to be."""
+
+    place: int
+    leaf: Leaf
+    keys: FileKeys
+    ciphers: Mapping[int, Aead]
+    wanted: frozenset[int]
+    opens: bool = True
+
+    def judge(self, chunk: Struct, aad: bytes, row_group: int) -> None:
+        crypto = chunk.get(_CRYPTO, thrift.STRUCT)
+        under = set() if crypto is None else set(crypto.fields)
+        if self.keys.columns is None:
+            if under != {_UNDER_FOOTER_KEY}:
+                raise refused(
+                    f"The file is not encrypted as a whole with {self.keys.algorithm}.", "algorithm"
+                )
+        elif self.leaf.field_id in self.ciphers:
+            if under != {_UNDER_COLUMN_KEY}:
+                raise self._mistaken()
+            self._open(chunk, aad, row_group)
+        elif under:
+            # Of a column that is not read, it does not matter whose key it has; but the footer's it never is.
+            if self.leaf.field_id in self.wanted or under != {_UNDER_COLUMN_KEY}:
+                raise self._mistaken()
+            self.opens = False
+
+    def _open(self, chunk: Struct, aad: bytes, row_group: int) -> None:
+        """Open what the file says of the column, with the released key."""
+        assert self.leaf.field_id is not None
+        ordinals = struct.pack("<hh", row_group, self.place)
+        sealed = chunk.get(_SEALED, thrift.BINARY) or b""
+        try:
+            _unsealed(self.ciphers[self.leaf.field_id], sealed, aad + _COLUMN_MODULE + ordinals)
+        except (DecryptionRefused, struct.error) as error:
+            raise self._mistaken() from error
+
+    def _mistaken(self) -> DecryptionRefused:
+        name = b".".join(self.leaf.path).decode("utf-8", "replace")[:200]
+        return refused(f"The column {name!r} is not under the key that it has to be.", "column-key")
+
+
+def rewritten(footer: OpenedFooter, keys: FileKeys, named: Callable[[int | None], bytes]) -> bytes:
+    """A footer in memory for PyArrow, which takes a prefix and names of keys from a file alone.
+
+    It is encrypted, names the prefix, and puts a name that the caller gave in place of what the file says of
+    each key that is at hand.
+
+    Args:
+        footer: judged.
+        keys: with which it was opened.
+        named: the key metadata of a key, by the field id of its column; None for the footer's.
+    """
+    for group in footer.metadata.structs(_ROW_GROUPS):
+        for leaf, chunk in zip(footer.leaves, group.structs(_COLUMNS), strict=True):
+            if keys.columns is not None and leaf.field_id in keys.columns:
+                under = chunk.get(_CRYPTO, thrift.STRUCT).get(_UNDER_COLUMN_KEY, thrift.STRUCT)
+                under.fields[_KEY_METADATA] = thrift.Value(thrift.BINARY, named(leaf.field_id))
+    for plain in (_FILE_ALGORITHM, _SIGNING_KEY):
+        footer.metadata.fields.pop(plain, None)
+    unique = footer.aad[len(keys.aad_prefix) :]
+    body = Struct({_PREFIX: _binary(keys.aad_prefix), _UNIQUE: _binary(unique)})
+    union = Struct({_UNIONS[keys.algorithm]: thrift.Value(thrift.STRUCT, body)})
+    crypto = Struct({_ALGORITHM: thrift.Value(thrift.STRUCT, union), _KEY_METADATA: _binary(named(None))})
+    module = _sealed(Aead(keys.footer), thrift.write(footer.metadata), footer.aad + _FOOTER_MODULE)
+    content = thrift.write(crypto) + module
+    return content + struct.pack("<I4s", len(content), _ENCRYPTED_MAGIC)
+
+
+def _binary(held: bytes) -> thrift.Value:
+    return thrift.Value(thrift.BINARY, held)
+
+
+def refused(problem: str, rule: str) -> DecryptionRefused:
+    """The refusal of a file that is not what its regime says; its caller names table and path."""
+    return DecryptionRefused(
+        problem, rule=rule, hint="Restore the file that the table was written with; ask who changed it."
+    )

@@ -1,0 +1,186 @@
+"""Asks the catalog over HTTP.
+
+- Only the address given is asked: no redirect is followed, no proxy of the environment taken.
+- A request is sent once; those that change nothing when they come twice are sent once more when the
+  connection broke before the answer. What may have been done, and was not answered, is `CommitStateUnknown`.
+- Tokens stand in headers alone, and in no error or repr.
+
+Source: docs/rest-api.md.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, cast
+from urllib.parse import quote, urlsplit
+
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError as ConnectTimeout
+from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.response import BaseHTTPResponse
+
+from catalog.client.errors import CatalogUnavailable, refusal
+from policy.errors import CommitStateUnknown, NotAuthenticated, RequestInvalid
+
+#: Operations that may come twice: they read, begin what is swept if nobody goes on with it, or are one commit
+#: however often they come.
+_REPEATABLE: Final = frozenset({"load", "plan", "writes", "commit"})
+_READING: Final = frozenset({"load", "plan"})
+_CONNECT_S: Final = 10.0
+_ANSWER_S: Final = 300.0
+_LONGEST_ANSWER: Final = 512 << 20
+
+
+class CatalogClient:
+    """A user's way to the catalog.
+
+    Args:
+        uri: the address of the service, such as ``http://127.0.0.1:8181``.
+        token: the user's token.
+        engine_token: the token of an engine that acts for the user; None for the user's own process.
+
+    Raises:
+        RequestInvalid: the address is none.
+        NotAuthenticated: a token with characters that no token has.
+    """
+
+    def __init__(self, uri: str, token: str, engine_token: str | None = None) -> None:
+        self._base = _address(uri)
+        self._headers = {"Authorization": f"Bearer {_token(token)}"}
+        if engine_token is not None:
+            self._headers["Lakewarden-Engine-Token"] = _token(engine_token)
+        timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
+        self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=16)
+
+    def __repr__(self) -> str:
+        return f"CatalogClient({self._base})"
+
+    def post(self, path: Sequence[str], body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Ask for something; the answer is a JSON object.
+
+        Raises:
+            LakewardenError: the catalog's refusal, as the class that it names.
+            CatalogUnavailable: no answer, or not the catalog's.
+            CommitStateUnknown: the connection broke, and something may have been changed.
+        """
+        with self._answer("POST", path, body) as answer:
+            document = _json(_whole(answer))
+        if not isinstance(document, dict):
+            raise CatalogUnavailable("What answers is not the catalog.", rule="catalog")
+        return document
+
+    @contextmanager
+    def stream(self, path: Sequence[str], body: Mapping[str, Any]) -> Iterator[io.BufferedIOBase]:
+        """Ask for a stream of bytes; errors as in `post`."""
+        with self._answer("POST", path, body) as answer, _reached(self._base):
+            yield cast(io.BufferedIOBase, answer)
+
+    def delete(self, path: Sequence[str]) -> None:
+        """Ask for something to be given up; errors as in `post`."""
+        with self._answer("DELETE", path, None) as answer:
+            _whole(answer)
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: Sequence[str], body: Mapping[str, Any] | None
+    ) -> Iterator[BaseHTTPResponse]:
+        answer = self._send(method, path, body)
+        try:
+            if answer.status // 100 != 2:
+                raise refusal(answer.status, _json(_whole(answer)))
+            yield answer
+        finally:
+            answer.close()
+
+    def _send(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> BaseHTTPResponse:
+        repeatable = method == "POST" and path[-1] in _REPEATABLE
+        try:
+            return self._once(method, path, body)
+        except (NewConnectionError, ConnectTimeout) as error:
+            raise _unreached(self._base) from error
+        except HTTPError as error:
+            if not repeatable:
+                raise _unanswered(self._base) from error
+        try:
+            return self._once(method, path, body)
+        except HTTPError as error:
+            raise (_unreached if path[-1] in _READING else _unanswered)(self._base) from error
+
+    def _once(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> BaseHTTPResponse:
+        url = self._base + "".join(f"/{quote(each, safe='')}" for each in path)
+        content = None if body is None else json.dumps(body).encode()
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        return self._pool.request(
+            method, url, body=content, headers=headers, redirect=False, preload_content=False
+        )
+
+
+@contextmanager
+def _reached(base: str) -> Iterator[None]:
+    """Says of an answer that broke off that the catalog cannot be reached."""
+    try:
+        yield
+    except HTTPError as error:
+        raise _unreached(base) from error
+
+
+def _whole(answer: BaseHTTPResponse) -> bytes:
+    with _reached("the catalog"):
+        body = answer.read(_LONGEST_ANSWER + 1)
+    if len(body) > _LONGEST_ANSWER:
+        raise CatalogUnavailable("The answer is larger than any of the catalog.", rule="catalog")
+    return body
+
+
+def _json(body: bytes) -> object:
+    """The body as JSON; None if it is none."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def _address(uri: str) -> str:
+    """The address without a slash at its end.
+
+    Credentials and queries have no place in it, since messages show it.
+    """
+    parts = urlsplit(uri)
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        raise RequestInvalid(
+            "The address of a catalog is http or https, a host and a port.",
+            rule="catalog-uri",
+            hint="Give it like http://127.0.0.1:8181; the token is given apart.",
+        )
+    return uri.rstrip("/")
+
+
+def _token(token: str) -> str:
+    """A token that can stand in a header."""
+    if not token or not all("!" <= each <= "~" for each in token):
+        raise NotAuthenticated(
+            "The token is empty, or has characters that no token has.",
+            rule="token",
+            hint="Give the token as it was issued, without spaces and line ends.",
+        )
+    return token
+
+
+def _unreached(base: str) -> CatalogUnavailable:
+    return CatalogUnavailable(
+        f"The catalog at {base} cannot be reached, or broke off.",
+        rule="catalog",
+        hint="Nothing is read or written without it; try again when it answers.",
+    )
+
+
+def _unanswered(base: str) -> CommitStateUnknown:
+    return CommitStateUnknown(
+        f"The connection to the catalog at {base} broke before it answered.",
+        rule="catalog",
+        hint="The change may have been made: look before you try again.",
+    )

@@ -1,0 +1,253 @@
+"""A plan, as the catalog answers it: which files to read, and how each has to be encrypted.
+
+- Every path is held against the allowed list as soon as the plan is there.
+- A plan that asks for something unknown here is refused: what is not understood cannot be obeyed.
+- The transport key and the data keys are held as secrets.
+
+Source: docs/rest-api.md, "POST /engine/v1/tables/{namespace}/{table}/plan".
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from catalog.client.footers import FileKeys, refused
+from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
+from catalog.keys.secret import SecretBytes
+from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported
+from policy.allowlist import AllowList
+from policy.encryption import Algorithm, Footer
+from policy.errors import LocationNotAllowed, NotSupportedYet
+from policy.location import Location, shown
+
+_HEADER: Final = b"lakewarden.plan"
+_TRANSPORT: Final = b"lakewarden.transport-key"
+_COLUMNS: Final = frozenset(
+    {
+        "content", "file_path", "file_format", "spec_id", "partition", "record_count", "file_size_in_bytes",
+        "sequence_number", "file_sequence_number", "split_offsets", "sort_order_id", "deletes", "algorithm",
+        "footer", "column_keys", "keys",
+    }
+)  # fmt: skip
+
+
+class WrappedKey(NamedTuple):
+    """A data key under the scan's key."""
+
+    label: KeyLabel
+    wrapped: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file of a plan.
+
+    Attributes:
+        path: its location, literally as the table's metadata has it.
+        file_format: ``parquet``, ``orc``, …, in lower case.
+        size: bytes.
+        algorithm: how it is encrypted; None for plaintext.
+        footer: whether its footer is encrypted or signed; None for plaintext.
+        column_keys: whether groups of columns have keys of their own, and the others are in clear.
+        keys: its data keys: the footer's, then those of columns.
+        deletes: the files that delete rows from it.
+        without_like: ids of columns whose values stand in the metadata, so that their absence is not null.
+    """
+
+    path: str
+    file_format: str
+    size: int
+    algorithm: Algorithm | None
+    footer: Footer | None
+    column_keys: bool
+    keys: tuple[WrappedKey, ...] = field(repr=False)
+    deletes: tuple[PlannedFile, ...]
+    without_like: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the catalog answered to one scan.
+
+    Attributes:
+        table: dotted name.
+        table_uuid: the table's.
+        snapshot_id: the snapshot that is read; None for a table without rows.
+        schema: what it is read with.
+        valid_ms: for so many milliseconds a scan may be begun by it.
+        files: the data files.
+        allowed: below which locations every file has to lie.
+    """
+
+    table: str
+    table_uuid: UUID
+    snapshot_id: int | None
+    schema: Schema
+    valid_ms: int
+    files: tuple[PlannedFile, ...]
+    allowed: AllowList
+    _transport: TransportKey | None = field(repr=False)
+
+    def location(self, file: PlannedFile) -> Location:
+        """Where a file lies.
+
+        Raises:
+            LocationNotAllowed: outside of what the table may be read from.
+        """
+        decision = self.allowed.decide(file.path)
+        if not decision:
+            raise LocationNotAllowed(
+                f"A file lies outside the locations that the table may be read from: {decision.explanation}",
+                table=self.table,
+                path=shown(file.path),
+                rule=decision.reasons[0].rule,
+                hint="Have read.allowed.data.paths widened, or take the file out of the table.",
+            )
+        return Location.parse(file.path)
+
+    def keys(self, file: PlannedFile, location: Location) -> FileKeys | None:
+        """How a file has to be encrypted, its keys opened; None for plaintext.
+
+        Raises:
+            DecryptionRefused: keys of another file, table or scan, or that do not agree with the rest of the
+                plan.
+        """
+        if file.algorithm is None and not file.keys:
+            return None
+        footer, *columns = file.keys or (None,)
+        whole = footer is not None and not footer.label.field_ids
+        if (
+            not whole
+            or footer is None
+            or file.algorithm is None
+            or self._transport is None
+            or not all(each.label.field_ids for each in columns)
+            or (columns and not file.column_keys)
+        ):
+            raise refused("The plan's keys do not agree with how the file is encrypted.", "data-key")
+        identity = FileIdentity.of(self.table_uuid, location.original)
+        transport = self._transport
+        opened = {
+            each.label: open_transported(transport, each.wrapped, identity, each.label) for each in file.keys
+        }
+        own = {field_id: opened[each.label] for each in columns for field_id in each.label.field_ids}
+        return FileKeys(
+            algorithm=file.algorithm,
+            footer_form=file.footer or Footer.ENCRYPTED,
+            footer=opened[footer.label],
+            columns=own if file.column_keys else None,
+            aad_prefix=parquet_aad_prefix(identity),
+        )
+
+
+def parse(stream: Any) -> Plan:
+    """A plan out of the catalog's Arrow stream.
+
+    Raises:
+        NotSupportedYet: the plan asks for something that is unknown here.
+        LocationNotAllowed: a file lies outside the allowed list.
+    """
+    with pa.ipc.open_stream(stream) as reader:
+        said = reader.schema.metadata
+        rows = reader.read_all()
+    header = json.loads(said[_HEADER])
+    _refuse_unknown(rows, header)
+    without_like = _absences(header)
+    plan = Plan(
+        table=header["table"],
+        table_uuid=UUID(header["table-uuid"]),
+        snapshot_id=header["snapshot-id"],
+        schema=Schema.model_validate(header["schema"]),
+        valid_ms=header["valid-ms"],
+        files=_files(rows.to_pylist(), without_like),
+        allowed=AllowList.of(header["allowed-paths"]),
+        _transport=transport_key(json.loads(said[_TRANSPORT]), Purpose.SCAN) if _TRANSPORT in said else None,
+    )
+    for each in plan.files:
+        for file in (each, *each.deletes):
+            plan.location(file)
+    return plan
+
+
+def transport_key(document: Mapping[str, str], purpose: Purpose) -> TransportKey:
+    """A transport key as the catalog answers it."""
+    bare = {name: base64.b64decode(document[name], validate=True) for name in ("id", "key")}
+    return TransportKey(bare["id"], purpose, SecretBytes(bare["key"]))
+
+
+def _refuse_unknown(rows: pa.Table, header: Mapping[str, Any]) -> None:
+    unknown = [
+        each for each in rows.column_names if each not in _COLUMNS and rows[each].null_count < len(rows)
+    ]
+    if unknown or header.get("masked-columns"):
+        raise NotSupportedYet(
+            "The plan asks for something that this client cannot do"
+            f" ({', '.join(unknown) or 'masked columns'}).",
+            table=header["table"],
+            rule="plan",
+            hint="Take a client of the catalog's own release, or read the table with Spark.",
+        )
+
+
+def _files(rows: list[dict[str, Any]], without_like: Mapping[int, frozenset[int]]) -> tuple[PlannedFile, ...]:
+    deletes: dict[int, PlannedFile] = {}
+
+    def file(row: Mapping[str, Any]) -> PlannedFile:
+        return PlannedFile(
+            path=row["file_path"],
+            file_format=row["file_format"].lower(),
+            size=row["file_size_in_bytes"],
+            algorithm=_known(Algorithm, row["algorithm"]),
+            footer=_known(Footer, row.get("footer")),
+            column_keys=bool(row["column_keys"]),
+            keys=tuple(_key(each) for each in row["keys"] or ()),
+            deletes=tuple(deletes[each] for each in row["deletes"] or ()),
+            without_like=without_like.get(row["spec_id"], frozenset()),
+        )
+
+    for number, row in enumerate(rows):
+        if row["content"] != 0:
+            deletes[number] = file({**row, "deletes": None})
+    return tuple(file(row) for row in rows if row["content"] == 0)
+
+
+def _key(row: Mapping[str, Any]) -> WrappedKey:
+    return WrappedKey(KeyLabel(row["key_name"], tuple(row["field_ids"] or ())), row["wrapped"])
+
+
+def _known(kind: Any, value: str | None) -> Any:
+    if value is None:
+        return None
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise NotSupportedYet(
+            f"A file of the table is encrypted in a way that this client does not know: {value}.",
+            rule="algorithm",
+            hint="Take a client of the catalog's own release.",
+        ) from error
+
+
+def _absences(header: Mapping[str, Any]) -> dict[int, frozenset[int]]:
+    """By partition spec the ids of columns that a file may lack although they have values."""
+    schema = Schema.model_validate(header["schema"])
+    defaults = {each.field_id for each in _all_fields(schema) if each.initial_default is not None}
+    return {
+        spec["spec-id"]: frozenset(
+            {each["source-id"] for each in spec["fields"] if each["transform"] == "identity"} | defaults
+        )
+        for spec in header["partition-specs"]
+    }
+
+
+def _all_fields(schema: Schema) -> list[NestedField]:
+    return [schema.find_field(each) for each in schema.field_ids]

@@ -1,0 +1,204 @@
+"""A scan: what somebody wants to read of a table, and the reading of it.
+
+Each run asks the catalog for a plan of its own, as the user: what was taken away meanwhile refuses it.
+Columns and filters are sent as they are; the catalog decides before PyArrow sees anything. Rows are filtered
+again after they were read, since a plan leaves out whole files alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from catalog.client import filters
+from catalog.client import plan as plans
+from catalog.client.columns import all_ids, arrow_schema
+from catalog.client.deletes import DeletedRows
+from catalog.client.errors import TableChanged
+from catalog.client.files import opened
+from catalog.client.http import CatalogClient
+from catalog.client.plan import Plan, PlannedFile
+from catalog.identifiers import TableName
+from catalog.storage.base import Storage
+from policy.errors import NotSupportedYet, RequestInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is to be read; nothing is asked or read before one of the methods is called.
+
+    Attributes:
+        table: the table.
+        columns: names of columns, nested ones dotted; None for all.
+        filter: rows that are wanted.
+        snapshot_id: the snapshot, or
+        ref: the branch or tag, or
+        as_of_ms: the time, in milliseconds since 1970, as of which to read; by default the current snapshot.
+        case_sensitive: whether names are.
+    """
+
+    client: CatalogClient = field(repr=False)
+    storage: Storage = field(repr=False)
+    table: TableName
+    columns: tuple[str, ...] | None
+    filter: BooleanExpression
+    snapshot_id: int | None = None
+    ref: str | None = None
+    as_of_ms: int | None = None
+    case_sensitive: bool = True
+
+    def to_arrow(self) -> pa.Table:
+        """All wanted rows.
+
+        Raises:
+            NotAuthorized: a column, or a key, is not granted.
+            RequestInvalid: a column, snapshot, branch or tag that the table does not have.
+            LocationNotAllowed, DecryptionRefused, DataFileDamaged, DataFileMissing: a file that is not read.
+            CatalogUnavailable, KmsUnavailable, StorageUnavailable: a part does not answer.
+        """
+        with self.to_reader() as reader:
+            return reader.read_all()
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The wanted rows in batches, file after file; errors as in `to_arrow`, also in between."""
+        with self.to_reader() as reader:
+            yield from reader
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """A reader of the wanted rows in batches; errors as in `to_arrow`, also while it is read."""
+        run = _Run(self, self._plan())
+        return pa.RecordBatchReader.from_batches(arrow_schema(run.columns), run.batches())
+
+    def to_pandas(self) -> Any:
+        """All wanted rows as a DataFrame of pandas; errors as in `to_arrow`.
+
+        Raises:
+            NotSupportedYet: pandas is not installed.
+        """
+        _require("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """All wanted rows as a DataFrame of Polars; errors as in `to_arrow`.
+
+        Raises:
+            NotSupportedYet: Polars is not installed.
+        """
+        polars = _require("polars")
+        return polars.from_arrow(self.to_arrow())
+
+    def _plan(self) -> Plan:
+        body: dict[str, Any] = {
+            "snapshot-id": self.snapshot_id,
+            "ref": self.ref,
+            "as-of-ms": self.as_of_ms,
+            "case-sensitive": self.case_sensitive,
+        }
+        body = {name: value for name, value in body.items() if value is not None}
+        if self.columns is not None:
+            body["columns"] = list(dict.fromkeys([*self.columns, *filters.terms(self.filter)]))
+        pushed = filters.to_json(self.filter)
+        if pushed is not None:
+            body["filter"] = pushed
+        path = ("engine", "v1", "tables", "\x1f".join(self.table.namespace), self.table.name, "plan")
+        with self.client.stream(path, body) as stream:
+            return plans.parse(stream)
+
+
+def _require(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise NotSupportedYet(
+            f"{name} is not installed.",
+            rule="extra",
+            hint=f"pip install {name}; to_arrow() needs nothing more.",
+        ) from error
+
+
+class _Run:
+    """One reading of a scan."""
+
+    def __init__(self, scan: Scan, plan: Plan) -> None:
+        self._scan = scan
+        self._plan = plan
+        self._until = time.monotonic() + plan.valid_ms / 1000
+        self.columns = _chosen(plan.schema, scan.columns, scan.case_sensitive)
+        names = None if scan.columns is None else (*scan.columns, *filters.terms(scan.filter))
+        self._read = _chosen(plan.schema, names, scan.case_sensitive)
+        self._keep = filters.row_filter(scan.filter, Schema(*self._read), case_sensitive=scan.case_sensitive)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The wanted rows; a plan that has grown old is asked for again before anything is read."""
+        if time.monotonic() > self._until:
+            renewed = self._scan._plan()
+            if renewed.schema != self._plan.schema:
+                raise TableChanged(
+                    "The table was changed between the plan and the reading.",
+                    table=self._plan.table,
+                    rule="table-changed",
+                    hint="Make the scan again.",
+                )
+            self._plan = renewed
+        deleted = DeletedRows(self._plan, self._scan.storage)
+        for file in self._plan.files:
+            for rows in _rows(self._plan, file, self._scan.storage, self._read, deleted):
+                yield from self._wanted(rows).to_batches()
+
+    def _wanted(self, rows: pa.Table) -> pa.Table:
+        kept = rows if self._keep is None else rows.filter(self._keep)
+        return kept if self._read == self.columns else _narrowed(kept, self.columns)
+
+
+def _rows(
+    plan: Plan, file: PlannedFile, storage: Storage, wanted: Sequence[NestedField], deleted: DeletedRows
+) -> Iterator[pa.Table]:
+    """The rows of a file that were not deleted, row group by row group."""
+    gone = deleted.of(file)
+    with opened(plan, file, storage, wanted) as source:
+        start = 0
+        for rows in source.row_groups(wanted):
+            end = start + rows.num_rows
+            yield rows if gone is None else rows.filter(gone.kept(start, end))
+            start = end
+
+
+def _chosen(schema: Schema, names: Sequence[str] | None, case_sensitive: bool) -> tuple[NestedField, ...]:
+    """Columns of a schema by name, in the order in which they are named first.
+
+    Raises:
+        RequestInvalid: the schema has no such column.
+    """
+    if names is None:
+        return schema.as_struct().fields
+    try:
+        picked = schema.select(*names, case_sensitive=case_sensitive).as_struct().fields
+        order = [schema.find_field(each, case_sensitive).field_id for each in names]
+    except ValueError as error:
+        raise RequestInvalid(f"The table has no such column: {error}", rule="columns") from error
+    parents = {below: each.field_id for each in picked for below in all_ids((each,))}
+    first = {
+        field_id: place for place, field_id in reversed(list(enumerate(map(parents.__getitem__, order))))
+    }
+    return tuple(sorted(picked, key=lambda each: first[each.field_id]))
+
+
+def _narrowed(rows: pa.Table, wanted: Sequence[NestedField]) -> pa.Table:
+    """Some columns of rows, nested ones too."""
+    schema = arrow_schema(wanted)
+    columns = [_part(rows.column(each.name), each.type) for each in schema]
+    if not columns:
+        return rows.select([])
+    return pa.table(columns, schema=schema)
+
+
+def _part(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)

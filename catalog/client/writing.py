@@ -1,0 +1,279 @@
+"""Appends rows: begins a write, writes and encrypts the files as the catalog says, and commits them together.
+
+- Each file has a name with an id of its own, and a data key of its own, made here; it leaves this process
+  wrapped under the write's key alone. Table and file id are the AAD prefix, which the file does not store.
+- What cannot be encrypted as the table asks is refused before a file is made.
+- A write that fails is given up; what is left of it is swept by the catalog.
+
+Source: docs/rest-api.md, "Engines"; docs/key-metadata.md.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+from pyiceberg.io import OutputStream
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from catalog.client.http import CatalogClient
+from catalog.client.partitions import Partitioner
+from catalog.client.plan import transport_key
+from catalog.client.rows import Fitting, batches_of
+from catalog.client.settings import WriteSettings
+from catalog.client.statistics import statistics_of
+from catalog.identifiers import TableName
+from catalog.keys.dek import new_dek
+from catalog.keys.file_identity import FileIdentity, new_file_name, parquet_aad_prefix
+from catalog.keys.secret import SecretBytes
+from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
+from catalog.storage.base import Storage
+from policy.encryption import Algorithm, Footer
+from policy.errors import CommitStateUnknown, LakewardenError, NotSupportedYet
+from policy.location import Location
+
+_MOST_OPEN: Final = 32
+_KNOWN: Final = frozenset({"algorithm", "data-key-length", "footer", "footer-key-name", "column-keys"})
+_WHOLE: Final = {each.value: each for each in Algorithm}
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """How the files of a write are encrypted.
+
+    Attributes:
+        algorithm: Parquet's.
+        footer: encrypted or signed.
+        label: the key of each file.
+        data_key_length: bytes.
+        transport: the write's key.
+    """
+
+    algorithm: Algorithm
+    footer: Footer
+    label: KeyLabel
+    data_key_length: int
+    transport: TransportKey = field(repr=False)
+
+
+def append(client: CatalogClient, storage: Storage, table: TableName, given: Any) -> int | None:
+    """Append rows to a table.
+
+    Args:
+        given: what `batches_of` takes.
+
+    Returns:
+        The snapshot that holds them; None if there were none.
+
+    Raises:
+        NotAuthorized: no UPDATE on the table, or no `release` on its keys.
+        RequestInvalid: rows that do not fit the table.
+        NotSupportedYet: the table is to be written in a way that is not done here.
+        CommitStateUnknown: the connection broke at the commit: look before you try again.
+    """
+    batches = (each for each in batches_of(given) if each.num_rows)
+    first = next(batches, None)
+    if first is None:
+        return None
+    named = ("engine", "v1", "tables", "\x1f".join(table.namespace), table.name)
+    metadata = TableMetadataUtil.parse_obj(client.post((*named, "load"))["metadata"])
+    fitting = Fitting(metadata.schema().as_struct().fields, str(table))
+    settings = WriteSettings.of(metadata.properties, str(table))
+    rows = fitting.fit(first)
+    begun = client.post((*named, "writes"))
+    one = ("engine", "v1", "writes", begun["write-id"])
+    try:
+        files = _Files(begun, metadata, settings, storage, fitting.schema, str(table))
+        added = files.write([rows], (fitting.fit(each) for each in batches))
+        committed = client.post((*one, "commit"), {"operation": "append", "added": added})
+    except CommitStateUnknown:
+        raise
+    except BaseException:
+        with suppress(LakewardenError):
+            client.delete(one)
+        raise
+    snapshot: int | None = committed["metadata"].get("current-snapshot-id")
+    return snapshot
+
+
+def _encryption(begun: Mapping[str, Any], table: str) -> Encryption | None:
+    """How the catalog wants the files; None for plaintext.
+
+    Raises:
+        NotSupportedYet: in a way that PyArrow cannot.
+    """
+    said = begun.get("encryption")
+    if said is None:
+        return None
+    unknown = [name for name, value in said.items() if name not in _KNOWN and value]
+    if unknown or said["algorithm"] not in _WHOLE:
+        raise _unsupported(f"{', '.join(unknown) or said['algorithm']}", table)
+    if said["column-keys"]:
+        raise _unsupported("keys of their own for columns", table)
+    return Encryption(
+        algorithm=Algorithm(said["algorithm"]),
+        footer=Footer(said["footer"]),
+        label=KeyLabel(said["footer-key-name"]),
+        data_key_length=said["data-key-length"],
+        transport=transport_key(begun["transport-key"], Purpose.WRITE),
+    )
+
+
+def _unsupported(what: str, table: str) -> NotSupportedYet:
+    return NotSupportedYet(
+        f"Files with {what} are not written without Spark.",
+        table=table,
+        rule="write-encryption",
+        hint="Write to the table with Spark.",
+    )
+
+
+class _Files:
+    """The files of one write; of those that are open the ones used last are kept."""
+
+    def __init__(
+        self,
+        begun: Mapping[str, Any],
+        metadata: TableMetadata,
+        settings: WriteSettings,
+        storage: Storage,
+        schema: pa.Schema,
+        table: str,
+    ) -> None:
+        self._uuid = UUID(begun["table-uuid"])
+        self._directory = Location.parse(begun["location"])
+        self._encryption = _encryption(begun, table)
+        self._partitioner = Partitioner(metadata.spec(), metadata.schema())
+        self._spec_id = metadata.default_spec_id
+        self._schema = metadata.schema()
+        self._settings = settings
+        self._storage = storage
+        self._arrow = schema
+        self._open: OrderedDict[tuple[str, ...], _File] = OrderedDict()
+        self._added: list[dict[str, Any]] = []
+
+    def write(self, *batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+        """Write all rows; the files as the commit takes them."""
+        try:
+            for each in batches:
+                for batch in each:
+                    self._put(batch)
+            while self._open:
+                self._finish(next(iter(self._open)))
+        except BaseException:
+            for file in self._open.values():
+                file.abandon()
+            raise
+        return self._added
+
+    def _put(self, batch: pa.RecordBatch) -> None:
+        for part in self._partitioner.parts(batch):
+            if part.key not in self._open:
+                if len(self._open) == _MOST_OPEN:
+                    self._finish(next(iter(self._open)))
+                self._open[part.key] = self._new(part.values)
+            self._open.move_to_end(part.key)
+            self._open[part.key].write(part.rows)
+            if self._open[part.key].size >= self._settings.target_file_size:
+                self._finish(part.key)
+
+    def _new(self, partition: dict[str, Any]) -> _File:
+        location = self._directory.child(new_file_name("00000", "parquet"))
+        identity = FileIdentity.of(self._uuid, location.canonical)
+        dek = None if self._encryption is None else new_dek(self._encryption.data_key_length)
+        properties = None
+        if self._encryption is not None and dek is not None:
+            properties = _properties(self._encryption, dek, identity)
+        stream = self._storage.open_output(location)
+        file = _File(location.canonical, partition, stream, self._arrow, self._settings, properties)
+        if self._encryption is not None and dek is not None:
+            file.keys.append(_wrapped(self._encryption, dek, identity))
+        return file
+
+    def _finish(self, key: tuple[str, ...]) -> None:
+        file = self._open.pop(key)
+        try:
+            entry = file.close(self._schema)
+        except BaseException:
+            file.abandon()
+            raise
+        self._added.append(entry | {"spec-id": self._spec_id})
+
+
+def _properties(encryption: Encryption, dek: SecretBytes, file: FileIdentity) -> Any:
+    return pe.create_encryption_properties(
+        footer_key=dek.reveal(),
+        aad_prefix=parquet_aad_prefix(file),
+        store_aad_prefix=False,
+        encryption_algorithm=encryption.algorithm.value,
+        plaintext_footer=encryption.footer is Footer.PLAINTEXT,
+    )
+
+
+def _wrapped(encryption: Encryption, dek: SecretBytes, file: FileIdentity) -> dict[str, Any]:
+    wrapped = wrap_for_write(encryption.transport, dek, file, encryption.label)
+    return {
+        "key-name": encryption.label.key_name,
+        "field-ids": list(encryption.label.field_ids),
+        "wrapped": base64.b64encode(wrapped).decode("ascii"),
+    }
+
+
+class _File:
+    """One file while it is written."""
+
+    def __init__(
+        self,
+        path: str,
+        partition: dict[str, Any],
+        stream: OutputStream,
+        schema: pa.Schema,
+        settings: WriteSettings,
+        properties: Any,
+    ) -> None:
+        self.keys: list[dict[str, Any]] = []
+        self._path = path
+        self._partition = partition
+        self._stream = stream
+        self._settings = settings
+        self._writer = pq.ParquetWriter(
+            stream, schema, store_schema=False, encryption_properties=properties, **settings.parquet()
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes that have been written so far."""
+        return self._stream.tell()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._writer.write_batch(rows, row_group_size=self._settings.row_group_rows)
+
+    def close(self, schema: Schema) -> dict[str, Any]:
+        """End the file; as the commit takes it."""
+        self._writer.close()
+        metadata = self._writer.writer.metadata
+        size = self.size
+        self._stream.close()
+        return {
+            "path": self._path,
+            "file-format": "parquet",
+            "record-count": metadata.num_rows,
+            "file-size-in-bytes": size,
+            "partition": self._partition,
+            "keys": self.keys,
+        } | statistics_of(metadata, schema)
+
+    def abandon(self) -> None:
+        """Leave no file; what cannot be removed is swept."""
+        with suppress(LakewardenError, ValueError, OSError):
+            self._stream.__exit__(RuntimeError, None, None)

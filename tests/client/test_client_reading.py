@@ -1,0 +1,244 @@
+"""Reading without Spark: every type, by field id, filtered as in SQL, out of the state that was asked for."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions import EqualTo, GreaterThan, In, Not
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+)
+
+import catalog
+from policy.errors import NotSupportedYet, RequestInvalid
+from tests.support.service import Service
+from tests.support.tables import ENCRYPTED
+
+INNER = StructType(NestedField(21, "a", IntegerType()), NestedField(22, "b", StringType()))
+WHO = StructType(NestedField(24, "x", DoubleType()), NestedField(25, "y", StringType()))
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "flag", BooleanType()),
+    NestedField(3, "single", FloatType()),
+    NestedField(4, "double", DoubleType()),
+    NestedField(5, "money", DecimalType(9, 2)),
+    NestedField(6, "huge", DecimalType(38, 10)),
+    NestedField(7, "name", StringType()),
+    NestedField(8, "raw", BinaryType()),
+    NestedField(9, "four", FixedType(4)),
+    NestedField(10, "day", DateType()),
+    NestedField(11, "time", TimeType()),
+    NestedField(12, "wall", TimestampType()),
+    NestedField(13, "moment", TimestamptzType()),
+    NestedField(14, "tags", ListType(15, StringType(), element_required=False)),
+    NestedField(16, "deep", ListType(17, INNER, element_required=False)),
+    NestedField(18, "ages", MapType(19, StringType(), 20, DoubleType(), value_required=False)),
+    NestedField(
+        23, "who", StructType(NestedField(24, "x", DoubleType()), NestedField(25, "y", StringType()))
+    ),
+)
+UTC = datetime.UTC
+
+
+def row(number: int) -> dict[str, Any]:
+    """A row, with null in every column now and then."""
+    values: dict[str, Any] = {
+        "flag": number % 2 == 0,
+        "single": number / 4,
+        "double": number / 3,
+        "money": Decimal(number) / 4,
+        "huge": Decimal(f"{number}.0123456789"),
+        "name": f"né€{number}",
+        "raw": bytes((0, number)),
+        "four": b"four",
+        "day": datetime.date(2024, 1, 1 + number % 3),
+        "time": datetime.time(1, 2, 3, number),
+        "wall": datetime.datetime(1969, 12, 31, 23, 59, 59, number),
+        "moment": datetime.datetime(2024, 2, 29, number % 24, tzinfo=UTC),
+        "tags": ["a", None][: number % 3],
+        "deep": [{"a": number, "b": None}, None][: number % 3],
+        "ages": [("k", 1.5), ("l", None)][: number % 3],
+        "who": {"x": None, "y": f"y{number}"},
+    }
+    gone = {name for place, name in enumerate(values) if (number + place) % 5 == 0}
+    values["money"] = values["money"].quantize(Decimal("0.01"))
+    return {"id": number} | {name: None if name in gone else value for name, value in values.items()}
+
+
+ROWS = [row(number) for number in range(30)]
+ARROW = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("flag", pa.bool_()),
+        ("single", pa.float32()),
+        ("double", pa.float64()),
+        ("money", pa.decimal128(9, 2)),
+        ("huge", pa.decimal128(38, 10)),
+        ("name", pa.string()),
+        ("raw", pa.binary()),
+        ("four", pa.binary(4)),
+        ("day", pa.date32()),
+        ("time", pa.time64("us")),
+        ("wall", pa.timestamp("us")),
+        ("moment", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("deep", pa.list_(pa.struct([("a", pa.int32()), ("b", pa.string())]))),
+        ("ages", pa.map_(pa.string(), pa.float64())),
+        ("who", pa.struct([("x", pa.float64()), ("y", pa.string())])),
+    ]
+)
+GIVEN = pa.Table.from_pylist(ROWS, schema=ARROW)
+
+Make = Callable[..., str]
+
+
+@pytest.fixture(scope="module", params=["plaintext", "encrypted"])
+def filled(request: pytest.FixtureRequest, served: Service) -> str:
+    """A table with a row of each kind, written here in two files."""
+    name = f"db.filled_{request.param}"
+    served.iceberg().create_table(name, SCHEMA, properties=ENCRYPTED if request.param == "encrypted" else {})
+    table = catalog.connect(served.url, served.token("alice")).table(name)
+    table.append(GIVEN.slice(0, 13))
+    table.append(GIVEN.slice(13))
+    return name
+
+
+def ordered(rows: pa.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.sort_by("id").to_pylist()
+    return found
+
+
+def test_every_type_comes_back_as_it_was(alice: catalog.Connection, filled: str) -> None:
+    read = alice.table(filled).scan().to_arrow()
+    assert ordered(read) == ROWS
+    assert read.schema.equals(ARROW)
+
+
+FILTERS: list[tuple[Any, Callable[[dict[str, Any]], bool | None]]] = [
+    ("id > 20", lambda row: row["id"] > 20),
+    ("flag = true and id < 12", lambda row: row["flag"] and row["id"] < 12),
+    ("name = 'né€3' or name is null", lambda row: row["name"] in (None, "né€3")),
+    ("not (name = 'né€3' or id > 9)", lambda row: row["name"] not in (None, "né€3") and row["id"] <= 9),
+    ("name not in ('né€3', 'né€4')", lambda row: row["name"] not in (None, "né€3", "né€4")),
+    ("name like 'né€1%'", lambda row: (row["name"] or "").startswith("né€1")),
+    ("money >= 2.50", lambda row: row["money"] is not None and row["money"] >= Decimal("2.5")),
+    ("day = '2024-01-02'", lambda row: row["day"] == datetime.date(2024, 1, 2)),
+    ("who.y = 'y7'", lambda row: (row["who"] or {}).get("y") == "y7"),
+    ("who.x is null", lambda row: True),
+    (GreaterThan("moment", "2024-02-29T10:00:00+00:00"), lambda row: (row["moment"] or MIN) > TEN),
+    (EqualTo("raw", bytes((0, 7))), lambda row: row["raw"] == bytes((0, 7))),
+    (Not(In("id", (1, 2, 3))), lambda row: row["id"] not in (1, 2, 3)),
+]
+MIN = datetime.datetime(1, 1, 1, tzinfo=UTC)
+TEN = datetime.datetime(2024, 2, 29, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("given", "holds"), FILTERS, ids=[str(each) for each, _ in FILTERS])
+def test_a_filter_keeps_the_rows_that_sql_would(
+    alice: catalog.Connection, filled: str, given: Any, holds: Callable[[dict[str, Any]], bool | None]
+) -> None:
+    rows = ordered(alice.table(filled).scan(given).to_arrow())
+    assert rows == [each for each in ROWS if holds(each)]
+
+
+def test_columns_come_in_the_order_in_which_they_are_named(alice: catalog.Connection, filled: str) -> None:
+    read = alice.table(filled).scan("id = 8", ["who.y", "name", "deep.element.b", "id"]).to_arrow()
+    assert read.column_names == ["who", "name", "deep", "id"]
+    assert read.to_pylist() == [{"who": {"y": "y8"}, "name": "né€8", "deep": [{"b": None}, None], "id": 8}]
+
+
+def test_a_column_that_is_only_filtered_by_is_not_in_the_answer(
+    alice: catalog.Connection, filled: str
+) -> None:
+    assert alice.table(filled).scan("who.y = 'y2'", ["name"]).to_arrow().to_pylist() == [{"name": "né€2"}]
+
+
+@pytest.mark.parametrize("given", ["id >", "nope = 1", "id = 'text'"])
+def test_a_filter_that_is_none_is_refused(alice: catalog.Connection, filled: str, given: str) -> None:
+    with pytest.raises(RequestInvalid):
+        alice.table(filled).scan(given).to_arrow()
+
+
+@pytest.mark.parametrize("columns", [["nope"], ["who.nope"], []])
+def test_columns_that_are_not_there_are_refused(
+    alice: catalog.Connection, filled: str, columns: list[str]
+) -> None:
+    with pytest.raises(RequestInvalid):
+        alice.table(filled).scan(columns=columns).to_arrow()
+
+
+def test_names_may_be_compared_without_regard_to_case(alice: catalog.Connection, filled: str) -> None:
+    read = alice.table(filled).scan("ID = 3", ["NAME", "Who.Y"], case_sensitive=False).to_arrow()
+    assert read.to_pylist() == [{"name": "né€3", "who": {"y": "y3"}}]
+
+
+def test_batches_and_reader_hold_the_same_rows(alice: catalog.Connection, filled: str) -> None:
+    scan = alice.table(filled).scan()
+    assert ordered(pa.Table.from_batches(scan.to_batches())) == ROWS
+    with scan.to_reader() as reader:
+        assert reader.schema.equals(ARROW)
+        assert ordered(reader.read_all()) == ROWS
+
+
+def test_pandas(alice: catalog.Connection, filled: str) -> None:
+    frame = alice.table(filled).scan("id < 3", ["id", "name"]).to_pandas()
+    assert sorted(frame["id"]) == [0, 1, 2]
+
+
+def test_a_library_that_is_not_there_is_named(
+    alice: catalog.Connection, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(NotSupportedYet, match="polars is not installed"):
+        alice.table(filled).scan().to_polars()
+
+
+def test_an_empty_table_has_no_rows_and_all_columns(alice: catalog.Connection, make: Make) -> None:
+    read = alice.table(make(SCHEMA)).scan().to_arrow()
+    assert read.num_rows == 0
+    assert read.schema.equals(ARROW)
+
+
+def test_a_state_of_the_past_is_read_with_the_columns_of_then(
+    alice: catalog.Connection, served: Service, make: Make
+) -> None:
+    name = make(Schema(NestedField(1, "id", LongType()), NestedField(2, "old", StringType())))
+    table = alice.table(name)
+    first = table.append(pa.table({"id": [1], "old": ["x"]}))
+    stock = served.iceberg().load_table(name)
+    stock.manage_snapshots().create_tag(first, "then").commit()
+    stock.update_schema().rename_column("old", "new").commit()
+    table.append(pa.table({"id": [2], "new": ["y"]}))
+
+    now = [{"id": 1, "new": "x"}, {"id": 2, "new": "y"}]
+    assert ordered(table.scan().to_arrow()) == now
+    assert ordered(table.scan(ref="main").to_arrow()) == now
+    assert table.scan(snapshot_id=first).to_arrow().to_pylist() == [{"id": 1, "old": "x"}]
+    assert table.scan(ref="then").to_arrow().to_pylist() == [{"id": 1, "old": "x"}]
+    at = stock.metadata.snapshot_by_id(first).timestamp_ms
+    assert table.scan(as_of_ms=at).to_arrow().to_pylist() == [{"id": 1, "old": "x"}]
+    with pytest.raises(RequestInvalid):
+        table.scan(snapshot_id=1).to_arrow()
