@@ -49,9 +49,9 @@ class TableAccess:
         authorizer = self._authorizer.settled()
         owner = self._loader.owner(name)
         ways = loading_ways(caller, name, owner)
-        if not _any_of(authorizer, ways) and authorizer.decide([_on_table(caller, name, ANY, owner)]).allowed:
+        if not any_of(authorizer, ways) and authorizer.decide([_on_table(caller, name, ANY, owner)]).allowed:
             ways += self._on_columns(caller, name, owner)
-        authorizer.require(caller, _LOAD, str(name), [_any_of(authorizer, ways) or ways[0]])
+        authorizer.require(caller, _LOAD, str(name), [any_of(authorizer, ways) or ways[0]])
         with authorizer.recorded(caller, _LOAD, str(name)):
             table = self._loader.load(name)
             if table.seal is None:
@@ -106,7 +106,7 @@ def _on_table(caller: Caller, name: TableName, access: str, owner: str | None) -
     return gates.table_request(caller.principal, name.database, name.name, access, owner)
 
 
-def _any_of(authorizer: Authorizer, ways: Sequence[AccessRequest]) -> AccessRequest | None:
+def any_of(authorizer: Authorizer, ways: Sequence[AccessRequest]) -> AccessRequest | None:
     """The first that is granted."""
     return next((each for each in ways if authorizer.decide([each]).allowed), None)
 

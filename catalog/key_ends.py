@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from catalog import key_records, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read, write
-from catalog.errors import CommitConflict
+from catalog.errors import CommitConflict, NoSuchTable
 from catalog.key_uses import Need, need, uses
 from catalog.keys.peks import PekCache, PekRecord, PekState
 from catalog.loading import LoadedTable, TableLoader
@@ -26,7 +26,7 @@ from catalog.snapshots import SnapshotReader
 from catalog.state import TableRecord, TableState
 from catalog.write_sessions import WriteLog
 from policy.decision import Decision, Reason
-from policy.errors import LakewardenError
+from policy.errors import KeyNotUsable, LakewardenError
 from policy.principal import Principal
 
 logger = logging.getLogger(__name__)
@@ -89,6 +89,32 @@ class KeyEnds:
                 rule="key-in-use",
                 hint="Try again. A commit that was cut short is over with the next one, such as a rotation.",
             )
+
+    def require_unneeded(self, record: TableRecord, peks: Iterable[PekRecord]) -> LoadedTable:
+        """The table, which needs none of these versions any more.
+
+        Raises:
+            KeyNotUsable: something does; says what.
+            NoSuchTable, MetadataUnsealed, MetadataTampered: what is needed cannot be known.
+        """
+        table = self._loader.load_sealed(record.name)
+        if table.record.id != record.id:
+            raise NoSuchTable(f"The table {record.name} was replaced by another one.", table=table.name)
+        found = uses(self._reader, table)
+        for pek in peks:
+            needed = need(table, found, pek.ref)
+            with read(self._engine) as connection:
+                writes = self._log.open_under(connection, pek.id, pek.version)
+            if needed is None and writes:
+                needed = Need(f"is needed by {writes} open writes", "Wait until they end, or sweep.")
+            if needed is not None:
+                raise KeyNotUsable(
+                    f"The key {pek.id} version {pek.version} {needed.why}.",
+                    table=table.name,
+                    rule="key-in-use",
+                    hint=needed.hint,
+                )
+        return table
 
     def _end(self, pek: PekRecord) -> bool:
         with read(self._engine) as connection:

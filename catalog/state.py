@@ -130,6 +130,14 @@ def table_by_uuid(connection: Connection, table_uuid: UUID) -> TableRecord | Non
     return None if row is None else table_of(row)
 
 
+def tombstone(connection: Connection, catalog: str, table_uuid: UUID) -> TableRecord | None:
+    """What is left of a catalog's table that was dropped, or purged, with this UUID."""
+    mine = (lw_table.c.catalog == catalog, lw_table.c.table_uuid == str(table_uuid))
+    gone = lw_table.c.state.in_((TableState.DROPPED, TableState.PURGED))
+    row = connection.execute(select(lw_table).where(*mine, gone)).first()
+    return None if row is None else table_of(row)
+
+
 def table_by_id(connection: Connection, table_id: str) -> TableRecord | None:
     """The table, in whatever state, that has this internal id."""
     row = connection.execute(select(lw_table).where(lw_table.c.id == table_id)).first()

@@ -29,10 +29,12 @@ from catalog.drafts import Drafter
 from catalog.encryption_policy import EncryptionPolicy
 from catalog.encryption_report import EncryptionReporter
 from catalog.inspection import Inspector
+from catalog.key_ends import KeyEnds
 from catalog.key_life import KeyLife
 from catalog.key_masters import MasterKeyRewrap
 from catalog.key_rewrap import KeyRewrap
 from catalog.key_rotation import KeyRotation
+from catalog.key_states import KeyStates
 from catalog.keyring import Keyring
 from catalog.keys.kms import KmsClient
 from catalog.keys.kms_calls import CountedKms
@@ -228,6 +230,8 @@ class Warden:
             storage,
             authorizer,
         )
+        key_ends = KeyEnds(engine, name, loader, reader, peks, log, authorizer, now_ms)
+        key_states = KeyStates(engine, peks, key_ends, now_ms, settings.key_destroy_wait_s * 1000)
         lifecycle = Lifecycle(
             engine,
             name,
@@ -266,18 +270,7 @@ class Warden:
             kms=kms,
             kms_calls=calls,
             keyring=keyring,
-            key_life=KeyLife(
-                engine,
-                name,
-                loader,
-                reader,
-                keyring,
-                peks,
-                log,
-                authorizer,
-                now_ms,
-                settings.key_destroy_wait_s * 1000,
-            ),
+            key_life=KeyLife(engine, name, loader, reader, keyring, key_states, key_ends, authorizer, now_ms),
             key_rotation=KeyRotation(engine, loader, keyring, lander, authorizer),
             key_rewrap=KeyRewrap(loader, reader, storage, keyring, lander, authorizer, now_ms),
             master_keys=MasterKeyRewrap(engine, name, calls),

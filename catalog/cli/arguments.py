@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, TypeAlias
+from uuid import UUID
 
 import typer
 
@@ -13,6 +15,7 @@ from policy.errors import RequestInvalid
 from policy.identifiers import namespace_of
 
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,4})([smhd])", re.ASCII)
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -68,6 +71,25 @@ def moment_of(text: str) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
+@dataclass(frozen=True)
+class KeysOf:
+    """Whose keys are meant: those of a table by its name, or of a dropped one by its UUID."""
+
+    whose: TableName | UUID
+
+    def __str__(self) -> str:
+        return str(self.whose)
+
+
+def keys_of(text: str) -> KeysOf:
+    """The table, or what is left of one, that a dotted name or a UUID means; no dotted name is a UUID.
+
+    Raises:
+        as `table_of`.
+    """
+    return KeysOf(UUID(text) if _UUID.fullmatch(text) else table_of(text))
+
+
 AsUser: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -84,4 +106,13 @@ Roles: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Table: TypeAlias = Annotated[
     TableName, typer.Argument(parser=table_of, metavar="TABLE", help="NAMESPACE.TABLE.", show_default=False)
+]
+TableOrUuid: TypeAlias = Annotated[
+    KeysOf,
+    typer.Argument(
+        parser=keys_of,
+        metavar="TABLE",
+        help="NAMESPACE.TABLE, or the UUID of a table that was dropped.",
+        show_default=False,
+    ),
 ]

@@ -14,7 +14,7 @@ from uuid import UUID
 import typer
 
 from catalog.cli import output
-from catalog.cli.arguments import AsJson, AsUser, Table
+from catalog.cli.arguments import AsJson, AsUser, Table, TableOrUuid
 from catalog.cli.session import (
     calling,
     open_local_kms,
@@ -23,8 +23,8 @@ from catalog.cli.session import (
     record_operation,
     settings_of,
 )
-from catalog.key_life import ShownKey
 from catalog.key_rewrap import Progress
+from catalog.key_states import ShownKey
 from catalog.keys.local_kms import LocalKms, MasterKeyInfo
 
 app = typer.Typer(help="Keys of tables, and master keys of the local KMS.", no_args_is_help=True)
@@ -39,19 +39,19 @@ _Version = Annotated[int | None, typer.Option(min=1, metavar="N", help="One vers
 
 
 @app.command("list")
-def list_(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
+def list_(ctx: typer.Context, table: TableOrUuid, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """List a table's keys (PEKs) in every version and state."""
     with open_warden(ctx) as warden:
-        _print_keys(warden.key_life.keys(calling(as_user), table), as_json)
+        _print_keys(warden.key_life.keys(calling(as_user), table.whose), as_json)
 
 
 @app.command()
 def show(
-    ctx: typer.Context, table: Table, key: _PekId, as_user: AsUser = None, as_json: AsJson = False
+    ctx: typer.Context, table: TableOrUuid, key: _PekId, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
     """Show the versions of a key, and which retained snapshots need each."""
     with open_warden(ctx) as warden:
-        keys, uses = warden.key_life.show(calling(as_user), table, key)
+        keys, uses = warden.key_life.show(calling(as_user), table.whose, key)
     needed = [uses.get(each.pek.ref, []) for each in keys]
     if as_json:
         snapshots = [
@@ -130,7 +130,7 @@ def rewrap(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: As
 @app.command()
 def disable(
     ctx: typer.Context,
-    table: Table,
+    table: TableOrUuid,
     key: _Which = None,
     version: _Version = None,
     as_user: AsUser = None,
@@ -138,13 +138,13 @@ def disable(
 ) -> None:
     """Make keys of a table unusable, everywhere and at once, until they are enabled again."""
     with open_warden(ctx) as warden:
-        _print_keys(warden.key_life.disable(calling(as_user), table, key, version), as_json)
+        _print_keys(warden.key_life.disable(calling(as_user), table.whose, key, version), as_json)
 
 
 @app.command()
 def enable(
     ctx: typer.Context,
-    table: Table,
+    table: TableOrUuid,
     key: _Which = None,
     version: _Version = None,
     as_user: AsUser = None,
@@ -152,17 +152,18 @@ def enable(
 ) -> None:
     """Make disabled keys usable again; a destruction that was asked for is called off."""
     with open_warden(ctx) as warden:
-        _print_keys(warden.key_life.enable(calling(as_user), table, key, version), as_json)
+        _print_keys(warden.key_life.enable(calling(as_user), table.whose, key, version), as_json)
 
 
 @app.command()
 def destroy(
     ctx: typer.Context,
-    table: Table,
+    table: TableOrUuid,
     key: _Which = None,
     version: _Version = None,
     confirm: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="The table's name once more; asked for without it.")
+        str | None,
+        typer.Option(metavar="TABLE", help="TABLE once more; asked for without it."),
     ] = None,
     as_user: AsUser = None,
     as_json: AsJson = False,
@@ -176,7 +177,8 @@ def destroy(
         output.note(f"This destroys {what}. It cannot be undone once the waiting time is over.")
         confirm = typer.prompt(f"Type {table} to go on", err=True)
     with open_warden(ctx) as warden:
-        _print_keys(warden.key_life.destroy(calling(as_user), table, confirm, key, version), as_json)
+        destroyed = warden.key_life.destroy(calling(as_user), table.whose, confirm, key, version)
+        _print_keys(destroyed, as_json)
 
 
 @app.command()

@@ -1,5 +1,7 @@
 """Administration of tables' keys. Policies on the table and its master keys decide; see `catalog.key_life`.
 
+What is left of dropped tables is named by their UUIDs, and takes `admin` on the service.
+
 Looking takes what loading the table takes. Making, rotating and rewrapping take ALTER and a right on the
 master keys; so do disabling and enabling; destroying all of a key takes DROP.
 """
@@ -17,6 +19,7 @@ from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
 
 _KEYS = "/tables/{namespace}/{table}/keys"
+_DROPPED = "/dropped-tables/{table_uuid}/keys"
 
 router = APIRouter(
     prefix="/admin/v1",
@@ -111,3 +114,41 @@ def destroy_keys(
     name = table_from_path(namespace, table)
     destroyed = warden.key_life.destroy(caller, name, body.confirm, body.id, body.version)
     return models.PekList.of(destroyed)
+
+
+@router.get(_DROPPED)
+def list_dropped_keys(table_uuid: UUID, caller: CallerOf, warden: WardenOf) -> models.PekList:
+    """The PEKs of a dropped table, in every version: `admin` on the service."""
+    return models.PekList.of(warden.key_life.keys(caller, table_uuid))
+
+
+@router.get(f"{_DROPPED}/{{pek_id}}")
+def show_dropped_key(
+    table_uuid: UUID, pek_id: UUID, caller: CallerOf, warden: WardenOf
+) -> models.PekUsesList:
+    """The versions of one PEK of a dropped table: `admin` on the service. What needs them is not known."""
+    return models.PekUsesList.of(*warden.key_life.show(caller, table_uuid, pek_id))
+
+
+@router.post(f"{_DROPPED}/disable")
+def disable_dropped_keys(
+    table_uuid: UUID, body: models.WhichPek, caller: CallerOf, warden: WardenOf
+) -> models.PekList:
+    """Make keys of a dropped table unusable, should it be registered again: `admin` on the service."""
+    return models.PekList.of(warden.key_life.disable(caller, table_uuid, body.id, body.version))
+
+
+@router.post(f"{_DROPPED}/enable")
+def enable_dropped_keys(
+    table_uuid: UUID, body: models.WhichPek, caller: CallerOf, warden: WardenOf
+) -> models.PekList:
+    """Make disabled keys of a dropped table usable again: `admin` on the service."""
+    return models.PekList.of(warden.key_life.enable(caller, table_uuid, body.id, body.version))
+
+
+@router.post(f"{_DROPPED}/destroy")
+def destroy_dropped_keys(
+    table_uuid: UUID, body: models.DestroyDroppedPek, caller: CallerOf, warden: WardenOf
+) -> models.PekList:
+    """Destroy keys of a dropped table after a waiting time, all versions together: `admin` on the service."""
+    return models.PekList.of(warden.key_life.destroy(caller, table_uuid, body.confirm, body.id))

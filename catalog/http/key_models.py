@@ -9,10 +9,10 @@ from uuid import UUID
 from pydantic import Field
 
 from catalog.http.bodies import Answer, OwnBody
-from catalog.key_life import ShownKey
 from catalog.key_masters import RewrappedKeys
 from catalog.key_rewrap import RewrappedBranch
 from catalog.key_rotation import Rotated
+from catalog.key_states import ShownKey
 from catalog.key_uses import SnapshotUse
 from policy.regimes import PekRef
 
@@ -97,6 +97,13 @@ class WhichPek(OwnBody):
 class DestroyPek(WhichPek):
     """The keys to destroy; `confirm` is the table's dotted name."""
 
+    confirm: str
+
+
+class DestroyDroppedPek(OwnBody):
+    """The keys of a dropped table to destroy, all of them or all versions of one; `confirm` is its UUID."""
+
+    id: UUID | None = None
     confirm: str
 
 

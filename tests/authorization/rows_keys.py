@@ -15,6 +15,7 @@ from tests.authorization.world import SPARE_KEY, VAULT
 
 _LOADERS: Final = "reader writer alterer owner keeper mason releaser sparked steward"
 _KEYS: Final = "/tables/{namespace}/{table}/keys"
+_DROPPED: Final = "/dropped-tables/{table_uuid}/keys"
 #: Who holds both the table and its master key.
 _HOLDERS: Final = "owner steward"
 #: Who may drop a table would learn by it whether it is there.
@@ -73,6 +74,24 @@ def _master_key(attempt: Try, action: str) -> httpx.Response:
     return attempt.http.post(f"/admin/v1/master-keys/{action}", json={"id": name})
 
 
+def _dropped(attempt: Try, method: str, what: str = "", **body: Any) -> httpx.Response:
+    """Asks about the keys of a table that was dropped."""
+    uuid, key = attempt.world.dropped()
+    url = f"/admin/v1/dropped-tables/{uuid}/keys{what.format(pek_id=key)}"
+    named = {each: str(uuid) if value == "UUID" else value for each, value in body.items()}
+    return attempt.http.request(method, url, json=named if method == "POST" else None)
+
+
+def _dropped_row(method: str, what: str, **body: Any) -> Row:
+    return Row(
+        f"{method} /admin/v1{_DROPPED}{what}",
+        "dropped",
+        ("admin",),
+        "admin steward",
+        lambda attempt: _dropped(attempt, method, what, **body),
+    )
+
+
 def _row(what: str, case: str, needs: tuple[str, ...], allowed: str, *more: Any) -> Row:
     return Row(
         f"POST /admin/v1{_KEYS}{what}",
@@ -102,6 +121,11 @@ KEY_ROWS: Final = (
     _row("/enable", "enable", ("alter", "destroy"), _HOLDERS),
     _row("/destroy", "one version", ("alter", "destroy"), _HOLDERS, "admin", _one),
     _row("/destroy", "all", ("drop", "destroy"), _HOLDERS, "admin", _all),
+    _dropped_row("GET", ""),
+    _dropped_row("GET", "/{pek_id}"),
+    _dropped_row("POST", "/disable"),
+    _dropped_row("POST", "/enable"),
+    _dropped_row("POST", "/destroy", confirm="UUID"),
     *(
         Row(
             f"POST /engine/v1{_KEYS}/{what}",

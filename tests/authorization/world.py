@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -77,6 +77,7 @@ class World:
     _roaming: str | None = None
     _document: str | None = None
     _wrapped_kek: str | None = None
+    _dropped: tuple[UUID, UUID] | None = None
     _clients: dict[str, httpx.Client] = field(default_factory=dict, repr=False)
 
     @property
@@ -140,6 +141,16 @@ class World:
             mine = (schema.lw_table.c.namespace == roles.OWN, schema.lw_table.c.name == name)
             connection.execute(update(schema.lw_table).where(*mine).values(owner=roles.OWNER))
         return name
+
+    def dropped(self) -> tuple[UUID, UUID]:
+        """The UUID of an encrypted table that was dropped, and the id of its key."""
+        if self._dropped is None:
+            warden, name = self.lake.warden, table_name([roles.OWN], self.new_table(properties=ENCRYPTED))
+            record = warden.loader.load(name).record
+            (key,) = warden.keyring.records(record)
+            warden.lifecycle.drop(self.lake.caller(roles.STEWARD), name)
+            self._dropped = record.table_uuid, key.id
+        return self._dropped
 
     def location(self, table: str) -> str:
         """Where a table of the matrix lies."""

@@ -210,12 +210,12 @@ def test_when_its_time_has_come_nobody_brings_it_back(lake: Lake) -> None:
     name = encrypted(lake)
     destroy(lake, name)
     life = lake.warden.key_life
-    life._now_ms, real = (lambda: 2**62), life._now_ms
+    life._states._now_ms, real = (lambda: 2**62), life._states._now_ms
     try:
         with pytest.raises(KeyNotUsable):
             life.enable(lake.caller(ALICE), name)
     finally:
-        life._now_ms = real
+        life._states._now_ms = real
     assert states(lake, name) == {1: "disabled"}
 
 
@@ -223,9 +223,9 @@ def test_destroying_twice_does_not_put_it_off(lake: Lake) -> None:
     name = encrypted(lake)
     destroy(lake, name)
     at = pek(lake, name, 1).destroy_after_ms
-    lake.warden.key_life._wait_ms *= 2
+    lake.warden.key_life._states._wait_ms *= 2
     destroy(lake, name)
-    lake.warden.key_life._wait_ms //= 2
+    lake.warden.key_life._states._wait_ms //= 2
     assert pek(lake, name, 1).destroy_after_ms == at
 
 

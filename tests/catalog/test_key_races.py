@@ -134,7 +134,7 @@ def test_all_keys_are_all_that_there_are_when_it_is_done(
 ) -> None:
     """A rotation was prepared after the keys were looked up: its version would have been left."""
     name, life, caller = encrypted(lake, files=1), lake.warden.key_life, lake.caller(ALICE)
-    move, left, seen = life._move, [True], list[LakewardenError]()
+    move, left, seen = life._states._move, [True], list[LakewardenError]()
 
     def late(*given: Any) -> None:
         if not left:
@@ -143,7 +143,7 @@ def test_all_keys_are_all_that_there_are_when_it_is_done(
         with faults.hooked(once_at("prepared", refused(lambda: move(*given), seen))):
             rotate(lake, name)
 
-    monkeypatch.setattr(life, "_move", late)
+    monkeypatch.setattr(life._states, "_move", late)
     acts: dict[str, Callable[[], object]] = {
         "disable": lambda: life.disable(caller, name),
         "destroy": lambda: life.destroy(caller, name, str(name)),

@@ -108,6 +108,24 @@ def test_destroying_keys_asks_for_the_name_of_the_table(
     assert keys(vault) == [(1, "active", True)]
 
 
+def test_the_keys_of_a_dropped_table_are_called_by_its_uuid(vault: Host) -> None:
+    with vault.catalog() as catalog:
+        uuid = str(catalog.load_table(TABLE).metadata.table_uuid)
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    vault.run("key", "list", uuid, *_AS_ADMIN, code=1)
+    vault.run("table", "drop", TABLE, *_AS_ADMIN)
+    assert vault.json("key", "list", uuid, *_AS_ADMIN) == [key]
+    (shown,) = vault.json("key", "show", uuid, key["id"], *_AS_ADMIN)
+    assert shown["needed-by"] == []
+    vault.run("key", "list", uuid, "--as", "mallory", code=1)
+    words = ["--config", str(vault.config), "key", "destroy", uuid, *_AS_ADMIN]
+    result = CliRunner().invoke(app, words, input=f"{uuid}\n")
+    assert result.exit_code == 0 and f"Type {uuid}" in result.stderr
+    _end_waiting(vault)
+    assert "Keys that were destroyed: 1." in vault.run("db", "sweep").stderr
+    assert [each["state"] for each in vault.json("key", "list", uuid, *_AS_ADMIN)] == ["destroyed"]
+
+
 def test_a_key_is_made_ahead(vault: Host) -> None:
     vault.run("key", "create-master", "pii")
     made = vault.json("key", "create", TABLE, "pii", *_AS_ADMIN)

@@ -7,7 +7,7 @@ from sqlalchemy import update
 from catalog.db.engine import write
 from catalog.db.schema import lw_pek
 from catalog.identifiers import TableName
-from catalog.key_life import ShownKey
+from catalog.key_states import ShownKey
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.peks import PekRecord
