@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import socket
 import struct
@@ -13,10 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
 
-#: Headers that belong to one connection.
-_OWN = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+from tests.support.forwarding import Answer, body_of, forwarded, send
 
 
 class Fault(Enum):
@@ -118,7 +115,7 @@ class FaultProxy:
                 self._now -= 1
 
     def _answer(self, asked: BaseHTTPRequestHandler, fault: Fault | None) -> None:
-        body = asked.rfile.read(int(asked.headers.get("Content-Length", 0)))
+        body = body_of(asked)
         if fault is Fault.RESET:
             _reset(asked)
         elif fault is Fault.HANG:
@@ -126,17 +123,17 @@ class FaultProxy:
             _reset(asked)
         elif fault is not None and fault in self.dialect.canned:
             status, kind, content = self.dialect.canned[fault]
-            _send(asked, status, {"Content-Type": kind}, content)
+            send(asked, Answer(status, [("Content-Type", kind)], content))
         else:
             self._pass_on(asked, body, fault)
 
     def _pass_on(self, asked: BaseHTTPRequestHandler, body: bytes, fault: Fault | None) -> None:
-        status, headers, content = self._ask(asked, body)
+        status, headers, content = forwarded(asked, body, self.upstream, timeout_s=30)
         if fault is Fault.WRONG_KEY:
             content = self.dialect.with_key(content, bytes(range(32)))
         elif fault is Fault.SHORT_KEY:
             content = self.dialect.with_key(content, bytes(range(16)))
-        _send(asked, status, headers, content, only=_part(fault, content))
+        send(asked, Answer(status, headers, content), only=_part(fault, content))
         if fault is Fault.DRIP:
             while not self._mended.wait(0.2):
                 asked.wfile.write(content[:1])
@@ -145,39 +142,12 @@ class FaultProxy:
         if fault in (Fault.DRIP, Fault.HANG_AFTER_HEADERS, Fault.CUT_SHORT):
             _reset(asked)
 
-    def _ask(self, asked: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        headers = {name: value for name, value in asked.headers.items() if name.lower() not in _OWN}
-        connection = http.client.HTTPConnection(urlsplit(self.upstream).netloc, timeout=30)
-        try:
-            connection.request(asked.command, asked.path, body, headers)
-            answer = connection.getresponse()
-            content = answer.read()
-        finally:
-            connection.close()
-        kept = {name: value for name, value in answer.getheaders() if name.lower() not in _OWN}
-        return answer.status, kept, content
-
 
 def _part(fault: Fault | None, content: bytes) -> bytes:
     """What is sent at once of an answer."""
     if fault in (Fault.DRIP, Fault.HANG_AFTER_HEADERS):
         return b""
     return content[: len(content) // 2] if fault is Fault.CUT_SHORT else content
-
-
-def _send(
-    asked: BaseHTTPRequestHandler,
-    status: int,
-    headers: dict[str, str],
-    content: bytes,
-    only: bytes | None = None,
-) -> None:
-    asked.send_response(status)
-    for name, value in headers.items():
-        asked.send_header(name, value)
-    asked.send_header("Content-Length", str(len(content)))
-    asked.end_headers()
-    asked.wfile.write(content if only is None else only)
 
 
 def _reset(asked: BaseHTTPRequestHandler) -> None:

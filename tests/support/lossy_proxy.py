@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
 
-#: Headers that belong to one connection.
-_OWN = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+from tests.support.forwarding import body_of, forwarded, send
 
 
 class LossyProxy:
@@ -21,7 +18,7 @@ class LossyProxy:
     """
 
     def __init__(self, service: str) -> None:
-        self._service = urlsplit(service)
+        self._service = service
         self._lost: dict[str, int] = {}
         self._lock = threading.Lock()
         self._server = self._listen(0)
@@ -67,24 +64,9 @@ class LossyProxy:
         return server
 
     def _pass_on(self, asked: BaseHTTPRequestHandler) -> None:
-        body = asked.rfile.read(int(asked.headers.get("Content-Length", 0)))
-        headers = {name: value for name, value in asked.headers.items() if name.lower() not in _OWN}
-        connection = http.client.HTTPConnection(self._service.netloc, timeout=120)
-        try:
-            connection.request(asked.command, asked.path, body, headers)
-            answer = connection.getresponse()
-            content = answer.read()
-        finally:
-            connection.close()
-        if self._is_lost(asked.path):
-            return
-        asked.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in _OWN:
-                asked.send_header(name, value)
-        asked.send_header("Content-Length", str(len(content)))
-        asked.end_headers()
-        asked.wfile.write(content)
+        answer = forwarded(asked, body_of(asked), self._service, timeout_s=120)
+        if not self._is_lost(asked.path):
+            send(asked, answer)
 
     def _is_lost(self, path: str) -> bool:
         with self._lock:
