@@ -30,19 +30,19 @@ from policy.errors import DecryptionRefused
 
 _ENCRYPTED_MAGIC: Final = b"PARE"
 _PLAIN_MAGIC: Final = b"PAR1"
-_TRAILER: Final = 8
+TRAILER: Final = 8
 _SIGNATURE: Final = NONCE_LENGTH + TAG_LENGTH
 _FOOTER_MODULE: Final = b"\x00"
 _COLUMN_MODULE: Final = b"\x01"
 _LARGEST: Final = 256 << 20
 
 # Of FileMetaData, RowGroup, ColumnChunk, SchemaElement and FileCryptoMetaData (parquet.thrift).
-_SCHEMA, _ROW_GROUPS, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 8, 9
-_COLUMNS, _ORDINAL = 1, 7
-_METADATA, _CRYPTO, _SEALED = 3, 8, 9
+_SCHEMA, ROW_GROUPS, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 8, 9
+COLUMNS, ORDINAL = 1, 7
+METADATA, CRYPTO, SEALED = 3, 8, 9
 _NAME, _CHILDREN, _FIELD_ID = 4, 5, 9
 _ALGORITHM, _KEY_METADATA = 1, 2
-_PREFIX, _UNIQUE = 1, 2
+_PREFIX, _UNIQUE, _SUPPLIED = 1, 2, 3
 _UNDER_FOOTER_KEY, _UNDER_COLUMN_KEY = 1, 2
 _UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
 
@@ -112,16 +112,16 @@ def read(piece: Piece, size: int, keys: FileKeys) -> OpenedFooter:
 
 
 def _footer_bytes(piece: Piece, size: int, form: Footer) -> tuple[int, bytes]:
-    if size < 2 * _TRAILER:
+    if size < 2 * TRAILER:
         raise refused("The file is too short to be one.", "file-authentic")
-    length, magic = struct.unpack("<I4s", piece(size - _TRAILER, _TRAILER))
+    length, magic = struct.unpack("<I4s", piece(size - TRAILER, TRAILER))
     if magic == _PLAIN_MAGIC and form is Footer.ENCRYPTED:
         raise refused("The file's footer is in plaintext, and the table's are encrypted.", "plaintext-file")
     if magic != (_ENCRYPTED_MAGIC if form is Footer.ENCRYPTED else _PLAIN_MAGIC):
         raise refused("The file is not encrypted as its table says, or damaged.", "algorithm")
-    if length > min(_LARGEST, size - _TRAILER):
+    if length > min(_LARGEST, size - TRAILER):
         raise refused("The footer of the file is damaged.", "file-authentic")
-    start = size - _TRAILER - length
+    start = size - TRAILER - length
     return start, piece(start, length)
 
 
@@ -130,7 +130,7 @@ def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
     algorithm = crypto.get(_ALGORITHM, thrift.STRUCT)
     aad = _file_aad(algorithm, keys)
     metadata, _ = thrift.read(_unsealed(Aead(keys.footer), data[end:], aad + _FOOTER_MODULE))
-    return OpenedFooter(start, algorithm, metadata, _leaves(metadata), aad)
+    return OpenedFooter(start, algorithm, metadata, leaves_of(metadata), aad)
 
 
 def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
@@ -145,7 +145,7 @@ def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
         raise refused(
             "The footer of the file is signed with another key, or was changed.", "footer-signature"
         )
-    return OpenedFooter(start, algorithm, metadata, _leaves(metadata), aad)
+    return OpenedFooter(start, algorithm, metadata, leaves_of(metadata), aad)
 
 
 def _file_aad(algorithm: Struct | None, keys: FileKeys) -> bytes:
@@ -160,25 +160,53 @@ def _file_aad(algorithm: Struct | None, keys: FileKeys) -> bytes:
     return keys.aad_prefix + (said.get(_UNIQUE, thrift.BINARY) or b"")
 
 
-def _unsealed(cipher: Aead, module: bytes, aad: bytes) -> bytes:
+def _unsealed(cipher: Aead, data: bytes, aad: bytes) -> bytes:
     """The content of a module: its length, nonce, ciphertext and tag."""
-    (length,) = struct.unpack_from("<I", module)
-    if length != len(module) - 4:
+    (length,) = struct.unpack_from("<I", data)
+    if length != len(data) - 4:
         raise Malformed("a module has another length than it says")
     try:
-        return cipher.open(module[4:], aad)
+        return cipher.open(data[4:], aad)
     except DecryptionRefused as error:
         raise refused(
             "The file is not the one that the table was written with, or was changed.", "file-authentic"
         ) from error
 
 
-def _sealed(cipher: Aead, content: bytes, aad: bytes) -> bytes:
-    module = cipher.seal(content, aad)
-    return struct.pack("<I", len(module)) + module
+def module(cipher: Aead, content: bytes, aad: bytes) -> bytes:
+    """A module under GCM: length, nonce, ciphertext and tag."""
+    sealed = cipher.seal(content, aad)
+    return struct.pack("<I", len(sealed)) + sealed
 
 
-def _leaves(metadata: Struct) -> tuple[Leaf, ...]:
+def sealed(metadata: Struct, unique: bytes, keys: FileKeys) -> bytes:
+    """The footer of a new file, encrypted or signed, with the end of the file. It stores no prefix.
+
+    Args:
+        metadata: Parquet's FileMetaData.
+        unique: what the file adds to the prefix.
+        keys: the file's.
+    """
+    body = Struct({_UNIQUE: _binary(unique), _SUPPLIED: thrift.Value(thrift.TRUE, True)})
+    union = thrift.Value(thrift.STRUCT, Struct({_UNIONS[keys.algorithm]: thrift.Value(thrift.STRUCT, body)}))
+    cipher, aad = Aead(keys.footer), keys.aad_prefix + unique + _FOOTER_MODULE
+    if keys.footer_form is Footer.ENCRYPTED:
+        crypto = thrift.write(Struct({_ALGORITHM: union}))
+        content, magic = crypto + module(cipher, thrift.write(metadata), aad), _ENCRYPTED_MAGIC
+    else:
+        metadata.fields[_FILE_ALGORITHM] = union
+        plain = thrift.write(metadata)
+        signed = cipher.seal(plain, aad)
+        content, magic = plain + signed[:NONCE_LENGTH] + signed[-TAG_LENGTH:], _PLAIN_MAGIC
+    return content + struct.pack("<I4s", len(content), magic)
+
+
+def leaves_of(metadata: Struct) -> tuple[Leaf, ...]:
+    """The columns of a file, in its order.
+
+    Raises:
+        Malformed: its schema is none.
+    """
     elements = metadata.structs(_SCHEMA)
     if not elements:
         raise Malformed("a file without a schema")
@@ -222,11 +250,11 @@ def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
         ciphers = {field_id: Aead(key) for field_id, key in keys.columns.items()}
     judges = [_Column(place, leaf, keys, ciphers, wanted) for place, leaf in enumerate(footer.leaves)]
     try:
-        for index, group in enumerate(footer.metadata.structs(_ROW_GROUPS)):
-            chunks = group.structs(_COLUMNS)
+        for index, group in enumerate(footer.metadata.structs(ROW_GROUPS)):
+            chunks = group.structs(COLUMNS)
             if len(chunks) != len(judges):
                 raise Malformed("a row group lacks columns, or has too many")
-            ordinal = group.get(_ORDINAL, thrift.I16)
+            ordinal = group.get(ORDINAL, thrift.I16)
             for column, chunk in zip(judges, chunks, strict=True):
                 column.judge(chunk, footer.aad, index if ordinal is None else ordinal)
     except (Malformed, struct.error) as error:
@@ -246,7 +274,7 @@ class _Column:
     opens: bool = True
 
     def judge(self, chunk: Struct, aad: bytes, row_group: int) -> None:
-        crypto = chunk.get(_CRYPTO, thrift.STRUCT)
+        crypto = chunk.get(CRYPTO, thrift.STRUCT)
         under = set() if crypto is None else set(crypto.fields)
         if self.keys.columns is None:
             if under != {_UNDER_FOOTER_KEY}:
@@ -267,7 +295,7 @@ class _Column:
         """Open what the file says of the column, with the released key."""
         assert self.leaf.field_id is not None
         ordinals = struct.pack("<hh", row_group, self.place)
-        sealed = chunk.get(_SEALED, thrift.BINARY) or b""
+        sealed = chunk.get(SEALED, thrift.BINARY) or b""
         try:
             _unsealed(self.ciphers[self.leaf.field_id], sealed, aad + _COLUMN_MODULE + ordinals)
         except (DecryptionRefused, struct.error) as error:
@@ -289,10 +317,10 @@ def rewritten(footer: OpenedFooter, keys: FileKeys, named: Callable[[int | None]
         keys: with which it was opened.
         named: the key metadata of a key, by the field id of its column; None for the footer's.
     """
-    for group in footer.metadata.structs(_ROW_GROUPS):
-        for leaf, chunk in zip(footer.leaves, group.structs(_COLUMNS), strict=True):
+    for group in footer.metadata.structs(ROW_GROUPS):
+        for leaf, chunk in zip(footer.leaves, group.structs(COLUMNS), strict=True):
             if keys.columns is not None and leaf.field_id in keys.columns:
-                under = chunk.get(_CRYPTO, thrift.STRUCT).get(_UNDER_COLUMN_KEY, thrift.STRUCT)
+                under = chunk.get(CRYPTO, thrift.STRUCT).get(_UNDER_COLUMN_KEY, thrift.STRUCT)
                 under.fields[_KEY_METADATA] = thrift.Value(thrift.BINARY, named(leaf.field_id))
     for plain in (_FILE_ALGORITHM, _SIGNING_KEY):
         footer.metadata.fields.pop(plain, None)
@@ -300,8 +328,8 @@ def rewritten(footer: OpenedFooter, keys: FileKeys, named: Callable[[int | None]
     body = Struct({_PREFIX: _binary(keys.aad_prefix), _UNIQUE: _binary(unique)})
     union = Struct({_UNIONS[keys.algorithm]: thrift.Value(thrift.STRUCT, body)})
     crypto = Struct({_ALGORITHM: thrift.Value(thrift.STRUCT, union), _KEY_METADATA: _binary(named(None))})
-    module = _sealed(Aead(keys.footer), thrift.write(footer.metadata), footer.aad + _FOOTER_MODULE)
-    content = thrift.write(crypto) + module
+    body_module = module(Aead(keys.footer), thrift.write(footer.metadata), footer.aad + _FOOTER_MODULE)
+    content = thrift.write(crypto) + body_module
     return content + struct.pack("<I4s", len(content), _ENCRYPTED_MAGIC)
 
 

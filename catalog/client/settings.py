@@ -28,6 +28,7 @@ class WriteSettings:
 
     Attributes:
         target_file_size: where a file is ended and another begun.
+        row_group_size: of row groups whose columns have keys of their own.
         row_group_rows: most rows of a row group.
         page_size: of data pages.
         dictionary_size: of dictionary pages.
@@ -36,6 +37,7 @@ class WriteSettings:
     """
 
     target_file_size: int
+    row_group_size: int
     row_group_rows: int
     page_size: int
     dictionary_size: int
@@ -61,6 +63,7 @@ class WriteSettings:
         level = "write.parquet.compression-level"
         return cls(
             target_file_size=_number(properties, "write.target-file-size-bytes", 512 * _MEGABYTE, table),
+            row_group_size=_number(properties, "write.parquet.row-group-size-bytes", 128 * _MEGABYTE, table),
             row_group_rows=_MEGABYTE,
             page_size=_number(properties, "write.parquet.page-size-bytes", _MEGABYTE, table),
             dictionary_size=_number(properties, "write.parquet.dict-size-bytes", 2 * _MEGABYTE, table),

@@ -25,6 +25,8 @@ from pyiceberg.io import OutputStream
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from catalog.client.encrypting import KeyedWriter
+from catalog.client.footers import FileKeys
 from catalog.client.http import CatalogClient
 from catalog.client.partitions import Partitioner
 from catalog.client.plan import transport_key
@@ -53,7 +55,8 @@ class Encryption:
     Attributes:
         algorithm: Parquet's.
         footer: encrypted or signed.
-        label: the key of each file.
+        label: the key of footers, or of whole files.
+        columns: the keys of groups of columns; where there are some, other columns are in clear.
         data_key_length: bytes.
         transport: the write's key.
     """
@@ -61,8 +64,25 @@ class Encryption:
     algorithm: Algorithm
     footer: Footer
     label: KeyLabel
+    columns: tuple[KeyLabel, ...]
     data_key_length: int
     transport: TransportKey = field(repr=False)
+
+    def keys(self, fresh: Mapping[KeyLabel, SecretBytes], file: FileIdentity) -> FileKeys:
+        """The keys of one file.
+
+        Args:
+            fresh: its data keys.
+            file: which it is.
+        """
+        own = {field_id: fresh[each] for each in self.columns for field_id in each.field_ids}
+        return FileKeys(
+            algorithm=self.algorithm,
+            footer_form=self.footer,
+            footer=fresh[self.label],
+            columns=own if self.columns else None,
+            aad_prefix=parquet_aad_prefix(file),
+        )
 
 
 def append(client: CatalogClient, storage: Storage, table: TableName, given: Any) -> int | None:
@@ -117,12 +137,11 @@ def _encryption(begun: Mapping[str, Any], table: str) -> Encryption | None:
     unknown = [name for name, value in said.items() if name not in _KNOWN and value]
     if unknown or said["algorithm"] not in _WHOLE:
         raise _unsupported(f"{', '.join(unknown) or said['algorithm']}", table)
-    if said["column-keys"]:
-        raise _unsupported("keys of their own for columns", table)
     return Encryption(
         algorithm=Algorithm(said["algorithm"]),
         footer=Footer(said["footer"]),
         label=KeyLabel(said["footer-key-name"]),
+        columns=tuple(KeyLabel(each["key-name"], tuple(each["field-ids"])) for each in said["column-keys"]),
         data_key_length=said["data-key-length"],
         transport=transport_key(begun["transport-key"], Purpose.WRITE),
     )
@@ -188,16 +207,36 @@ class _Files:
 
     def _new(self, partition: dict[str, Any]) -> _File:
         location = self._directory.child(new_file_name("00000", "parquet"))
-        identity = FileIdentity.of(self._uuid, location.canonical)
-        dek = None if self._encryption is None else new_dek(self._encryption.data_key_length)
-        properties = None
-        if self._encryption is not None and dek is not None:
-            properties = _properties(self._encryption, dek, identity)
         stream = self._storage.open_output(location)
-        file = _File(location.canonical, partition, stream, self._arrow, self._settings, properties)
-        if self._encryption is not None and dek is not None:
-            file.keys.append(_wrapped(self._encryption, dek, identity))
-        return file
+        if self._encryption is None:
+            return _File(location.canonical, partition, stream, self._settings, self._plain(stream), [])
+        identity = FileIdentity.of(self._uuid, location.canonical)
+        fresh = {
+            label: new_dek(self._encryption.data_key_length)
+            for label in (self._encryption.label, *self._encryption.columns)
+        }
+        wrapped = [_wrapped(self._encryption.transport, dek, identity, label) for label, dek in fresh.items()]
+        writer = self._encrypting(stream, self._encryption.keys(fresh, identity))
+        return _File(location.canonical, partition, stream, self._settings, writer, wrapped)
+
+    def _plain(self, stream: OutputStream, properties: Any = None) -> Any:
+        options = self._settings.parquet()
+        return pq.ParquetWriter(
+            stream, self._arrow, store_schema=False, encryption_properties=properties, **options
+        )
+
+    def _encrypting(self, stream: OutputStream, keys: FileKeys) -> Any:
+        if keys.columns is not None:
+            settings = self._settings
+            return KeyedWriter(stream, self._arrow, keys, settings.row_group_size, settings.parquet())
+        properties = pe.create_encryption_properties(
+            footer_key=keys.footer.reveal(),
+            aad_prefix=keys.aad_prefix,
+            store_aad_prefix=False,
+            encryption_algorithm=keys.algorithm.value,
+            plaintext_footer=keys.footer_form is Footer.PLAINTEXT,
+        )
+        return self._plain(stream, properties)
 
     def _finish(self, key: tuple[str, ...]) -> None:
         file = self._open.pop(key)
@@ -209,21 +248,13 @@ class _Files:
         self._added.append(entry | {"spec-id": self._spec_id})
 
 
-def _properties(encryption: Encryption, dek: SecretBytes, file: FileIdentity) -> Any:
-    return pe.create_encryption_properties(
-        footer_key=dek.reveal(),
-        aad_prefix=parquet_aad_prefix(file),
-        store_aad_prefix=False,
-        encryption_algorithm=encryption.algorithm.value,
-        plaintext_footer=encryption.footer is Footer.PLAINTEXT,
-    )
-
-
-def _wrapped(encryption: Encryption, dek: SecretBytes, file: FileIdentity) -> dict[str, Any]:
-    wrapped = wrap_for_write(encryption.transport, dek, file, encryption.label)
+def _wrapped(
+    transport: TransportKey, dek: SecretBytes, file: FileIdentity, label: KeyLabel
+) -> dict[str, Any]:
+    wrapped = wrap_for_write(transport, dek, file, label)
     return {
-        "key-name": encryption.label.key_name,
-        "field-ids": list(encryption.label.field_ids),
+        "key-name": label.key_name,
+        "field-ids": list(label.field_ids),
         "wrapped": base64.b64encode(wrapped).decode("ascii"),
     }
 
@@ -236,23 +267,21 @@ class _File:
         path: str,
         partition: dict[str, Any],
         stream: OutputStream,
-        schema: pa.Schema,
         settings: WriteSettings,
-        properties: Any,
+        writer: Any,
+        keys: list[dict[str, Any]],
     ) -> None:
-        self.keys: list[dict[str, Any]] = []
+        self._keys = keys
         self._path = path
         self._partition = partition
         self._stream = stream
         self._settings = settings
-        self._writer = pq.ParquetWriter(
-            stream, schema, store_schema=False, encryption_properties=properties, **settings.parquet()
-        )
+        self._writer = writer
 
     @property
     def size(self) -> int:
-        """Bytes that have been written so far."""
-        return self._stream.tell()
+        """Bytes that have been written so far, with those that wait for it."""
+        return self._stream.tell() + getattr(self._writer, "waiting_bytes", 0)
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows."""
@@ -261,8 +290,10 @@ class _File:
     def close(self, schema: Schema) -> dict[str, Any]:
         """End the file; as the commit takes it."""
         self._writer.close()
-        metadata = self._writer.writer.metadata
-        size = self.size
+        keyed = isinstance(self._writer, KeyedWriter)
+        metadata = self._writer.metadata if keyed else self._writer.writer.metadata
+        offsets = {"split-offsets": self._writer.split_offsets} if keyed else {}
+        size = self._stream.tell()
         self._stream.close()
         return {
             "path": self._path,
@@ -270,8 +301,10 @@ class _File:
             "record-count": metadata.num_rows,
             "file-size-in-bytes": size,
             "partition": self._partition,
-            "keys": self.keys,
-        } | statistics_of(metadata, schema)
+            "keys": self._keys,
+            **statistics_of(metadata, schema),
+            **offsets,
+        }
 
     def abandon(self) -> None:
         """Leave no file; what cannot be removed is swept."""

@@ -115,10 +115,25 @@ GIVEN = pa.Table.from_pylist(ROWS, schema=ARROW)
 Make = Callable[..., str]
 
 
-@pytest.fixture(scope="module", params=["plaintext", "encrypted"])
+COLUMN_KEYS = "pii:name,tags,who.y,huge;hr:deep.element.a,ages.value,day,moment"
+SIGNED = {"encryption.footer": "plaintext"}
+CTR = {"encryption.algorithm": "AES_GCM_CTR_V1"}
+KEYED = {"encryption.columns": COLUMN_KEYS, "write.parquet.row-group-size-bytes": "1000"}
+MODES = {
+    "plaintext": {},
+    "encrypted": ENCRYPTED,
+    "ctr-128": CTR | {"encryption.data-key-length": "16"},
+    "signed-192": SIGNED | {"encryption.data-key-length": "24"},
+    "keyed": KEYED,
+    "keyed-ctr": KEYED | CTR,
+    "keyed-signed": KEYED | SIGNED,
+}
+
+
+@pytest.fixture(scope="module", params=MODES)
 def filled(request: pytest.FixtureRequest, served: Service) -> str:
     """A table with a row of each kind, written here in two files."""
-    name = f"db.filled_{request.param}"
+    name = f"db.filled_{request.param.replace('-', '_')}"
     served.iceberg().create_table(name, SCHEMA, properties=ENCRYPTED if request.param == "encrypted" else {})
     table = catalog.connect(served.url, served.token("alice")).table(name)
     table.append(GIVEN.slice(0, 13))

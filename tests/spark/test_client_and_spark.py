@@ -19,6 +19,16 @@ from tests.support.tables import ENCRYPTED
 pytestmark = pytest.mark.core
 
 MODES = {"plaintext": {}, "encrypted": ENCRYPTED}
+WHOLE = MODES | {
+    "ctr": {"encryption.algorithm": "AES_GCM_CTR_V1"},
+    "signed": {"encryption.footer": "plaintext", "encryption.data-key-length": "24"},
+}
+#: Beside the column keys of the tests of columns with keys.
+KEYED = {
+    "gcm": {},
+    "ctr-128": {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.data-key-length": "16"},
+    "signed": {"encryption.footer": "plaintext"},
+}
 ONE_NULL = {name: 5 if name == "whole" else None for name in EXPECTED}
 
 
@@ -38,25 +48,25 @@ def told(rows: list[Any]) -> list[str]:
     return sorted(map(str, rows))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", WHOLE)
 def test_every_type_that_spark_wrote(spark_lake: SparkLake, alice: catalog.Connection, mode: str) -> None:
     name = f"{spark_lake.namespace()}.t"
     session = spark_lake.new_session()
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    create_table(spark_lake, name, COLUMNS, MODES[mode])
+    create_table(spark_lake, name, COLUMNS, WHOLE[mode])
     session.sql(f"INSERT INTO {name} VALUES ({ROW}), ({NULLS})").collect()
     rows = client_table(alice, name).scan().to_arrow().sort_by("whole").to_pylist()
     assert rows == [EXPECTED, ONE_NULL]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", WHOLE)
 def test_every_type_written_here_is_the_same_to_spark(
     spark_lake: SparkLake, alice: catalog.Connection, mode: str
 ) -> None:
     name = f"{spark_lake.namespace()}.t"
     session = spark_lake.new_session()
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    create_table(spark_lake, name, COLUMNS, MODES[mode])
+    create_table(spark_lake, name, COLUMNS, WHOLE[mode])
     session.sql(f"INSERT INTO {name} VALUES ({ROW}), ({NULLS})").collect()
     before = told(session.sql(f"SELECT * FROM {name}").collect())
     client = client_table(alice, name)
@@ -67,22 +77,27 @@ def test_every_type_written_here_is_the_same_to_spark(
     )
 
 
-def test_columns_with_keys_that_spark_wrote(spark_lake: SparkLake, alice: catalog.Connection) -> None:
-    for key in ("pii", "hr"):
-        if key not in {each.id for each in spark_lake.lake.kms.list_master_keys()}:
-            spark_lake.lake.kms.create_master_key(key)
+@pytest.mark.parametrize("mode", KEYED)
+def test_columns_with_keys(spark_lake: SparkLake, alice: catalog.Connection, mode: str) -> None:
+    made = {each.id for each in spark_lake.lake.kms.list_master_keys()}
+    for key in {"pii", "hr"} - made:
+        spark_lake.lake.kms.create_master_key(key)
     name = f"{spark_lake.namespace()}.t"
-    create_table(spark_lake, name, KEYED_COLUMNS, KEYS)
+    create_table(spark_lake, name, KEYED_COLUMNS, KEYS | KEYED[mode])
     spark_lake.rows(f"INSERT INTO {name} {ROWS}")
     table = client_table(alice, name)
     spark = [row.asDict(recursive=True) for row in spark_lake.rows(f"SELECT * FROM {name} ORDER BY id")]
-    read = table.scan().to_arrow().sort_by("id").to_pylist(maps_as_pydicts="strict")
-    assert read == spark
+    read = table.scan().to_arrow().sort_by("id")
+    assert read.to_pylist(maps_as_pydicts="strict") == spark
     one = table.scan("ssn = 'needle-ssn4'", ["id", "person.name"]).to_arrow().to_pylist()
     assert one == [{"id": 4, "person": {"name": "clear-name"}}]
     assert table.scan("id = 4", ["person.street"]).to_arrow().to_pylist() == [
         {"person": {"street": "needle-street"}}
     ]
+    table.append(read.set_column(0, "id", pa.array(range(100, 110))))
+    appended = spark_lake.rows(f"SELECT * FROM {name} WHERE id >= 100 ORDER BY id")
+    assert [row.asDict(recursive=True) | {"id": row["id"] - 100} for row in appended] == spark
+    assert spark_lake.rows(f"SELECT count(ssn), max(person.street) FROM {name}")[0] == (20, "needle-street")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,0 +1,276 @@
+"""Encrypts Parquet files whose columns have keys of their own: PyArrow takes no prefix for such files.
+
+PyArrow writes each row group into memory, in clear; its pages are then encrypted one by one, each with its
+place in the AAD, and written out. Nothing in clear of an encrypted column leaves this process.
+
+- A page is encrypted with its column's key, and so is what the footer says of the column.
+- Under AES_GCM_V1 all modules are under GCM; under AES_GCM_CTR_V1 the bodies of pages are under CTR.
+- Columns without a key are copied as they are.
+
+Source: Apache Parquet, "Parquet Modular Encryption", sections 4 (algorithms, AAD) and 5 (file format).
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from pyiceberg.io import OutputStream
+
+from catalog.client import footers, thrift
+from catalog.client.footers import FileKeys
+from catalog.client.thrift import Items, Struct, Value
+from catalog.keys.aead import NONCE_LENGTH, Aead
+from catalog.keys.secret import SecretBytes
+from policy.encryption import Algorithm, Footer
+
+_MAGIC: Final = {Footer.ENCRYPTED: b"PARE", Footer.PLAINTEXT: b"PAR1"}
+_UNIQUE_LENGTH: Final = 8
+_DICTIONARY_PAGE: Final = 2
+_MODULES: Final = {"page": 2, "dictionary": 3, "page header": 4, "dictionary header": 5}
+#: Of what a footer in clear says of an encrypted column: statistics, encodings, bloom filter, sizes.
+_TELLING: Final = (12, 13, 14, 15, 16, 17)
+
+
+class KeyedWriter:
+    """Writes one file; the interface is that of PyArrow's writer, as far as it is used here.
+
+    Args:
+        stream: where the file goes.
+        schema: its columns, field ids in the metadata.
+        keys: its keys; those of columns by field id.
+        row_group_bytes: bytes of rows in memory that make a row group.
+        options: of PyArrow's writer.
+    """
+
+    def __init__(
+        self,
+        stream: OutputStream,
+        schema: pa.Schema,
+        keys: FileKeys,
+        row_group_bytes: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._stream = stream
+        self._schema = schema
+        self._row_group_bytes = row_group_bytes
+        self._options = options
+        self._file = _File(keys)
+        self._waiting: list[pa.RecordBatch] = []
+        self._written = 0
+        self.metadata: pq.FileMetaData | None = None
+        self.split_offsets: list[int] = []
+        self._put(_MAGIC[keys.footer_form])
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of rows that wait for their row group."""
+        return sum(each.nbytes for each in self._waiting)
+
+    def write_batch(self, batch: pa.RecordBatch, row_group_size: int) -> None:
+        """Add rows; a row group has at the most so many."""
+        for start in range(0, batch.num_rows, row_group_size):
+            self._waiting.append(batch.slice(start, row_group_size))
+            rows = sum(each.num_rows for each in self._waiting)
+            if rows >= row_group_size or self.waiting_bytes >= self._row_group_bytes:
+                self._flush()
+
+    def close(self) -> None:
+        """End the file."""
+        if self._waiting or self.metadata is None:
+            self._flush()
+        self._put(self._file.footer())
+
+    def _flush(self) -> None:
+        plain = pa.BufferOutputStream()
+        rows = pa.Table.from_batches(self._waiting, self._schema)
+        self._waiting = []
+        with pq.ParquetWriter(plain, self._schema, store_schema=False, **self._options) as writer:
+            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+            part = writer
+        metadata = part.writer.metadata
+        self.split_offsets.append(self._written)
+        for piece in self._file.row_group(plain.getvalue().to_pybytes(), self._written):
+            self._put(piece)
+        if self.metadata is None:
+            self.metadata = metadata
+        else:
+            self.metadata.append_row_groups(metadata)
+
+    def _put(self, data: bytes) -> None:
+        self._stream.write(data)
+        self._written += len(data)
+
+
+class _File:
+    """The encryption of one file, and the footer that grows with its row groups."""
+
+    def __init__(self, keys: FileKeys) -> None:
+        self._keys = keys
+        self._unique = secrets.token_bytes(_UNIQUE_LENGTH)
+        self._aad = keys.aad_prefix + self._unique
+        self._columns = {
+            field_id: _Column(Aead(key), key, keys.algorithm)
+            for field_id, key in (keys.columns or {}).items()
+        }
+        self._metadata: Struct | None = None
+        self._groups: list[Struct] = []
+
+    def row_group(self, plain: bytes, start: int) -> Iterator[bytes]:
+        """The row group of a file in clear, encrypted, piece by piece.
+
+        Args:
+            plain: a file with one row group.
+            start: where the row group begins in the new file.
+        """
+        (length,) = struct.unpack_from("<I", plain, len(plain) - footers.TRAILER)
+        metadata, _ = thrift.read(plain, len(plain) - footers.TRAILER - length)
+        self._metadata = self._metadata or metadata
+        for group in metadata.structs(footers.ROW_GROUPS):
+            place = _Place(self._aad, len(self._groups), start)
+            leaves = footers.leaves_of(metadata)
+            for number, (leaf, chunk) in enumerate(zip(leaves, group.structs(footers.COLUMNS), strict=True)):
+                key = self._columns.get(-1 if leaf.field_id is None else leaf.field_id)
+                form = self._keys.footer_form
+                chunks = _Chunk(plain, chunk, place.of_column(number))
+                yield from chunks.copied() if key is None else chunks.encrypted(key, leaf.path, form)
+                place.at = chunks.end
+            _resized(group, start, place.at, len(self._groups))
+            self._groups.append(group)
+
+    def footer(self) -> bytes:
+        """The footer, with the end of the file."""
+        assert self._metadata is not None
+        metadata = self._metadata
+        rows = sum(each.get(3, thrift.I64) for each in self._groups)
+        metadata.fields[3] = Value(thrift.I64, rows)
+        metadata.fields[footers.ROW_GROUPS] = Value(thrift.LIST, Items(thrift.STRUCT, self._groups))
+        return footers.sealed(metadata, self._unique, self._keys)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where in the new file something goes, and the AAD that says so."""
+
+    aad: bytes
+    row_group: int
+    at: int
+    column: int = 0
+
+    def of_column(self, column: int) -> _Place:
+        return _Place(self.aad, self.row_group, self.at, column)
+
+    def module(self, kind: int, page: int | None = None) -> bytes:
+        """The AAD of a module of the column."""
+        ordinals = struct.pack("<hh", self.row_group, self.column)
+        return self.aad + bytes([kind]) + ordinals + (b"" if page is None else struct.pack("<h", page))
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """The key of a column, as GCM and, where the algorithm says so, as CTR."""
+
+    gcm: Aead
+    key: SecretBytes = field(repr=False)
+    algorithm: Algorithm
+
+    def body(self, page: bytes, aad: bytes) -> bytes:
+        """The body of a page."""
+        if self.algorithm is Algorithm.AES_GCM_V1:
+            return footers.module(self.gcm, page, aad)
+        nonce = secrets.token_bytes(NONCE_LENGTH)
+        # The counter begins at 1 (section 4.1, "AES CTR").
+        encryptor = Cipher(algorithms.AES(self.key.reveal()), modes.CTR(nonce + b"\0\0\0\1")).encryptor()
+        sealed = nonce + encryptor.update(page) + encryptor.finalize()
+        return struct.pack("<I", len(sealed)) + sealed
+
+
+class _Chunk:
+    """One column chunk on its way from a file in clear."""
+
+    _OFFSETS: Final = (9, 11)
+    _COMPRESSED, _UNCOMPRESSED = 7, 6
+
+    def __init__(self, plain: bytes, chunk: Struct, place: _Place) -> None:
+        self._plain = plain
+        self._chunk = chunk
+        self._metadata: Struct = chunk.get(footers.METADATA, thrift.STRUCT)
+        offsets = [self._metadata.get(each, thrift.I64) for each in self._OFFSETS]
+        self._start = min(each for each in offsets if each)
+        self._length = self._metadata.get(self._COMPRESSED, thrift.I64)
+        self._place = place
+        self.end = place.at
+
+    def copied(self) -> Iterator[bytes]:
+        """The chunk as it is, at its new place."""
+        self._move({each: self._metadata.get(each, thrift.I64) - self._start for each in self._present()})
+        self.end += self._length
+        yield self._plain[self._start : self._start + self._length]
+
+    def encrypted(self, column: _Column, path: tuple[bytes, ...], form: Footer) -> Iterator[bytes]:
+        """The chunk under a key; what the footer says of it then is, too."""
+        began: dict[int, int] = {}
+        page = 0
+        for header, body in self._pages():
+            dictionary = header.get(1, thrift.I32) == _DICTIONARY_PAGE
+            number = None if dictionary else page
+            page += not dictionary
+            kinds = ("dictionary", "dictionary header") if dictionary else ("page", "page header")
+            aads = [self._place.module(_MODULES[each], number) for each in kinds]
+            sealed = column.body(body, aads[0])
+            header.fields[3] = Value(thrift.I32, len(sealed))
+            header.fields.pop(4, None)  # the checksum of what is no more
+            began.setdefault(11 if dictionary else 9, self.end - self._place.at)
+            for piece in (footers.module(column.gcm, thrift.write(header), aads[1]), sealed):
+                self.end += len(piece)
+                yield piece
+        self._grow(self.end - self._place.at)
+        self._move(began)
+        self._hide(column, path, form)
+
+    def _pages(self) -> Iterator[tuple[Struct, bytes]]:
+        at = self._start
+        while at < self._start + self._length:
+            header, body = thrift.read(self._plain, at)
+            at = body + header.get(3, thrift.I32)
+            yield header, self._plain[body:at]
+
+    def _present(self) -> list[int]:
+        return [each for each in self._OFFSETS if self._metadata.get(each, thrift.I64)]
+
+    def _move(self, began: Mapping[int, int]) -> None:
+        for number, offset in began.items():
+            self._metadata.fields[number] = Value(thrift.I64, self._place.at + offset)
+        self._chunk.fields[2] = Value(thrift.I64, 0)
+
+    def _grow(self, length: int) -> None:
+        more = length - self._length
+        for number in (self._UNCOMPRESSED, self._COMPRESSED):
+            size = self._metadata.get(number, thrift.I64)
+            self._metadata.fields[number] = Value(thrift.I64, size + more)
+
+    def _hide(self, column: _Column, path: tuple[bytes, ...], form: Footer) -> None:
+        aad = self._place.module(1)
+        sealed = footers.module(column.gcm, thrift.write(self._metadata), aad)
+        fields = self._chunk.fields
+        if form is Footer.ENCRYPTED:
+            del fields[footers.METADATA]
+        else:
+            for telling in _TELLING:
+                self._metadata.fields.pop(telling, None)
+        own = Struct({1: Value(thrift.LIST, Items(thrift.BINARY, list(path)))})
+        fields[footers.CRYPTO] = Value(thrift.STRUCT, Struct({2: Value(thrift.STRUCT, own)}))
+        fields[footers.SEALED] = Value(thrift.BINARY, sealed)
+
+
+def _resized(group: Struct, start: int, end: int, ordinal: int) -> None:
+    """Say of a row group where it lies now."""
+    group.fields[5] = Value(thrift.I64, start)
+    group.fields[6] = Value(thrift.I64, end - start)
+    group.fields[footers.ORDINAL] = Value(thrift.I16, ordinal)
