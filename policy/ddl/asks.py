@@ -23,6 +23,7 @@ from policy.ddl.statements import (
     AlterColumns,
     AlterProperties,
     CallOnKeys,
+    CallRewrite,
     Column,
     CreateTable,
     DropTable,
@@ -157,19 +158,8 @@ class Asks(ReadingNeeds):
         self.read(statement.query)
 
     def call_on_keys(self, statement: CallOnKeys) -> None:
-        """CALL of rotate_key or rewrap_keys; the names of tables there are this catalog's."""
-        catalog, wanted_table = self.context.catalog, statement.table
-        if statement.procedure[:-1] != (catalog, _SYSTEM):
-            raise Refusal(
-                "procedure",
-                f"{'.'.join(statement.procedure)[:80]!a} need not be a procedure of the catalog {catalog}.",
-                f"Write {catalog}.{_SYSTEM}.{statement.procedure[-1].lower()}.",
-            )
-        if len(wanted_table) > 2 and wanted_table[0] == catalog:
-            wanted_table = wanted_table[1:]
-        if len(wanted_table) < 2:
-            raise Refusal("identifier", "The table has no namespace.", "Name it as 'NAMESPACE.TABLE'.")
-        name = table_name(wanted_table[:-1], wanted_table[-1])
+        """CALL of rotate_key or rewrap_keys."""
+        name = self._called(statement)
         facts = self.known(name)
         self._table(name, "alter", facts)
         if facts.spec is None:
@@ -185,6 +175,31 @@ class Asks(ReadingNeeds):
         self._all(gates.key_requests(self.context.principal, facts.spec.key_ids(), "rotate"))
         if statement.rewraps:
             self.assumed.append("the table has no key under another master key, from before")
+
+    def call_rewrite(self, statement: CallRewrite) -> None:
+        """CALL of rewrite_data_files: it reads every column, and writes."""
+        name = self._called(statement)
+        facts = self.known(name)
+        self._table(name, "update", facts)
+        self._columns(name, facts, None)
+        if statement.forbids:
+            self._table(name, "alter", facts)
+            self.assumed.append("no retained snapshot has files of an earlier encryption that stay")
+
+    def _called(self, statement: CallOnKeys | CallRewrite) -> TableName:
+        """The table that a procedure is called on; the names of tables there are this catalog's."""
+        catalog, wanted_table = self.context.catalog, statement.table
+        if statement.procedure[:-1] != (catalog, _SYSTEM):
+            raise Refusal(
+                "procedure",
+                f"{'.'.join(statement.procedure)[:80]!a} need not be a procedure of the catalog {catalog}.",
+                f"Write {catalog}.{_SYSTEM}.{statement.procedure[-1].lower()}.",
+            )
+        if len(wanted_table) > 2 and wanted_table[0] == catalog:
+            wanted_table = wanted_table[1:]
+        if len(wanted_table) < 2:
+            raise Refusal("identifier", "The table has no namespace.", "Name it as 'NAMESPACE.TABLE'.")
+        return table_name(wanted_table[:-1], wanted_table[-1])
 
     def namespace(self, statement: Namespace) -> None:
         """An operation on a namespace; on the catalog itself nothing is asked for."""

@@ -14,6 +14,7 @@ from policy.ddl.statements import (
     AlterColumns,
     AlterProperties,
     CallOnKeys,
+    CallRewrite,
     Code,
     CreateTable,
     CreateView,
@@ -117,7 +118,7 @@ class Script:
             self.views.clear()
 
     def _without_effect(
-        self, statement: Insert | Select | Look | Code | CallOnKeys | Nothing, asks: Asks
+        self, statement: Insert | Select | Look | Code | CallOnKeys | CallRewrite | Nothing, asks: Asks
     ) -> None:
         if isinstance(statement, Insert):
             asks.insert(statement)
@@ -127,6 +128,8 @@ class Script:
             asks.look(statement)
         elif isinstance(statement, CallOnKeys):
             asks.call_on_keys(statement)
+        elif isinstance(statement, CallRewrite):
+            asks.call_rewrite(statement)
         elif isinstance(statement, Code):
             asks.code(statement.what)
 

@@ -212,6 +212,21 @@ class CallOnKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class CallRewrite:
+    """CALL of the procedure that writes files anew.
+
+    Attributes:
+        procedure: its name as it is written.
+        table: the table's name, which the procedure is given.
+        forbids: whether files of earlier encryption are to be refused from then on.
+    """
+
+    procedure: Name
+    table: Name
+    forbids: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """What asks for nothing, such as a harmless setting."""
 
@@ -231,5 +246,6 @@ Statement = (
     | Code
     | Explain
     | CallOnKeys
+    | CallRewrite
     | Nothing
 )

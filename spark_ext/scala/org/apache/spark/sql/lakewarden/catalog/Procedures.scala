@@ -22,19 +22,23 @@ import org.apache.spark.unsafe.types.UTF8String
   *
   * @param client
   *   asks for the session that the catalog belongs to
+  * @param tables
+  *   its tables
   */
-final class Procedures(catalogName: String, client: CatalogClient) {
+final class Procedures(catalogName: String, client: CatalogClient, tables: => Tables) {
   import Procedures._
 
+  private lazy val all: Seq[TableProcedure] =
+    Operations.map(new KeyProcedure(_, catalogName, client)) :+ new RewriteProcedure(catalogName, client, tables)
+
   def list(namespace: Array[String]): Array[Identifier] =
-    if (isSystem(namespace)) All.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
+    if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty
 
   def load(ident: Identifier): UnboundProcedure =
-    All.find(each => isSystem(ident.namespace) && each.name == ident.name.toLowerCase(Locale.ROOT))
-      .map(new TableProcedure(_, catalogName, client))
+    all.find(each => isSystem(ident.namespace) && each.name == ident.name.toLowerCase(Locale.ROOT))
       .getOrElse(throw refused(
         s"There is no procedure $ident.", "procedure",
-        s"There are ${All.map(each => s"$catalogName.$System.${each.name}").mkString(" and ")}."))
+        s"There are ${all.map(each => s"$catalogName.$System.${each.name}").mkString(", ")}."))
 }
 
 object Procedures {
@@ -70,7 +74,7 @@ object Procedures {
     }
   }
 
-  private val All = Seq(
+  private val Operations = Seq(
     Operation(
       "rotate_key", "Put a table's new files under later versions of its keys.", "rotate", "keys",
       Seq(
@@ -88,11 +92,8 @@ object Procedures {
     new LakewardenException("RequestInvalid", problem, Some(rule), Some(hint))
 }
 
-/** A procedure whose one parameter is the name of a table. */
-private final class TableProcedure(operation: Procedures.Operation, catalogName: String, client: CatalogClient)
-    extends UnboundProcedure with BoundProcedure {
-  override def name: String = operation.name
-  override def description: String = operation.about
+/** A procedure whose first parameter is the name of a table. */
+private abstract class TableProcedure(catalogName: String) extends UnboundProcedure with BoundProcedure {
   override def bind(arguments: StructType): BoundProcedure = this
   override def isDeterministic: Boolean = false
   override def parameters: Array[ProcedureParameter] = Array(
@@ -100,10 +101,11 @@ private final class TableProcedure(operation: Procedures.Operation, catalogName:
 
   override def call(arguments: InternalRow): util.Iterator[Scan] = {
     val table = if (arguments.isNullAt(0)) throw misnamed("null") else named(arguments.getUTF8String(0).toString)
-    val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, "keys") :+ operation.operation
-    val answer = Refusals.ofTable(table)(client.post(path, Some(JsonNodeFactory.instance.objectNode)))
-    Collections.singleton[Scan](new AnsweredRows(operation.schema, operation.rows(answer))).iterator
+    Collections.singleton[Scan](answer(table, arguments)).iterator
   }
+
+  /** What it answers. */
+  protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows
 
   /** A table of this catalog, whichever is the current one. */
   private def named(text: String): Identifier = {
@@ -117,6 +119,19 @@ private final class TableProcedure(operation: Procedures.Operation, catalogName:
 
   private def misnamed(text: String): LakewardenException = Procedures.refused(
     s"${text.take(80)} does not name a table.", "identifier", "Name it as 'NAMESPACE.TABLE'.")
+}
+
+/** One operation on a table's keys. */
+private final class KeyProcedure(operation: Procedures.Operation, catalogName: String, client: CatalogClient)
+    extends TableProcedure(catalogName) {
+  override def name: String = operation.name
+  override def description: String = operation.about
+
+  override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
+    val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, "keys") :+ operation.operation
+    val answered = Refusals.ofTable(table)(client.post(path, Some(JsonNodeFactory.instance.objectNode)))
+    new AnsweredRows(operation.schema, operation.rows(answered))
+  }
 }
 
 /** Rows that are there already. */

@@ -8,7 +8,7 @@ import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.Scan.ColumnarSupportMode
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.internal.connector.SupportsMetadata
-import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
@@ -23,9 +23,12 @@ import org.apache.spark.sql.types.StructType
   *   the columns, with ids
   * @param filters
   *   those of which something can be used before the rows are read
+  * @param group
+  *   the files to read and no others; none: all
   */
 private[lakewarden] final class GuardedScan(
-    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter])
+    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
+    group: Option[FileGroup] = None)
     extends Scan
     with Batch
     with SupportsReportStatistics
@@ -48,7 +51,7 @@ private[lakewarden] final class GuardedScan(
     new GuardedReaderFactory(table.fullName, gate, wanted, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
   }
 
-  private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, filters).send())
+  private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, filters, group).send())
 
   override def columnarSupportMode(): ColumnarSupportMode =
     if (mode.columnar) ColumnarSupportMode.SUPPORTED else ColumnarSupportMode.UNSUPPORTED
@@ -78,7 +81,7 @@ private[lakewarden] final class GuardedScan(
 
   override def hashCode: Int = identity.hashCode
 
-  private def identity: Product = (table.identity, asOf, wanted, filters.toSet)
+  private def identity: Product = (table.identity, asOf, wanted, filters.toSet, group)
 
   /** A setting of the session, within what neither loops nor takes all memory. */
   private def batchRows(conf: SQLConf): Int = math.min(math.max(conf.parquetVectorizedReaderBatchSize, 1), 65536)

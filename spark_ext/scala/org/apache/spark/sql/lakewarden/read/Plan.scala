@@ -5,7 +5,7 @@ import java.util.concurrent.TimeUnit
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
+import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
 import org.apache.spark.sql.lakewarden.crypto.{Footer, TransportKey, WrappedKey}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema}
 import org.apache.spark.sql.lakewarden.write.DataFormat
@@ -69,16 +69,19 @@ private[read] object Plan {
   *
   * @param wanted
   *   the columns, with ids
+  * @param group
+  *   the files to read and no others, as they are on their branch now; none: all
   */
 private[read] final class PlanRequest(
-    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter]) {
+    handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
+    group: Option[FileGroup] = None) {
   private val table = handle.table
   private val loaded = Plan.snapshotId(table.metadata.path("current-snapshot-id"))
 
   /** One plan, every path in it checked. */
   def send(): Plan = {
     val plan = ask(asOf)
-    if (asOf.nonEmpty || plan.snapshotId == loaded) plan
+    if (asOf.nonEmpty || group.nonEmpty || plan.snapshotId == loaded) plan
     else loaded.fold(new Plan(plan.header, Nil, plan.allowed, None))(id => ask(Some(AsOf(id))))
   }
 
@@ -92,6 +95,10 @@ private[read] final class PlanRequest(
   private def body(asOf: Option[AsOf]): JsonNode = {
     val node = PlanRequest.json.createObjectNode
     asOf.foreach(each => node.put("snapshot-id", each.snapshotId))
+    group.foreach { each =>
+      val files = node.put("ref", each.branch).putArray("files")
+      each.paths.foreach(files.add(_))
+    }
     val columns = node.putArray("columns")
     WantedColumn.names(wanted, table.schema).foreach(columns.add)
     new FilterJson(table.schema).of(filters).foreach(node.set[JsonNode]("filter", _))

@@ -123,8 +123,8 @@ object HttpCatalogClient {
   /** Operations that may come twice: they read, begin what is swept if nobody goes on with it, or are one
     * commit however often they come (docs/rest-api.md, "Engines").
     */
-  private val Repeatable = Set("load", "plan", "writes", "staged-writes", "commit")
-  private val Reading = Set("load", "plan")
+  private val Repeatable = Set("load", "plan", "writes", "staged-writes", "commit", "rewrites", "forbid-old")
+  private val Reading = Set("load", "plan", "rewrites")
   private val changed = new AtomicLong
 
   /** How many requests of this JVM may have changed something in a catalog. */

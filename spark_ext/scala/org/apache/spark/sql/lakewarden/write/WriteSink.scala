@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.catalog.{CachedRows, TableHandle}
+import org.apache.spark.sql.lakewarden.catalog.{CachedRows, FileGroup, TableHandle}
 import org.apache.spark.sql.lakewarden.rest.CatalogClient
 
 /** Where a write comes from and where its files go: the catalog at once, or a table that is still staged.
@@ -23,8 +23,8 @@ trait CommitTarget {
   def abort(): Unit
 }
 
-/** An append to a table that is there. */
-final class DirectTarget(handle: TableHandle) extends CommitTarget {
+/** A write to a table that is there. */
+sealed abstract class BegunTarget(handle: TableHandle) extends CommitTarget {
   private var begun: Option[BegunWrite] = None
 
   override def begin(): BegunWrite = {
@@ -33,15 +33,34 @@ final class DirectTarget(handle: TableHandle) extends CommitTarget {
     write
   }
 
-  override def commit(files: Seq[JsonNode]): Unit =
-    begun.foreach { write =>
-      WriteRequests.commit(handle.client, write, files)
-      CachedRows.drop(handle.table.nameParts)
-    }
-
   override def abort(): Unit = {
     begun.foreach(write => WriteRequests.abort(handle.client, write))
     begun = None
+  }
+
+  /** @param replaced the files that go */
+  protected def send(files: Seq[JsonNode], replaced: Option[FileGroup]): Unit =
+    begun.foreach(write => WriteRequests.commit(handle.client, write, files, replaced))
+}
+
+/** An append. */
+final class DirectTarget(handle: TableHandle) extends BegunTarget(handle) {
+  override def commit(files: Seq[JsonNode]): Unit = {
+    send(files, None)
+    CachedRows.drop(handle.table.nameParts)
+  }
+}
+
+/** The same rows in other files, in the place of those of a group. */
+final class GroupTarget(handle: TableHandle, group: FileGroup) extends BegunTarget(handle) {
+  private var written = 0
+
+  /** How many files were committed. */
+  def added: Int = written
+
+  override def commit(files: Seq[JsonNode]): Unit = {
+    send(files, Some(group))
+    written = files.size
   }
 }
 
@@ -60,7 +79,7 @@ final class StagedTarget(client: CatalogClient, write: BegunWrite) extends Commi
 
   /** Creates the table with its first snapshot. */
   def land(): Unit = {
-    WriteRequests.commit(client, write, files)
+    WriteRequests.commit(client, write, files, None)
     open = false
   }
 
@@ -78,10 +97,14 @@ private object WriteRequests {
   private val Attempts = 4
   private val FirstPauseMs = 250L
 
-  def commit(client: CatalogClient, write: BegunWrite, files: Seq[JsonNode]): Unit = {
-    val body = JsonNodeFactory.instance.objectNode().put("operation", "append")
+  def commit(client: CatalogClient, write: BegunWrite, files: Seq[JsonNode], replaced: Option[FileGroup]): Unit = {
+    val body = JsonNodeFactory.instance.objectNode().put("operation", if (replaced.isEmpty) "append" else "replace")
     val added = body.putArray("added")
     files.foreach(added.add)
+    replaced.foreach { group =>
+      val deleted = body.put("branch", group.branch).put("base-snapshot-id", group.snapshotId).putArray("deleted-paths")
+      group.paths.foreach(deleted.add(_))
+    }
     send(client, write, body, 1, mayHaveLanded = false)
   }
 

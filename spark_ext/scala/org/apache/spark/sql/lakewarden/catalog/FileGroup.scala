@@ -1,0 +1,53 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.util
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.sql.connector.catalog.{SupportsRead, SupportsWrite, TableCapability}
+import org.apache.spark.sql.connector.catalog.TableCapability.{BATCH_READ, BATCH_WRITE}
+import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
+import org.apache.spark.sql.lakewarden.rest.Answers
+import org.apache.spark.sql.lakewarden.read.GuardedScan
+import org.apache.spark.sql.lakewarden.write.{CommitTarget, GuardedWriteBuilder, WriteSettings}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** Files of a table that are written anew together.
+  *
+  * @param snapshotId
+  *   the head of their branch when they were found
+  */
+final case class FileGroup(branch: String, snapshotId: Long, paths: Seq[String], bytes: Long)
+
+object FileGroup {
+
+  /** Out of an answer of `POST …/rewrites` (docs/rest-api.md, "Engines"). */
+  def of(answered: JsonNode): FileGroup = FileGroup(
+    Answers.text(answered, "branch"),
+    Answers.field(answered, "snapshot-id").longValue,
+    Answers.field(answered, "paths").elements.asScala.map(_.asText).toSeq,
+    Answers.field(answered, "bytes").longValue)
+}
+
+/** The files of a group as a table of their own: read by a plan of them alone, and written in their place. */
+private[catalog] final class GroupTable(handle: TableHandle, group: FileGroup, target: CommitTarget)
+    extends ShownTable(handle)
+    with SupportsRead
+    with SupportsWrite {
+
+  /** How many files are to come of them, by the size that the table wants its files to have. */
+  def wanted: Int = {
+    val size = WriteSettings.of(handle.table.properties).targetFileSize
+    math.max(1, math.min(Int.MaxValue.toLong, (group.bytes - 1) / size + 1)).toInt
+  }
+
+  override def capabilities: util.Set[TableCapability] = util.EnumSet.of(BATCH_READ, BATCH_WRITE)
+
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    () => new GuardedScan(handle, None, handle.table.schema, Nil, Some(group))
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new GuardedWriteBuilder(handle, info, target)
+}

@@ -1,0 +1,150 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import scala.annotation.tailrec
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
+
+import org.apache.spark.SparkThrowable
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.plans.logical.{AppendData, LogicalPlan, Repartition}
+import org.apache.spark.sql.classic.{Dataset, SparkSession}
+import org.apache.spark.sql.connector.catalog.Identifier
+import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.write.GroupTarget
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/** `CALL <catalog>.system.rewrite_data_files(table => '…')`: writes the files anew that are not encrypted as the
+  * table's properties say.
+  *
+  * Which files these are, and in what groups, the catalog says. Each group is read by a plan of its own, written
+  * like any rows, and committed by itself, on top of what others commit meanwhile. A group that fails is passed
+  * over and counted.
+  */
+private final class RewriteProcedure(catalogName: String, client: CatalogClient, tables: => Tables)
+    extends TableProcedure(catalogName) {
+  import RewriteProcedure._
+
+  override def name: String = "rewrite_data_files"
+  override def description: String = "Write files anew that are not encrypted as the table's properties say."
+
+  override def parameters: Array[ProcedureParameter] = super.parameters ++ Array(
+    parameter("branch", StringType, "NULL", "The branch to look at; all of them if it is left out."),
+    parameter("max_groups", IntegerType, Int.MaxValue.toString, "How many groups of files are rewritten at the most."),
+    parameter("max_group_bytes", LongType, s"${1L << 30}L", "Bytes of a group."),
+    parameter("forbid_old", BooleanType, "false", "Let no file of before be read any more, if none is left."))
+
+  override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
+    val request = JsonNodeFactory.instance.objectNode
+    if (!arguments.isNullAt(1)) request.put("branch", arguments.getUTF8String(1).toString)
+    request.put("max-group-bytes", arguments.getLong(3))
+    val done = rewritten(table, request, Done(), arguments.getInt(2))
+    val forbidden = !arguments.isNullAt(4) && arguments.getBoolean(4) && forbid(table)
+    val left = ask(table, request, 0)
+    new AnsweredRows(Schema, Array(done.row(left, forbidden)))
+  }
+
+  /** Group by group, until none is left, or none could be rewritten. */
+  @tailrec
+  private def rewritten(table: Identifier, request: ObjectNode, done: Done, most: Int): Done = {
+    val groups = Answers.field(ask(table, request, math.min(most, AtOnce)), "groups").elements.asScala
+      .map(FileGroup.of).toSeq
+    val pass = groups.foldLeft(done.copy(failed = 0))((sum, group) => sum.and(attempt(table, group)))
+    val count = groups.size - pass.failed
+    if (count == 0) pass.orRefusal
+    else rewritten(table, request, pass, most - count)
+  }
+
+  private def attempt(table: Identifier, group: FileGroup): Either[Throwable, Rewritten] =
+    try Right(rewrite(table, group))
+    catch {
+      case cancelled: SparkThrowable if Option(cancelled.getCondition).exists(_.startsWith("SPARK_JOB_CANCELLED")) =>
+        throw cancelled
+      case NonFatal(problem) => Left(refusal(problem))
+    }
+
+  private def rewrite(table: Identifier, group: FileGroup): Rewritten = {
+    val handle = tables.load(table).handle
+    val target = new GroupTarget(handle, group)
+    val files = new GroupTable(handle, group, target)
+    val write = AppendData.byPosition(relation(files), packed(relation(files), files))
+    Dataset.ofRows(SparkSession.active, write)
+    Rewritten(group, target.added)
+  }
+
+  private def relation(files: GroupTable): DataSourceV2Relation = DataSourceV2Relation.create(files, None, None)
+
+  /** As many tasks as files are to come; where rows are brought together by partition, Spark decides that. */
+  private def packed(rows: LogicalPlan, files: GroupTable): LogicalPlan =
+    if (files.partitioning.nonEmpty) rows else Repartition(files.wanted, shuffle = false, rows)
+
+  private def ask(table: Identifier, request: ObjectNode, groups: Int): JsonNode =
+    post(table, Seq("rewrites"), request.deepCopy.put("max-groups", math.max(groups, 0)))
+
+  private def forbid(table: Identifier): Boolean =
+    Answers.field(post(table, Seq("regimes", "forbid-old"), JsonNodeFactory.instance.objectNode), "old-forbidden").asBoolean
+
+  private def post(table: Identifier, operation: Seq[String], body: JsonNode): JsonNode = {
+    val path = CatalogPaths.engineTable(table.namespace.toSeq, table.name, operation.head) ++ operation.tail
+    Refusals.ofTable(table)(client.post(path, Some(body)))
+  }
+}
+
+private object RewriteProcedure {
+
+  /** Groups that are asked for at a time. */
+  private val AtOnce = 100
+  private val MostCauses = 20
+
+  private val Schema = StructType(Seq(
+    StructField("rewritten_files", LongType, nullable = false),
+    StructField("added_files", LongType, nullable = false),
+    StructField("rewritten_bytes", LongType, nullable = false),
+    StructField("failed_groups", LongType, nullable = false),
+    StructField("left_files", LongType, nullable = false),
+    StructField("left_bytes", LongType, nullable = false),
+    StructField("held_files", LongType, nullable = false),
+    StructField("old_forbidden", BooleanType, nullable = false),
+    StructField("problem", StringType, nullable = true)))
+
+  /** What the catalog or the guard refused, below what Spark says of it. */
+  private def refusal(problem: Throwable): Throwable =
+    Iterator.iterate(problem)(_.getCause).takeWhile(_ != null).take(MostCauses)
+      .find(_.isInstanceOf[LakewardenException]).getOrElse(problem)
+
+  private def parameter(name: String, kind: DataType, default: String, about: String): ProcedureParameter =
+    ProcedureParameter.in(name, kind).defaultValue(default).comment(about).build()
+
+  private final case class Rewritten(group: FileGroup, added: Int)
+
+  /** What was done.
+    *
+    * @param failed
+    *   groups of the last pass that could not be rewritten
+    * @param problem
+    *   why the first of them could not
+    */
+  private final case class Done(
+      files: Long = 0, added: Long = 0, bytes: Long = 0, failed: Int = 0, problem: Option[Throwable] = None) {
+
+    def and(outcome: Either[Throwable, Rewritten]): Done = outcome match {
+      case Right(more) =>
+        copy(files = files + more.group.paths.size, added = added + more.added, bytes = bytes + more.group.bytes)
+      case Left(why) => copy(failed = failed + 1, problem = problem.orElse(Some(why)))
+    }
+
+    /** What nothing came of is refused, by its first reason. */
+    def orRefusal: Done = if (files == 0) problem.fold(this)(throw _) else this
+
+    def row(left: JsonNode, forbidden: Boolean): InternalRow = InternalRow(
+      files, added, bytes, failed.toLong, Answers.field(left, "left-files").longValue,
+      Answers.field(left, "left-bytes").longValue, Answers.field(left, "held-files").longValue, forbidden,
+      problem.filter(_ => failed > 0).map(each => UTF8String.fromString(each.getMessage)).orNull)
+  }
+}

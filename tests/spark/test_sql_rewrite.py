@@ -1,0 +1,219 @@
+"""CALL rewrite_data_files: files become what the table's properties say, while others read and write."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+import pytest
+
+from catalog import faults
+from catalog.identifiers import TableName
+from policy.errors import StateUnavailable
+from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
+from tests.support.spark import CATALOG, SparkLake
+from tests.support.spark_refusals import refused_as
+from tests.support.spark_tables import create_table, data_files, stock_table
+
+pytestmark = pytest.mark.core
+
+
+def below(table: str) -> str:
+    """The table's name without the catalog's."""
+    return table.removeprefix(f"{CATALOG}.")
+
+
+def call(spark_lake: SparkLake, table: str, **options: object) -> dict[str, object]:
+    """CALL as Alice; its one row."""
+    listed = ", ".join(f"{name} => {value}" for name, value in options.items())
+    more = f", {listed}" if listed else ""
+    frame = spark_lake.spark.sql(f"CALL {CATALOG}.system.rewrite_data_files(table => '{below(table)}'{more})")
+    (row,) = frame.collect()
+    return dict(row.asDict())
+
+
+def statement(table: str, *options: str) -> str:
+    listed = ", ".join([f"table => '{below(table)}'", *options])
+    return f"CALL {CATALOG}.system.rewrite_data_files({listed})"
+
+
+def migrating(spark_lake: SparkLake, table: str, files: int = 3, **options: str) -> list[object]:
+    """A table with files in plaintext, which was encrypted since; its rows."""
+    create_table(spark_lake, table, "id INT, name STRING", **options)
+    for number in range(files):
+        spark_lake.rows(f"INSERT INTO {table} VALUES ({number}, 'n{number}')")
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
+    return sorted(spark_lake.rows(f"SELECT * FROM {table}"))
+
+
+def encrypted(spark_lake: SparkLake, table: str) -> list[bool]:
+    return [file["key_metadata"] is not None for file in data_files(spark_lake, table)]
+
+
+def test_plaintext_becomes_encrypted(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT, name STRING")
+    for number in range(3):
+        spark_lake.rows(f"INSERT INTO {table} VALUES ({number}, 'n{number}')")
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
+    spark_lake.rows(f"INSERT INTO {table} VALUES (3, NULL)")
+    before = sorted(spark_lake.rows(f"SELECT * FROM {table}"), key=str)
+    done = call(spark_lake, table)
+    assert (done["rewritten_files"], done["added_files"], done["left_files"]) == (3, 1, 0)
+    assert encrypted(spark_lake, table) == [True, True]
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}"), key=str) == before
+    assert stock_table(spark_lake, table).metadata.current_snapshot().summary.operation.value == "replace"
+    again = call(spark_lake, table)
+    assert (again["rewritten_files"], again["added_files"], again["failed_groups"]) == (0, 0, 0)
+
+
+def test_appends_and_reads_go_on_meanwhile(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    migrating(spark_lake, table, files=4)
+    seen: list[int] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        session = spark_lake.session(ALICE)
+        while not stop.is_set():
+            session.sql(f"INSERT INTO {table} VALUES ({100 + len(seen)}, 'new')")
+            seen.append(session.table(table).count())
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        done = call(spark_lake, table, max_group_bytes=1)
+    finally:
+        stop.set()
+        worker.join()
+    assert (done["rewritten_files"], done["failed_groups"], done["left_files"]) == (4, 0, 0)
+    assert seen and seen == [4 + number for number in range(1, len(seen) + 1)]
+    ids = sorted(row[0] for row in spark_lake.rows(f"SELECT id FROM {table}"))
+    assert ids == [*range(4), *range(100, 100 + len(seen))]
+    assert all(encrypted(spark_lake, table))
+
+
+def test_a_rewrite_that_is_cut_short_goes_on_with_what_is_left(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    before = migrating(spark_lake, table)
+    first = call(spark_lake, table, max_groups=1, max_group_bytes=1)
+    assert (first["rewritten_files"], first["left_files"]) == (1, 2)
+    commits = []
+
+    def hook(point: str) -> None:
+        if point == "write:committing":
+            commits.append(point)
+            if len(commits) > 1:
+                raise StateUnavailable("The database is away.")
+
+    with faults.hooked(hook):
+        cut = call(spark_lake, table, max_group_bytes=1)
+    assert (cut["rewritten_files"], cut["failed_groups"], cut["left_files"]) == (1, 1, 1)
+    assert "StateUnavailable" in str(cut["problem"])
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+    last = call(spark_lake, table)
+    assert (last["rewritten_files"], last["left_files"], last["problem"]) == (1, 0, None)
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+
+
+def test_rewrites_side_by_side_double_no_row(spark_lake: SparkLake, namespace: str) -> None:
+    """Of two for one group one commits; the other says that it failed, or finds nothing left."""
+    table = f"{namespace}.t"
+    before = migrating(spark_lake, table)
+
+    def work() -> None:
+        with suppress(Exception):
+            spark_lake.session(ALICE).sql(statement(table, "max_group_bytes => 1")).collect()
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert call(spark_lake, table)["left_files"] == 0
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+
+
+def test_other_columns_under_keys_of_their_own(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    before = migrating(spark_lake, table)
+    call(spark_lake, table)
+    spark_lake.lake.kms.create_master_key(f"pii-{namespace}")
+    spark_lake.rows(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.columns' = 'pii-{namespace}:name',"
+        " 'encryption.data-key-length' = '16')"
+    )
+    assert call(spark_lake, table)["left_files"] == 0
+    spec = spark_lake.lake.warden.loader.load(_name(table)).governed.spec
+    assert spec.data_key_length == 16
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+    assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE name = 'n1'") == [(1,)]
+
+
+def _name(table: str) -> TableName:
+    namespace, _, name = below(table).rpartition(".")
+    return TableName((namespace,), name)
+
+
+def test_partitions_are_kept(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT, name STRING", partitioned_by="id")
+    for _ in range(2):
+        spark_lake.rows(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')")
+    key = f"pii-{namespace}"
+    spark_lake.lake.kms.create_master_key(key)
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.columns' = '{key}:name')")
+    done = call(spark_lake, table)
+    assert (done["rewritten_files"], done["added_files"]) == (4, 2)
+    assert sorted(file["partition"]["id"] for file in data_files(spark_lake, table)) == [1, 2]
+    assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE id = 2") == [(2,)]
+
+
+def test_old_regimes_are_forbidden_once_no_snapshot_has_their_files(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    table = f"{namespace}.t"
+    before = migrating(spark_lake, table, files=1)
+    stock = stock_table(spark_lake, table)
+    old = stock.metadata.current_snapshot_id
+    stock.manage_snapshots().create_tag(old, "audit").commit()
+    message = refused_as("REQUEST_INVALID", spark_lake.spark, statement(table, "forbid_old => true"))
+    assert "old-regime-in-use" in message and "tag audit" in message and str(old) in message
+    assert all(encrypted(spark_lake, table))
+    stock_table(spark_lake, table).manage_snapshots().remove_tag("audit").commit()
+    stock_table(spark_lake, table).maintenance.expire_snapshots().by_id(old).commit()
+    assert call(spark_lake, table)["old_forbidden"] is False
+    assert call(spark_lake, table, forbid_old="true")["old_forbidden"] is True
+    assert spark_lake.rows(f"SELECT * FROM {table}") == before
+    spark_lake.rows(f"INSERT INTO {table} VALUES (9, 'x')")
+    assert len(spark_lake.rows(f"SELECT * FROM {table}")) == 2
+
+
+def test_whoever_may_not_see_a_column_rewrites_nothing(spark_lake: SparkLake, namespace: str) -> None:
+    """What is held back from the reader would be lost."""
+    table = f"{namespace}.t"
+    migrating(spark_lake, table, files=1)
+    lake = spark_lake.lake
+    one = {"database": ["*"], "table": ["*"], "column": ["id"]}
+    cases = [
+        [policy("bob", tables("*"), {BOB: ["select"]})],
+        [policy("bob", tables("*"), {BOB: ["update"]}), policy("one", one, {BOB: ["select"]})],
+    ]
+    for more in cases:
+        lake.set_policies([*standard_policies(), *more])
+        try:
+            refused_as("NOT_AUTHORIZED", spark_lake.session(BOB), statement(table))
+        finally:
+            lake.set_policies(standard_policies())
+    assert encrypted(spark_lake, table) == [False]
+
+
+@pytest.mark.parametrize(
+    "options", ["max_groups => 'x'", "max_group_bytes => 0", "branch => ''", "unknown => 1"]
+)
+def test_options_without_a_meaning_are_refused(spark_lake: SparkLake, namespace: str, options: str) -> None:
+    table = f"{namespace}.t"
+    migrating(spark_lake, table, files=1)
+    with pytest.raises(Exception, match=r"REQUEST_INVALID|UNRECOGNIZED|CAST|TYPE"):
+        spark_lake.spark.sql(statement(table, options))
+    assert encrypted(spark_lake, table) == [False]
