@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,7 @@ from catalog.planning.deletes import Deletes
 from catalog.planning.rows import empty_rows, planned_rows
 from catalog.regime_census import Census, heads, open_head
 from catalog.snapshots import OpenManifest, SnapshotReader
+from policy.errors import RequestInvalid
 
 ACTION: Final = "table.rewrite"
 
@@ -106,6 +107,7 @@ class Rewriter:
         Raises:
             NotAuthorized: UPDATE on the table and unmasked SELECT on all of its columns are needed; `release`
                 on its keys too, unless an engine asks.
+            RequestInvalid: there is no such branch.
             NotSupportedYet: a branch has equality deletes or deletion vectors.
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted.
@@ -123,15 +125,25 @@ class Rewriter:
     def _groups(self, table: LoadedTable, max_bytes: int, max_groups: int, branch: str | None) -> Rewrites:
         groups: list[RewriteGroup] = []
         files = total = held = 0
-        for name, head in heads(table.metadata):
-            if branch is not None and name != branch:
-                continue
+        found = heads(table.metadata)
+        if branch is not None:
+            found = [each for each in found if each[0] == branch] or _no_such(branch, table)
+        for name, head in found:
             old = _OldFiles(self._reader, table, head)
             files += old.count
             total += old.bytes
             held += old.count - old.free.num_rows
             groups += _packed(name, head, old.free, max_bytes)
         return Rewrites(tuple(groups[:max_groups]), files, total, held)
+
+
+def _no_such(branch: str, table: LoadedTable) -> NoReturn:
+    raise RequestInvalid(
+        f"The table has no branch {branch[:80]!r}.",
+        table=table.name,
+        rule="branch",
+        hint="Leave it out to rewrite all branches.",
+    )
 
 
 class _OldFiles:

@@ -159,6 +159,9 @@ def test_each_branch_is_rewritten_by_itself_and_tags_stay(lake: Lake) -> None:
     found = ask(lake, table)
     assert [(each.branch, len(each.paths)) for each in found.groups] == [("main", 1), ("dev", 2)]
     assert (found.files, [each.branch for each in ask(lake, table, branch="dev").groups]) == (3, ["dev"])
+    for absent in ("audit", "absent"):
+        with pytest.raises(RequestInvalid):
+            ask(lake, table, branch=absent)
     new = {each.branch: rewrite(lake, table, each) for each in found.groups}
     assert {ref: paths(lake, table, ref) for ref in new} == {ref: {path} for ref, path in new.items()}
     assert len(paths(lake, table, "audit")) == 1

@@ -83,7 +83,8 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
             f"a.{'b' * 90}('s.t')",
             6,
             f"CALL of 'a.{'b' * 78}' is not carried out by the catalog, or goes past it.",
-            "The catalog has the procedures rotate_key, rewrap_keys and rewrite_data_files; leave others out.",
+            "The catalog has the procedures rotate_key, rewrap_keys and rewrite_data_files; leave others "
+            "out.",
         ),
         (
             f"{'b' * 90}.ROTATE_key('s.t')",

@@ -36,15 +36,15 @@ private final class RewriteProcedure(catalogName: String, client: CatalogClient,
 
   override def parameters: Array[ProcedureParameter] = super.parameters ++ Array(
     parameter("branch", StringType, "NULL", "The branch to look at; all of them if it is left out."),
-    parameter("max_groups", IntegerType, Int.MaxValue.toString, "How many groups of files are rewritten at the most."),
-    parameter("max_group_bytes", LongType, s"${1L << 30}L", "Bytes of a group."),
+    parameter("max_groups", IntegerType, "NULL", "How many groups of files are rewritten at the most; 0 only counts."),
+    parameter("max_group_bytes", LongType, "NULL", "Bytes of a group; 1 GiB if it is left out."),
     parameter("forbid_old", BooleanType, "false", "Let no file of before be read any more, if none is left."))
 
   override protected def answer(table: Identifier, arguments: InternalRow): AnsweredRows = {
     val request = JsonNodeFactory.instance.objectNode
     if (!arguments.isNullAt(1)) request.put("branch", arguments.getUTF8String(1).toString)
-    request.put("max-group-bytes", arguments.getLong(3))
-    val done = rewritten(table, request, Done(), arguments.getInt(2))
+    if (!arguments.isNullAt(3)) request.put("max-group-bytes", arguments.getLong(3))
+    val done = rewritten(table, request, Done(), if (arguments.isNullAt(2)) Int.MaxValue else arguments.getInt(2))
     val forbidden = !arguments.isNullAt(4) && arguments.getBoolean(4) && forbid(table)
     val left = ask(table, request, 0)
     new AnsweredRows(Schema, Array(done.row(left, forbidden)))
@@ -85,7 +85,7 @@ private final class RewriteProcedure(catalogName: String, client: CatalogClient,
     if (files.partitioning.nonEmpty) rows else Repartition(files.wanted, shuffle = false, rows)
 
   private def ask(table: Identifier, request: ObjectNode, groups: Int): JsonNode =
-    post(table, Seq("rewrites"), request.deepCopy.put("max-groups", math.max(groups, 0)))
+    post(table, Seq("rewrites"), request.deepCopy.put("max-groups", groups))
 
   private def forbid(table: Identifier): Boolean =
     Answers.field(post(table, Seq("regimes", "forbid-old"), JsonNodeFactory.instance.objectNode), "old-forbidden").asBoolean
