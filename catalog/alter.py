@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 from catalog import gates
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import Committer
-from catalog.errors import CommitConflict
+from catalog.conflicts import made_anew
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable, TableLoader
 from catalog.schema_changes import ColumnChange, stage
@@ -39,8 +39,6 @@ from policy import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
 from policy.requests import AccessRequest
 
-#: How often changes are made anew on top of what other commits did meanwhile.
-_ATTEMPTS: Final = 100
 _MESSAGE_LENGTH: Final = 300
 _ADDED_LAST: Final = -1
 
@@ -87,19 +85,20 @@ class Alterer:
         """
         # Nothing is told of the columns to those who may not alter them.
         self._authorizer.screen(caller, "table.commit", str(name), self._right(caller, name))
-        for attempt in range(1, _ATTEMPTS + 1):
+
+        def look() -> LoadedTable:
             with self._authorizer.recorded(caller, "table.commit", str(name)):
-                table = self._loader.load_sealed(name)
-            requirements, updates = _commit_of(table, changes)
-            if not updates:
-                self._authorizer.require(caller, "table.commit", str(name), [self._right(caller, name)])
-                return table
-            try:
-                return self._committer.commit(caller, name, requirements, updates)
-            except CommitConflict:
-                if attempt == _ATTEMPTS:
-                    raise
-        raise AssertionError("the loop ends with an answer or an error")
+                return self._loader.load_sealed(name)
+
+        return made_anew(look, lambda table: self._make(caller, table, changes))
+
+    def _make(self, caller: Caller, table: LoadedTable, changes: Sequence[Change]) -> LoadedTable:
+        name = table.record.name
+        requirements, updates = _commit_of(table, changes)
+        if updates:
+            return self._committer.commit(caller, name, requirements, updates)
+        self._authorizer.require(caller, "table.commit", table.name, [self._right(caller, name)])
+        return table
 
     def _right(self, caller: Caller, name: TableName) -> AccessRequest:
         owner = self._loader.owner(name)

@@ -25,6 +25,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 from catalog import changes as change_rules
 from catalog import faults, gates
 from catalog.authorize import Authorizer, Caller
+from catalog.conflicts import made_anew
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
 from catalog.key_manifests import ManifestRewriter, Rewritten, Targets, used_versions
@@ -46,8 +47,6 @@ from policy.location import Location
 from policy.regimes import PekRef
 from policy.requests import AccessRequest
 
-#: How often a branch is begun anew because commits came first.
-_ATTEMPTS: Final = 100
 _TOTALS: Final = "total-"
 
 
@@ -181,22 +180,22 @@ class KeyRewrap:
         self, caller: Caller, first: LoadedTable, branch: str, progress: Callable[[Progress], None]
     ) -> RewrappedBranch:
         written = _Written()
-        for attempt in range(1, _ATTEMPTS + 1):
+
+        def look() -> tuple[LoadedTable, _Built | None]:
             table = self._loader.load_sealed(first.record.name)
             if table.record.id != first.record.id:
                 raise CommitConflict("The table was replaced by another one.", table=table.name)
-            built = self._build(table, branch, written, progress)
+            return table, self._build(table, branch, written, progress)
+
+        def act(seen: tuple[LoadedTable, _Built | None]) -> RewrappedBranch:
+            table, built = seen
             if built is None:
                 return RewrappedBranch(branch, lost=len(written.lost))
             self._record(caller, table, built.done)
-            try:
-                self._land(caller, table, built)
-            except CommitConflict:
-                if attempt == _ATTEMPTS:
-                    raise
-                continue
+            self._land(caller, table, built)
             return built.done
-        raise AssertionError("the loop ends with an answer or an error")
+
+        return made_anew(look, act)
 
     def _build(
         self,

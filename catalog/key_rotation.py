@@ -10,15 +10,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from sqlalchemy import Engine
 
 from catalog import changes as change_rules
 from catalog import faults, gates, governance, state
 from catalog.authorize import Authorizer, Caller
+from catalog.conflicts import made_anew
 from catalog.db.engine import read
-from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
 from catalog.keyring import Keyring
 from catalog.landing import Lander, Landing
@@ -26,9 +25,6 @@ from catalog.loading import LoadedTable, TableLoader
 from catalog.metadata import require_written_version
 from policy.errors import RequestInvalid
 from policy.regimes import PekRef
-
-#: How often a rotation is begun anew because commits came first.
-_ATTEMPTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +73,18 @@ class KeyRotation:
         alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
         self._authorizer.screen(caller, "key.rotate", str(name), alter)
         with self._authorizer.recorded(caller, "key.rotate", str(name)):
-            asked: tuple[str, ...] | None = None
-            for attempt in range(1, _ATTEMPTS + 1):
+            granted = set[tuple[str, ...]]()
+
+            def look() -> LoadedTable:
                 table = self._loader.load_sealed(name)
                 masters = table.governed.spec.key_ids()
-                if masters != asked:
+                if masters not in granted:
                     rotates = gates.key_requests(caller.principal, masters, "rotate")
                     self._authorizer.require(caller, "key.rotate", table.name, [alter, *rotates])
-                    asked = masters
-                try:
-                    return self._rotate(caller, table)
-                except CommitConflict:
-                    if attempt == _ATTEMPTS:
-                        raise
-        raise AssertionError("the loop ends with an answer or an error")
+                    granted.add(masters)
+                return table
+
+            return made_anew(look, lambda table: self._rotate(caller, table))
 
     def _rotate(self, caller: Caller, table: LoadedTable) -> Rotated:
         require_written_version(table.metadata, table.name)

@@ -23,8 +23,8 @@ from catalog import access as access_rules
 from catalog import changes as change_rules
 from catalog import gates, state
 from catalog.authorize import Authorizer, Caller
+from catalog.conflicts import made_anew
 from catalog.db.engine import read
-from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
 from catalog.keyring import Keyring
 from catalog.landing import Lander, Landing
@@ -36,8 +36,6 @@ from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.regimes import migrated
 
-#: How often the end of the old regimes is begun anew because commits came first.
-_ATTEMPTS: Final = 100
 _SHOWN: Final = 10
 _FORBID: Final = "table.forbid-old-regimes"
 
@@ -118,18 +116,16 @@ class OldRegimes:
         """
         access_rules.require(self._authorizer, self._loader, caller, _FORBID, name, "alter")
         with self._authorizer.recorded(caller, _FORBID, str(name)):
-            for attempt in range(1, _ATTEMPTS + 1):
-                table = self._loader.load_sealed(name)
-                report = self._report(table)
-                if report.forbidden:
-                    return report
-                _require_gone(table, report.snapshots)
-                try:
-                    return self._report(self._land(caller, table))
-                except CommitConflict:
-                    if attempt == _ATTEMPTS:
-                        raise
-        raise AssertionError("the loop ends with an answer or an error")
+            return made_anew(
+                lambda: self._loader.load_sealed(name), lambda table: self._forbidden(caller, table)
+            )
+
+    def _forbidden(self, caller: Caller, table: LoadedTable) -> RegimeReport:
+        report = self._report(table)
+        if report.forbidden:
+            return report
+        _require_gone(table, report.snapshots)
+        return self._report(self._land(caller, table))
 
     def _report(self, table: LoadedTable) -> RegimeReport:
         census, regimes = Census(self._reader, table), table.governed.regimes

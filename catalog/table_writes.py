@@ -17,6 +17,7 @@ from catalog import access as access_rules
 from catalog import faults, gates, key_records, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import Committer
+from catalog.conflicts import made_anew
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
@@ -30,7 +31,7 @@ from catalog.state import TableState
 from catalog.storage.base import Storage
 from catalog.write_sessions import SealedTransport, WriteLog, WriteRow, WriteSession
 from catalog.write_transport import make_transport, rewrapper_of, stock_keys_of
-from catalog.written_files import SnapshotBuilder
+from catalog.written_files import Built, SnapshotBuilder
 from policy.encryption import EncryptionSpec
 from policy.errors import LocationNotAllowed, RequestInvalid
 from policy.location import Location
@@ -40,9 +41,6 @@ from policy.requests import AccessRequest
 #: Snapshot summary entry that says which write a snapshot comes from.
 WRITE_ID: Final = "lakewarden.write-id"
 PEK_ID: Final = "encryption.pek-id"
-
-#: How often an append is based anew on what other commits did meanwhile.
-_ATTEMPTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,31 +142,38 @@ class TableWrites:
 
     def land(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
         """Commit the files, on top of whatever was committed meanwhile."""
-        name = granted.name
-        for attempt in range(1, _ATTEMPTS + 1):
-            table = of_write(self._loader.load_sealed(name), row)
-            if self._landed(table, row):
-                return table
-            keys = rewrapper_of(self._keyring, table, row)
-            built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
-            faults.point("write:built")
-            self._log.announce(row, built.snapshot_id)
-            faults.point("write:announced")
-            try:
-                return self._committer.commit(
-                    caller,
-                    name,
-                    built.requirements,
-                    built.updates,
-                    by_catalog=True,
-                    under=table.governed.version,
-                )
-            except CommitConflict:
-                # Whether what is to be removed is still there is decided by the next attempt.
-                built.discard(self._storage)
-                if attempt == _ATTEMPTS:
-                    raise
-        raise AssertionError("the loop ends with an answer or an error")
+
+        def look() -> tuple[LoadedTable, Built | None]:
+            table = of_write(self._loader.load_sealed(granted.name), row)
+            return table, None if self._landed(table, row) else self._build(table, row, files)
+
+        return made_anew(look, lambda seen: self._commit(caller, *seen))
+
+    def _build(self, table: LoadedTable, row: WriteRow, files: FileCommit) -> Built:
+        keys = rewrapper_of(self._keyring, table, row)
+        built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
+        faults.point("write:built")
+        self._log.announce(row, built.snapshot_id)
+        faults.point("write:announced")
+        return built
+
+    def _commit(self, caller: Caller, table: LoadedTable, built: Built | None) -> LoadedTable:
+        """Commit what was built; nothing was where the write has landed before."""
+        if built is None:
+            return table
+        try:
+            return self._committer.commit(
+                caller,
+                table.record.name,
+                built.requirements,
+                built.updates,
+                by_catalog=True,
+                under=table.governed.version,
+            )
+        except CommitConflict:
+            # Whether what is to be removed is still there is decided by the next attempt.
+            built.discard(self._storage)
+            raise
 
     def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
         """What is to be deleted of a write that is given up: its files, nothing else."""

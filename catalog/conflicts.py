@@ -1,0 +1,33 @@
+"""Changes that are made anew where another commit came first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from catalog.errors import CommitConflict
+
+#: How often something is tried before whoever asked for it is told of the conflict.
+ATTEMPTS: Final = 100
+
+Seen = TypeVar("Seen")
+Done = TypeVar("Done")
+
+
+def made_anew(look: Callable[[], Seen], act: Callable[[Seen], Done]) -> Done:
+    """What a change answers that no other commit came ahead of.
+
+    Args:
+        look: looks at what the change is built on; a conflict here is final.
+        act: makes the change; where it meets a conflict, both are done again.
+
+    Raises:
+        CommitConflict: other commits came first again and again.
+    """
+    for _ in range(ATTEMPTS - 1):
+        seen = look()
+        try:
+            return act(seen)
+        except CommitConflict:
+            continue
+    return act(look())
