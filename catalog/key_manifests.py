@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -27,6 +27,7 @@ from pyiceberg.schema import Schema
 
 from catalog.entry_checks import DELETED, check_no_bounds
 from catalog.keyring import Keyring
+from catalog.keys.alike import read_forms
 from catalog.keys.dek import rewrap_deks, same_deks
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyMetadata
@@ -87,6 +88,27 @@ class Rewritten:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A manifest that is to be written anew.
+
+    Attributes:
+        table: the table, sealed.
+        manifest: the manifest as it is.
+        entries: its live entries.
+        targets: the latest version of each PEK.
+        later: those of them that its files are moved to.
+        peks: these versions, and those that the files are under.
+    """
+
+    table: LoadedTable
+    manifest: OpenManifest
+    entries: pa.Table
+    targets: Targets
+    later: frozenset[PekRef]
+    peks: Mapping[PekRef, Pek]
+
+
 class ManifestRewriter:
     """Writes manifests anew.
 
@@ -101,12 +123,15 @@ class ManifestRewriter:
         self._storage = storage
         self._keyring = keyring
 
-    def rewrite(self, table: LoadedTable, manifest: OpenManifest, targets: Targets) -> Rewritten | None:
+    def rewrite(
+        self, table: LoadedTable, manifest: OpenManifest, used: Collection[PekRef], targets: Targets
+    ) -> Rewritten | None:
         """Write a manifest with all data keys under the latest versions; None if they are.
 
         Args:
             table: the table, sealed.
             manifest: one of its manifests, checked.
+            used: the versions that its files are under (`used_versions`).
             targets: the latest version of each PEK.
 
         Raises:
@@ -114,63 +139,48 @@ class ManifestRewriter:
             MetadataTampered, EncryptionPolicyViolation: what was written is not what was to be written.
             LocationNotAllowed, StorageUnavailable: it cannot be written.
         """
-        used = used_versions(manifest)
         if all(targets.get(ref.pek_id, ref).version <= ref.version for ref in used):
             return None
         if manifest.listed.content is not ManifestContent.DATA:
             raise NotSupportedYet("Encrypted delete files are not written here.", table=table.name)
-        later = {targets[ref.pek_id] for ref in used if ref.pek_id in targets}
-        peks = self._keyring.open_peks(table.record, used | later)
+        later = frozenset(targets[ref.pek_id] for ref in used if ref.pek_id in targets)
+        peks = self._keyring.open_peks(table.record, later.union(used))
+        task = _Task(table, manifest, _live(manifest.entries), targets, later, peks)
         directory = metadata_directory(table.metadata)
-        path = directory.child(f"rewrap-{_digest(manifest, later)}.avro")
-        taken_up = self._under_its_name(table, manifest, targets, peks, path)
-        if taken_up is not None:
-            return taken_up
-        return self._written(table, manifest, targets, peks, directory.child(f"rewrap-{uuid.uuid4()}.avro"))
+        taken_up = self._under_its_name(task, directory.child(f"rewrap-{_digest(manifest, later)}.avro"))
+        return taken_up or self._written(task, directory.child(f"rewrap-{uuid.uuid4()}.avro"))
 
-    def _under_its_name(
-        self,
-        table: LoadedTable,
-        manifest: OpenManifest,
-        targets: Targets,
-        peks: Mapping[PekRef, Pek],
-        path: Location,
-    ) -> Rewritten | None:
+    def _under_its_name(self, task: _Task, path: Location) -> Rewritten | None:
         """The manifest under the name that follows from its content.
 
         None if something else has that name: what was never sealed and does not pass the checks, or a sealed
         file that was removed or replaced since.
         """
-        known = self._reader.sealed(table.record.id, [path.original]).get(path.original)
+        known = self._reader.sealed(task.table.record.id, [path.original]).get(path.original)
         if known is None:
             try:
-                return self._written(table, manifest, targets, peks, path)
+                return self._written(task, path)
             except (ObjectExists, LocationNotAllowed):
                 pass
         try:
-            found = self._checked(table, manifest, targets, peks, path)
+            found = self._checked(task, path)
         except (MetadataInvalid, Refused):
             return None
         return found if known is None or found.digest == known.digest else None
 
-    def _written(
-        self,
-        table: LoadedTable,
-        manifest: OpenManifest,
-        targets: Targets,
-        peks: Mapping[PekRef, Pek],
-        path: Location,
-    ) -> Rewritten:
+    def _written(self, task: _Task, path: Location) -> Rewritten:
+        table, manifest = task.table, task.manifest
         io = GuardedFileIO(
             self._storage,
             table=table.name,
             allowed=table.governed.allowed,
             writable=AllowList.of([metadata_directory(table.metadata)]),
         )
-        entries = _live(manifest.entries)
         metadata = [
-            None if old is None else rewrap_deks(KeyMetadata.parse(old), file, peks, targets).to_bytes()
-            for old, file in _files(table, entries)
+            None
+            if old is None
+            else rewrap_deks(KeyMetadata.parse(old), file, task.peks, task.targets).to_bytes()
+            for old, file in _files(table, task.entries)
         ]
         schema = manifest.decoded.header.schema_json
         with write_manifest(
@@ -181,23 +191,17 @@ class ManifestRewriter:
             manifest.listed.added_snapshot_id,
             "deflate",
         ) as writer:
-            for entry in _entries(manifest, entries, metadata):
+            for entry in _entries(manifest, task.entries, metadata):
                 writer.add_entry(entry)
-        return self._checked(table, manifest, targets, peks, path)
+        return self._checked(task, path)
 
-    def _checked(
-        self,
-        table: LoadedTable,
-        manifest: OpenManifest,
-        targets: Targets,
-        peks: Mapping[PekRef, Pek],
-        path: Location,
-    ) -> Rewritten:
+    def _checked(self, task: _Task, path: Location) -> Rewritten:
         """Read a manifest back, and hold it against the one that it is to replace."""
+        table, entries = task.table, task.entries
         data = self._reader.fetch(table.governed.allowed, path.original, table.name, "manifest")
-        digest, entries = Digest.of(data), _live(manifest.entries)
+        digest = Digest.of(data)
         listed = replace(
-            manifest.listed,
+            task.manifest.listed,
             manifest_path=path.original,
             manifest_length=len(data),
             min_sequence_number=pc.min(entries["sequence_number"]).as_py(),
@@ -209,11 +213,10 @@ class ManifestRewriter:
             deleted_rows_count=0,
         )
         copy = self._reader.decode(listed, data, digest)
-        _check_same_files(table, manifest, copy)
-        _check_keys(table, entries, copy.entries, peks, targets)
+        _check_same_files(task, copy)
+        _check_keys(task, copy.entries)
         check_no_bounds(table, copy)
-        later = {targets[ref.pek_id] for ref in used_versions(manifest) if ref.pek_id in targets}
-        return Rewritten(listed, digest, frozenset(later))
+        return Rewritten(listed, digest, task.later)
 
 
 def used_versions(manifest: OpenManifest) -> set[PekRef]:
@@ -222,15 +225,16 @@ def used_versions(manifest: OpenManifest) -> set[PekRef]:
     Raises:
         DecryptionRefused: key metadata that is malformed.
     """
-    found = _live(manifest.entries)["key_metadata"].drop_null().to_pylist()
-    return {entry.bound.pek for metadata in found for entry in KeyMetadata.parse(metadata).entries}
+    live = _live(manifest.entries)
+    forms = read_forms(live["key_metadata"], live["file_path"])
+    return {entry.bound.pek for form in forms for entry in form.metadata.entries}
 
 
 def _live(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.not_equal(entries["status"], DELETED))
 
 
-def _digest(manifest: OpenManifest, later: set[PekRef]) -> str:
+def _digest(manifest: OpenManifest, later: Collection[PekRef]) -> str:
     """Names a manifest by what it is made of."""
     names = sorted(f"{ref.pek_id}/{ref.version}" for ref in later)
     return hashlib.sha256("\n".join([manifest.digest.sha256, *names]).encode("ascii")).hexdigest()[:40]
@@ -257,10 +261,10 @@ def _live_statistics(manifest: OpenManifest) -> pa.Table:
     return manifest.decoded.statistics.filter(pc.not_equal(manifest.entries["status"], DELETED))
 
 
-def _check_same_files(table: LoadedTable, manifest: OpenManifest, copy: OpenManifest) -> None:
+def _check_same_files(task: _Task, copy: OpenManifest) -> None:
     """The copy lists the live files of the manifest in their order, as existing ones, and nothing else."""
-    before, after = _live(manifest.entries), copy.entries
-    kept = _live_statistics(manifest)
+    before, after = task.entries, copy.entries
+    kept = _live_statistics(task.manifest)
     same = [after.num_rows == before.num_rows, after.column_names == before.column_names]
     if all(same):
         same = [_equal(before[name], after[name]) for name in before.column_names if name not in _CHANGED]
@@ -269,7 +273,7 @@ def _check_same_files(table: LoadedTable, manifest: OpenManifest, copy: OpenMani
     if not all(same):
         raise MetadataTampered(
             "A manifest that was written anew does not list the same files as before.",
-            table=table.name,
+            table=task.table.name,
             path=copy.listed.manifest_path,
             rule="rewrapped-manifest",
             hint="Have an administrator examine who writes to the table's directory.",
@@ -281,10 +285,9 @@ def _equal(before: pa.ChunkedArray, after: pa.ChunkedArray) -> bool:
     return before.equals(after) or repr(before.to_pylist()) == repr(after.to_pylist())
 
 
-def _check_keys(
-    table: LoadedTable, before: pa.Table, after: pa.Table, peks: Mapping[PekRef, Pek], targets: Targets
-) -> None:
+def _check_keys(task: _Task, after: pa.Table) -> None:
     """Each file has the same keys as before, under the latest versions, and fits its regime."""
+    table, before, targets = task.table, task.entries, task.targets
     numbers = before["file_sequence_number"].to_pylist()
     for (old, file), new, number in zip(
         _files(table, before), after["key_metadata"].to_pylist(), numbers, strict=True
@@ -299,7 +302,7 @@ def _check_keys(
             entry.bound.pek == targets.get(entry.bound.pek.pek_id, entry.bound.pek)
             for entry in metadata.entries
         )
-        if not (judged.allowed and latest and same_deks(KeyMetadata.parse(old), metadata, file, peks)):
+        if not (judged.allowed and latest and same_deks(KeyMetadata.parse(old), metadata, file, task.peks)):
             raise _other_keys(table)
 
 

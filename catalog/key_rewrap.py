@@ -214,11 +214,12 @@ class KeyRewrap:
         for done, entry in enumerate(listed, 1):
             if entry.manifest_path not in known:
                 (manifest,) = self._reader.open(table, [entry])
-                if gone & used_versions(manifest):
+                used = used_versions(manifest)
+                if gone & used:
                     written.lost.add(entry.manifest_path)
                     known[entry.manifest_path] = None
                 else:
-                    known[entry.manifest_path] = self._rewriter.rewrite(table, manifest, targets)
+                    known[entry.manifest_path] = self._rewriter.rewrite(table, manifest, used, targets)
                 faults.point("rewrap:manifest")
             progress(Progress(branch, done, len(listed)))
         if not any(known[entry.manifest_path] for entry in listed):
