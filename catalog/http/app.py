@@ -26,6 +26,7 @@ from sqlalchemy import literal, select
 
 from catalog.db.engine import read
 from catalog.http import (
+    admin_door,
     admin_keys,
     admin_policies,
     admin_report,
@@ -122,6 +123,7 @@ def create_app(warden: Warden) -> FastAPI:
         engine_routes.router,
         admin_tables.router,
         admin_keys.router,
+        admin_door.router,
         admin_service.router,
         admin_policies.router,
         admin_report.router,

@@ -6,6 +6,7 @@
 | generate, re-encrypt | use |
 | decrypt | release |
 | create, roll | rotate |
+| disable, enable | destroy |
 
 - Writers of ORC make their keys by decrypting (`eek`), so they need `release` too; nobody at the door can
   tell them from readers.
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from catalog.authorize import Authorizer, Caller
+from catalog.keys.peks import PekState
 from catalog.keys.secret import SecretBytes
 from catalog.kms_door import eek
 from catalog.kms_door.eek import EncryptedKey
@@ -58,6 +60,11 @@ class KmsDoor:
             if self._authorizer.decide([AccessRequest(caller.principal, resource_of(name), ANY)]).allowed
         ]
 
+    def keys(self, caller: Caller) -> list[DoorKey]:
+        """The keys that the caller has any right on, in order of their names."""
+        found = (self._store.find(name) for name in self.names(caller))
+        return [key for key in found if key is not None]
+
     def metadata(self, caller: Caller, name: str) -> DoorKey | None:
         """What is known of a key; None if there is none.
 
@@ -92,6 +99,26 @@ class KmsDoor:
         """
         self._require(caller, "roll", key_name(name), "rotate")
         return self._store.roll(self._found(name), caller.principal.name)
+
+    def disable(self, caller: Caller, name: str) -> DoorKey:
+        """Make a key unusable with the next use of it, until it is enabled.
+
+        Raises:
+            NotAuthorized: `destroy` is not granted.
+            KeyNotUsable: there is no such key.
+        """
+        self._require(caller, "disable", key_name(name), "destroy")
+        return self._store.move(self._known(name), PekState.DISABLED)
+
+    def enable(self, caller: Caller, name: str) -> DoorKey:
+        """Make a disabled key usable again.
+
+        Raises:
+            NotAuthorized: `destroy` is not granted.
+            KeyNotUsable: there is no such key.
+        """
+        self._require(caller, "enable", key_name(name), "destroy")
+        return self._store.move(self._known(name), PekState.ACTIVE)
 
     def invalidate(self, caller: Caller, name: str) -> None:
         """Nothing is kept that could be out of date; a stock client asks for it after each roll.
@@ -163,6 +190,17 @@ class KmsDoor:
         return {version: self._store.open(key, version) for version in versions}
 
     def _found(self, name: str) -> DoorKey:
+        """A key that may be used."""
+        key = self._known(name)
+        if key.state is not PekState.ACTIVE:
+            raise KeyNotUsable(
+                f"The key {name!r} is {key.state}.",
+                rule="key-state",
+                hint="An administrator may enable it with `lakewarden door enable`.",
+            )
+        return key
+
+    def _known(self, name: str) -> DoorKey:
         key = self._store.find(name)
         if key is None:
             raise KeyNotUsable(f"There is no key {name!r}.", rule="key", hint="Create it, or name another.")

@@ -84,6 +84,11 @@ class DoorKey:
         return self.spec.name
 
     @property
+    def state(self) -> PekState:
+        """Whether it may be used."""
+        return self.wrapping.state
+
+    @property
     def current(self) -> VersionName:
         """The version that new keys are encrypted under."""
         return VersionName(self.name, self.versions - 1)
@@ -166,6 +171,17 @@ class DoorStore:
                 hint="Look at the key, then try again.",
             ) from error
         return replace(key, versions=version + 1)
+
+    def move(self, key: DoorKey, to: PekState) -> DoorKey:
+        """Put a key into a state; it holds with the next use.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        mine = lw_door_key.c.id == str(key.wrapping.id)
+        with write(self._engine) as connection:
+            connection.execute(update(lw_door_key).where(mine).values(state=to))
+        return replace(key, wrapping=replace(key.wrapping, state=to))
 
     def find(self, name: str) -> DoorKey | None:
         """The key of a name, or None.

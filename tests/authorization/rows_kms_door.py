@@ -8,16 +8,20 @@ from typing import Any, Final
 
 import httpx
 
+from catalog.kms_door.store import Denial, KeySpec
+from tests.authorization.roles import STEWARD
 from tests.authorization.rows import EVERYBODY, Row, Try
 from tests.authorization.world import DOOR_KEY
 from tests.support.lake import MASTER_KEY
 
 _KMS: Final = "/kms/v1"
+_ADMIN: Final = "/admin/v1/door-keys"
 _ANY: Final = ("use|release|rotate|destroy",)
 _ANYBODY_WITH_A_RIGHT: Final = "owner mason releaser sparked steward"
 _USERS: Final = "mason releaser sparked steward"
 _RELEASERS: Final = "releaser steward"
 _ROTATORS: Final = "owner releaser steward"
+_DESTROYERS: Final = "owner releaser steward"
 _KEY: Final = {
     "name": DOOR_KEY,
     "iv": b64encode(bytes(16)).decode(),
@@ -40,6 +44,19 @@ def _create(attempt: Try) -> httpx.Response:
 def _batch() -> list[dict[str, Any]]:
     inner = {"versionName": "EEK", "material": _KEY["material"]}
     return [{"versionName": f"{DOOR_KEY}@0", "iv": _KEY["iv"], "encryptedKeyVersion": inner}]
+
+
+def movable(attempt: Try) -> str:
+    """A key to disable: one of its own where that works, so that others stay as they are."""
+    if not attempt.allowed:
+        return DOOR_KEY
+    name, lake = attempt.world.new("k"), attempt.world.lake
+    lake.warden.door.create(lake.caller(STEWARD), KeySpec(name, 256, None, {}, Denial.ERROR))
+    return name
+
+
+def _moving(act: str) -> Callable[[Try], httpx.Response]:
+    return lambda attempt: attempt.http.post(f"{_ADMIN}/{act}", json={"name": movable(attempt)})
 
 
 def _looking(route: str, path: str) -> Row:
@@ -104,6 +121,17 @@ ROWS: Final = (
         ("use",),
         _USERS,
         _post(f"key/{DOOR_KEY}/_reencryptbatch", _batch()),
+    ),
+    Row(
+        f"GET {_ADMIN}",
+        "list keys",
+        ("token",),
+        EVERYBODY,
+        lambda attempt: attempt.http.get(_ADMIN),
+    ),
+    *(
+        Row(f"POST {_ADMIN}/{act}", f"{act} a key", ("destroy",), _DESTROYERS, _moving(act))
+        for act in ("disable", "enable")
     ),
     Row(f"POST {_KMS}/kek/_unwrap", "open a file's key", ("select", "release"), _RELEASERS, _unwrap),
 )

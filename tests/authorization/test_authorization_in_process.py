@@ -23,8 +23,9 @@ from catalog.guarded import GuardedCatalog
 from policy.errors import NotAuthorized, NotSupportedYet
 from tests.authorization import model
 from tests.authorization.roles import OWN, WITH_TOKEN
-from tests.authorization.rows import Try
+from tests.authorization.rows import EVERYBODY, Try
 from tests.authorization.rows_keys import key_of, rotated
+from tests.authorization.rows_kms_door import movable
 from tests.authorization.world import PLAIN, SPARE_KEY, UNSEALED, VAULT, World, open_world
 from tests.support.tables import SCHEMA
 
@@ -32,6 +33,7 @@ _LOADERS: Final = "reader writer alterer owner keeper mason releaser sparked ste
 _ALTERERS: Final = "alterer owner keeper mason steward"
 _CREATORS: Final = "creator keeper mason releaser sparked steward"
 _DROPPERS: Final = "owner dropper steward"
+_DESTROYERS: Final = "owner releaser steward"
 _ANY_ON_DATABASE: Final = "reader writer alterer creator dropper keeper mason releaser sparked steward"
 
 
@@ -185,6 +187,10 @@ def _key(*words: str) -> Callable[[Try], list[str]]:
     return command
 
 
+def _door(act: str) -> Callable[[Try], list[str]]:
+    return lambda attempt: ["door", act, movable(attempt)]
+
+
 def _resealing(attempt: Try) -> list[str]:
     table = attempt.table() if attempt.allowed else UNSEALED
     if attempt.allowed:
@@ -213,6 +219,9 @@ COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
         "key destroy": Case(
             ("drop", "destroy"), "owner steward", _key("destroy", "TABLE", "--confirm", "TABLE")
         ),
+        "door list": Case(("token",), EVERYBODY, _admin("door", "list")),
+        "door disable": Case(("destroy",), _DESTROYERS, _door("disable")),
+        "door enable": Case(("destroy",), _DESTROYERS, _door("enable")),
         "policy report": Case(("admin",), "admin steward", _admin("policy", "report", "--json")),
     }
 )

@@ -27,6 +27,7 @@ from spark_ext.cli.main import app
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 KEYS_PAGE = (ROOT / "docs" / "keys.md").read_text("utf-8")
+DOOR_PAGE = (ROOT / "docs" / "kms-door.md").read_text("utf-8")
 KMS_PAGE = (ROOT / "docs" / "kms.md").read_text("utf-8")
 
 
@@ -77,8 +78,8 @@ def _shown(page: str) -> list[str]:
     return [line for line in lines if line.startswith("lakewarden ")]
 
 
-@pytest.mark.parametrize("line", _shown(KEYS_PAGE))
-def test_commands_in_the_life_of_a_key_are_as_they_are_typed(line: str) -> None:
+@pytest.mark.parametrize("line", _shown(KEYS_PAGE) + _shown(DOOR_PAGE))
+def test_commands_about_keys_are_as_they_are_typed(line: str) -> None:
     command: Any = typer.main.get_command(app)
     words = shlex.split(line)[1:]
     while hasattr(command, "commands"):

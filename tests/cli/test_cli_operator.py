@@ -12,6 +12,7 @@ from sqlalchemy import text
 from catalog.cli.session import calling, open_state, os_user
 from catalog.db.engine import open_database, write
 from catalog.identifiers import table_name
+from catalog.kms_door.store import Denial, KeySpec
 from catalog.tokens import TokenStore
 from policy.errors import NotAuthenticated
 from tests.support.host import ADMIN, Host
@@ -95,6 +96,18 @@ def test_master_keys_are_created_disabled_and_enabled(host: Host) -> None:
     assert {"id": "pii", "version": 1, "enabled": True} in host.json("key", "masters")
     assert "pii" in host.run("key", "masters").stdout
     assert "already" in host.run("key", "create-master", "pii", code=1).stderr
+
+
+def test_keys_of_the_door_are_listed_disabled_and_enabled(host: Host) -> None:
+    with host.warden() as warden:
+        warden.door.create(calling(ADMIN), KeySpec("pii", 256, None, {}, Denial.ERROR))
+    key = {"name": "pii", "bits": 256, "versions": 1, "state": "active", "master-key-id": "lakewarden"}
+    assert host.json("door", "list", "--as", ADMIN) == [key]
+    assert host.json("door", "disable", "pii", "--as", ADMIN) == [key | {"state": "disabled"}]
+    assert "disabled" in host.run("door", "list", "--as", ADMIN).stdout
+    assert host.json("door", "enable", "pii", "--as", ADMIN) == [key]
+    assert "may not" in host.run("door", "disable", "pii", "--as", "nobody", code=1).stderr
+    assert "no key" in host.run("door", "disable", "none", "--as", ADMIN, code=1).stderr
 
 
 def test_operators_act_and_are_recorded_although_the_policies_are_broken(host: Host) -> None:

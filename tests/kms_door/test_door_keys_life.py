@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import httpx
 import pytest
 from sqlalchemy import select, update
 
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_door_key
 from policy.errors import DecryptionRefused
-from tests.support.kms_door import make_key
-from tests.support.lake import MASTER_KEY, Lake
+from tests.support.kms_door import encrypted, make_key
+from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake
 from tests.support.service import Service
 
 
@@ -57,6 +60,76 @@ def test_one_key_that_does_not_open_is_told_and_keeps_no_other_from_being_wrappe
 def _wrapped_elsewhere(lake: Lake, name: str) -> bytes:
     """Another key's wrapped form, which does not open here."""
     return _wrapped(lake, f"{name}-2")
+
+
+USES: dict[str, Callable[[httpx.Client, str], httpx.Response]] = {
+    "generate": lambda client, name: client.get(f"/kms/v1/key/{name}/_eek?eek_op=generate"),
+    "decrypt": lambda client, name: client.post(
+        f"/kms/v1/keyversion/{name}@0/_eek?eek_op=decrypt", json=encrypted(name)
+    ),
+    "reencrypt": lambda client, name: client.post(
+        f"/kms/v1/keyversion/{name}@0/_eek?eek_op=reencrypt", json=encrypted(name)
+    ),
+    "roll": lambda client, name: client.post(f"/kms/v1/key/{name}", json={}),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_disabled_key_is_refused_with_the_next_request_until_it_is_enabled(
+    served: Service, name: str, use: str
+) -> None:
+    make_key(served.lake, name)
+    make_key(served.lake, f"{name}-2")
+    with served.client(ALICE) as alice:
+        assert USES[use](alice, name).status_code == 200, "its key is in memory now"
+        done = alice.post("/admin/v1/door-keys/disable", json={"name": name})
+        assert (done.status_code, done.json()["state"]) == (200, "disabled")
+        refused = USES[use](alice, name)
+        assert refused.status_code == 403 and refused.json()["error"]["rule"] == "key-state", refused.text
+        assert refused.json()["RemoteException"]["javaClassName"] == "java.lang.SecurityException"
+        assert USES[use](alice, f"{name}-2").status_code == 200
+        assert alice.get(f"/kms/v1/key/{name}/_metadata").json()["name"] == name
+        assert alice.post("/admin/v1/door-keys/enable", json={"name": name}).json()["state"] == "active"
+        assert USES[use](alice, name).status_code == 200
+
+
+def test_only_who_may_destroy_a_key_disables_it_and_who_has_no_right_is_not_told_of_it(
+    served: Service, name: str
+) -> None:
+    make_key(served.lake, name)
+    for user in (BOB, CAROL):
+        with served.client(user) as client:
+            answers = [
+                client.post(f"/admin/v1/door-keys/{act}", json={"name": each})
+                for act in ("disable", "enable")
+                for each in (name, f"{name}-no")
+            ]
+            listed = {each["name"] for each in client.get("/admin/v1/door-keys").json()["keys"]}
+        assert {each.status_code for each in answers} == {403}
+        assert {each.json()["error"]["lakewarden"] for each in answers} == {"NotAuthorized"}
+        assert (name in listed) == (user == BOB)
+    with served.client(ALICE) as alice:
+        missing = alice.post("/admin/v1/door-keys/disable", json={"name": f"{name}-no"})
+        assert missing.json()["error"]["lakewarden"] == "KeyNotUsable"
+        (shown,) = [each for each in alice.get("/admin/v1/door-keys").json()["keys"] if each["name"] == name]
+    assert shown == {
+        "name": name,
+        "bits": 256,
+        "versions": 1,
+        "state": "active",
+        "master-key-id": MASTER_KEY,
+    }
+
+
+def test_a_disabled_key_is_wrapped_anew_with_the_others(served: Service, name: str) -> None:
+    lake = served.lake
+    make_key(lake, name)
+    lake.warden.door.disable(lake.caller(ALICE), name)
+    lake.kms.rotate_master_key(MASTER_KEY)
+    old = _wrapped(lake, name)
+    lake.warden.master_keys.rewrap(MASTER_KEY)
+    assert _wrapped(lake, name) != old
+    assert str(lake.warden.door_keys.find(name).state) == "disabled"
 
 
 def test_a_key_that_was_given_another_name_in_the_database_does_not_open(served: Service, name: str) -> None:

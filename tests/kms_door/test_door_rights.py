@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable
 from typing import Final
 
@@ -11,18 +10,11 @@ import pytest
 
 from catalog.audit_reading import read
 from catalog.kms_door.store import Denial
-from tests.support.kms_door import make_key
+from tests.support.kms_door import encrypted, make_key
 from tests.support.lake import ALICE, BOB, CAROL
 from tests.support.service import Service
 
-IV: Final = bytes(range(16))
-MATERIAL: Final = bytes(range(32))
 MALLORY: Final = "mallory"
-
-
-def encrypted(name: str, material: bytes = MATERIAL, iv: bytes = IV) -> dict[str, str]:
-    """The body of a use of an encrypted key."""
-    return {"name": name, "iv": b64encode(iv).decode(), "material": b64encode(material).decode()}
 
 
 def _decrypt(client: httpx.Client, name: str) -> httpx.Response:

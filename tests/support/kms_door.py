@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any, Final
 
 from catalog.kms_door.door import KmsDoor
 from catalog.kms_door.store import Denial, KeySpec
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy
 
+IV: Final = bytes(range(16))
+MATERIAL: Final = bytes(range(32))
 EVERY_RIGHT: Final = ("use", "release", "rotate", "destroy")
 
 
@@ -32,3 +35,8 @@ def make_key(
     door.create(lake.caller(ALICE), KeySpec(name, bits, None, {}, denial))
     for _ in range(versions - 1):
         door.roll(lake.caller(ALICE), name)
+
+
+def encrypted(name: str, material: bytes = MATERIAL, iv: bytes = IV) -> dict[str, str]:
+    """The body of a use of an encrypted key."""
+    return {"name": name, "iv": b64encode(iv).decode(), "material": b64encode(material).decode()}
