@@ -40,14 +40,14 @@ private[read] final class FileEncryption(
 
   /** The footer, judged. Throws `DecryptionRefused` if it is another file's, or not as the regime says.
     *
-    * @param readFooter
-    *   from the stream that is going to be read
+    * @param footers
+    *   of the stream that is going to be read
     */
-  def read(readFooter: FileDecryptionProperties => ParquetMetadata): ParquetMetadata = {
-    val first = readFooter(properties(Map.empty))
+  def read(footers: FooterReader): ParquetMetadata = {
+    val first = footers.read(properties(Map.empty))
     val schema = first.getFileMetaData.getSchema
     val keys = keysByPath(schema)
-    val found = if (keys.isEmpty) first else readFooter(properties(keys))
+    val found = if (keys.isEmpty) first else footers.read(properties(keys))
     if (found.getFileMetaData.getEncryptionType != wantedType)
       throw errors.refused(s"The footer of the file is not ${footer.name}, as the table says that it is.", "footer")
     if (found.getFileMetaData.getSchema != schema) throw refused("The file is being changed.")

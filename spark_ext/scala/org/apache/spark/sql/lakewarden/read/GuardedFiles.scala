@@ -25,6 +25,27 @@ import org.apache.spark.sql.types.StructType
 private[read] final case class OpenedFile(
     path: Path, input: HadoopInputFile, stream: SeekableInputStream, footer: ParquetMetadata)
 
+/** Reads the footer of a file that is open: what it says of the row groups of one split.
+  *
+  * A row group belongs to the split that its middle lies in. One that claims to lie outside of the file belongs to
+  * the first or the last one, so that none is left out.
+  */
+private[read] final class FooterReader(
+    input: HadoopInputFile, stream: SeekableInputStream, conf: Configuration, start: Long, length: Long) {
+
+  /** As whoever has no key reads it. */
+  def read(): ParquetMetadata = ParquetFileReader.readFooter(input, options.build(), stream)
+
+  def read(keys: FileDecryptionProperties): ParquetMetadata =
+    ParquetFileReader.readFooter(input, options.withDecryption(keys).build(), stream)
+
+  private def options = {
+    val from = if (start == 0) Long.MinValue else start
+    val until = if (start + length >= input.getLength) Long.MaxValue else start + length
+    HadoopReadOptions.builder(conf, input.getPath).withRange(from, until)
+  }
+}
+
 /** Opens the Parquet files of one scan, on an executor.
   *
   * The order is fixed: the path is checked, then the data keys opened, then the file, and its footer held against
@@ -40,19 +61,15 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType) {
     val location = gate.location(split.file)
     val encryption = encryptionOf(split.file, errors)
     val (input, stream) = opened(location, split.file, conf, errors)
-    def read(decryption: Option[FileDecryptionProperties]): ParquetMetadata = {
-      val options = HadoopReadOptions.builder(conf, input.getPath).withRange(split.start, split.start + split.length)
-      decryption.foreach(options.withDecryption)
-      ParquetFileReader.readFooter(input, options.build(), stream)
-    }
+    val footers = new FooterReader(input, stream, conf, split.start, split.length)
     try {
-      val footer = encryption.fold(plaintext(read(None), errors))(_.read(each => read(Some(each))))
+      val footer = encryption.fold(plaintext(footers.read(), errors))(_.read(footers))
       OpenedFile(input.getPath, input, stream, footer)
     } catch {
       case failure: Throwable =>
         val told = failure match {
           case known: LakewardenException => known
-          case NonFatal(_)                => mistaken(stream, input, split.file, read(None), errors).getOrElse(failure)
+          case NonFatal(_)                => mistaken(stream, input, split.file, footers.read(), errors).getOrElse(failure)
           case fatal                      => fatal
         }
         stream.close()
