@@ -14,8 +14,11 @@ from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetP
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Table
 from catalog.cli.session import calling, open_warden
+from catalog.http.rewrite_models import RegimesAnswer
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable
+from catalog.old_regimes import RegimeReport
+from catalog.regime_census import RegimeFiles
 
 app = typer.Typer(help="Governed properties and the life of tables.", no_args_is_help=True)
 
@@ -101,6 +104,22 @@ def restore(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
 
 
 @app.command()
+def regimes(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
+    """Count the files of a table's earlier encryption: on branches, and in retained snapshots."""
+    with open_warden(ctx) as warden:
+        _print_regimes(warden.old_regimes.report(calling(as_user), table), as_json)
+
+
+@app.command("forbid-old-regimes")
+def forbid_old_regimes(
+    ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False
+) -> None:
+    """Let no file of an earlier encryption be read any more, if none is left."""
+    with open_warden(ctx) as warden:
+        _print_regimes(warden.old_regimes.forbid(calling(as_user), table), as_json)
+
+
+@app.command()
 def drop(
     ctx: typer.Context,
     table: Table,
@@ -115,6 +134,29 @@ def drop(
             return
         left = warden.lifecycle.purge(calling(as_user), table)
     output.note(f"The table {table} is dropped and its files are deleted; files left elsewhere: {left}.")
+
+
+def _print_regimes(report: RegimeReport, as_json: bool) -> None:
+    if as_json:
+        output.document(RegimesAnswer.of(report).model_dump(mode="json", by_alias=True))
+        return
+    output.rows(
+        ("branch", "from-sequence-number", "encryption", "files", "bytes", "old-files", "old-bytes"),
+        [
+            (each.branch, each.regime.from_sequence_number, each.regime.spec.mechanism, *_counts(each))
+            for each in report.branches
+        ],
+    )
+    output.rows(
+        ("snapshot-with-old-files", "branches-and-tags", "old-files"),
+        [[each.use.snapshot_id, ", ".join(each.use.names), each.files] for each in report.snapshots],
+    )
+    left = "are refused" if report.forbidden else "are read as long as their snapshots are retained"
+    output.note(f"Files of an earlier encryption {left}.")
+
+
+def _counts(files: RegimeFiles) -> tuple[int, int, int, int]:
+    return files.files, files.bytes, files.old_files, files.old_bytes
 
 
 def _change(
