@@ -86,6 +86,112 @@ def test_stock_pyarrow_gets_the_columns_that_its_user_may_have(
         arrow_rows(spark_lake, BOB, tables["keyed"], ["id"])
 
 
+MODES = {
+    "CTR": {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.data-key-length": "16"},
+    "plaintext footer": {"encryption.footer": "plaintext"},
+    "plaintext footer, column keys, CTR": {
+        "encryption.footer": "plaintext",
+        "encryption.columns": "pii:ssn;hr:salary",
+        "encryption.algorithm": "AES_GCM_CTR_V1",
+        "encryption.data-key-length": "24",
+    },
+    "every column with a key": {"encryption.columns": "pii:id,name,ssn;hr:salary"},
+    "a group under the footer's master key": {"encryption.columns": "lakewarden:ssn"},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_way_of_encrypting_is_read_by_stock_pyarrow_and_by_us(
+    spark_lake: SparkLake, tables: dict[str, list[str]], mode: str
+) -> None:
+    table = f"lake.stock.m{list(MODES).index(mode)}"
+    create_table(spark_lake, table, COLUMNS, {**STOCK, **MODES[mode]})
+    spark_lake.rows(f"INSERT INTO {table} {ROWS}")
+    assert arrow_rows(spark_lake, ALICE, paths(spark_lake, table), ALL) == expected(ALL)
+    assert ours(spark_lake, table) == expected(ALL)
+
+
+def test_stock_pyarrow_reads_nested_columns_with_keys(
+    spark_lake: SparkLake, tables: dict[str, list[str]]
+) -> None:
+    person = "person STRUCT<name: STRING, street: STRING>"
+    columns = f"id BIGINT, {person}, tags ARRAY<STRING>, props MAP<STRING, STRING>"
+    keys = {**STOCK, "encryption.columns": "pii:person.street,tags;hr:props.value"}
+    create_table(spark_lake, "lake.stock.nested", columns, keys)
+    spark_lake.rows("""INSERT INTO lake.stock.nested SELECT id, named_struct('name', 'n', 'street', 's'),
+        array('a', 'b'), map('k', 'v') FROM range(0, 4, 1, 2)""")
+    wanted = ["id", "person", "tags", "props"]
+    rows = arrow_rows(spark_lake, ALICE, paths(spark_lake, "lake.stock.nested"), wanted)
+    assert rows == [[n, {"name": "n", "street": "s"}, ["a", "b"], [("k", "v")]] for n in range(4)]
+
+
+# -- readers of ours
+
+
+def ours(spark_lake: SparkLake, table: str) -> list[list[Any]]:
+    return [list(row) for row in spark_lake.rows(f"SELECT * FROM {table} ORDER BY id")]
+
+
+@pytest.fixture
+def table(spark_lake: SparkLake, tables: dict[str, list[str]], request: pytest.FixtureRequest) -> str:
+    """A table of its own, whose files a test may change."""
+    name = f"lake.stock.t{abs(hash(request.node.name))}"
+    create_table(spark_lake, name, COLUMNS, COLUMN_KEYS)
+    spark_lake.rows(f"INSERT INTO {name} {ROWS}")
+    return name
+
+
+def replaced(file: str, old: bytes, new: bytes) -> None:
+    """Put other bytes in the place of some, which stand in the file once."""
+    data = Path(file).read_bytes()
+    assert len(old) == len(new) and data.count(old) == 1
+    Path(file).write_bytes(data.replace(old, new))
+
+
+def test_another_kms_that_a_file_names_is_not_looked_at(spark_lake: SparkLake, table: str) -> None:
+    """What stands before the encrypted footer is authenticated by nothing."""
+    for file in paths(spark_lake, table):
+        replaced(file, b'"kmsInstanceURL":"lakewarden"', b'"kmsInstanceURL":"evil.test:"')
+        replaced(file, b'"masterKeyID":"lakewarden"', b'"masterKeyID":"laketanden"')
+    assert ours(spark_lake, table) == expected(ALL)
+
+
+def test_stock_clients_of_the_page_go_where_they_were_told(spark_lake: SparkLake, table: str) -> None:
+    for file in paths(spark_lake, table):
+        replaced(file, b'"kmsInstanceURL":"lakewarden"', b'"kmsInstanceURL":"evil.test:"')
+    assert arrow_rows(spark_lake, ALICE, paths(spark_lake, table), ALL) == expected(ALL)
+
+
+def test_keys_that_a_file_says_it_has_are_not_used(spark_lake: SparkLake, table: str) -> None:
+    for file in paths(spark_lake, table):
+        data = Path(file).read_bytes()
+        at = data.rindex(b'"wrappedDEK":"') + len(b'"wrappedDEK":"')
+        Path(file).write_bytes(data[:at] + b"AAAA" + data[at + 4 :])
+    assert ours(spark_lake, table) == expected(ALL)
+    with pytest.raises(OSError):
+        arrow_rows(spark_lake, ALICE, paths(spark_lake, table), ALL)
+
+
+def test_a_stored_prefix_that_is_not_the_files_own_is_refused(spark_lake: SparkLake, table: str) -> None:
+    file = paths(spark_lake, table)[0]
+    digits = Path(file).stem.rpartition("-")[2]
+    replaced(file, bytes.fromhex(digits), bytes.fromhex(digits)[:-1] + b"?")
+    with pytest.raises(Exception, match="DecryptionRefused"):
+        ours(spark_lake, table)
+
+
+def test_swapped_files_are_refused_though_each_says_how_to_open_it(spark_lake: SparkLake, table: str) -> None:
+    first, second = paths(spark_lake, table)
+    one, other = Path(first).read_bytes(), Path(second).read_bytes()
+    Path(first).write_bytes(other)
+    Path(second).write_bytes(one)
+    with pytest.raises(Exception, match="DecryptionRefused"):
+        ours(spark_lake, table)
+
+
+# -- stock Spark
+
+
 @pytest.mark.slow
 def test_stock_spark_reads_with_keys_from_the_door(
     spark_lake: SparkLake, tables: dict[str, list[str]], tmp_path: Path
