@@ -17,7 +17,7 @@ from catalog.keys.secret import SecretBytes
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
 from tests.support.reads import name_of, refused
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import create_table, data_files, local_path, planned_files
+from tests.support.spark_tables import create_table, data_files, local_path, master_keys, planned_files
 from tests.support.tables import ENCRYPTED, Engine, NewFile
 
 pytestmark = pytest.mark.core
@@ -42,8 +42,7 @@ CLEAR = (b"clear-open", b"clear-name", b"clear-key", b"clear-bank")
 @pytest.fixture(scope="module")
 def database(spark_lake: SparkLake) -> str:
     """The database of which Carol may read all, with master keys for columns."""
-    for key in ("pii", "hr"):
-        spark_lake.lake.kms.create_master_key(key)
+    master_keys(spark_lake, "pii", "hr")
     spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.db")
     return "lake.db"
 
@@ -159,6 +158,34 @@ def test_files_stay_readable_when_keys_and_names_of_columns_change(
         spark_lake.rows(f"INSERT INTO {name} VALUES ({number}, 's{number}', 'e{number}')")
     rows = spark_lake.rows(f"SELECT id, social, email FROM {name} ORDER BY id")
     assert rows == [(number, f"s{number}", f"e{number}") for number in range(5)]
+
+
+def test_a_struct_of_which_a_file_has_no_wanted_field_is_null_where_it_was(
+    spark_lake: SparkLake, database: str
+) -> None:
+    """Spark reads another leaf of the struct to see that, which must not be one without its key."""
+    name = f"{database}.columns_of_structs"
+    keys = {"encryption.columns": "pii:s.x,t.x,l.element.p"}
+    create_table(
+        spark_lake,
+        name,
+        "id INT, s STRUCT<x: INT, y: STRING>, t STRUCT<x: INT>, l ARRAY<STRUCT<p: INT, q: STRING>>",
+        keys,
+    )
+    spark_lake.rows(
+        f"""INSERT INTO {name} VALUES
+            (1, named_struct('x', 1, 'y', 'one'), named_struct('x', 1),
+             array(named_struct('p', 1, 'q', 'a'))),
+            (2, NULL, NULL, NULL)"""
+    )
+    for column in ("s.z STRING", "t.z STRING", "l.element.z STRING"):
+        spark_lake.rows(f"ALTER TABLE {name} ADD COLUMN {column}")
+    assert spark_lake.rows(f"SELECT s.z, l.z FROM {name} ORDER BY id") == [(None, [None]), (None, None)]
+    assert spark_lake.rows(f"SELECT id FROM {name} WHERE s.z IS NULL ORDER BY id") == [(1,), (2,)]
+    assert spark_lake.rows(f"SELECT id, s IS NULL FROM {name} ORDER BY id") == [(1, False), (2, True)]
+    # With a column of the struct whose key is released, it is seen by that one.
+    assert spark_lake.rows(f"SELECT t.x, t.z FROM {name} ORDER BY id") == [(1, None), (None, None)]
+    refused(spark_lake, f"SELECT t.z FROM {name}", "NOT_SUPPORTED_YET", "absent-column")
 
 
 # -- users

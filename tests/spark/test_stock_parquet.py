@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import create_table, data_files
+from tests.support.spark_tables import create_table, data_files, master_keys
 from tests.support.stock_readers import with_pyarrow, with_spark
 
 pytestmark = pytest.mark.core
@@ -28,8 +28,7 @@ ALL = ["id", "name", "ssn", "salary"]
 @pytest.fixture(scope="module")
 def tables(spark_lake: SparkLake) -> Iterator[dict[str, list[str]]]:
     """The files of a table under one key and of one with column keys. Carol may not have the salaries."""
-    for key in ("pii", "hr"):
-        spark_lake.lake.kms.create_master_key(key)
+    master_keys(spark_lake, "pii", "hr")
     spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.stock")
     files = {}
     for name, properties in {"whole": STOCK, "keyed": COLUMN_KEYS}.items():

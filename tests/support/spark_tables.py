@@ -28,6 +28,14 @@ def local_path(file: Mapping[str, Any]) -> Path:
     return Path(file["file_path"].removeprefix("file://"))
 
 
+def master_keys(spark_lake: SparkLake, *names: str) -> None:
+    """Make master keys that are not there yet: tests of one process share a keystore."""
+    known = {key.id for key in spark_lake.lake.kms.list_master_keys()}
+    for name in names:
+        if name not in known:
+            spark_lake.lake.kms.create_master_key(name)
+
+
 def planned_files(spark_lake: SparkLake, table: str, **body: Any) -> int:
     """How many files a plan for Alice through the engine has."""
     _, namespace, name = table.split(".")

@@ -6,6 +6,7 @@ import org.apache.parquet.hadoop.metadata.ColumnPath
 import org.apache.parquet.schema.{GroupType, LogicalTypeAnnotation, MessageType, PrimitiveType, Type}
 import org.apache.parquet.schema.Type.Repetition.{REPEATED, REQUIRED}
 
+import org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.types._
 
@@ -17,10 +18,16 @@ import org.apache.spark.sql.types._
   *
   * Source: Iceberg table specification, "Column Projection"; "Appendix A: Format-specific Requirements", Parquet.
   *
+  * Whether a struct is NULL is seen from what is read of it. Where the file has nothing of it that is wanted, Spark
+  * reads any other leaf of it; one is chosen here where some have keys that this scan has not.
+  *
   * @param withoutLike
   *   ids of fields whose absence does not mean NULL (identity partitions, default values): they refuse the file
+  * @param locked
+  *   ids of leaves under keys that were not released
   */
-private[read] final class FileColumns(file: MessageType, withoutLike: Set[Int], errors: ReadErrors) {
+private[read] final class FileColumns(
+    file: MessageType, withoutLike: Set[Int], errors: ReadErrors, locked: Set[Int] = Set.empty) {
 
   /** The wanted schema with the file's own names, position by position; absent fields get a name that the file
     * does not have.
@@ -80,7 +87,10 @@ private[read] final class FileColumns(file: MessageType, withoutLike: Set[Int], 
   }
 
   private def renamedType(wanted: DataType, found: Type): DataType = (wanted, found) match {
-    case (struct: StructType, group: GroupType) if group.getLogicalTypeAnnotation == null => renamed(struct, group)
+    case (struct: StructType, group: GroupType) if group.getLogicalTypeAnnotation == null =>
+      val fields = renamed(struct, group)
+      if (locked.isEmpty || fields.exists(each => group.containsField(each.name))) fields
+      else fields.add(witness(group))
     case (ArrayType(element, nullable), group: GroupType) =>
       val Seq(inner) = repeated(group, LogicalTypeAnnotation.listType, 1)
       ArrayType(renamedType(element, inner, nullable), nullable)
@@ -91,6 +101,18 @@ private[read] final class FileColumns(file: MessageType, withoutLike: Set[Int], 
       throw errors.damaged(s"The column ${found.getName} of the file has another type than the table says.",
         "column-type")
     case (primitive, _) => primitive
+  }
+
+  /** A part of a struct that can be read: behind all that is wanted of it, so that nobody sees more than whether the
+    * struct is there.
+    */
+  private def witness(group: GroupType): StructField = {
+    val readable = group.getFields.asScala.toSeq.filterNot(FileColumns.leavesIn(_).exists(locked))
+    val chosen = readable.find(_.isPrimitive).orElse(readable.headOption).getOrElse(throw errors.unsupported(
+      s"Of ${group.getName} the file has columns with keys alone, of which none is read; so nobody can tell whether it" +
+        " is NULL. Select such a column too, if you may, or have the file rewritten.", "absent-column"))
+    val found = new ParquetToSparkSchemaConverter().convert(new MessageType("witness", chosen)).head
+    StructField(chosen.getName, found.dataType)
   }
 
   /** What stands inside a list or map of the standard layout of three levels. */
@@ -107,6 +129,12 @@ private[read] final class FileColumns(file: MessageType, withoutLike: Set[Int], 
 }
 
 private[read] object FileColumns {
+
+  /** Ids of the primitive columns in a type, itself included. */
+  private def leavesIn(one: Type): Seq[Int] = one match {
+    case group: GroupType => group.getFields.asScala.toSeq.flatMap(leavesIn)
+    case leaf             => Option(leaf.getId).map(_.intValue).toSeq
+  }
 
   /** A primitive column of a file. */
   final case class Leaf(path: ColumnPath, primitive: PrimitiveType)

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.mapred.{FileSplit => HadoopSplit, JobConf}
 import org.apache.hadoop.mapreduce.{JobID, TaskAttemptID, TaskID, TaskType}
@@ -29,7 +31,8 @@ private[read] final class ParquetReading(
     val opened = files.open(split, own, errors)
     val reader = vectorized(opened)
     try {
-      prepare(opened, new FileColumns(opened.footer.getFileMetaData.getSchema, split.file.withoutLike, errors))
+      val schema = opened.footer.getFileMetaData.getSchema
+      prepare(opened, new FileColumns(schema, split.file.withoutLike, errors, locked(opened, split.file)))
       val attempt = new TaskAttemptID(new TaskID(new JobID, TaskType.MAP, 0), 0)
       reader.initialize(
         new HadoopSplit(opened.path, split.start, split.length, Array.empty[String]),
@@ -43,6 +46,14 @@ private[read] final class ParquetReading(
         opened.stream.close()
         throw failure
     }
+  }
+
+  /** Ids of columns with keys of their own that this scan has not. */
+  private def locked(opened: OpenedFile, file: PlannedFile): Set[Int] = {
+    val schema = opened.footer.getFileMetaData.getSchema
+    val encrypted = opened.footer.getBlocks.asScala.flatMap(_.getColumns.asScala).filter(_.isEncrypted)
+    val ids = encrypted.flatMap(each => Option(schema.getColumnDescription(each.getPath.toArray).getPrimitiveType.getId))
+    ids.map(_.intValue).toSet -- file.keys.flatMap(_.label.fieldIds)
   }
 
   /** Says to the reader of one file which columns and rows are wanted, in the file's own names. */
