@@ -19,11 +19,13 @@ from sqlalchemy import Engine
 from catalog import key_records
 from catalog.db.engine import read, write
 from catalog.keys.alike import Form, Rows, read_forms
+from catalog.keys.dek import open_bounds
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.kms import KmsClient
 from catalog.keys.managers import EnvelopeManager
 from catalog.keys.peks import Pek, PekCache, PekRecord, PekState, create_pek, state_hint
+from catalog.keys.scan_bounds import ColumnOfFiles, columns_of, open_bounds_of
 from catalog.keys.scan_keys import FormKeys, ScanWrapper, WrappedKeys
 from catalog.keys.transport import TransportKey
 from catalog.state import Governed, TableRecord
@@ -247,7 +249,9 @@ class Keyring:
                 raise _unfit(decision, path, str(table.name), hint)
         peks = {pek.ref: pek for pek in self.writing_peks(table, governed).values()}
         for path, metadata in files:
-            self._envelope.open(metadata, FileIdentity.of(table.table_uuid, path), lambda ref: peks[ref])
+            file = FileIdentity.of(table.table_uuid, path)
+            self._envelope.open(metadata, file, peks.__getitem__)
+            open_bounds(KeyMetadata.parse(metadata or b""), file, peks.__getitem__)
 
     def judged_files(self, table: TableRecord, governed: Governed, planned: pa.Table) -> JudgedFiles:
         """The files of one scan with all of their keys, each held against the regime of its sequence number.
@@ -274,6 +278,43 @@ class Keyring:
         for rows, keys in ((in_plaintext, None), *stated):
             _judge(table, governed, planned, rows, keys)
         return JudgedFiles(paths, tuple(forms))
+
+    def open_bounds(
+        self, table: TableRecord, files: JudgedFiles, columns: frozenset[int]
+    ) -> list[tuple[Rows, dict[int, ColumnOfFiles]]]:
+        """What key metadata says, sealed, of some columns; of files that encrypt them.
+
+        Args:
+            table: the table.
+            files: judged files.
+            columns: ids of columns that the caller may select.
+
+        Returns:
+            rows of files, and by column what is known of it in those. A column that is not there is in clear.
+
+        Raises:
+            DecryptionRefused: sealed bounds do not open, or the PEK is not the table's; names the path.
+            KeyNotUsable, KmsUnavailable: a key cannot be had.
+        """
+        wanted = [
+            (form, place, covered)
+            for form in files.forms
+            for place in form.bounds()
+            if (covered := columns & frozenset(place.field_ids) if place.field_ids else columns)
+        ]
+        peks = self.open_peks(table, {place.pek for _, place, _ in wanted}) if wanted else {}
+        try:
+            return [
+                (
+                    form.rows,
+                    columns_of(
+                        open_bounds_of(form, place, files.paths, table.table_uuid, peks[place.pek]), covered
+                    ),
+                )
+                for form, place, covered in wanted
+            ]
+        except DecryptionRefused as refusal:
+            raise _of_table(refusal, table) from refusal
 
     def scan_keys(
         self, table: TableRecord, paths: pa.ChunkedArray, released: Sequence[FormKeys]

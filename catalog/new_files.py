@@ -1,7 +1,8 @@
 """The files that an engine wrote, as it names them, and what becomes of each in a manifest.
 
 - A new file lies in the write's own directory and is of the table's partition spec.
-- Its data keys are taken over from the write's key; no statistics are kept of columns that the file encrypts.
+- Its data keys are taken over from the write's key. Bounds and counts of columns that the file encrypts are
+  sealed into its key metadata, and stand nowhere else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
 from catalog.errors import CommitConflict
+from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from catalog.loading import LoadedTable
 from catalog.partition_values import stored_value
@@ -135,6 +137,17 @@ def _shown(statistics: Mapping[int, T], hidden: frozenset[int] | None) -> dict[i
     return {field_id: value for field_id, value in statistics.items() if field_id not in hidden}
 
 
+def _known(file: NewFile) -> dict[int, ColumnBounds]:
+    """What the writer knows of each column; which of them are encrypted, their keys say."""
+    counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
+    ends = (file.lower_bounds, file.upper_bounds)
+    known = {}
+    for field_id in set().union(*counts, *ends):
+        values, nulls, nans = (each.get(field_id) for each in counts)
+        known[field_id] = ColumnBounds(values, nulls, nans, *(each.get(field_id) for each in ends))
+    return known
+
+
 def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None) -> bytes | None:
     if keys is None:
         if file.keys:
@@ -154,7 +167,7 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
             hint="Encrypt the file with a data key of its own, wrapped under the write's key.",
         )
     spec = table.governed.spec
-    metadata = keys.rewrap(file.path, file.keys)
+    metadata = keys.rewrap(file.path, file.keys, columns=_known(file))
     if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
         raise EncryptionPolicyViolation(
             f"A data key has not the {spec.data_key_length} bytes that the table asks for.",

@@ -96,6 +96,23 @@ class Aead:
         except InvalidTag as failure:
             raise refused() from failure
 
+    def open_all(self, sealed: Iterable[tuple[bytes, bytes, bytes]], opened: list[bytes]) -> None:
+        """Open one after the other.
+
+        Args:
+            sealed: nonce, ciphertext with tag, and AAD of each.
+            opened: gets the plaintexts, as far as they open.
+
+        Raises:
+            DecryptionRefused: the next one is not authentic.
+        """
+        decrypt = self._cipher.decrypt
+        try:
+            for nonce, ciphertext, aad in sealed:
+                opened.append(decrypt(nonce, ciphertext, aad))
+        except InvalidTag as failure:
+            raise refused() from failure
+
     def open_key(self, sealed: bytes, aad: bytes) -> SecretBytes:
         """The key that `seal_key` sealed.
 

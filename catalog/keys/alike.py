@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from catalog.keys.key_metadata import KeyEntry, KeyMetadata
 from policy.errors import DecryptionRefused
+from policy.regimes import PekRef
 
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -38,6 +39,16 @@ class Place(NamedTuple):
     binding: bytes
     start: int
     end: int
+
+    @property
+    def pek(self) -> PekRef:
+        """The PEK that the binding names."""
+        return KeyEntry(self.binding, b"").bound.pek
+
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """The columns that the binding names; none for a footer's key, or the key of the whole file."""
+        return KeyEntry(self.binding, b"").bound.field_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,23 @@ def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
             forms.append(Form(metadata, left[same], data[same]))
             left, data = left[~same], data[~same]
     return forms
+
+
+def side_by_side(count: int, *parts: bytes | Bytes) -> Bytes:
+    """So many rows, put together of what they have in common and of what is each one's own."""
+    columns = [
+        np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
+        if isinstance(part, bytes)
+        else part
+        for part in parts
+    ]
+    return np.hstack(columns)
+
+
+def byte_strings(rows: Bytes) -> list[bytes]:
+    """Each row as a byte string, in full."""
+    whole = np.ascontiguousarray(rows)
+    return cast(list[bytes], whole.view(np.dtype((np.void, rows.shape[1]))).ravel().tolist())
 
 
 def _bytes_of(column: pa.LargeBinaryArray, rows: Rows, length: int) -> Bytes:

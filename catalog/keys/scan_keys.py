@@ -16,14 +16,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
 from catalog.keys.aead import NONCE_LENGTH, OVERHEAD, Aead, Resealing, refused
-from catalog.keys.alike import Bytes, Form, Place, Rows
+from catalog.keys.alike import Bytes, Form, Place, Rows, byte_strings, side_by_side
 from catalog.keys.dek import DEK_AAD
 from catalog.keys.file_identity import file_ids_of
 from catalog.keys.key_metadata import KeyEntry
@@ -189,30 +189,13 @@ def _resealings(
     before, new_before, label = common
     count, key_at = len(data), place.start + NONCE_LENGTH
     return zip(
-        _strings(data[:, place.start : key_at]),
-        _strings(data[:, key_at : place.end]),
-        _strings(_joined(count, before, file_ids, place.binding, digests)),
-        _strings(nonces),
-        _strings(_joined(count, new_before, file_ids, label)),
+        byte_strings(data[:, place.start : key_at]),
+        byte_strings(data[:, key_at : place.end]),
+        byte_strings(side_by_side(count, before, file_ids, place.binding, digests)),
+        byte_strings(nonces),
+        byte_strings(side_by_side(count, new_before, file_ids, label)),
         strict=True,
     )
-
-
-def _joined(count: int, *parts: bytes | Bytes) -> Bytes:
-    """So many rows, put together of what they have in common and of what is each one's own."""
-    columns = [
-        np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
-        if isinstance(part, bytes)
-        else part
-        for part in parts
-    ]
-    return np.hstack(columns)
-
-
-def _strings(rows: Bytes) -> list[bytes]:
-    """Each row as a byte string, in full."""
-    whole = np.ascontiguousarray(rows)
-    return cast(list[bytes], whole.view(np.dtype((np.void, rows.shape[1]))).ravel().tolist())
 
 
 def _nonces(counters: Rows) -> Bytes:

@@ -25,9 +25,9 @@ from policy.errors import DecryptionRefused
 MAX_BOUND_BYTES: Final = 255
 _MAX_COUNT: Final = 2**63 - 1
 _COUNT: Final = struct.Struct(">H")
-_FLAGS: Final = (0x01, 0x02, 0x04)
-_LOWER: Final = 0x08
-_UPPER: Final = 0x10
+#: Of values, nulls and NaN; of the lower and the upper bound.
+COUNT_FLAGS: Final = (0x01, 0x02, 0x04)
+END_FLAGS: Final = (0x08, 0x10)
 _ALL: Final = 0x1F
 _LENGTH_BYTES: Final = 2
 _PER_COLUMN: Final = 5 + 2
@@ -165,10 +165,10 @@ def decode(data: bytes) -> dict[int, ColumnBounds]:
     numbers = (number for (number,) in struct.iter_unpack(">q", data[found.counts_at : found.bounds_at]))
     columns = {}
     for place, (field_id, flags) in enumerate(found.columns):
-        counts = [next(numbers) if flags & flag else None for flag in _FLAGS]
+        counts = [next(numbers) if flags & flag else None for flag in COUNT_FLAGS]
         bounds = [
             data[ends[2 * place + side] : ends[2 * place + side + 1]] if flags & flag else None
-            for side, flag in enumerate((_LOWER, _UPPER))
+            for side, flag in enumerate(END_FLAGS)
         ]
         absent = any(lengths[2 * place + side] and bound is None for side, bound in enumerate(bounds))
         if absent or any(count is not None and count < 0 for count in counts):
@@ -179,7 +179,7 @@ def decode(data: bytes) -> dict[int, ColumnBounds]:
 
 def counts_in(flags: int) -> int:
     """How many counts a column with these flags has."""
-    return (flags & sum(_FLAGS)).bit_count()
+    return (flags & sum(COUNT_FLAGS)).bit_count()
 
 
 def malformed() -> DecryptionRefused:
@@ -200,7 +200,7 @@ def _bound(bound: bytes | None) -> bytes | None:
 
 
 def _flags(column: ColumnBounds) -> int:
-    flags = (*_FLAGS, _LOWER, _UPPER)
+    flags = (*COUNT_FLAGS, *END_FLAGS)
     return sum(flag for flag, value in zip(flags, column, strict=True) if value is not None)
 
 

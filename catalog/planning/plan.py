@@ -1,7 +1,8 @@
 """Plans a scan: which files to read, with which keys, for somebody who may.
 
 The order is fixed: who may read which columns, then what the snapshot consists of (checked against the seals
-and the allowed list, pruned by partitions and bounds), then the keys of exactly the files that are left.
+and the allowed list, pruned by partitions and bounds, sealed ones included), then the keys of exactly the
+files that are left.
 
 - A column that the caller may not select is neither projected nor filtered by (`columns`); so its bounds
   decide nothing, and partition values made from it are not shown.
@@ -40,6 +41,7 @@ from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
 from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, with_keys
+from catalog.planning.sealed import SealedPruner
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from policy.errors import MetadataUnsealed, RequestInvalid
 
@@ -237,7 +239,8 @@ class Planner:
         ]
         deletes = [each for each in listed if each.content is ManifestContent.DELETES]
         applied = Deletes(self._opened(table, deletes), shown, table.name) if deletes else None
-        parts = [self._kept(each, pruner, shown, applied) for each in self._opened(table, data)]
+        sealed = SealedPruner(self._keyring, table, pruner)
+        parts = [self._kept(each, pruner, sealed, shown, applied) for each in self._opened(table, data)]
         files = pa.concat_tables([empty_rows(), *parts])
         if request.files is not None:
             return those_of(files, request.files, table)
@@ -253,7 +256,12 @@ class Planner:
             yield opened
 
     def _kept(
-        self, opened: OpenManifest, pruner: Pruner, shown: ShownPartitions, deletes: Deletes | None
+        self,
+        opened: OpenManifest,
+        pruner: Pruner,
+        sealed: SealedPruner,
+        shown: ShownPartitions,
+        deletes: Deletes | None,
     ) -> pa.Table:
         """The files of a manifest that may hold wanted rows."""
         live = pc.not_equal(opened.entries["status"], DELETED)
@@ -261,6 +269,7 @@ class Planner:
             live,
             pruner.keeps(opened.decoded, opened.listed.partition_spec_id, path=opened.listed.manifest_path),
         )
+        mask = sealed.keeps(opened, mask)
         rows = planned_rows(opened.entries.filter(mask), opened.listed, shown)
         if deletes is None:
             return rows

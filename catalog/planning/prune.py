@@ -45,7 +45,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
-from catalog.manifests import DecodedManifest, ManifestListEntry
+from catalog.manifests import DecodedManifest, FieldStatistics, ManifestListEntry
 from catalog.manifests.arrow import FIELD_ID
 from catalog.manifests.rows import partition_rows
 from catalog.planning.bounds import Mask
@@ -82,6 +82,20 @@ class Pruner:
         self._bound = visit(rewrite_not(row_filter), _Prepared(schema, case_sensitive, usable_field_ids))
         self._columns = frozenset(extract_field_ids(self._bound))
         self._partition_filters: dict[int, BooleanExpression] = {}
+
+    @property
+    def columns(self) -> frozenset[int]:
+        """The columns that the filter is about, as far as they may be used."""
+        return self._columns
+
+    def may_match(self, statistics: Mapping[int, FieldStatistics], rows: int) -> Mask:
+        """Which of some files may hold matching rows by the statistics of their columns.
+
+        Args:
+            statistics: by column id, those of `columns`.
+            rows: how many files there are.
+        """
+        return may_match(self._bound, statistics, rows)
 
     def keeps_manifest(self, entry: ManifestListEntry) -> bool:
         """Whether a manifest may list files with matching rows.
@@ -123,7 +137,7 @@ class Pruner:
         keep = keep & self._partitions(decoded, spec_id, path)
         if not keep.any():
             return pa.array(keep)
-        return pa.array(keep & may_match(self._bound, decoded.stats(self._columns), len(keep)))
+        return pa.array(keep & self.may_match(decoded.stats(self._columns), len(keep)))
 
     def _spec(self, spec_id: int, path: str | None) -> PartitionSpec:
         spec = self._specs.get(spec_id)

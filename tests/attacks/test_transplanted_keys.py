@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 import pytest
+from pyiceberg.expressions import And, NotNull
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from catalog.keyring import Keyring
-from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata
+from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef
 from tests.attacks.traps import OpenWatch, no_key_released
@@ -30,6 +31,8 @@ COLUMNS = Schema(
 )
 KEYS = {"encryption.columns": "pii:ssn;hr:email"}
 MEGABYTE = 1 << 20
+#: A filter for which the bounds of every encrypted column are opened.
+TOUCHED = And(NotNull("ssn"), NotNull("email"))
 EVIL = b"https://kms.evil.example:9600/kms"
 FOREIGN_ARN = "arn:aws:kms:eu-west-1:000000000000:key/0"
 
@@ -61,7 +64,8 @@ def _with_files(lake: Lake, count: int) -> tuple[Attacker, list[DataFile]]:
     """A new table with files that lie where they are said to lie."""
     table = make(lake, schema=COLUMNS, properties=KEYS)
     engine = Engine.begin(lake, name_of(table))
-    files = [engine.file() for _ in range(count)]
+    known = {"lower_bounds": {2: b"a", 3: b"b"}, "value_counts": {2: 10, 3: 10}}
+    files = [engine.file(**known) for _ in range(count)]
     for file in files:
         local(file.path).parent.mkdir(parents=True, exist_ok=True)
         local(file.path).write_bytes(bytes(1000))
@@ -100,12 +104,39 @@ def with_address(scene: Scene) -> bytes:
     binding = known.entries[0].binding
     named = binding[:21] + bytes([len(EVIL)]) + EVIL + b"\0\0"
     return b"".join(
-        [known.header, bytes([1]), named, bytes([len(known.entries[0].wrapped)]), known.entries[0].wrapped]
+        [
+            header(known.algorithm, known.footer),
+            bytes([1]),
+            named,
+            bytes([len(known.entries[0].wrapped)]),
+            known.entries[0].wrapped,
+        ]
     )
 
 
 def _joined(known: KeyMetadata, *entries: KeyEntry) -> bytes:
-    return KeyMetadata(known.header, entries).to_bytes()
+    return known._replace(entries=entries).to_bytes()
+
+
+def with_bounds(change: Callable[[KeyMetadata, KeyMetadata], tuple[bytes, ...]]) -> Callable[[Scene], bytes]:
+    """The honest metadata, but for its sealed bounds; `change` also gets that of the second file."""
+
+    def forge(scene: Scene) -> bytes:
+        known, other = KeyMetadata.parse(scene.honest), KeyMetadata.parse(scene.files[1].key_metadata or b"")
+        return known._replace(bounds=change(known, other)).to_bytes()
+
+    return forge
+
+
+def without_bounds(scene: Scene) -> bytes:
+    """The honest metadata, but for its sealed bounds and the flag that says that there are some."""
+    known = KeyMetadata.parse(scene.honest)
+    bare = header(known.algorithm, known.footer)
+    return known._replace(header=bare, bounds=()).to_bytes()
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
 
 
 UNKNOWN = UUID("00000000-0000-4000-8000-000000000000")
@@ -130,7 +161,19 @@ FORGED: dict[str, tuple[Callable[[Scene], bytes], bool]] = {
     "of another file": (lambda scene: scene.files[1].key_metadata or b"", False),
     "the footer of another file": (footer_of_another_file, False),
     "two columns exchanged": (exchanged, False),
-    "a bit changed": (lambda scene: scene.honest[:-1] + bytes([scene.honest[-1] ^ 1]), False),
+    "bounds of another file": (with_bounds(lambda known, other: other.bounds), False),
+    "bounds of two columns exchanged": (with_bounds(lambda known, _: known.bounds[::-1]), False),
+    "a bit of the bounds changed": (
+        with_bounds(lambda known, _: (flipped(known.bounds[0]), known.bounds[1])),
+        False,
+    ),
+    "the bounds taken away": (without_bounds, False),
+    "the bounds of one column alone": (lambda scene: scene.honest[:-286], True),
+    "a wrapped key in place of bounds": (
+        with_bounds(lambda known, _: (known.entries[1].wrapped.ljust(284, b"\0"), known.bounds[1])),
+        False,
+    ),
+    "a bit changed": (lambda scene: flipped(scene.honest), False),
 }
 
 
@@ -155,10 +198,10 @@ def test_plan_of_forged_key_metadata(scene: Scene, name: str, monkeypatch: pytes
     with OpenWatch(local(scene.table.location) / "data") as watch:
         if early:
             with no_key_released(scene.table.lake), pytest.raises(DecryptionRefused) as refused:
-                scene.table.plan(engine="spark")
+                scene.table.plan(engine="spark", row_filter=TOUCHED)
         else:
             with pytest.raises(DecryptionRefused) as refused:
-                scene.table.plan(engine="spark")
+                scene.table.plan(engine="spark", row_filter=TOUCHED)
         assert watch.opened() == []
     assert refused.value.path == planted.file_path or refused.value.rule == "pek"
 
@@ -167,5 +210,5 @@ def test_honest_key_metadata_is_accepted_and_planned(scene: Scene) -> None:
     """What the cases above differ from."""
     honest = data_file(scene.files[0].file_path, key_metadata=scene.honest)
     scene.table.commit(*scene.table.replacing(entry(honest)))
-    made = scene.table.plan(engine="spark")
+    made = scene.table.plan(engine="spark", row_filter=TOUCHED)
     assert [len(keys) for keys in made.files["keys"].to_pylist()] == [3]

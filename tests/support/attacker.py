@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -117,10 +118,17 @@ class Attacker:
         """His table as the catalog vouches for it."""
         return self.lake.warden.loader.load(self.catalog._name(self.table))
 
-    def plan(self, user: str | None = None, *, engine: str | None = None) -> Plan:
+    def plan(
+        self,
+        user: str | None = None,
+        *,
+        engine: str | None = None,
+        row_filter: BooleanExpression | None = None,
+    ) -> Plan:
         """A plan of his table, for him or for another user."""
         caller = self.lake.caller(user or self.user, engine)
-        return self.lake.warden.planner.plan(caller, self.catalog._name(self.table), ScanRequest())
+        request = ScanRequest(filter=row_filter or AlwaysTrue())
+        return self.lake.warden.planner.plan(caller, self.catalog._name(self.table), request)
 
     def scan(self, user: str | None = None) -> list[int]:
         """The ids that pyiceberg's own scan reads through the guarded catalog."""

@@ -1,0 +1,102 @@
+"""Spares files by bounds and counts that are sealed in their key metadata.
+
+- Only what the planner already may look at: the filter's columns, which the caller may select unmasked.
+- Only files that are left after partitions and clear statistics, and of those the keys that cover a column of
+  the filter. Their key metadata is held against the regimes first.
+- Of a column that a file encrypts, what is sealed counts, whatever the manifest says of it. Files that are in
+  clear on a column go by the manifest, so that both mix in one scan.
+- Nothing that was opened outlives the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+
+from catalog.keyring import Keyring
+from catalog.keys.alike import Rows
+from catalog.keys.scan_bounds import ColumnOfFiles
+from catalog.loading import LoadedTable
+from catalog.manifests import FieldStatistics
+from catalog.planning.prune import Pruner
+from catalog.snapshots import OpenManifest
+
+#: The parts of `FieldStatistics`, in order.
+_PARTS = tuple(each.name for each in fields(FieldStatistics))
+
+
+class SealedPruner:
+    """Prunes by sealed bounds.
+
+    Args:
+        keyring: opens the table's keys.
+        table: the table, sealed.
+        pruner: the filter.
+    """
+
+    def __init__(self, keyring: Keyring, table: LoadedTable, pruner: Pruner) -> None:
+        self._keyring = keyring
+        self._table = table
+        self._pruner = pruner
+
+    def keeps(self, opened: OpenManifest, kept: pa.BooleanArray) -> pa.BooleanArray:
+        """Which of the entries that are kept so far may hold matching rows.
+
+        Args:
+            opened: a manifest.
+            kept: one flag an entry.
+
+        Raises:
+            EncryptionPolicyViolation, DecryptionRefused: key metadata does not fit its regime, is malformed,
+                or does not open.
+            KeyNotUsable, KmsUnavailable: a key cannot be had.
+        """
+        columns = self._pruner.columns
+        rows = np.flatnonzero(np.asarray(kept))
+        if not columns or not len(rows) or not self._table.governed.ever_encrypted:
+            return kept
+        files = opened.entries.take(pa.array(rows))
+        judged = self._keyring.judged_files(self._table.record, self._table.governed, files)
+        parts = self._keyring.open_bounds(self._table.record, judged, columns)
+        if not parts:
+            return kept
+        clear = {i: _taken(each, rows) for i, each in opened.decoded.stats(columns).items()}
+        statistics = reduce(_merged, parts, clear)
+        flags = np.asarray(kept).copy()
+        flags[rows] = self._pruner.may_match(statistics, len(rows))
+        return pa.array(flags)
+
+
+def _taken(statistics: FieldStatistics, rows: Rows) -> FieldStatistics:
+    return FieldStatistics(*(getattr(statistics, name).take(pa.array(rows)) for name in _PARTS))
+
+
+def _merged(
+    statistics: Mapping[int, FieldStatistics], part: tuple[Rows, Mapping[int, ColumnOfFiles]]
+) -> dict[int, FieldStatistics]:
+    """Statistics with those of some rows replaced."""
+    rows, columns = part
+    merged = dict(statistics)
+    for field_id, sealed in columns.items():
+        before, after = statistics[field_id], _arrays(sealed)
+        index = np.arange(len(before.lower))
+        index[rows] = len(index) + np.arange(len(rows))
+        merged[field_id] = FieldStatistics(
+            *(
+                pa.concat_arrays([getattr(before, name), getattr(after, name)]).take(pa.array(index))
+                for name in _PARTS
+            )
+        )
+    return merged
+
+
+def _arrays(sealed: ColumnOfFiles) -> FieldStatistics:
+    counts: Iterable[pa.Array] = (
+        pa.array(each.tolist(), pa.int64()) for each in (sealed.values, sealed.nulls, sealed.nans)
+    )
+    ends = (pa.array(each.tolist(), pa.binary()) for each in (sealed.lower, sealed.upper))
+    return FieldStatistics(*counts, *ends)
