@@ -31,7 +31,7 @@ from catalog.keys.aead import Aead
 from catalog.planning.plan import Plan, ScanRequest
 from catalog.schema_changes import RenameColumn
 from policy.errors import KmsUnavailable, LakewardenError, NotAuthorized
-from tests.support.lake import ALICE, CAROL, Lake, open_lake, policy, standard_policies
+from tests.support.lake import ALICE, CAROL, Lake, policy
 from tests.support.made_up_files import COLUMNS, SCHEMA, a_file, a_filter
 from tests.support.table_keys import rewrap, rotate
 from tests.support.tables import ENCRYPTED, Engine, make, name_of, records
@@ -40,21 +40,6 @@ Policies = Callable[..., None]
 UNIFORM = ENCRYPTED
 GROUPS = {"encryption.columns": "pii:name,score;hr:at"}
 ID, NAME, SCORE = 1, 2, 3
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        lake.catalog().create_namespace("db")
-        for key in ("pii", "hr"):
-            lake.kms.create_master_key(key)
-        yield lake
-
-
-@pytest.fixture
-def policies(lake: Lake) -> Iterator[Policies]:
-    yield lambda *more: lake.set_policies([*standard_policies(), *more])
-    lake.set_policies(standard_policies())
 
 
 def append(lake: Lake, tables: list[Table], given: list[dict[str, Any]]) -> None:

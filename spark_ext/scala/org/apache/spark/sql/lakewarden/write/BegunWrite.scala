@@ -29,11 +29,7 @@ final class WriteEncryption(
     val dataKeyLength: Int,
     val transport: TransportKey,
     val stock: Option[StockKeyMaterial])
-    extends Serializable {
-
-  /** Ids of the fields that have a key of their own. */
-  def ownKeys: Set[Int] = columns.flatMap(_.fieldIds).toSet
-}
+    extends Serializable
 
 /** A write that the catalog has begun.
   *

@@ -11,7 +11,10 @@ import org.apache.parquet.hadoop.metadata.{ColumnChunkMetaData, ColumnPath, Parq
 import org.apache.parquet.io.api.Binary
 import org.apache.parquet.schema.{LogicalTypeAnnotation, PrimitiveType}
 
-/** What a manifest says of a file's columns, by field id: sizes, counts, and bounds in single-value form. */
+/** What is known of a file's columns, by field id: sizes, counts, and bounds in single-value form.
+  *
+  * The catalog puts into manifests what it says of columns in clear, and seals what it says of encrypted ones.
+  */
 final case class FileStatistics(
     columnSizes: Map[Int, Long],
     valueCounts: Map[Int, Long],
@@ -31,16 +34,12 @@ object FileStatistics {
   /** As many columns as Iceberg's writers measure by default; wide tables would swell the manifests. */
   private val MaxColumns = 100
 
-  /** @param hidden
-    *   ids of columns of which nothing is said
-    */
-  def of(footer: ParquetMetadata, hidden: Set[Int]): FileStatistics = {
+  def of(footer: ParquetMetadata): FileStatistics = {
     val chunks = footer.getBlocks.asScala.flatMap(_.getColumns.asScala).groupBy(_.getPath)
     val leaves = footer.getFileMetaData.getSchema.getColumns.asScala.toSeq
     val columns = leaves.take(MaxColumns).flatMap { column =>
       val here = chunks.getOrElse(ColumnPath.get(column.getPath: _*), Nil)
-      val id = Option(column.getPrimitiveType.getId).map(_.intValue).filterNot(hidden)
-      id.map(Column(_, column, here.toSeq))
+      Option(column.getPrimitiveType.getId).map(_.intValue).map(Column(_, column, here.toSeq))
     }
     val flat = columns.filter(_.isFlat)
     FileStatistics(

@@ -73,9 +73,7 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
     entry.put("record-count", rows).put("file-size-in-bytes", output.length)
     val splits = entry.putArray("split-offsets")
     footer.getBlocks.forEach(block => splits.add(block.getStartingPos))
-    // Of encrypted columns no statistics are shown in clear.
-    if (dataKeys.forall(_.columns.nonEmpty))
-      CommitJson.put(entry, FileStatistics.of(footer, template.write.encryption.fold(Set.empty[Int])(_.ownKeys)))
+    CommitJson.put(entry, FileStatistics.of(footer))
     dataKeys.foreach(keys => CommitJson.put(entry, keys.wrapped(identity)))
     entry
   }
