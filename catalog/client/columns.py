@@ -171,6 +171,8 @@ class FileColumns:
                 f"There may be null in {found.name}, which is required in the table.", "required-column"
             )
         kind = wanted.field_type
+        if pa.types.is_null(found.type):
+            return pa.nulls(len(array), arrow_type(kind))
         if isinstance(kind, StructType) and pa.types.is_struct(found.type):
             return self._struct(array, found.type, kind)
         if isinstance(kind, ListType) and _is_list(found.type):

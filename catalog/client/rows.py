@@ -85,7 +85,8 @@ class Fitting:
     def _marked(self, given: pa.Field, wanted: NestedField) -> pa.Field:
         """A field with the id of its like; whether it holds null is seen by its values."""
         kind = self._marked_type(given.type, wanted.field_type)
-        return with_id(pa.field(given.name, kind, not wanted.required), wanted.field_id)
+        nullable = not wanted.required or pa.types.is_null(kind)
+        return with_id(pa.field(given.name, kind, nullable), wanted.field_id)
 
     def _marked_type(self, given: pa.DataType, wanted: IcebergType) -> pa.DataType:
         if isinstance(wanted, StructType) and pa.types.is_struct(given):

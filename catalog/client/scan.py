@@ -8,9 +8,9 @@ again after they were read, since a plan leaves out whole files alone.
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -130,7 +130,7 @@ class _Run:
     def __init__(self, scan: Scan, plan: Plan) -> None:
         self._scan = scan
         self._plan = plan
-        self._until = time.monotonic() + plan.valid_ms / 1000
+        self._until = monotonic() + plan.valid_ms / 1000
         self.columns = _chosen(plan.schema, scan.columns, scan.case_sensitive)
         names = None if scan.columns is None else (*scan.columns, *filters.terms(scan.filter))
         self._read = _chosen(plan.schema, names, scan.case_sensitive)
@@ -138,7 +138,7 @@ class _Run:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The wanted rows; a plan that has grown old is asked for again before anything is read."""
-        if time.monotonic() > self._until:
+        if monotonic() > self._until:
             renewed = self._scan._plan()
             if renewed.schema != self._plan.schema:
                 raise TableChanged(

@@ -2,7 +2,6 @@
 
 - Below lists and maps only sizes are known, since Parquet counts empty lists as nulls.
 - Columns of floats have no bounds: Parquet leaves NaN out of them, and a query for large numbers finds NaN.
-- Where a column's name could be two columns', nothing is said.
 
 Source: Iceberg table specification, "Manifests".
 """
@@ -32,8 +31,7 @@ def statistics_of(metadata: pq.FileMetaData, schema: Schema) -> dict[str, Any]:
         metadata: of the file, as its writer has it.
         schema: the table's columns.
     """
-    paths = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
-    if len(set(paths)) < len(paths) or not _said(metadata):
+    if not _said(metadata):
         return {}
     found = data_file_statistics_from_parquet_metadata(
         metadata, compute_statistics_plan(schema, {}), parquet_path_to_id_mapping(schema)

@@ -309,4 +309,8 @@ class _File:
     def abandon(self) -> None:
         """Leave no file; what cannot be removed is swept."""
         with suppress(LakewardenError, ValueError, OSError):
+            # PyArrow's own ends its file when it is dropped, if not before.
+            if isinstance(self._writer, pq.ParquetWriter):
+                self._writer.close()
+        with suppress(LakewardenError, ValueError, OSError):
             self._stream.__exit__(RuntimeError, None, None)

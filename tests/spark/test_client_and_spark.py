@@ -13,7 +13,7 @@ from tests.spark.test_columns_with_keys import KEYS, ROWS
 from tests.spark.test_write_types import COLUMNS, EXPECTED, NULLS, ROW
 from tests.support.lake import ALICE
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import create_table
+from tests.support.spark_tables import create_table, master_keys
 from tests.support.tables import ENCRYPTED
 
 pytestmark = pytest.mark.core
@@ -79,9 +79,7 @@ def test_every_type_written_here_is_the_same_to_spark(
 
 @pytest.mark.parametrize("mode", KEYED)
 def test_columns_with_keys(spark_lake: SparkLake, alice: catalog.Connection, mode: str) -> None:
-    made = {each.id for each in spark_lake.lake.kms.list_master_keys()}
-    for key in {"pii", "hr"} - made:
-        spark_lake.lake.kms.create_master_key(key)
+    master_keys(spark_lake, "pii", "hr")
     name = f"{spark_lake.namespace()}.t"
     create_table(spark_lake, name, KEYED_COLUMNS, KEYS | KEYED[mode])
     spark_lake.rows(f"INSERT INTO {name} {ROWS}")
