@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
+from catalog.client.errors import CatalogUnavailable
 from catalog.client.footers import FileKeys, refused
 from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
 from catalog.keys.secret import SecretBytes
@@ -155,14 +156,26 @@ def parse(stream: Any) -> Plan:
     Raises:
         NotSupportedYet: the plan asks for something that is unknown here.
         LocationNotAllowed: a file lies outside the allowed list.
+        CatalogUnavailable: what answers is not the catalog, or broke off.
     """
+    try:
+        plan = _parsed(stream)
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        raise CatalogUnavailable("What answers is not the catalog, or broke off.", rule="catalog") from error
+    for each in plan.files:
+        for file in (each, *each.deletes):
+            plan.location(file)
+    return plan
+
+
+def _parsed(stream: Any) -> Plan:
     with pa.ipc.open_stream(stream) as reader:
         said = reader.schema.metadata
         rows = reader.read_all()
     header = json.loads(said[_HEADER])
     _refuse_unknown(rows, header)
     without_like = _absences(header)
-    plan = Plan(
+    return Plan(
         table=header["table"],
         table_uuid=UUID(header["table-uuid"]),
         snapshot_id=header["snapshot-id"],
@@ -172,10 +185,6 @@ def parse(stream: Any) -> Plan:
         allowed=AllowList.of(header["allowed-paths"]),
         _transport=transport_key(json.loads(said[_TRANSPORT]), Purpose.SCAN) if _TRANSPORT in said else None,
     )
-    for each in plan.files:
-        for file in (each, *each.deletes):
-            plan.location(file)
-    return plan
 
 
 def transport_key(document: Mapping[str, str], purpose: Purpose) -> TransportKey:
