@@ -105,6 +105,10 @@ def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
         while len(left):
             metadata = _parsed(data[0].tobytes(), paths, int(left[0]))
             same = _alike(metadata, data)
+            if same.all():
+                # Nothing is copied where there is one form, as nearly always: bounds make it much.
+                forms.append(Form(metadata, left, data))
+                break
             forms.append(Form(metadata, left[same], data[same]))
             left, data = left[~same], data[~same]
     return forms

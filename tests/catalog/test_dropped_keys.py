@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import update
 
+from catalog.db.engine import write
+from catalog.db.schema import lw_table
 from catalog.errors import CommitConflict, NoSuchTable
 from catalog.identifiers import TableName
 from catalog.key_life import KeyLife
@@ -111,6 +114,16 @@ def test_a_table_that_is_there_is_not_reached_past_its_policies(
         with pytest.raises(NoSuchTable):
             operation(lake.warden.key_life, lake.caller(ALICE), each)
     assert states(lake, name) == {1: "active"}
+
+
+def test_a_table_of_another_catalog_in_the_same_database_is_not_reached(lake: Lake) -> None:
+    record = dropped(lake, encrypted(lake))
+    with write(lake.warden.engine) as connection:
+        mine = update(lw_table).where(lw_table.c.id == record.id)
+        connection.execute(mine.values(catalog="other"))
+    with pytest.raises(NoSuchTable):
+        lake.warden.key_life.destroy(lake.caller(ALICE), record.table_uuid, str(record.table_uuid))
+    assert [pek.state for pek in stored(lake, record)] == ["active"]
 
 
 @pytest.mark.parametrize("confirm", ["", "db.t", "yes"])

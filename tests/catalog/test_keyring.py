@@ -147,3 +147,8 @@ def test_one_file_that_does_not_fit_its_regime_stops_the_scan(lake: Lake, encryp
     assert refused.value.path == plain[0]
     with pytest.raises(EncryptionPolicyViolation):
         scan_keys(lake, encrypted, files(good, number=-1))
+    other = sealed_file(lake, encrypted)
+    some = pa.concat_tables([files(good), files(other, number=-1)])
+    with pytest.raises(EncryptionPolicyViolation) as refused:
+        scan_keys(lake, encrypted, some)
+    assert refused.value.path == other[0]

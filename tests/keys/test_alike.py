@@ -109,6 +109,8 @@ def test_files_that_differ_in_wrapped_keys_alone_have_one_form() -> None:
     paths = pa.chunked_array([["a"], ["b", "c", "d", "e"]])
     assert sorted(form.rows.tolist() for form in read_forms(column, paths)) == [[0, 3], [1], [4]]
     assert [form.rows.tolist() for form in read_forms(column.slice(3), paths.slice(3))] == [[1], [0]]
+    (form,) = read_forms(pa.chunked_array([column.combine_chunks().slice(3, 1)]), paths.slice(3, 1))
+    assert form.data[0].tobytes() == single(b"\2" * 60)
 
 
 def test_what_is_malformed_names_its_path() -> None:
