@@ -22,9 +22,14 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestWriter,
     PartitionFieldSummary,
+    write_manifest,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
@@ -40,7 +45,7 @@ from catalog.errors import CommitConflict
 from catalog.keys.write_keys import WriteRewrapper
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry, read_entries
-from catalog.metadata import metadata_directory
+from catalog.metadata import WRITTEN_FORMAT_VERSION, metadata_directory
 from catalog.new_files import FileCommit, data_file_of
 from catalog.replacing import check_replaced
 from catalog.seals import check_digest
@@ -235,6 +240,17 @@ class _Files(_SnapshotProducer["_Files"]):
             self._marked(entry, ManifestEntryStatus.DELETED, self._snapshot_id) for entry in self._deleted
         ]
 
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        """As pyiceberg's, for a partition spec of whose columns one was dropped since, too."""
+        return write_manifest(
+            WRITTEN_FORMAT_VERSION,
+            spec,
+            _schema_of(spec, self._transaction.table_metadata),
+            self.new_manifest_output(),
+            self._snapshot_id,
+            self._compression,
+        )
+
     def _rewrite(self, entries: list[ManifestEntry]) -> ManifestFile:
         with self.new_manifest_writer(self.spec(entries[0].data_file.spec_id)) as writer:
             for entry in entries:
@@ -267,6 +283,13 @@ class _Files(_SnapshotProducer["_Files"]):
         finally:
             self._operation = Operation.REPLACE
         return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def _schema_of(spec: PartitionSpec, metadata: TableMetadata) -> Schema:
+    """Today's schema; if it lacks a column that the spec is made of, the last one that has them all."""
+    sources = {each.source_id for each in spec.fields}
+    known = (metadata.schema(), *reversed(metadata.schemas))
+    return next((each for each in known if sources <= set(each.field_ids)), metadata.schema())
 
 
 def manifest_file(entry: ManifestListEntry) -> ManifestFile:

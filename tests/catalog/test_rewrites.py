@@ -354,6 +354,22 @@ def test_partitions_of_an_older_spec_are_rewritten_into_todays(lake: Lake) -> No
     assert ask(lake, table).files == 3
 
 
+def test_a_partition_column_that_is_gone_does_not_hinder(lake: Lake) -> None:
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))
+    table = make(lake, partition_spec=spec)
+    append_files(lake, name_of(table), 2, partition={"name": "a"})
+    with lake.catalog().load_table(table.name()).update_spec() as update:
+        update.remove_field("name")
+    with lake.catalog().load_table(table.name()).update_schema(allow_incompatible_changes=True) as schema:
+        schema.delete_column("name")
+    encrypt(lake, table)
+    first, _ = ask(lake, table, max_bytes=1000).groups
+    engine = Engine.begin(lake, name_of(table))
+    file = engine.file(spec_id=load(lake, name_of(table)).metadata.default_spec_id)
+    engine.commit(FileCommit("replace", (file,), first.paths, first.snapshot_id))
+    assert len(paths(lake, table)) == 2 and file.path in paths(lake, table)
+
+
 def test_rows_stay_readable_in_a_real_rewrite(lake: Lake) -> None:
     """Files that pyiceberg wrote are counted with their own rows."""
     table = make(lake)
