@@ -14,11 +14,11 @@ from catalog import faults
 from catalog.errors import CommitConflict
 from catalog.keys.dek import new_dek
 from catalog.new_files import FileCommit
-from catalog.planning.plan import Plan, ScanRequest
 from catalog.rewrites import RewriteGroup, Rewrites
 from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
+from tests.support.plans import plan
 from tests.support.table_keys import load, rotate
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, rows
 
@@ -29,10 +29,6 @@ def ask(lake: Lake, table: Table, user: str = ALICE, **options: Any) -> Rewrites
     """What is to be rewritten, for an engine that acts for somebody."""
     limits: dict[str, Any] = {"max_bytes": _LARGE, "max_groups": 100} | options
     return lake.warden.rewriter.groups(lake.caller(user, "spark"), name_of(table), **limits)
-
-
-def plan(lake: Lake, table: Table, user: str = ALICE, **request: Any) -> Plan:
-    return lake.warden.planner.plan(lake.caller(user, "spark"), name_of(table), ScanRequest(**request))
 
 
 def paths(lake: Lake, table: Table, ref: str = "main") -> set[str]:
@@ -212,6 +208,15 @@ def test_groups_are_committed_one_by_one(lake: Lake) -> None:
         assert ask(lake, table).files == left
 
 
+def test_files_without_rows_are_replaced_by_none(lake: Lake) -> None:
+    table = make(lake)
+    (kept,) = append_files(lake, name_of(table))
+    (empty,) = append_files(lake, name_of(table), record_count=0)
+    base = load(lake, name_of(table)).metadata.current_snapshot_id
+    Engine.begin(lake, name_of(table)).commit(FileCommit("replace", (), (empty,), base))
+    assert paths(lake, table) == {kept}
+
+
 @pytest.mark.parametrize("records", [0, 19, 21])
 def test_a_replace_neither_loses_nor_adds_rows(lake: Lake, records: int) -> None:
     table = migrating(lake)
@@ -326,13 +331,13 @@ def test_a_rewrite_takes_update_and_every_column(lake: Lake) -> None:
             lake.set_policies([*standard_policies(), *more])
             if allowed:
                 assert ask(lake, table, user).files == 1
-                assert plan(lake, table, user, files=files).files.num_rows == 1
+                assert plan(lake, table, user=user, files=files).files.num_rows == 1
                 continue
             with pytest.raises(NotAuthorized):
                 ask(lake, table, user)
             if user == BOB:
                 with pytest.raises(NotAuthorized):
-                    plan(lake, table, user, files=files)
+                    plan(lake, table, user=user, files=files)
     finally:
         lake.set_policies(standard_policies())
 

@@ -9,12 +9,13 @@ import pytest
 from pyspark.errors import PySparkException
 
 from catalog import faults
-from catalog.identifiers import TableName
+from catalog.keys.key_metadata import KeyMetadata
+from policy.encryption import Algorithm, Footer
 from policy.errors import StateUnavailable
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refused_as
-from tests.support.spark_tables import create_table, data_files, stock_table
+from tests.support.spark_tables import create_table, data_files, local_path, master_keys, stock_table
 
 pytestmark = pytest.mark.core
 
@@ -135,25 +136,28 @@ def test_rewrites_side_by_side_double_no_row(spark_lake: SparkLake, namespace: s
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
 
 
-def test_other_columns_under_keys_of_their_own(spark_lake: SparkLake, namespace: str) -> None:
+def test_from_one_encryption_to_another(spark_lake: SparkLake, namespace: str) -> None:
+    """Other columns under keys of their own, other keys, another algorithm, another footer, step by step."""
     table = f"{namespace}.t"
     before = migrating(spark_lake, table)
     call(spark_lake, table)
-    spark_lake.lake.kms.create_master_key(f"pii-{namespace}")
-    spark_lake.rows(
-        f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.columns' = 'pii-{namespace}:name',"
-        " 'encryption.data-key-length' = '16')"
-    )
-    assert call(spark_lake, table)["left_files"] == 0
-    spec = spark_lake.lake.warden.loader.load(_name(table)).governed.spec
-    assert spec.data_key_length == 16
-    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
-    assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE name = 'n1'") == [(1,)]
-
-
-def _name(table: str) -> TableName:
-    namespace, _, name = below(table).rpartition(".")
-    return TableName((namespace,), name)
+    master_keys(spark_lake, "pii")
+    for properties in (
+        {"encryption.columns": "pii:name", "encryption.data-key-length": "16"},
+        {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.footer": "plaintext"},
+    ):
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ({listed})")
+        done = call(spark_lake, table)
+        assert (done["rewritten_files"], done["left_files"]) == (1, 0)
+        assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+        assert spark_lake.rows(f"SELECT id FROM {table} WHERE name = 'n1'") == [(1,)]
+    (metadata,) = [KeyMetadata.parse(file["key_metadata"]) for file in data_files(spark_lake, table)]
+    keys = metadata.file_keys()
+    assert (keys.algorithm, keys.footer) == (Algorithm.AES_GCM_CTR_V1, Footer.PLAINTEXT)
+    assert [(key.pek.master_key_id, key.length) for key in keys.keys] == [("lakewarden", 16), ("pii", 16)]
+    (file,) = data_files(spark_lake, table)
+    assert local_path(file).read_bytes().endswith(b"PAR1")
 
 
 def test_partitions_are_kept(spark_lake: SparkLake, namespace: str) -> None:
@@ -161,9 +165,8 @@ def test_partitions_are_kept(spark_lake: SparkLake, namespace: str) -> None:
     create_table(spark_lake, table, "id INT, name STRING", partitioned_by="id")
     for _ in range(2):
         spark_lake.rows(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')")
-    key = f"pii-{namespace}"
-    spark_lake.lake.kms.create_master_key(key)
-    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.columns' = '{key}:name')")
+    master_keys(spark_lake, "pii")
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.columns' = 'pii:name')")
     done = call(spark_lake, table)
     assert (done["rewritten_files"], done["added_files"]) == (4, 2)
     assert sorted(file["partition"]["id"] for file in data_files(spark_lake, table)) == [1, 2]

@@ -61,13 +61,10 @@ private final class RewriteProcedure(catalogName: String, client: CatalogClient,
     else rewritten(table, request, pass, most - count)
   }
 
+  /** Whoever cancels a group's job means the whole. */
   private def attempt(table: Identifier, group: FileGroup): Either[Throwable, Rewritten] =
     try Right(rewrite(table, group))
-    catch {
-      case cancelled: SparkThrowable if Option(cancelled.getCondition).exists(_.startsWith("SPARK_JOB_CANCELLED")) =>
-        throw cancelled
-      case NonFatal(problem) => Left(refusal(problem))
-    }
+    catch { case NonFatal(problem) => if (causes(problem).exists(isCancelled)) throw problem else Left(refusal(problem)) }
 
   private def rewrite(table: Identifier, group: FileGroup): Rewritten = {
     val handle = tables.load(table).handle
@@ -115,8 +112,15 @@ private object RewriteProcedure {
 
   /** What the catalog or the guard refused, below what Spark says of it. */
   private def refusal(problem: Throwable): Throwable =
+    causes(problem).find(_.isInstanceOf[LakewardenException]).getOrElse(problem)
+
+  private def isCancelled(problem: Throwable): Boolean = problem match {
+    case spark: SparkThrowable => Option(spark.getCondition).exists(_.startsWith("SPARK_JOB_CANCELLED"))
+    case _                     => false
+  }
+
+  private def causes(problem: Throwable): Iterator[Throwable] =
     Iterator.iterate(problem)(_.getCause).takeWhile(_ != null).take(MostCauses)
-      .find(_.isInstanceOf[LakewardenException]).getOrElse(problem)
 
   private def parameter(name: String, kind: DataType, default: String, about: String): ProcedureParameter =
     ProcedureParameter.in(name, kind).defaultValue(default).comment(about).build()
