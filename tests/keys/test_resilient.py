@@ -111,7 +111,7 @@ def test_an_attempt_that_hangs_is_left_behind(far: Scripted, hanging: threading.
 
 def test_an_attempt_that_hangs_leaves_time_for_another(far: Scripted, hanging: threading.Event) -> None:
     del far.script[1:]
-    kms = ResilientKms(far, Patience(attempts=2, attempt_s=0.05, first_pause_s=0.01))
+    kms = ResilientKms(far, Patience(attempts=2, attempt_s=1, first_pause_s=0.01))
     assert ask(kms) == KEY
 
 
@@ -178,9 +178,7 @@ def test_who_waited_while_the_circuit_opened_takes_no_place(far: Scripted, clock
 
 
 def test_a_kms_that_hangs_does_not_use_up_threads(far: Scripted, hanging: threading.Event) -> None:
-    kms = ResilientKms(
-        far, Patience(attempts=1, attempt_s=0.05, deadline_s=0.3, concurrency=4, failures=1000)
-    )
+    kms = ResilientKms(far, Patience(attempts=1, attempt_s=0.5, deadline_s=1, concurrency=4, failures=1000))
     rules: list[str | None] = []
 
     def call() -> None:
@@ -206,7 +204,7 @@ def test_the_place_of_an_attempt_that_was_given_up_is_not_kept_for_ever(
     far: Scripted, hanging: threading.Event, clock: Clock
 ) -> None:
     del far.script[1:]
-    kms = careful(far, clock, attempts=1, attempt_s=0.05, deadline_s=0.1, concurrency=1)
+    kms = careful(far, clock, attempts=1, attempt_s=1, deadline_s=1, concurrency=1)
     assert ending(kms, 1) == "kms-deadline"
     clock.now += 29
     assert ending(kms, 2) == "kms-busy" and far.calls == 1
