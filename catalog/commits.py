@@ -32,6 +32,7 @@ from catalog.metadata import last_sequence_number, require_written_version
 from catalog.state import TableRecord
 from policy import governed as governed_names
 from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
+from policy.file_formats import FileFormat, written_format
 from policy.location import Location
 from policy.regimes import PekRef
 from policy.requests import AccessRequest
@@ -125,7 +126,12 @@ class Committer:
         self, caller: Caller, table: LoadedTable, changes: Changes, metadata: TableMetadata, force: bool
     ) -> LoadedTable:
         wanted = governance.for_change(
-            table.governed, changes, table.record.location, self._master_key_id, table.name
+            table.governed,
+            changes,
+            table.record.location,
+            self._master_key_id,
+            table.name,
+            written_format(metadata.properties) or FileFormat.AVRO,
         )
         wanted = governance.following(
             table.governed,

@@ -31,6 +31,7 @@ from catalog.loading import LoadedTable
 from catalog.metadata import require_written_version
 from catalog.state import TableRecord, TableState
 from policy.errors import RequestInvalid
+from policy.file_formats import written_format
 from policy.location import Location
 
 _FORMAT_VERSION: Final = "format-version"
@@ -144,7 +145,11 @@ class Creator:
             raise _not_staged(name)
         require_written_version(metadata, str(name))
         wanted = governance.for_new_table(
-            changes.governed_set, record.location, self._master_key_id, str(name)
+            changes.governed_set,
+            record.location,
+            self._master_key_id,
+            str(name),
+            file_format=written_format(metadata.properties),
         )
         paths = tuple(gates.write_paths(metadata.properties))
         return Draft(record, metadata, wanted, paths, changes.governed_set)

@@ -32,6 +32,7 @@ from catalog.state import TableRecord, TableState
 from policy import governed as governed_names
 from policy.encryption import EncryptionSpec
 from policy.errors import RequestInvalid, UnsupportedFormatVersion
+from policy.file_formats import written_format
 from policy.location import Location
 from policy.requests import AccessRequest
 
@@ -135,7 +136,13 @@ class Drafter:
             record = replace(record, location=Location.parse(new.location), default_location=False)
         gates.check_table_location(record.location, str(new.name))
         metadata = _new_metadata(new, record, ordinary)
-        wanted = governance.for_new_table(governed, record.location, self._master_key_id, str(new.name))
+        wanted = governance.for_new_table(
+            governed,
+            record.location,
+            self._master_key_id,
+            str(new.name),
+            file_format=written_format(ordinary),
+        )
         return Draft(record, metadata, wanted, tuple(gates.write_paths(ordinary)), governed)
 
     def authorize(

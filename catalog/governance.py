@@ -12,11 +12,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from catalog.changes import Changes
+from catalog.column_masks import check_masks
 from catalog.metadata import last_sequence_number
 from catalog.state import Governed
 from policy import wanted as wanted_rules
 from policy.encryption import (
     ColumnKey,
+    ColumnMask,
     EncryptionSpec,
     judge_sources,
     lets_stock_readers_in,
@@ -25,6 +27,7 @@ from policy.encryption import (
     uncovers_fields,
 )
 from policy.errors import EncryptionPolicyViolation, RequestInvalid
+from policy.file_formats import FileFormat
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
 from policy.wanted import Wanted, for_new_table
@@ -45,9 +48,16 @@ __all__ = [
 
 
 def for_change(
-    current: Governed, changes: Changes, location: Location, catalog_master_key_id: str | None, table: str
+    current: Governed,
+    changes: Changes,
+    location: Location,
+    catalog_master_key_id: str | None,
+    table: str,
+    file_format: FileFormat | None = None,
 ) -> Wanted:
-    """What governs a table after a change of its governed properties.
+    """What governs a table after a change of its governed properties, or of the format of its files.
+
+    Without a format they keep theirs.
 
     Raises:
         as `for_new_table`.
@@ -60,6 +70,7 @@ def for_change(
         location,
         catalog_master_key_id,
         table,
+        file_format=file_format,
     )
 
 
@@ -87,6 +98,8 @@ def following(
     spec = wanted.spec
     if not spec.encrypts or before.schema() == after:
         return wanted
+    if spec.masks and spec.masks == current.spec.masks:
+        spec = replace(spec, masks=_renamed_masks(spec.masks, column_ids(before.schema()), after))
     if spec.columns and spec.columns == current.spec.columns:
         if repeated:
             _refuse_other_meaning(spec.columns, column_ids(before.schema()), column_ids(after), table)
@@ -119,6 +132,18 @@ def _refuse_other_meaning(
                 hint="Leave the property out, and the columns keep their keys under their new names; "
                 "or change it in a commit of its own.",
             )
+
+
+def _renamed_masks(
+    masks: Iterable[ColumnMask], ids: Mapping[str, int], after: Schema
+) -> tuple[ColumnMask, ...]:
+    renamed = []
+    for group in masks:
+        names = (after.find_column_name(ids[column]) for column in group.columns)
+        left = tuple(sorted(name for name in names if name is not None))
+        if left:
+            renamed.append(ColumnMask(group.mask, left))
+    return tuple(renamed)
 
 
 def _renamed(groups: Iterable[ColumnKey], ids: Mapping[str, int], after: Schema) -> tuple[ColumnKey, ...]:
@@ -169,6 +194,7 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
     if not spec.encrypts:
         return
     keyed = resolve_columns(spec, column_ids(metadata.schema()))
+    check_masks(spec, metadata.schema(), table)
     partitioned = [field.source_id for field in metadata.spec().fields if str(field.transform) != "void"]
     sorted_by = [field.source_id for field in metadata.sort_order().fields if str(field.transform) != "void"]
     decision = judge_sources(spec, keyed, partitioned + sorted_by)

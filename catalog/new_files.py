@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar, cast
@@ -18,12 +19,14 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
 from catalog.errors import CommitConflict
+from catalog.keys.key_metadata import FileDigest
 from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from catalog.loading import LoadedTable
 from catalog.partition_values import stored_value
-from policy.encryption import protected_fields
+from policy.encryption import EncryptionSpec, protected_fields
 from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupportedYet, RequestInvalid
+from policy.file_formats import WRITE_FORMAT
 from policy.location import Location
 
 T = TypeVar("T")
@@ -42,6 +45,7 @@ class NewFile:
         partition: value by partition field name, in Iceberg's JSON single-value form.
         spec_id: the partition spec it was written with.
         keys: its data keys under the write's transport key; none for plaintext.
+        sha256: of all its bytes; needed where the table keeps digests.
     """
 
     path: str
@@ -60,6 +64,7 @@ class NewFile:
     split_offsets: Sequence[int] | None = None
     sort_order_id: int | None = None
     keys: tuple[WrittenKey, ...] = ()
+    sha256: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +172,9 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
             hint="Encrypt the file with a data key of its own, wrapped under the write's key.",
         )
     spec = table.governed.spec
-    metadata = keys.rewrap(file.path, file.keys, columns=_known(file))
+    _check_format(file, spec, table.name)
+    digest = _digest(file, spec, table.name)
+    metadata = keys.rewrap(file.path, file.keys, columns=_known(file), digest=digest)
     if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
         raise EncryptionPolicyViolation(
             f"A data key has not the {spec.data_key_length} bytes that the table asks for.",
@@ -176,6 +183,32 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
             rule="data-key-length",
         )
     return metadata.to_bytes()
+
+
+def _check_format(file: NewFile, spec: EncryptionSpec, table: str) -> None:
+    if file.file_format.lower() != spec.file_format:
+        raise EncryptionPolicyViolation(
+            f"The file is in {file.file_format[:20]}, and the table encrypts files in {spec.file_format}.",
+            table=table,
+            path=file.path,
+            rule="file-format",
+            hint=f"Write it in {spec.file_format}, or set {WRITE_FORMAT} first.",
+        )
+
+
+def _digest(file: NewFile, spec: EncryptionSpec, table: str) -> FileDigest | None:
+    """What the file is, byte for byte, where the table keeps it."""
+    if not spec.keeps_digests:
+        return None
+    if file.sha256 is None or len(file.sha256) != hashlib.sha256().digest_size:
+        raise EncryptionPolicyViolation(
+            "The commit does not give the SHA-256 of the file, which the table keeps.",
+            table=table,
+            path=file.path,
+            rule="file-digest",
+            hint="Hash the file's bytes as they are written, and give the digest as sha256.",
+        )
+    return FileDigest(file.file_size_in_bytes, file.sha256)
 
 
 def _default_spec(metadata: TableMetadata, file: NewFile, table: str) -> PartitionSpec:

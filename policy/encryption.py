@@ -27,8 +27,11 @@ from typing import Final
 from policy import governed
 from policy.decision import Decision, Reason
 from policy.errors import PropertyInvalid
+from policy.file_formats import WRITE_FORMAT, FileFormat
 from policy.governed_values import column_groups, groups_text, is_master_key_id, mask_groups
 
+_NULLIFY: Final = "nullify"
+_ORC_KEY_LENGTHS: Final = frozenset({16, 32})
 #: Of the 65,536 bytes and 255 keys of key metadata, what is left beside the footer's key with a long name.
 _MAX_GROUPS: Final = 254
 _MAX_GROUPS_BYTES: Final = 65_536 - 512
@@ -49,6 +52,19 @@ class Algorithm(StrEnum):
     AES_GCM_V1 = "AES_GCM_V1"
     AES_GCM_CTR_V1 = "AES_GCM_CTR_V1"
     ORC_AES_CTR = "ORC_AES_CTR"
+
+    @property
+    def file_format(self) -> FileFormat:
+        """The one format that has the algorithm."""
+        return FileFormat.ORC if self is Algorithm.ORC_AES_CTR else FileFormat.PARQUET
+
+
+class VerifyDigest(StrEnum):
+    """When a file is held against the digest that its key metadata keeps."""
+
+    NEVER = "never"
+    FIRST_READ = "first-read"
+    ALWAYS = "always"
 
 
 class Footer(StrEnum):
@@ -111,6 +127,7 @@ class EncryptionSpec:
         masks: masks for columns that are denied, sorted by mask.
         stock_readers: whether files also carry what stock readers need.
         foreign_key_providers: the foreign key provider properties that were given, with their values.
+        verify_digest: when files are held against their digests.
     """
 
     mechanism: Mechanism
@@ -122,28 +139,37 @@ class EncryptionSpec:
     masks: tuple[ColumnMask, ...] = ()
     stock_readers: bool = False
     foreign_key_providers: tuple[tuple[str, str], ...] = ()
+    verify_digest: VerifyDigest = VerifyDigest.NEVER
 
     @classmethod
-    def parse(cls, properties: Mapping[str, str], *, catalog_master_key_id: str | None) -> EncryptionSpec:
+    def parse(
+        cls,
+        properties: Mapping[str, str],
+        *,
+        catalog_master_key_id: str | None,
+        file_format: FileFormat | None = None,
+    ) -> EncryptionSpec:
         """The specification that a table's properties make; ordinary properties are passed over.
 
         Args:
             properties: table properties in any accepted spelling.
             catalog_master_key_id: the catalog's master key, for tables that name none.
+            file_format: the format of new files; None if it follows from the algorithm.
 
         Raises:
             PropertyInvalid: see `governed.split`; or properties that contradict `plaintext`; or no master
-                key, neither the table's nor the catalog's.
+                key, neither the table's nor the catalog's; or what files of the format cannot have.
         """
         given, _ = governed.split(properties)
         given.pop(governed.ALLOWED_PATHS, None)
         if not given or given.get(governed.MECHANISM) == Mechanism.PLAINTEXT:
             _refuse_beside_plaintext(given)
             return cls(Mechanism.PLAINTEXT)
-        return cls(
+        algorithm = _algorithm(given, file_format)
+        spec = cls(
             mechanism=Mechanism.ENVELOPE,
             master_key_id=_master_key_id(given, catalog_master_key_id),
-            algorithm=Algorithm(given.get(governed.ALGORITHM, Algorithm.AES_GCM_V1)),
+            algorithm=algorithm,
             data_key_length=int(given.get(governed.DATA_KEY_LENGTH, "32")),
             columns=_column_keys(given),
             footer=Footer(given.get(governed.FOOTER, Footer.ENCRYPTED)),
@@ -152,12 +178,29 @@ class EncryptionSpec:
             foreign_key_providers=tuple(
                 (name, given[name]) for name in governed.FOREIGN_KEY_PROVIDERS if name in given
             ),
+            verify_digest=VerifyDigest(
+                given.get(governed.VERIFY_DIGEST, default_verification(algorithm.file_format))
+            ),
         )
+        refuse_unfit(spec, given)
+        return spec
 
     @property
     def encrypts(self) -> bool:
         """Whether files of the table are encrypted."""
         return self.mechanism is not Mechanism.PLAINTEXT
+
+    @property
+    def file_format(self) -> FileFormat | None:
+        """The format of the table's encrypted files; None for plaintext, where any is right."""
+        return self.algorithm.file_format if self.encrypts else None
+
+    @property
+    def keeps_digests(self) -> bool:
+        """Whether key metadata keeps the digests of new files: of ORC always, which lacks integrity."""
+        return self.encrypts and (
+            self.file_format is FileFormat.ORC or self.verify_digest is not VerifyDigest.NEVER
+        )
 
     def key_ids(self) -> tuple[str, ...]:
         """The distinct master key ids, the footer's first; none for plaintext."""
@@ -176,9 +219,11 @@ class EncryptionSpec:
             governed.MASTER_KEY_ID: self.master_key_id,
             governed.ALGORITHM: self.algorithm.value,
             governed.DATA_KEY_LENGTH: str(self.data_key_length),
-            governed.FOOTER: self.footer.value,
             governed.STOCK_READERS: "true" if self.stock_readers else "false",
+            governed.VERIFY_DIGEST: self.verify_digest.value,
         }
+        if self.file_format is FileFormat.PARQUET:
+            properties[governed.FOOTER] = self.footer.value
         if self.columns:
             properties[governed.COLUMNS] = groups_text(tuple((g.key_id, g.columns) for g in self.columns))
         if self.masks:
@@ -194,6 +239,63 @@ def _refuse_beside_plaintext(given: Mapping[str, str]) -> None:
     other = next((name for name in given if name != governed.MECHANISM), None)
     if other is not None:
         raise governed.contradiction(f"{governed.MECHANISM}={Mechanism.PLAINTEXT}", other)
+
+
+def _algorithm(given: Mapping[str, str], file_format: FileFormat | None) -> Algorithm:
+    """The algorithm that is given, or the format's default."""
+    said = given.get(governed.ALGORITHM)
+    if said is not None:
+        algorithm = Algorithm(said)
+        if file_format not in (None, algorithm.file_format):
+            raise PropertyInvalid(
+                f"{governed.ALGORITHM}={algorithm} is not for files in {file_format}.",
+                rule="format-algorithm",
+                hint="Leave the algorithm out: each format has a default, and ORC no other.",
+            )
+        return algorithm
+    if file_format not in (None, FileFormat.PARQUET, FileFormat.ORC):
+        raise PropertyInvalid(
+            f"Files in {file_format} cannot be encrypted.",
+            rule="format-encryption",
+            hint=f"Set {WRITE_FORMAT} to parquet or orc.",
+        )
+    return Algorithm.ORC_AES_CTR if file_format is FileFormat.ORC else Algorithm.AES_GCM_V1
+
+
+def default_verification(file_format: FileFormat) -> VerifyDigest:
+    """ORC's encryption has no integrity of its own; Parquet's by default has."""
+    return VerifyDigest.FIRST_READ if file_format is FileFormat.ORC else VerifyDigest.NEVER
+
+
+def refuse_unfit(spec: EncryptionSpec, given: Collection[str]) -> None:
+    """Refuse what files of the format cannot have.
+
+    Args:
+        spec: the specification.
+        given: names of the governed properties that were given.
+
+    Raises:
+        PropertyInvalid: there is such a thing.
+    """
+    if spec.file_format is FileFormat.ORC:
+        if spec.data_key_length not in _ORC_KEY_LENGTHS:
+            raise _unfit(governed.DATA_KEY_LENGTH, "ORC has keys of 16 and 32 bytes alone", "Set 16 or 32.")
+        if governed.FOOTER in given:
+            raise _unfit(governed.FOOTER, "ORC's footer is always in clear", "Leave the property out.")
+        if spec.stock_readers:
+            raise _unfit(
+                governed.STOCK_READERS, "stock readers of ORC have keys of the KMS door", "Set it to false."
+            )
+        return
+    other = [mask.mask for mask in spec.masks if mask.mask != _NULLIFY]
+    if other:
+        raise _unfit(
+            governed.MASKS, f"Parquet files hold no masked values for {other[0]}", f"Use {_NULLIFY}."
+        )
+
+
+def _unfit(name: str, why: str, hint: str) -> PropertyInvalid:
+    return PropertyInvalid(f"{name}: {why}.", rule="format-property", hint=hint)
 
 
 def _master_key_id(given: Mapping[str, str], catalog_master_key_id: str | None) -> str:
@@ -227,10 +329,11 @@ def _column_masks(given: Mapping[str, str]) -> tuple[ColumnMask, ...]:
 
 def _not_in_effect(spec: EncryptionSpec) -> Iterator[str]:
     later = "has no effect in this release"
-    if spec.masks:
-        yield f"{governed.MASKS} {later}: a denied column is an error."
-    for name, _ in spec.foreign_key_providers:
-        yield f"{name} {later}: keys come from the catalog's own KMS."
+    for name, value in spec.foreign_key_providers:
+        if spec.file_format is not FileFormat.ORC:
+            yield f"{name} {later}: keys come from the catalog's own KMS."
+        elif name == governed.ORC_KEY_PROVIDER and value != "hadoop":
+            yield f"{name}={value[:80]} {later}: the catalog stands in for hadoop alone."
 
 
 def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -> tuple[KeyedFields, ...]:
@@ -244,6 +347,7 @@ def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -
         PropertyInvalid: a column that the schema does not have, or a mask on a column without a key.
     """
     inside = _fields_inside(name_to_field_id)
+    _refuse_nested(spec, name_to_field_id)
     keyed = tuple(
         KeyedFields(group.key_id, _field_ids(governed.COLUMNS, group.columns, inside))
         for group in spec.columns
@@ -260,6 +364,38 @@ def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -
                 )
     _refuse_too_many(keyed)
     return keyed
+
+
+def _refuse_nested(spec: EncryptionSpec, names: Collection[str]) -> None:
+    """Masks are of top-level columns; so are keys in ORC, whose encryption takes a struct whole."""
+    named = [(governed.MASKS, column) for group in spec.masks for column in group.columns]
+    if spec.file_format is FileFormat.ORC:
+        named += [(governed.COLUMNS, column) for group in spec.columns for column in group.columns]
+    for name, column in named:
+        outer = next(iter(_outer_names(column, names)), None)
+        if outer is not None:
+            raise PropertyInvalid(
+                f"{name}: {column!r} lies inside the column {outer!r}.",
+                rule="nested-column",
+                hint=f"Name {outer}: "
+                f"{'a mask is for' if name == governed.MASKS else 'ORC encrypts'} a column as a whole.",
+            )
+
+
+def _outer_names(column: str, names: Collection[str]) -> list[str]:
+    parts = column.split(".")
+    outer = (".".join(parts[:depth]) for depth in range(1, len(parts)))
+    return [each for each in outer if each in names]
+
+
+def masked_fields(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -> dict[int, str]:
+    """By the id of each top-level column that has one, its mask."""
+    return {
+        name_to_field_id[column]: group.mask
+        for group in spec.masks
+        for column in group.columns
+        if column in name_to_field_id
+    }
 
 
 def _refuse_too_many(keyed: tuple[KeyedFields, ...]) -> None:

@@ -37,6 +37,7 @@ COLUMNS = "encryption.columns"
 FOOTER = "encryption.footer"
 MASKS = "encryption.masks"
 STOCK_READERS = "encryption.stock-readers"
+VERIFY_DIGEST = "encryption.verify-digest"
 PEK_ID = "encryption.pek-id"
 ORC_KEY_PROVIDER = "orc.key.provider"
 HADOOP_KEY_PROVIDER = "hadoop.security.key.provider.path"
@@ -60,7 +61,7 @@ def _closed(allowed: Mapping[str, str]) -> Normalise:
     return lambda name, value: values.one_of(name, value, allowed)
 
 
-_ALGORITHMS = _closed(values.words("AES_GCM_V1", "AES_GCM_CTR_V1"))
+_PARQUET_ALGORITHMS = _closed(values.words("AES_GCM_V1", "AES_GCM_CTR_V1"))
 _PLAINTEXT_FOOTER = _closed(MappingProxyType({"true": "plaintext", "false": "encrypted"}))
 
 
@@ -92,12 +93,13 @@ _CANONICAL: Mapping[str, Normalise] = MappingProxyType(
         ALLOWED_PATHS: _paths,
         MECHANISM: _closed(values.words("plaintext", "envelope")),
         MASTER_KEY_ID: values.master_key_id,
-        ALGORITHM: _ALGORITHMS,
+        ALGORITHM: _closed(values.words("AES_GCM_V1", "AES_GCM_CTR_V1", "ORC_AES_CTR")),
         DATA_KEY_LENGTH: _closed(values.words("16", "24", "32")),
         COLUMNS: _columns,
         FOOTER: _closed(values.words("encrypted", "plaintext")),
         MASKS: _masks,
         STOCK_READERS: _closed(values.words("true", "false")),
+        VERIFY_DIGEST: _closed(values.words("never", "first-read", "always")),
         ORC_KEY_PROVIDER: _provider,
         HADOOP_KEY_PROVIDER: _provider,
     }
@@ -111,7 +113,7 @@ _ALIASES: Mapping[str, tuple[str, Normalise]] = MappingProxyType(
         "parquet.encryption.footer.key": (MASTER_KEY_ID, values.master_key_id),
         _UNIFORM_KEY: (MASTER_KEY_ID, values.master_key_id),
         "parquet.encryption.plaintext.footer": (FOOTER, _PLAINTEXT_FOOTER),
-        "parquet.encryption.algorithm": (ALGORITHM, _ALGORITHMS),
+        "parquet.encryption.algorithm": (ALGORITHM, _PARQUET_ALGORITHMS),
     }
 )
 _SPELLINGS: Mapping[str, tuple[str, Normalise]] = MappingProxyType(

@@ -71,12 +71,14 @@ class FileKeys:
         footer: whether the footer is encrypted.
         keys: the footer key first, then the column keys.
         stock_readers: whether the file also carries what stock readers need.
+        digest: whether the key metadata keeps the file's digest.
     """
 
     algorithm: Algorithm
     footer: Footer
     keys: tuple[FileKey, ...]
     stock_readers: bool = False
+    digest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,9 @@ def _judge_keys(regime: Regime, keys: FileKeys, fits: Callable[[PekRef], bool]) 
         return _deny(
             "stock-readers", f"The file {carried} what stock readers need, its regime says otherwise."
         )
+    if keys.digest is not spec.keeps_digests:
+        kept = "keeps" if keys.digest else "does not keep"
+        return _deny("file-digest", f"The key metadata {kept} the file's digest, its regime says otherwise.")
     for key in keys.keys:
         if not fits(key.pek):
             return _deny(

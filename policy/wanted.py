@@ -10,8 +10,16 @@ from dataclasses import dataclass
 
 from policy import governed as names
 from policy.allowlist import AllowList
-from policy.encryption import EncryptionSpec, Mechanism, lets_stock_readers_in, uncovers
+from policy.encryption import (
+    EncryptionSpec,
+    Footer,
+    Mechanism,
+    default_verification,
+    lets_stock_readers_in,
+    uncovers,
+)
 from policy.errors import NotSupportedYet
+from policy.file_formats import FileFormat
 from policy.location import Location
 
 
@@ -36,7 +44,12 @@ class Wanted:
 
 
 def for_new_table(
-    properties: Mapping[str, str], location: Location | None, catalog_master_key_id: str | None, table: str
+    properties: Mapping[str, str],
+    location: Location | None,
+    catalog_master_key_id: str | None,
+    table: str,
+    *,
+    file_format: FileFormat | None = FileFormat.PARQUET,
 ) -> Wanted:
     """What governs a table that is being created.
 
@@ -46,6 +59,7 @@ def for_new_table(
             has yet to choose it, and the list is then without it.
         catalog_master_key_id: the master key of tables that name none.
         table: dotted name, for errors.
+        file_format: the format of its files; None if it says one that nobody knows.
 
     Raises:
         PropertyInvalid, LocationInvalid: a value is malformed or contradictory.
@@ -53,7 +67,9 @@ def for_new_table(
     """
     given = properties.get(names.ALLOWED_PATHS)
     allowed = AllowList.of([location] if location else []) if given is None else AllowList.parse(given)
-    spec = EncryptionSpec.parse(properties, catalog_master_key_id=catalog_master_key_id)
+    spec = EncryptionSpec.parse(
+        properties, catalog_master_key_id=catalog_master_key_id, file_format=file_format or FileFormat.AVRO
+    )
     refuse_without_effect(spec, table)
     return Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.stock_readers)
 
@@ -66,6 +82,8 @@ def for_change(
     location: Location,
     catalog_master_key_id: str | None,
     table: str,
+    *,
+    file_format: FileFormat | None = None,
 ) -> Wanted:
     """What governs a table after a change of its governed properties.
 
@@ -77,6 +95,7 @@ def for_change(
         location: the table's location, to which its list goes back.
         catalog_master_key_id: the master key of tables that name none.
         table: dotted name, for errors.
+        file_format: the format of its new files; None if it is not known, and then the one that it has.
 
     Raises:
         as `for_new_table`.
@@ -85,7 +104,7 @@ def for_change(
         AllowList.parse(governed_set[names.ALLOWED_PATHS]) if names.ALLOWED_PATHS in governed_set else allowed
     )
     next_allowed = AllowList.of([location]) if names.ALLOWED_PATHS in governed_unset else given
-    wanted = _next_spec(spec, governed_set, governed_unset, catalog_master_key_id)
+    wanted = _next_spec(spec, governed_set, governed_unset, catalog_master_key_id, file_format)
     refuse_without_effect(wanted, table)
     return Wanted(
         allowed=next_allowed,
@@ -101,15 +120,31 @@ def _next_spec(
     governed_set: Mapping[str, str],
     governed_unset: Collection[str],
     catalog_master_key_id: str | None,
+    file_format: FileFormat | None,
 ) -> EncryptionSpec:
     wanted = {key: value for key, value in governed_set.items() if key != names.ALLOWED_PATHS}
     unset = set(governed_unset) - {names.ALLOWED_PATHS}
-    if not wanted and not unset:
+    changes_format = current.encrypts and file_format not in (None, current.file_format)
+    if not wanted and not unset and not changes_format:
         return current
     keeps = current.encrypts and wanted.get(names.MECHANISM) != Mechanism.PLAINTEXT
     kept = current.to_properties() if keeps else {}
+    if changes_format:
+        unset |= _of_old_format(current)
     merged = {key: value for key, value in kept.items() if key not in unset} | wanted
-    return EncryptionSpec.parse(merged, catalog_master_key_id=catalog_master_key_id)
+    return EncryptionSpec.parse(
+        merged, catalog_master_key_id=catalog_master_key_id, file_format=file_format or current.file_format
+    )
+
+
+def _of_old_format(current: EncryptionSpec) -> set[str]:
+    """What another format has its own of: the algorithm, and what is as the old format has it by default."""
+    own = {names.ALGORITHM}
+    if current.footer is Footer.ENCRYPTED:
+        own.add(names.FOOTER)
+    if current.verify_digest is default_verification(current.algorithm.file_format):
+        own.add(names.VERIFY_DIGEST)
+    return own
 
 
 def refuse_without_effect(spec: EncryptionSpec, table: str) -> None:

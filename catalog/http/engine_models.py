@@ -7,11 +7,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from catalog.governance import column_ids
 from catalog.http.bodies import Answer, Base64, OwnBody
 from catalog.http.expressions import filter_of
 from catalog.keys.stock_keys import StockKey
 from catalog.keys.transport import KeyLabel, TransportKey
 from catalog.keys.write_keys import WrittenKey
+from catalog.loading import LoadedTable
 from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import ScanRequest
 from catalog.write_sessions import WriteSession
@@ -95,6 +97,7 @@ class AddedFile(OwnBody):
     split_offsets: list[Long] | None = None
     sort_order_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     keys: Annotated[list[FileKey], Field(max_length=255)] = Field(default_factory=list)
+    sha256: Base64 | None = None
 
     def to_file(self) -> NewFile:
         """As a write takes it."""
@@ -114,6 +117,7 @@ class AddedFile(OwnBody):
             split_offsets=self.split_offsets,
             sort_order_id=self.sort_order_id,
             keys=tuple(key.to_key() for key in self.keys),
+            sha256=self.sha256,
         )
 
 
@@ -191,8 +195,18 @@ class StockReadersAnswer(Answer):
     keys: list[StockKeyAnswer]
 
 
+class MaskAnswer(Answer):
+    """What ORC files show of some columns, by field id, to those without their keys."""
+
+    mask: str
+    field_ids: list[int]
+
+
 class EncryptionAnswer(Answer):
-    """How to encrypt the files of a write: without column keys each of them whole, under one key."""
+    """How to encrypt the files of a write: without column keys each of them whole, under one key.
+
+    With `digest` the commit gives the SHA-256 of each file.
+    """
 
     algorithm: str
     data_key_length: int
@@ -200,6 +214,8 @@ class EncryptionAnswer(Answer):
     footer_key_name: str
     column_keys: list[ColumnKeyAnswer]
     stock_readers: StockReadersAnswer | None = None
+    digest: bool = False
+    masks: list[MaskAnswer] = Field(default_factory=list)
 
 
 class WriteBegun(Answer):
@@ -230,6 +246,8 @@ class WriteBegun(Answer):
                 stock_readers=StockReadersAnswer(keys=[StockKeyAnswer.of(key) for key in session.stock_keys])
                 if session.stock_keys
                 else None,
+                digest=spec.keeps_digests,
+                masks=_masks(session.table),
             )
         return cls(
             write_id=session.id,
@@ -239,6 +257,14 @@ class WriteBegun(Answer):
             encryption=encryption,
             transport_key=None if session.transport is None else TransportKeyAnswer.of(session.transport),
         )
+
+
+def _masks(table: LoadedTable) -> list[MaskAnswer]:
+    names = column_ids(table.metadata.schema())
+    return [
+        MaskAnswer(mask=group.mask, field_ids=[names[column] for column in group.columns])
+        for group in table.governed.spec.masks
+    ]
 
 
 class WriteStagedAnswer(Answer):

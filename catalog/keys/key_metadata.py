@@ -236,8 +236,8 @@ class KeyMetadata(NamedTuple):
         """What the metadata states, for `policy.regimes` to judge."""
         stated = tuple((entry.binding, entry.data_key_length) for entry in self.entries)
         if sum(len(binding) for binding, _ in stated) > _CACHED_BYTES:
-            return _file_keys.__wrapped__(self.algorithm, self.footer, stated, self.stock_readers)
-        return _file_keys(self.algorithm, self.footer, stated, self.stock_readers)
+            return _file_keys.__wrapped__(self.header, stated)
+        return _file_keys(self.header, stated)
 
 
 def header(
@@ -338,14 +338,13 @@ def _read_binding(data: bytes) -> Binding:
 
 
 @lru_cache(maxsize=1024)
-def _file_keys(
-    algorithm: Algorithm, footer: Footer, stated: tuple[tuple[bytes, int], ...], stock_readers: bool
-) -> FileKeys:
+def _file_keys(head: bytes, stated: tuple[tuple[bytes, int], ...]) -> FileKeys:
     keys = []
     for data, length in stated:
         binding = _binding(data)
         keys.append(FileKey(binding.pek, binding.field_ids, length))
-    return FileKeys(algorithm, footer, tuple(keys), stock_readers)
+    said = KeyMetadata(head, ())
+    return FileKeys(said.algorithm, said.footer, tuple(keys), said.stock_readers, bool(head[2] & DIGEST_FLAG))
 
 
 def _ascending(ids: tuple[int, ...]) -> bool:

@@ -103,7 +103,7 @@ def resolve(
     read = frozenset(chain[-1] for chain in chains)
     touched = {each for chain in chains for each in chain}
     top_level = tuple(each.field_id for each in schema.fields if each.field_id in touched)
-    return ScanColumns(top_level, read, _names(schema, read) | _names(table.metadata.schema(), read))
+    return ScanColumns(top_level, read, names_of(schema, read) | names_of(table.metadata.schema(), read))
 
 
 def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:
@@ -146,7 +146,7 @@ def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> C
     """
     names = ColumnNames(frozenset(), frozenset())
     for schema in table.metadata.schemas:
-        names |= _names(schema, frozenset(schema.field_ids) if field_ids is None else field_ids)
+        names |= names_of(schema, frozenset(schema.field_ids) if field_ids is None else field_ids)
     return names
 
 
@@ -160,6 +160,11 @@ def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:
         left += [(chain, inner) for inner in _directly_in(each.field_type)]
 
 
+def nested_in(schema: Schema, field_id: int) -> frozenset[int]:
+    """A field of a schema with all that is nested in it; nothing if the schema does not have it."""
+    return frozenset(chain[-1] for chain in _chains(schema) if field_id in chain)
+
+
 def _directly_in(kind: IcebergType) -> tuple[NestedField, ...]:
     if isinstance(kind, StructType):
         return kind.fields
@@ -168,7 +173,7 @@ def _directly_in(kind: IcebergType) -> tuple[NestedField, ...]:
     return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
 
 
-def _names(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
+def names_of(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
     """What a schema calls some fields and what they are nested in."""
     touched = {each for chain in _chains(schema) if chain[-1] in field_ids for each in chain}
     columns = frozenset(each.name for each in schema.fields if each.field_id in touched)

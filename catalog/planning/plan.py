@@ -4,8 +4,8 @@ The order is fixed: who may read which columns, then what the snapshot consists 
 and the allowed list, pruned by partitions and bounds, sealed ones included), then the keys of exactly the
 files that are left.
 
-- A column that the caller may not select is neither projected nor filtered by (`columns`); so its bounds
-  decide nothing, and partition values made from it are not shown.
+- A column that the caller may not select is neither projected nor filtered by (`columns`), or it is masked
+  (`masks`); so its bounds decide nothing, and partition values made from it are not shown.
 - Of each file those keys are released that the scan needs, to somebody who may select every column that they
   open; a user's own process, with no trusted engine in between, needs `release` on them (`releases`).
 - Unsealed metadata gets no keys.
@@ -15,7 +15,7 @@ files that are left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,10 +37,11 @@ from catalog.manifests import ManifestContent, ManifestListEntry
 from catalog.partition_values import ShownPartitions
 from catalog.planning.columns import authorize, resolve
 from catalog.planning.deletes import Deletes
+from catalog.planning.masks import masked_for, weakened, without_masked
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
 from catalog.planning.rewriting import require_whole, those_of
-from catalog.planning.rows import empty_rows, planned_rows, with_keys
+from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
 from catalog.planning.sealed import SealedPruner
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from policy.errors import MetadataUnsealed, RequestInvalid
@@ -82,6 +83,7 @@ class PlanHeader:
         policy_version: the policies by which they were.
         valid_ms: milliseconds for which a scan may be begun by this plan without asking again.
         transport: the key made for this scan, or None if no file is encrypted. It is a secret.
+        masked: ids of the top-level columns that are shown through masks.
     """
 
     table: LoadedTable
@@ -92,6 +94,7 @@ class PlanHeader:
     policy_version: str
     valid_ms: int
     transport: TransportKey | None
+    masked: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The header without the transport key."""
@@ -111,6 +114,8 @@ class PlanHeader:
             "policy-version": self.policy_version,
             "governed-version": self.table.governed.version,
             "valid-ms": self.valid_ms,
+            "masked": list(self.masked),
+            "verify-digest": self.table.governed.spec.verify_digest,
             "transport-key-id": self.transport.id.hex() if self.transport else None,
         }
 
@@ -183,6 +188,11 @@ class Planner:
             columns = resolve(
                 table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
             )
+            masked = frozenset[int]()
+            if request.files is None:
+                masked = masked_for(authorizer, caller, table, schema, columns)
+                columns = without_masked(table, schema, columns, masked)
+                request = _unmasked(request, schema, masked)
             authorize(authorizer, caller, table, columns.names)
             require_whole(table, schema, columns, request)
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
@@ -192,6 +202,7 @@ class Planner:
                 authorizer = self._authorizer.settled()
                 authorize(authorizer, caller, table, columns.names)
             judged = self._keyring.judged_files(table.record, table.governed, planned)
+            require_formats(planned, judged.forms, table.name)
             released = release(authorizer, caller, table, columns, judged.forms)
             keys = self._keyring.scan_keys(table.record, judged.paths, released)
         header = PlanHeader(
@@ -203,6 +214,7 @@ class Planner:
             policy_version=authorizer.policies().version,
             valid_ms=self._valid_ms,
             transport=keys.transport if keys else None,
+            masked=tuple(sorted(masked)),
         )
         return Plan(header, with_keys(planned, judged.forms, keys))
 
@@ -274,6 +286,12 @@ class Planner:
         if deletes is None:
             return rows
         return deletes.attach(rows, opened, pc.indices_nonzero(mask).to_pylist())
+
+
+def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> ScanRequest:
+    """The request without what its filter asks of masked columns."""
+    row_filter = weakened(request.filter, schema, masked, case_sensitive=request.case_sensitive)
+    return replace(request, filter=row_filter)
 
 
 def _require_sight(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> None:

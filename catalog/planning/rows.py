@@ -16,6 +16,7 @@ One row a file: data files first, then the delete files that apply to them.
 | `algorithm` | string | how the regime of the file encrypts it; null for plaintext |
 | `footer` | string | `encrypted`, or `plaintext`: in clear and signed; null for plaintext |
 | `column_keys` | bool | whether groups of columns have keys of their own; null for plaintext |
+| `digest` | binary | the file's length (8 bytes) and SHA-256, where its key metadata keeps them |
 | `keys` | list of struct | released data keys under the scan's key: `key_name`, `field_ids`, `wrapped` |
 
 Nothing of a column's bounds, counts or sizes is in it, nor key metadata.
@@ -33,11 +34,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from catalog.keyring import ScanKeys
 from catalog.keys.alike import Form
 from catalog.manifests import ManifestListEntry
 from catalog.partition_values import ShownPartitions
+from policy.errors import EncryptionPolicyViolation
 
 _CARRIED: Final = pa.schema(
     [
@@ -109,8 +112,38 @@ def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -
         .append_column("algorithm", algorithms.take(form_of))
         .append_column("footer", footers.take(form_of))
         .append_column("column_keys", by_column.take(form_of))
+        .append_column("digest", _digests(planned.num_rows, forms))
         .append_column("keys", _keys(form_of, keys))
     )
+
+
+def require_formats(planned: pa.Table, forms: Sequence[Form], table: str) -> None:
+    """Each algorithm is one of the format that the manifest says the file has.
+
+    Raises:
+        EncryptionPolicyViolation: it is not.
+    """
+    for form in forms:
+        said = planned["file_format"].take(pa.array(form.rows))
+        expected = form.metadata.algorithm.file_format.upper()
+        other = pc.index(pc.equal(pc.utf8_upper(said), expected), False).as_py()
+        if other >= 0:
+            raise EncryptionPolicyViolation(
+                f"A file in {said[other].as_py()} is encrypted with {form.metadata.algorithm}.",
+                table=table,
+                path=planned["file_path"][int(form.rows[other])].as_py(),
+                rule="file-format",
+                hint="Restore the table's metadata from a sealed version.",
+            )
+
+
+def _digests(count: int, forms: Sequence[Form]) -> pa.Array:
+    found: list[bytes | None] = [None] * count
+    for form in forms:
+        if form.metadata.digest is not None:
+            for row, digest in zip(form.rows, form.digests(), strict=True):
+                found[row] = digest.tobytes()
+    return pa.array(found, pa.binary())
 
 
 def _form_of(count: int, forms: Sequence[Form]) -> pa.Array:

@@ -34,6 +34,7 @@ from policy.ddl.statements import (
 )
 from policy.encryption import EncryptionSpec, judge_sources, resolve_columns
 from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
+from policy.file_formats import written_format
 from policy.identifiers import TableName, slug, table_name
 from policy.key_groups import splits
 from policy.location import Location
@@ -57,7 +58,13 @@ class Asks(ReadingNeeds):
         if location is not None:
             gates.check_table_location(location, str(name))
             self.assumed.append(f"no other table lies at or around {location}")
-        asked = wanted.for_new_table(governed, location, self.context.master_key_id, str(name))
+        asked = wanted.for_new_table(
+            governed,
+            location,
+            self.context.master_key_id,
+            str(name),
+            file_format=written_format(ordinary),
+        )
         paths = {*asked.added, *gates.write_paths(ordinary), *([location] if location else [])}
         self._table(name, "create", None)
         self._storage(paths, None, TableFacts(self.context.principal.name))

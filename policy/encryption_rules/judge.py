@@ -21,6 +21,7 @@ from policy import governed
 from policy.encryption import Footer
 from policy.encryption_rules.model import NOTHING, Ask, Column, Demands, Rule, TableFacts, Violation
 from policy.encryption_rules.names import KeyPatterns
+from policy.file_formats import WRITE_FORMAT, FileFormat
 
 _EXPIRE: Final = "Expire the snapshots that hold it."
 
@@ -124,6 +125,9 @@ def _wrong_files(rule: Rule, facts: TableFacts) -> Iterator[Violation]:
         detail = f"Data keys of {spec.data_key_length} bytes are too short."
         remedy = f"Set {governed.DATA_KEY_LENGTH} to {demands.min_data_key_length} or more."
         yield _of_table(rule, Ask.DATA_KEY_LENGTH, str(spec.data_key_length), detail, remedy)
+    if demands.encrypted_footer and spec.file_format is FileFormat.ORC:
+        remedy = f"Set {WRITE_FORMAT}={FileFormat.PARQUET}: ORC's footer is always in clear."
+        yield _of_table(rule, Ask.PLAINTEXT_FOOTER, "", "A footer in clear is not allowed.", remedy)
     if demands.encrypted_footer and spec.footer is Footer.PLAINTEXT:
         remedy = f"Set {governed.FOOTER}={Footer.ENCRYPTED}."
         yield _of_table(rule, Ask.PLAINTEXT_FOOTER, "", "A footer in clear is not allowed.", remedy)

@@ -87,7 +87,6 @@ def test_an_encrypted_table_uses_the_catalogs_master_key_unless_it_names_one() -
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("encryption.masks", "nullify:id"),
         ("orc.key.provider", "hadoop"),
         ("hadoop.security.key.provider.path", "kms://http@h:1/kms"),
     ],

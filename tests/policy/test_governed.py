@@ -268,7 +268,8 @@ def test_invisible_character_anywhere_in_a_name_is_refused(name, place, characte
 GOVERNED_NAMES = (
     "The governed properties are read.allowed.data.paths, encryption.mechanism, encryption.master-key-id,"
     " encryption.algorithm, encryption.data-key-length, encryption.columns, encryption.footer,"
-    " encryption.masks, encryption.stock-readers, orc.key.provider, hadoop.security.key.provider.path."
+    " encryption.masks, encryption.stock-readers, encryption.verify-digest, orc.key.provider,"
+    " hadoop.security.key.provider.path."
 )
 PROVIDER = "orc.key.provider"
 KEY_ID_HINT = "Use ASCII letters, digits and _ . / + = -, at most 255 of them, or an ARN."

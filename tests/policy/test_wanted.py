@@ -127,7 +127,7 @@ def test_a_change_is_refused_without_a_key_and_without_a_meaning() -> None:
 
 
 def test_what_has_no_effect_yet_is_refused_at_creation_and_change() -> None:
-    without = ENVELOPE | {"orc.key.provider": "hadoop", "encryption.masks": "nullify:ssn"}
+    without = ENVELOPE | {"orc.key.provider": "hadoop", "hadoop.security.key.provider.path": "kms://h"}
     parts = spec(without).not_in_effect()
     assert len(parts) > 1
     told = (

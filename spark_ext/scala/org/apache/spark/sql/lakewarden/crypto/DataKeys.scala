@@ -129,6 +129,9 @@ object DataKeys {
     new WrappedKey(label, nonce ++ AesGcm.encrypt(transport.key, nonce, dek.reveal, aad(transport, file, label)))
   }
 
+  /** A nonce that no key has been used with. */
+  def newNonce(): Array[Byte] = randomBytes(AesGcm.NonceLength)
+
   /** A fresh file id, as it stands in a file's name. */
   def newFileId(): String = randomBytes(16).map(each => f"$each%02x").mkString
 

@@ -23,11 +23,14 @@ import org.apache.spark.sql.types._
   *
   * @param withoutLike
   *   ids of fields whose absence does not mean NULL (identity partitions, default values): they refuse the file
+  * @param masked
+  *   ids of columns that read as NULL whatever the file has
   * @param locked
   *   ids of leaves under keys that were not released
   */
 private[read] final class FileColumns(
-    file: MessageType, withoutLike: Set[Int], errors: ReadErrors, locked: Set[Int] = Set.empty) {
+    file: MessageType, withoutLike: Set[Int], errors: ReadErrors, masked: Set[Int] = Set.empty,
+    locked: Set[Int] = Set.empty) {
 
   /** The wanted schema with the file's own names, position by position; absent fields get a name that the file
     * does not have.
@@ -53,7 +56,7 @@ private[read] final class FileColumns(
   private def renamed(wanted: StructType, group: GroupType): StructType = {
     val known = byId(group)
     StructType(wanted.map { field =>
-      known.get(FieldIds.of(field)) match {
+      known.get(FieldIds.of(field)).filterNot(_ => masked(FieldIds.of(field))) match {
         case Some(found) =>
           StructField(found.getName, renamedType(field.dataType, found, field.nullable), field.nullable)
         case None => absent(field, group)
@@ -73,7 +76,7 @@ private[read] final class FileColumns(
 
   private def absent(field: StructField, group: GroupType): StructField = {
     val id = FieldIds.of(field)
-    if (withoutLike(id)) throw errors.unsupported(
+    if (withoutLike(id) && !masked(id)) throw errors.unsupported(
       s"The file lacks the column ${field.name}, whose values stand in the metadata of the table.", "absent-column")
     if (!field.nullable) throw errors.damaged(s"The file lacks the required column ${field.name}.", "required-column")
     val name = Iterator.iterate(s"_absent_$id")(_ + "_").find(each => !group.containsField(each)).get

@@ -21,9 +21,12 @@ private[read] final case class OpenedKeys(
   *   its full name
   * @param transport
   *   the key that the data keys are wrapped under
+  * @param digests
+  *   holds opened files against their digests
   */
 private[read] final class FileGate(
-    table: String, uuid: UUID, allowed: AllowedPaths, transport: Option[TransportKey]) extends Serializable {
+    table: String, uuid: UUID, allowed: AllowedPaths, transport: Option[TransportKey], val digests: FileDigests)
+    extends Serializable {
 
   /** Throws `LocationNotAllowed` for a path outside. */
   def location(file: PlannedFile): Location = allowed.check(file.path, table)

@@ -53,8 +53,11 @@ private[read] final class FooterReader(
   *
   * @param wanted
   *   the columns that are read, with ids
+  * @param masked
+  *   ids of those that are not read but shown as NULL
   */
-private[read] final class GuardedFiles(gate: FileGate, wanted: StructType) {
+private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, masked: Set[Int]) {
+  private val ids = FieldIds.all(StructType(wanted.filterNot(field => masked(FieldIds.of(field)))))
 
   /** Throws what `errors` makes of a file that is missing, damaged, or not what its regime says. */
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): OpenedFile = {
@@ -63,6 +66,7 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType) {
     val (input, stream) = opened(location, split.file, conf, errors)
     val footers = new FooterReader(input, stream, conf, split.start, split.length)
     try {
+      gate.digests.verify(split.file, { stream.seek(0); stream }, errors)
       val footer = encryption.fold(plaintext(footers.read(), errors))(_.read(footers))
       OpenedFile(input.getPath, input, stream, footer)
     } catch {
@@ -81,7 +85,7 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType) {
   private def encryptionOf(file: PlannedFile, errors: ReadErrors): Option[FileEncryption] =
     gate.keys(file, errors).map { keys =>
       val own = keys.columns.map(groups => (for ((label, dek) <- groups; id <- label.fieldIds) yield id -> dek).toMap)
-      new FileEncryption(keys.algorithm, keys.footer, keys.whole, own, keys.file.aadPrefix, FieldIds.all(wanted), errors)
+      new FileEncryption(keys.algorithm, keys.footer, keys.whole, own, keys.file.aadPrefix, ids, errors)
     }
 
   private def opened(

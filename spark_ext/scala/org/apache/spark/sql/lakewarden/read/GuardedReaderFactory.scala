@@ -2,7 +2,9 @@ package org.apache.spark.sql.lakewarden.read
 
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.catalog.CatalogV2Implicits.parseColumnPath
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
+import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
@@ -21,6 +23,8 @@ private[read] final case class ReadMode(columnar: Boolean, offHeap: Boolean, bat
   *
   * @param wanted
   *   the columns, with ids
+  * @param masked
+  *   ids of those that are shown through masks
   * @param filters
   *   by which parts of files are left out; Spark filters again
   */
@@ -28,6 +32,7 @@ private[read] final class GuardedReaderFactory(
     table: String,
     gate: FileGate,
     wanted: StructType,
+    masked: Set[Int],
     filters: Seq[Filter],
     mode: ReadMode,
     conf: Broadcast[SerializableConfiguration])
@@ -41,10 +46,15 @@ private[read] final class GuardedReaderFactory(
   override def createColumnarReader(partition: InputPartition): PartitionReader[ColumnarBatch] =
     reader[ColumnarBatch](partition, batches = true)
 
+  /** A masked column is filtered by what its mask shows, once that is read. */
+  private def unmasked: Seq[Filter] = filters.filterNot { filter =>
+    filter.references.exists(name => masked(FieldIds.of(wanted(parseColumnPath(name).head))))
+  }
+
   private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {
     val hadoop = conf.value.value
-    val parquet = new ParquetReading(new GuardedFiles(gate, wanted), wanted, filters, mode, hadoop)
-    val orc = new OrcReading(new OrcFiles(gate, wanted), wanted, filters, mode, hadoop)
+    val parquet = new ParquetReading(new GuardedFiles(gate, wanted, masked), wanted, masked, unmasked, mode, hadoop)
+    val orc = new OrcReading(new OrcFiles(gate, wanted, masked), wanted, masked, unmasked, mode, hadoop)
     val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
     new GuardedReader[T](table, splits, (split, errors) => split.file.format match {
       case DataFormat.Parquet => parquet.open(split, batches, errors)

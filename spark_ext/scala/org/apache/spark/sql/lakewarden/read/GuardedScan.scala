@@ -47,8 +47,8 @@ private[lakewarden] final class GuardedScan(
   }
 
   override def createReaderFactory(): PartitionReaderFactory = {
-    val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport)
-    new GuardedReaderFactory(table.fullName, gate, wanted, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
+    val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport, new FileDigests(plan.verification))
+    new GuardedReaderFactory(table.fullName, gate, wanted, plan.masked, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
   }
 
   private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, filters, group).send())

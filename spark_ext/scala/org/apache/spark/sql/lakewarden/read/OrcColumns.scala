@@ -22,9 +22,11 @@ import org.apache.spark.sql.vectorized.ColumnVector
   *   with ids in the metadata
   * @param withoutLike
   *   ids of fields whose absence does not mean NULL (identity partitions, default values): they refuse the file
+  * @param masked
+  *   ids of columns that read as NULL whatever the file has: it holds no masked values of them
   */
 private[read] final class OrcColumns(
-    file: TypeDescription, wanted: StructType, withoutLike: Set[Int], errors: ReadErrors) {
+    file: TypeDescription, wanted: StructType, withoutLike: Set[Int], masked: Set[Int], errors: ReadErrors) {
   import OrcColumns._
 
   private val chosen = new Array[Boolean](file.getMaximumId + 1)
@@ -47,7 +49,7 @@ private[read] final class OrcColumns(
     chosen(group.getId) = true
     val known = byId(group)
     wanted.map { field =>
-      known.get(FieldIds.of(field)) match {
+      known.get(FieldIds.of(field)).filterNot(_ => masked(FieldIds.of(field))) match {
         case Some(found) =>
           val inner = show(field.dataType, found, field.nullable)
           val at = group.getChildren.indexOf(found)
@@ -70,7 +72,7 @@ private[read] final class OrcColumns(
   }
 
   private def absent(field: StructField): Make = {
-    if (withoutLike(FieldIds.of(field))) throw errors.unsupported(
+    if (withoutLike(FieldIds.of(field)) && !masked(FieldIds.of(field))) throw errors.unsupported(
       s"The file lacks the column ${field.name}, whose values stand in the metadata of the table.", "absent-column")
     if (!field.nullable) throw errors.damaged(s"The file lacks the required column ${field.name}.", "required-column")
     val shown = FieldIds.stripType(field.dataType)

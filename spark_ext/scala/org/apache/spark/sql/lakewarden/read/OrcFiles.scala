@@ -4,35 +4,42 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.FSDataInputStream
 import org.apache.orc.{OrcFile, Reader}
 
+import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.lakewarden.write.StoredPath
 import org.apache.spark.sql.types.StructType
 
 /** Opens the ORC files of one scan, on an executor.
   *
-  * The order is fixed: the path is checked, then the data keys opened, then the file. ORC reads from the one stream
-  * that was opened, whatever lies under the path by then.
+  * The order is fixed: the path is checked, then the data keys opened, then the file, its bytes held against their
+  * digest where that is asked for, and its keys against what the regime of the file says (`OrcEncryption`). ORC reads
+  * from the one stream that was opened, whatever lies under the path by then.
   *
   * @param wanted
   *   the columns that are read, with ids
+  * @param masked
+  *   ids of those that are shown through their masks
   */
-private[read] final class OrcFiles(gate: FileGate, wanted: StructType) {
+private[read] final class OrcFiles(gate: FileGate, wanted: StructType, masked: Set[Int]) {
+  private val ids = wanted.map(FieldIds.of).toSet
 
   /** Throws what `errors` makes of a file that is missing, damaged, or not what its regime says. */
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): Reader = {
     val location = gate.location(split.file)
-    if (gate.keys(split.file, errors).nonEmpty)
-      throw errors.refused("Encrypted ORC files are not read yet.", "file-format")
+    val encryption = gate.keys(split.file, errors).map(new OrcEncryption(_, masked, ids, errors))
     val path = StoredPath.of(split.file.path, conf)
     val storage = StoredPath.fileSystem(path, conf)
     val stream =
       if (location.isLocal) new FSDataInputStream(new ChannelInput(gate.openLocal(location, split.file, errors)))
       else storage.open(path)
     try {
+      gate.digests.verify(split.file, stream, errors)
       val options = OrcFile.readerOptions(conf)
         .filesystem(new OneOpenFile(storage, stream, split.file.size))
         .maxLength(split.file.size)
         .useUTCTimestamp(true)
+      encryption.foreach(each => options.setKeyProvider(each.provider))
       val reader = OrcFile.createReader(path, options)
+      encryption.fold(requirePlaintext(reader, errors))(_.judge(reader))
       // Days and instants are taken as they are: Iceberg's are in the calendar that the file may say it has not.
       options.convertToProlepticGregorian(reader.writerUsedProlepticGregorian)
       reader
@@ -42,4 +49,8 @@ private[read] final class OrcFiles(gate: FileGate, wanted: StructType) {
         throw failure
     }
   }
+
+  private def requirePlaintext(file: Reader, errors: ReadErrors): Unit =
+    if (file.getEncryptionVariants.nonEmpty)
+      throw errors.damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
 }

@@ -12,7 +12,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch
   * by field id.
   */
 private[read] final class OrcReading(
-    files: OrcFiles, wanted: StructType, filters: Seq[Filter], mode: ReadMode, conf: Configuration) {
+    files: OrcFiles, wanted: StructType, masked: Set[Int], filters: Seq[Filter], mode: ReadMode, conf: Configuration) {
 
   /** @param batches
     *   whether it is read in batches
@@ -20,7 +20,8 @@ private[read] final class OrcReading(
   def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
     val file = files.open(split, conf, errors)
     try {
-      val columns = new OrcColumns(file.getSchema, wanted, split.file.withoutLike, errors)
+      val encrypted = file.getEncryptionVariants.flatMap(each => OrcColumns.idOf(each.getRoot)).toSet
+      val columns = new OrcColumns(file.getSchema, wanted, split.file.withoutLike, masked -- encrypted, errors)
       val options = file.options
         .range(split.start, split.length)
         .include(columns.included)

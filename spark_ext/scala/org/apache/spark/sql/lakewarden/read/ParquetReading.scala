@@ -21,7 +21,8 @@ import org.apache.spark.sql.types.StructType
   * been opened.
   */
 private[read] final class ParquetReading(
-    files: GuardedFiles, wanted: StructType, filters: Seq[Filter], mode: ReadMode, conf: Configuration) {
+    files: GuardedFiles, wanted: StructType, masked: Set[Int], filters: Seq[Filter], mode: ReadMode,
+    conf: Configuration) {
   private lazy val own = new JobConf(conf)
 
   /** @param batches
@@ -32,7 +33,7 @@ private[read] final class ParquetReading(
     val reader = vectorized(opened)
     try {
       val schema = opened.footer.getFileMetaData.getSchema
-      prepare(opened, new FileColumns(schema, split.file.withoutLike, errors, locked(opened, split.file)))
+      prepare(opened, new FileColumns(schema, split.file.withoutLike, errors, masked, locked(opened, split.file)))
       val attempt = new TaskAttemptID(new TaskID(new JobID, TaskType.MAP, 0), 0)
       reader.initialize(
         new HadoopSplit(opened.path, split.start, split.length, Array.empty[String]),

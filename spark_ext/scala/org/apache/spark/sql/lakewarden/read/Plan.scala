@@ -2,6 +2,8 @@ package org.apache.spark.sql.lakewarden.read
 
 import java.util.concurrent.TimeUnit
 
+import scala.jdk.CollectionConverters._
+
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -26,12 +28,14 @@ import org.apache.spark.sql.types._
   *   whether groups of columns have keys of their own, and the others are in clear; else it is encrypted whole
   * @param keys
   *   its data keys under the scan's key: the footer's, and those of all groups with a column that the scan reads
+  * @param digest
+  *   of its bytes, where its key metadata keeps one
   * @param withoutLike
   *   ids of columns whose values stand in its partition, so that their absence does not mean NULL
   */
 private[read] final case class PlannedFile(
     path: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String], footer: Option[Footer],
-    columnKeys: Boolean, keys: Seq[WrappedKey], withoutLike: Set[Int])
+    columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest], withoutLike: Set[Int])
 
 /** What the catalog answered to one scan.
   *
@@ -43,6 +47,16 @@ private[read] final class Plan(
 
   /** How long after it was answered it may be begun with. */
   def validNanos: Long = TimeUnit.MILLISECONDS.toNanos(header.required("valid-ms").longValue)
+
+  /** When files are held against their digests. */
+  def verification: Verification = {
+    val said = header.required("verify-digest").asText
+    Verification.All.find(_.name == said).getOrElse(throw LakewardenException.notSupportedYet(
+      s"Files are not verified as $said says.", "verify-digest", "Use the plugin of the catalog's own release."))
+  }
+
+  /** Ids of the columns that are shown through masks. */
+  def masked: Set[Int] = header.required("masked").elements.asScala.map(_.intValue).toSet
 
   /** In all files together. */
   def bytes: Long = total(_.size)

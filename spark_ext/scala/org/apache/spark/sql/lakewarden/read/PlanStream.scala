@@ -64,6 +64,7 @@ private[read] final class PlanStream(table: String) {
       Option(value("footer")).map(each => Footer.of(each.toString)),
       Option(value("column_keys")).exists(_.asInstanceOf[Boolean]),
       Option(value("keys")).toSeq.flatMap(_.asInstanceOf[JList[JMap[String, _]]].asScala.map(wrappedKey)),
+      Option(value("digest")).map(bytes => FileDigest(bytes.asInstanceOf[Array[Byte]].toSeq)),
       withoutLike(value("spec_id").asInstanceOf[Int]))
   }
 

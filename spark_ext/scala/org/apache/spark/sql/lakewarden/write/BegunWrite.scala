@@ -8,28 +8,48 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.parquet.crypto.ParquetCipher
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, Secret, TransportKey}
+import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, OrcKeys, Secret, TransportKey}
 
 /** How the files of a write are encrypted: data keys of each file are made by its writer, wrapped for the commit.
   *
   * @param algorithm
-  *   `AES_GCM_V1` or `AES_GCM_CTR_V1`
+  *   one of Parquet's, or ORC's only one (`OrcKeys.Algorithm`)
   * @param footerKey
   *   whose key encrypts or signs the footer, and encrypts the whole file where no columns have keys
   * @param columns
   *   groups of columns that have a key of their own in each file; where there are some, other columns are in clear
   * @param stock
   *   what the files say of their keys to stock readers, where the table lets them in
+  * @param digest
+  *   whether the commit takes the digest of each file
+  * @param masks
+  *   by field id what ORC files show of a column to those without its key
   */
 final class WriteEncryption(
-    val algorithm: ParquetCipher,
+    val algorithm: String,
     val footer: Footer,
     val footerKey: KeyLabel,
     val columns: Seq[KeyLabel],
     val dataKeyLength: Int,
     val transport: TransportKey,
-    val stock: Option[StockKeyMaterial])
-    extends Serializable
+    val stock: Option[StockKeyMaterial],
+    val digest: Boolean,
+    val masks: Map[Int, String])
+    extends Serializable {
+
+  /** Parquet's name of the algorithm. Throws `TableChanged` if it is not one of Parquet's. */
+  def parquetCipher: ParquetCipher =
+    ParquetCipher.values.find(_.name == algorithm).getOrElse(throw WriteEncryption.otherFormat)
+
+  /** Throws `TableChanged` if the algorithm is not ORC's. */
+  def requireOrc(): Unit = if (algorithm != OrcKeys.Algorithm) throw WriteEncryption.otherFormat
+}
+
+private object WriteEncryption {
+  private def otherFormat: LakewardenException = new LakewardenException(
+    "TableChanged", "The table was given another format of files while the write was begun.", Some("file-format"),
+    Some("Run the statement again."))
+}
 
 /** A write that the catalog has begun.
   *
@@ -63,11 +83,18 @@ object BegunWrite {
     val uuid = UUID.fromString(text(answer, "table-uuid"))
     new WriteEncryption(
       algorithm(text(node, "algorithm")), Footer.of(text(node, "footer")), KeyLabel(text(node, "footer-key-name")),
-      columns, length, transport, present(node, "stock-readers").map(StockKeyMaterial.parse(_, uuid, transport)))
+      columns, length, transport, present(node, "stock-readers").map(StockKeyMaterial.parse(_, uuid, transport)),
+      node.required("digest").asBoolean, masks(node.required("masks")))
   }
 
-  private def algorithm(name: String): ParquetCipher =
-    ParquetCipher.values.find(_.name == name).getOrElse(throw unsupported(s"the algorithm $name"))
+  private def algorithm(name: String): String =
+    if (name == OrcKeys.Algorithm || ParquetCipher.values.exists(_.name == name)) name
+    else throw unsupported(s"the algorithm $name")
+
+  private def masks(groups: JsonNode): Map[Int, String] = {
+    for (group <- groups.asScala; id <- group.required("field-ids").asScala)
+      yield id.intValue -> text(group, "mask")
+  }.toMap
 
   private def columnKey(node: JsonNode): KeyLabel =
     KeyLabel(text(node, "key-name"), node.required("field-ids").asScala.map(_.intValue).toSeq)

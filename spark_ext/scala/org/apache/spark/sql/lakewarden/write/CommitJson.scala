@@ -28,6 +28,12 @@ private object CommitJson {
     }
   }
 
+  /** The SHA-256 of all bytes of the file. */
+  def putDigest(entry: ObjectNode, sha256: Array[Byte]): Unit = {
+    entry.put("sha256", base64.encodeToString(sha256))
+    ()
+  }
+
   private def numbers(entry: ObjectNode, name: String, values: Map[Int, Long]): Unit = {
     val node = entry.putObject(name)
     values.foreach { case (id, value) => node.put(id.toString, value) }

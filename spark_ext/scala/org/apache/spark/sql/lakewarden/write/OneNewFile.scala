@@ -7,34 +7,38 @@ import org.apache.hadoop.fs.{FileSystem, FilterFileSystem, FSDataOutputStream, P
 import org.apache.hadoop.fs.permission.FsPermission
 import org.apache.hadoop.util.Progressable
 
-/** The file system as the writer of one file sees it: its bytes are counted and hashed on their way. */
-private[write] final class OneNewFile(storage: FileSystem) extends FilterFileSystem(storage) {
+/** The file system as the writer of one file sees it: its bytes are counted, and hashed on their way.
+  *
+  * @param hashed
+  *   whether anybody wants the hash, which takes time
+  */
+private[write] final class OneNewFile(storage: FileSystem, hashed: Boolean) extends FilterFileSystem(storage) {
   private val sha256 = MessageDigest.getInstance("SHA-256")
   private var written = 0L
 
   /** Bytes so far. */
   def length: Long = written
 
-  /** Of all bytes, once the file is closed. */
+  /** The SHA-256 of all bytes, once the file is closed. */
   lazy val digest: Array[Byte] = sha256.digest()
 
   override def create(
       path: Path, permission: FsPermission, overwrite: Boolean, bufferSize: Int, replication: Short, blockSize: Long,
       progress: Progressable): FSDataOutputStream = {
     val stream = super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress)
-    new FSDataOutputStream(new Hashed(stream), null)
+    new FSDataOutputStream(new Counted(stream), null)
   }
 
-  private final class Hashed(stream: OutputStream) extends FilterOutputStream(stream) {
+  private final class Counted(stream: OutputStream) extends FilterOutputStream(stream) {
     override def write(byte: Int): Unit = {
       out.write(byte)
-      sha256.update(byte.toByte)
+      if (hashed) sha256.update(byte.toByte)
       written += 1
     }
 
     override def write(bytes: Array[Byte], offset: Int, count: Int): Unit = {
       out.write(bytes, offset, count)
-      sha256.update(bytes, offset, count)
+      if (hashed) sha256.update(bytes, offset, count)
       written += count
     }
   }

@@ -21,14 +21,11 @@ private[write] object OrcStatistics {
 
   /** @param statistics
     *   by column id
-    * @param hidden
-    *   ids of fields of which nothing is said
     */
-  def of(
-      schema: TypeDescription, statistics: Array[ColumnStatistics], rows: Long, hidden: Set[Int]): FileStatistics = {
+  def of(schema: TypeDescription, statistics: Array[ColumnStatistics], rows: Long): FileStatistics = {
     val columns = leaves(schema, flat = true).take(MaxColumns).map { case (kind, flat) =>
       Column(kind.getAttributeValue(OrcSchema.Id).toInt, kind, statistics(kind.getId), flat)
-    }.filterNot(each => hidden(each.id))
+    }
     val flat = columns.filter(_.isFlat)
     FileStatistics(
       columns.map(each => each.id -> each.found.getBytesOnDisk).toMap,

@@ -51,8 +51,9 @@ final class FileTemplate(
   */
 private[write] final class ParquetFile(template: FileTemplate, location: String) extends DataFile {
   private val hadoopConf = template.conf.value
-  private val output = new CountedOutput(StoredPath.of(location, hadoopConf), hadoopConf)
   private val dataKeys = template.write.encryption.map(new NewKeys(_))
+  private val output =
+    new CountedOutput(StoredPath.of(location, hadoopConf), hadoopConf, hashed = dataKeys.exists(_.how.digest))
   private val identity = FileIdentity.of(template.write.tableUuid, location)
   private val writer = SQLConf.withExistingConf(ParquetFile.fixedSettings)(builder.build())
   private var rows = 0L
@@ -74,7 +75,10 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
     val splits = entry.putArray("split-offsets")
     footer.getBlocks.forEach(block => splits.add(block.getStartingPos))
     CommitJson.put(entry, FileStatistics.of(footer))
-    dataKeys.foreach(keys => CommitJson.put(entry, keys.wrapped(identity)))
+    dataKeys.foreach { keys =>
+      CommitJson.put(entry, keys.wrapped(identity))
+      if (keys.how.digest) CommitJson.putDigest(entry, output.digest)
+    }
     entry
   }
 
@@ -104,7 +108,7 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
 
   private def encryption(keys: NewKeys): FileEncryptionProperties = {
     val properties = FileEncryptionProperties.builder(keys.footer.reveal)
-      .withAlgorithm(keys.how.algorithm)
+      .withAlgorithm(keys.how.parquetCipher)
       .withAADPrefix(identity.aadPrefix)
     keys.material(keys.how.footerKey, keys.footer) match {
       case Some(material) => properties.withFooterKeyMetadata(material)

@@ -63,29 +63,20 @@ private[lakewarden] object StoredPath {
     location.replaceFirst("^file:(//)?(?=/)", "file:").replaceFirst("^s3[an]?:", "s3:")
 }
 
-/** A new file that knows how many bytes were written to it; a file that is there is not written over. */
-private final class CountedOutput(path: Path, conf: Configuration) extends OutputFile {
-  private var written = 0L
+/** A new file that knows how many bytes were written to it, and their hash; a file that is there is not written over. */
+private final class CountedOutput(path: Path, conf: Configuration, hashed: Boolean) extends OutputFile {
+  private val storage = new OneNewFile(StoredPath.fileSystem(path, conf), hashed)
 
   /** Bytes, once the file is closed. */
-  def length: Long = written
+  def length: Long = storage.length
 
-  override def create(blockSizeHint: Long): PositionOutputStream =
-    new Counted(HadoopStreams.wrap(StoredPath.fileSystem(path, conf).create(path, false)))
+  /** The SHA-256 of all of them, once the file is closed. */
+  def digest: Array[Byte] = storage.digest
+
+  override def create(blockSizeHint: Long): PositionOutputStream = HadoopStreams.wrap(storage.create(path, false))
 
   override def createOrOverwrite(blockSizeHint: Long): PositionOutputStream = create(blockSizeHint)
   override def supportsBlockSize(): Boolean = false
   override def defaultBlockSize(): Long = 0
   override def getPath(): String = path.toString
-
-  private final class Counted(stream: PositionOutputStream) extends PositionOutputStream {
-    override def getPos: Long = stream.getPos
-    override def write(byte: Int): Unit = stream.write(byte)
-    override def write(bytes: Array[Byte], offset: Int, count: Int): Unit = stream.write(bytes, offset, count)
-    override def flush(): Unit = stream.flush()
-    override def close(): Unit = {
-      if (written == 0) written = stream.getPos
-      stream.close()
-    }
-  }
 }

@@ -1,0 +1,94 @@
+"""Columns that a scan shows through masks.
+
+- Whoever may not select a column that has a mask in `encryption.masks` gets the mask instead of an error. The
+  plan names the column as masked; its key is not released, and the engine reads the mask, or NULL.
+- A masked column decides nothing here: what a filter asks of it is left out, as if every row could be wanted,
+  so that neither bounds nor partition values answer in its place. Spark filters by what the mask shows.
+- Masks are for those who may read the rest: a scan of nothing but masked columns needs every other column.
+- Masks are those in force. A file of an earlier regime may hold another mask of the column, or none and then
+  it is NULL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    Or,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.visitors import rewrite_not
+from pyiceberg.schema import Schema
+
+from catalog.authorize import Authorizer, Caller
+from catalog.governance import column_ids
+from catalog.loading import LoadedTable
+from catalog.planning.columns import ColumnNames, ScanColumns, names_of, nested_in, selects
+from policy.encryption import masked_fields
+
+
+def masked_for(
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, schema: Schema, columns: ScanColumns
+) -> frozenset[int]:
+    """Ids of the top-level columns that the caller sees masked, whether the scan touches them or not.
+
+    Args:
+        authorizer: decides; nothing is recorded.
+        caller: who scans.
+        table: the table.
+        schema: the schema that it is read with.
+        columns: what the scan touches.
+    """
+    today = table.metadata.schema()
+    masks = masked_fields(table.governed.spec, column_ids(today))
+    found = set()
+    for field_id in masks:
+        inside = nested_in(schema, field_id) or nested_in(today, field_id)
+        touched = inside & columns.field_ids or inside
+        names = names_of(schema, touched) | names_of(today, touched)
+        requests = selects(authorizer, caller, table, names)
+        if not all(authorizer.decide([each]).allowed for each in requests):
+            found.add(field_id)
+    return frozenset(found)
+
+
+def without_masked(
+    table: LoadedTable, schema: Schema, columns: ScanColumns, masked: frozenset[int]
+) -> ScanColumns:
+    """What a scan touches besides masked columns; if that is nothing, every other column of the table."""
+    if not masked:
+        return columns
+    today = table.metadata.schema()
+    hidden = {inner for field_id in masked for each in (schema, today) for inner in nested_in(each, field_id)}
+    read = columns.field_ids - hidden
+    names = names_of(schema, read) | names_of(today, read)
+    if not names.columns:
+        others = frozenset(each.name for each in today.fields if each.field_id not in masked)
+        names = ColumnNames(others, frozenset())
+    top_level = tuple(each for each in columns.top_level if each not in masked)
+    return replace(columns, top_level=top_level, field_ids=read, names=names)
+
+
+def weakened(
+    row_filter: BooleanExpression, schema: Schema, masked: frozenset[int], *, case_sensitive: bool
+) -> BooleanExpression:
+    """A filter without what it asks of masked columns: true for every row that the filter is true for."""
+    if not masked:
+        return row_filter
+    hidden = frozenset(inner for field_id in masked for inner in nested_in(schema, field_id))
+    return _weakened(rewrite_not(row_filter), schema, hidden, case_sensitive)
+
+
+def _weakened(
+    part: BooleanExpression, schema: Schema, hidden: frozenset[int], case_sensitive: bool
+) -> BooleanExpression:
+    if isinstance(part, And | Or):
+        left, right = (_weakened(each, schema, hidden, case_sensitive) for each in (part.left, part.right))
+        return And(left, right) if isinstance(part, And) else Or(left, right)
+    if isinstance(part, UnboundPredicate):
+        bound = part.term.bind(schema, case_sensitive)
+        return AlwaysTrue() if bound.ref().field.field_id in hidden else part
+    return part

@@ -1,0 +1,126 @@
+"""What each format of files can encrypt, and what becomes of a table whose format changes."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from policy.allowlist import AllowList
+from policy.encryption import (
+    Algorithm,
+    EncryptionSpec,
+    Footer,
+    VerifyDigest,
+    masked_fields,
+    resolve_columns,
+)
+from policy.errors import PropertyInvalid
+from policy.file_formats import FileFormat, written_format
+from policy.location import Location
+from policy.regimes import FileKey, FileKeys, PekRef, Regime, Regimes, judge_new_file
+from policy.wanted import for_change
+
+HOME = Location.parse("s3://b/t")
+ENVELOPE = {"encryption.mechanism": "envelope"}
+NESTED = {"ssn": 1, "st": 2, "st.a": 3}
+
+
+def orc(**given: str) -> EncryptionSpec:
+    properties = ENVELOPE | {f"encryption.{name.replace('_', '-')}": value for name, value in given.items()}
+    return EncryptionSpec.parse(properties, catalog_master_key_id="lake", file_format=FileFormat.ORC)
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [({}, "parquet"), ({"write.format.default": "ORC"}, "orc"), ({"write.format.default": "csv"}, None)],
+)
+def test_a_table_says_its_format(said: dict[str, str], found: str | None) -> None:
+    assert written_format(said) == found
+
+
+def test_orc_has_an_algorithm_digests_and_a_footer_of_its_own() -> None:
+    spec = orc()
+    assert spec.algorithm is Algorithm.ORC_AES_CTR and spec.file_format is FileFormat.ORC
+    assert spec.verify_digest is VerifyDigest.FIRST_READ and spec.keeps_digests
+    assert "encryption.footer" not in spec.to_properties()
+    assert orc(verify_digest="never").keeps_digests  # whoever asks later finds them
+    assert EncryptionSpec.parse(spec.to_properties(), catalog_master_key_id=None) == spec
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"algorithm": "AES_GCM_V1"}, "format-algorithm"),
+        ({"data_key_length": "24"}, "format-property"),
+        ({"footer": "encrypted"}, "format-property"),
+        ({"footer": "plaintext"}, "format-property"),
+        ({"stock_readers": "true"}, "format-property"),
+    ],
+)
+def test_what_orc_files_cannot_have_is_refused(given: dict[str, str], rule: str) -> None:
+    with pytest.raises(PropertyInvalid) as refused:
+        orc(**given)
+    assert refused.value.rule == rule and refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("properties", "file_format", "rule"),
+    [
+        ({"encryption.algorithm": "ORC_AES_CTR"}, FileFormat.PARQUET, "format-algorithm"),
+        (ENVELOPE, FileFormat.AVRO, "format-encryption"),
+        ({"encryption.masks": "redact:a"}, FileFormat.PARQUET, "format-property"),
+    ],
+)
+def test_what_other_files_cannot_have_is_refused(
+    properties: dict[str, str], file_format: FileFormat, rule: str
+) -> None:
+    with pytest.raises(PropertyInvalid) as refused:
+        EncryptionSpec.parse(properties, catalog_master_key_id="lake", file_format=file_format)
+    assert refused.value.rule == rule
+
+
+@pytest.mark.parametrize("given", [{"columns": "pii:st.a"}, {"columns": "pii:st", "masks": "nullify:st.a"}])
+def test_orc_encrypts_and_masks_whole_columns(given: dict[str, str]) -> None:
+    with pytest.raises(PropertyInvalid) as refused:
+        resolve_columns(orc(**given), NESTED)
+    assert refused.value.rule == "nested-column" and "'st'" in refused.value.message
+
+
+def test_masks_are_found_by_field_id() -> None:
+    assert masked_fields(orc(columns="pii:ssn,st", masks="sha256:ssn;nullify:st"), NESTED) == {
+        1: "sha256",
+        2: "nullify",
+    }
+
+
+def _changed(spec: EncryptionSpec, to: FileFormat, **governed: str) -> EncryptionSpec:
+    wanted = for_change(AllowList.of([HOME]), spec, governed, (), HOME, "lake", "db.t", file_format=to)
+    return wanted.spec
+
+
+def test_another_format_is_another_specification_and_takes_that_formats_defaults() -> None:
+    parquet = EncryptionSpec.parse(ENVELOPE, catalog_master_key_id="lake")
+    assert _changed(parquet, FileFormat.ORC) == orc()
+    assert _changed(orc(), FileFormat.PARQUET) == parquet
+    always = orc(verify_digest="always")
+    assert _changed(always, FileFormat.PARQUET).verify_digest is VerifyDigest.ALWAYS
+    with pytest.raises(PropertyInvalid):
+        _changed(orc(masks="sha256:a"), FileFormat.PARQUET)
+    with pytest.raises(PropertyInvalid):
+        _changed(parquet, FileFormat.AVRO)
+
+
+def test_a_file_in_another_format_or_without_its_digest_does_not_fit_its_regime() -> None:
+    pek = PekRef(UUID(int=1), 1, "lake")
+    regimes = Regimes.of([Regime(0, orc(), (), (pek,))])
+    key = FileKey(pek, (), 32)
+
+    def judged(algorithm: Algorithm, *, digest: bool) -> str | None:
+        keys = FileKeys(algorithm, Footer.ENCRYPTED, (key,), digest=digest)
+        decision = judge_new_file(regimes, keys)
+        return None if decision.allowed else decision.reasons[0].rule
+
+    assert judged(Algorithm.ORC_AES_CTR, digest=True) is None
+    assert judged(Algorithm.ORC_AES_CTR, digest=False) == "file-digest"
+    assert judged(Algorithm.AES_GCM_V1, digest=True) == "algorithm"
