@@ -136,7 +136,7 @@ def test_paths_are_held_against_the_list_in_the_plan(spark_lake, tables, tell):
         (first(content=1), "NOT_SUPPORTED_YET", "deletes"),
         (first(deletes=[1]), "NOT_SUPPORTED_YET", "deletes"),
         (first(file_format="avro"), "NOT_SUPPORTED_YET", "file-format"),
-        (first(file_format="orc"), "DECRYPTION_REFUSED", "file-format"),
+        (first(file_format="orc"), "DECRYPTION_REFUSED", "algorithm"),
     ],
 )
 def test_a_plan_that_does_not_agree_is_refused(spark_lake, tables, tell, change, kind, rule):
