@@ -44,7 +44,10 @@ NEW = (
 )
 
 
-@pytest.fixture(scope="module", params=["iceberg plaintext", "iceberg envelope", "orc plaintext", "orc envelope"])
+KINDS = ["iceberg plaintext", "iceberg envelope", "orc plaintext", "orc envelope"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def table(spark_lake: SparkLake, request: pytest.FixtureRequest) -> str:
     """A table with a file of before and one of after the changes."""
     name = f"{spark_lake.namespace()}.t"
