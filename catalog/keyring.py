@@ -12,34 +12,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-import numpy as np
 import pyarrow as pa
 from sqlalchemy import Engine
 
 from catalog import key_records
 from catalog.db.engine import read, write
-from catalog.keys.alike import Form, Rows, read_forms
-from catalog.keys.dek import open_bounds
+from catalog.file_regimes import JudgedFiles, judge_new, judge_planned
+from catalog.keys.alike import Rows
+from catalog.keys.dek import open_bounds, open_dek
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.kms import KmsClient
-from catalog.keys.managers import EnvelopeManager
 from catalog.keys.peks import Pek, PekCache, PekRecord, PekState, create_pek, state_hint
 from catalog.keys.scan_bounds import ColumnOfFiles, columns_of, open_bounds_of
 from catalog.keys.scan_keys import FormKeys, ScanWrapper, WrappedKeys
 from catalog.keys.transport import TransportKey
 from catalog.state import Governed, TableRecord
-from policy.decision import Decision
 from policy.encryption import EncryptionSpec
 from policy.errors import (
     CommitStateUnknown,
     DecryptionRefused,
-    EncryptionPolicyViolation,
     KeyNotUsable,
-    LakewardenError,
     StateUnavailable,
 )
-from policy.regimes import FOREIGN_PEK, FileKeys, PekRef, judge_new_file, judge_sealed_file
+from policy.regimes import PekRef
 
 logger = logging.getLogger(__name__)
 
@@ -57,19 +53,6 @@ class ScanKeys:
     wrapped: WrappedKeys
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedFiles:
-    """The files of one scan, each held against the regime of its sequence number.
-
-    Attributes:
-        paths: where they are.
-        forms: those that are encrypted, by form; the others are in plaintext.
-    """
-
-    paths: pa.ChunkedArray
-    forms: tuple[Form, ...]
-
-
 class Keyring:
     """Makes, opens and judges keys.
 
@@ -85,7 +68,6 @@ class Keyring:
         self._catalog = catalog
         self._kms = kms
         self._cache = cache
-        self._envelope = EnvelopeManager()
 
     def keys_for(
         self, table: TableRecord, spec: EncryptionSpec, in_force: Sequence[PekRef] = ()
@@ -241,43 +223,17 @@ class Keyring:
         """
         if added.num_rows == 0:
             return
-        files = _pairs(added)
-        for path, metadata in files:
-            decision = judge_new_file(governed.regimes, _stated(metadata, path, table))
-            if not decision.allowed:
-                hint = "Write files of encrypted tables through the engine interface."
-                raise _unfit(decision, path, str(table.name), hint)
+        judge_new(table, governed, added)
         peks = {pek.ref: pek for pek in self.writing_peks(table, governed).values()}
-        for path, metadata in files:
-            file = FileIdentity.of(table.table_uuid, path)
-            self._envelope.open(metadata, file, peks.__getitem__)
-            open_bounds(KeyMetadata.parse(metadata or b""), file, peks.__getitem__)
+        for path, data in zip(added["file_path"].to_pylist(), added["key_metadata"].to_pylist(), strict=True):
+            file, metadata = FileIdentity.of(table.table_uuid, path), KeyMetadata.parse(data)
+            for entry in metadata.entries:
+                open_dek(metadata, entry, file, peks[entry.bound.pek])
+            open_bounds(metadata, file, peks.__getitem__)
 
     def judged_files(self, table: TableRecord, governed: Governed, planned: pa.Table) -> JudgedFiles:
-        """The files of one scan with all of their keys, each held against the regime of its sequence number.
-
-        Args:
-            table: the table.
-            governed: what governs it.
-            planned: `file_path`, `key_metadata` and `file_sequence_number` of the files.
-
-        Raises:
-            EncryptionPolicyViolation: a file does not fit the regime of its sequence number.
-            DecryptionRefused: key metadata is malformed, or under a key that the regime does not name.
-        """
-        paths, key_metadata = planned["file_path"], planned["key_metadata"]
-        if not governed.ever_encrypted and key_metadata.null_count == planned.num_rows:
-            # Every regime is plaintext, and so is every file: nothing is left to judge one by one.
-            return JudgedFiles(paths, ())
-        try:
-            forms = read_forms(key_metadata, paths)
-        except DecryptionRefused as refusal:
-            raise _of_table(refusal, table) from refusal
-        in_plaintext = np.flatnonzero(key_metadata.is_null().to_numpy())
-        stated = [(form.rows, form.metadata.file_keys()) for form in forms]
-        for rows, keys in ((in_plaintext, None), *stated):
-            _judge(table, governed, planned, rows, keys)
-        return JudgedFiles(paths, tuple(forms))
+        """The files of one scan with all of their keys; see `file_regimes.judge_planned`."""
+        return judge_planned(table, governed, planned)
 
     def open_bounds(
         self, table: TableRecord, files: JudgedFiles, columns: frozenset[int]
@@ -314,7 +270,8 @@ class Keyring:
                 for form, place, covered in wanted
             ]
         except DecryptionRefused as refusal:
-            raise _of_table(refusal, table) from refusal
+            refusal.table = str(table.name)
+            raise
 
     def scan_keys(
         self, table: TableRecord, paths: pa.ChunkedArray, released: Sequence[FormKeys]
@@ -365,46 +322,4 @@ def _not_active(table: TableRecord, pek: PekRecord) -> KeyNotUsable:
         table=str(table.name),
         rule="pek-state",
         hint=state_hint(pek.state),
-    )
-
-
-def _pairs(files: pa.Table) -> Sequence[tuple[str, bytes | None]]:
-    return list(zip(files["file_path"].to_pylist(), files["key_metadata"].to_pylist(), strict=True))
-
-
-def _unfit(decision: Decision, path: str, table: str, hint: str) -> LakewardenError:
-    """A file that does not fit its regime: under a key that is none of the regime's, or in another way."""
-    rule = decision.reasons[0].rule
-    error = DecryptionRefused if rule == FOREIGN_PEK else EncryptionPolicyViolation
-    return error(decision.explanation, table=table, path=path, rule=rule, hint=hint)
-
-
-def _judge(
-    table: TableRecord, governed: Governed, planned: pa.Table, rows: Rows, keys: FileKeys | None
-) -> None:
-    """Hold files that state the same against the regimes of all their sequence numbers."""
-    numbers = planned["file_sequence_number"].take(pa.array(rows))
-    for number in numbers.unique().to_pylist():
-        decision = judge_sealed_file(governed.regimes, number, keys)
-        if not decision.allowed:
-            path = planned["file_path"][int(rows[numbers.index(number).as_py()])].as_py()
-            raise _unfit(decision, path, str(table.name), "Have an administrator examine it.")
-
-
-def _stated(metadata: bytes | None, path: str, table: TableRecord) -> FileKeys | None:
-    if metadata is None:
-        return None
-    try:
-        return KeyMetadata.parse(metadata).file_keys()
-    except DecryptionRefused as refusal:
-        raise _of_table(refusal, table, path) from refusal
-
-
-def _of_table(refusal: DecryptionRefused, table: TableRecord, path: str | None = None) -> DecryptionRefused:
-    return DecryptionRefused(
-        refusal.message,
-        table=str(table.name),
-        path=path or refusal.path,
-        rule=refusal.rule,
-        hint=refusal.hint,
     )

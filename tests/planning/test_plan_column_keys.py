@@ -14,7 +14,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from catalog.alter import SetProperty
-from catalog.keyring import JudgedFiles, Keyring
+from catalog.file_regimes import JudgedFiles
+from catalog.keyring import Keyring
 from catalog.keys.key_metadata import Binding
 from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import DecryptionRefused, NotAuthorized
