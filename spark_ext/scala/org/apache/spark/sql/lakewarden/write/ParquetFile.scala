@@ -9,6 +9,9 @@ import org.apache.parquet.hadoop.ParquetWriter
 import org.apache.parquet.hadoop.api.WriteSupport
 import org.apache.parquet.hadoop.metadata.ColumnPath
 import org.apache.parquet.io.OutputFile
+import org.apache.parquet.schema.MessageType
+import org.apache.parquet.schema.PrimitiveType.PrimitiveTypeName.BOOLEAN
+import org.apache.parquet.schema.Type.Repetition.REPEATED
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.internal.SQLConf
@@ -31,13 +34,28 @@ final class FileTemplate(
     val conf: SerializableConfiguration)
     extends Serializable {
 
+  @transient private lazy val message: MessageType =
+    new IcebergWriteSupport(schema).init(new Configuration(conf.value)).getSchema
+
   /** Of each column the path in the files, by field id. */
-  @transient private[write] lazy val leaves: Map[Int, ColumnPath] = {
-    val message = new IcebergWriteSupport(schema).init(new Configuration(conf.value)).getSchema
-    message.getColumns.asScala.map { column =>
-      column.getPrimitiveType.getId.intValue -> ColumnPath.get(column.getPath: _*)
-    }.toMap
-  }
+  @transient private[write] lazy val leaves: Map[Int, ColumnPath] = message.getColumns.asScala.map { column =>
+    column.getPrimitiveType.getId.intValue -> ColumnPath.get(column.getPath: _*)
+  }.toMap
+
+  /** The paths of the columns that the table wants bloom filters of. Booleans have none, and a name that no column
+    * has any more is passed over, as other writers do.
+    */
+  @transient private[write] lazy val bloomFilters: Map[String, BloomFilter] = {
+    for {
+      column <- message.getColumns.asScala if column.getPrimitiveType.getPrimitiveTypeName != BOOLEAN
+      filter <- settings.bloomFilters.columns.get(dotted(column.getPath.toSeq))
+    } yield ColumnPath.get(column.getPath: _*).toDotString -> filter
+  }.toMap
+
+  /** How Iceberg names a column: without what repeats in lists and maps. */
+  private def dotted(path: Seq[String]): String =
+    path.indices.filterNot(depth => message.getType(path.take(depth + 1): _*).isRepetition(REPEATED)).map(path)
+      .mkString(".")
 }
 
 /** One Parquet file while it is written, with data keys of its own where the table is encrypted.
@@ -54,6 +72,7 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
   private val dataKeys = template.write.encryption.map(new NewKeys(_))
   private val output =
     new CountedOutput(StoredPath.of(location, hadoopConf), hadoopConf, hashed = dataKeys.exists(_.how.digest))
+  private val limits = if (dataKeys.isEmpty) ModuleLimits.None else ModuleLimits.of(template.settings)
   private val identity = FileIdentity.of(template.write.tableUuid, location)
   private val writer = SQLConf.withExistingConf(ParquetFile.fixedSettings)(builder.build())
   private var rows = 0L
@@ -65,7 +84,9 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
 
   /** Looked at seldom, since it is dear. */
   override def isFull: Boolean =
-    rows % ParquetFile.RowsBetweenChecks == 0 && writer.getDataSize >= template.settings.targetFileSize
+    rows >= limits.rowsInFile || rows % ParquetFile.RowsBetweenChecks == 0 && writer.getDataSize >= fullSize
+
+  private def fullSize: Long = math.min(limits.bytesInFile, template.settings.targetFileSize)
 
   override def close(): ObjectNode = {
     writer.close()
@@ -89,13 +110,21 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
     val start = new ParquetFile.Builder(output, template.schema).withConf(hadoopConf)
       .withCompressionCodec(settings.codec)
       .withRowGroupSize(settings.rowGroupSize)
+      .withRowGroupRowCountLimit(limits.rowsInGroup)
       .withPageSize(settings.pageSize)
       .withPageRowCountLimit(settings.pageRowLimit)
       .withDictionaryPageSize(settings.dictionarySize)
+      .withMaxBloomFilterBytes(settings.bloomFilters.maxBytes)
+    template.bloomFilters.foreach { case (path, filter) => addBloomFilter(start, path, filter) }
     dataKeys.fold(start) { keys =>
       if (keys.how.footer == Footer.Plaintext) withoutSizes(start, keys)
       start.withEncryption(encryption(keys))
     }
+  }
+
+  private def addBloomFilter(start: ParquetFile.Builder, path: String, filter: BloomFilter): Unit = {
+    start.withBloomFilterEnabled(path, true).withBloomFilterFPP(path, filter.falsePositives)
+    filter.distinct.foreach(start.withBloomFilterNDV(path, _))
   }
 
   /** A footer in clear shows of encrypted columns no bounds, but it would how many values they have of which depth,

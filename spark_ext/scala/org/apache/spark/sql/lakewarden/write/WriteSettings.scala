@@ -22,9 +22,20 @@ final case class WriteSettings(
     dictionarySize: Int,
     codec: CompressionCodecName,
     codecLevel: Option[Int],
+    bloomFilters: BloomFilters,
     orc: OrcSettings,
     distribution: String,
     fanOut: Boolean)
+
+/** Of which columns, by dotted name, a table wants bloom filters in its Parquet files.
+  *
+  * @param maxBytes
+  *   of one filter
+  */
+final case class BloomFilters(columns: Map[String, BloomFilter], maxBytes: Int)
+
+/** How often a filter may take a value for one that is there, and how many distinct values it is made for. */
+final case class BloomFilter(falsePositives: Double, distinct: Option[Long])
 
 /** How a table wants its ORC files. */
 final case class OrcSettings(stripeSize: Long, codec: CompressionKind)
@@ -32,6 +43,7 @@ final case class OrcSettings(stripeSize: Long, codec: CompressionKind)
 object WriteSettings {
   private val Megabyte = 1024L * 1024
   private val Codec = "write.parquet.compression-codec"
+  private val Bloom = "write.parquet.bloom-filter"
   private val Level = "write.parquet.compression-level"
 
   /** Those whose libraries come with PySpark. */
@@ -53,17 +65,40 @@ object WriteSettings {
       table.number("write.parquet.dict-size-bytes", 2 * Megabyte, Int.MaxValue).toInt,
       CompressionCodecName.valueOf(table.one(Codec, Codecs, "zstd").toUpperCase(Locale.ROOT)),
       properties.get(Level).map(_ => table.number(Level, 0, 22).toInt),
+      bloomFilters(table),
       OrcSettings(
         table.number("write.orc.stripe-size-bytes", 64 * Megabyte, Long.MaxValue),
         CompressionKind.valueOf(table.one(OrcCodec, OrcCodecs, "zstd").toUpperCase(Locale.ROOT))),
       table.one("write.distribution-mode", Distributions, "hash"),
-      table.one("write.spark.fanout.enabled", Set("true", "false"), "false").toBoolean)
+      table.flag("write.spark.fanout.enabled"))
+  }
+
+  private def bloomFilters(table: Properties): BloomFilters = {
+    val columns = for (name <- table.below(s"$Bloom-enabled.column.") if table.flag(s"$Bloom-enabled.column.$name"))
+      yield {
+        val distinct = table.whereGiven(s"$Bloom-ndv.column.$name", table.number(_, 1, Long.MaxValue))
+        name -> BloomFilter(table.share(s"$Bloom-fpp.column.$name", 0.01), distinct)
+      }
+    BloomFilters(columns.toMap, table.number(s"$Bloom-max-bytes", Megabyte, Int.MaxValue).toInt)
   }
 
   private final class Properties(properties: Map[String, String]) {
     def number(name: String, default: Long, most: Long): Long = properties.get(name).fold(default) { text =>
       Try(text.trim.toLong).toOption.filter(each => each > 0 && each <= most)
         .getOrElse(throw invalid(name, s"a number from 1 to $most"))
+    }
+
+    /** What stands behind the beginning of names. */
+    def below(beginning: String): Seq[String] =
+      properties.keys.toSeq.filter(_.startsWith(beginning)).map(_.substring(beginning.length))
+
+    def whereGiven[T](name: String, read: String => T): Option[T] = properties.get(name).map(_ => read(name))
+
+    def flag(name: String): Boolean = one(name, Set("true", "false"), "false").toBoolean
+
+    def share(name: String, default: Double): Double = properties.get(name).fold(default) { text =>
+      Try(text.trim.toDouble).toOption.filter(each => each > 0 && each < 1)
+        .getOrElse(throw invalid(name, "a number between 0 and 1"))
     }
 
     def one(name: String, allowed: Set[String], default: String): String = {
