@@ -16,22 +16,16 @@ LEAST_PART = 16
 
 
 def limits(spark_lake: SparkLake, **properties: str) -> tuple[int, int, int]:
-    """The rows of a row group, and the rows and bytes of a file, of an encrypted table with these properties."""
+    """The rows of a row group, and the rows and bytes of a file, where a table has these properties."""
     jvm = spark_lake.spark.sparkContext._jvm
     write = jvm.org.apache.spark.sql.lakewarden.write
     given = jvm.java.util.HashMap()
     for name, value in properties.items():
         given.put(f"write.{name.replace('__', '.').replace('_', '-')}", value)
-    settings = write.WriteSettings.of(
-        getattr(jvm.scala.collection.immutable.HashMap, "from")(scala(jvm, given))
-    )
+    seen = jvm.scala.jdk.javaapi.CollectionConverters.asScala(given)
+    settings = write.WriteSettings.of(getattr(jvm.scala.collection.immutable.HashMap, "from")(seen))
     found = write.ModuleLimits.of(settings)
     return found.rowsInGroup(), found.rowsInFile(), found.bytesInFile()
-
-
-def scala(jvm, mapping):
-    """A Java map for Scala."""
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(mapping)
 
 
 def test_the_limits_bind_no_table_of_usual_settings(spark_lake: SparkLake) -> None:
@@ -65,10 +59,10 @@ def test_a_row_group_ends_before_its_pages_cannot_be_numbered(spark_lake: SparkL
     table = f"{namespace}.t"
     properties = ENCRYPTED | {"write.parquet.page-row-limit": "1", "write.parquet.dict-size-bytes": "1"}
     create_table(spark_lake, table, "id BIGINT", properties)
-    spark_lake.rows(f"INSERT INTO {table} SELECT id FROM range(0, 40000, 1, 1)")
+    spark_lake.rows(f"INSERT INTO {table} SELECT id FROM range(0, 33000, 1, 1)")
     (file,) = data_files(spark_lake, table)
     assert len(file["split_offsets"]) == 3
-    assert spark_lake.rows(f"SELECT count(*), sum(id) FROM {table}") == [(40000, sum(range(40000)))]
+    assert spark_lake.rows(f"SELECT count(*), sum(id) FROM {table}") == [(33000, sum(range(33000)))]
 
 
 def test_bloom_filters_are_written_of_the_columns_that_the_table_names(
