@@ -30,7 +30,6 @@ from catalog.landing import Lander, Landing
 from catalog.loading import LoadedTable, TableLoader
 from catalog.metadata import last_sequence_number, require_written_version
 from catalog.state import TableRecord
-from policy import governed as governed_names
 from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
 from policy.file_formats import FileFormat, written_format
 from policy.location import Location
@@ -139,9 +138,10 @@ class Committer:
             table.metadata,
             metadata.schema(),
             table.name,
-            repeated=governed_names.COLUMNS in changes.governed_said,
+            said=changes.governed_said,
         )
-        governs = changes.governs or governance.is_new(table.governed, wanted, metadata.schema())
+        begins = governance.begins_regime(table.governed, wanted.spec, metadata.schema())
+        governs = changes.governs or begins or wanted.allowed != table.governed.allowed
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)
         overlaps = self._overlaps(table.record, changes)
@@ -156,7 +156,9 @@ class Committer:
             return table
         governance.check_schema(wanted.spec, metadata, table.name)
         verdict.enforce(table.name)
-        governed, peks = self._next_governed(table, wanted, metadata) if governs else (table.governed, ())
+        governed, peks = table.governed, tuple[PekRecord, ...]()
+        if governs:
+            governed, peks = self._next_governed(table, wanted, metadata, begins)
         relies = self._relies(table, governed)
         judged = replace(table, governed=governed)
         if governs and not force:
@@ -212,12 +214,13 @@ class Committer:
             return claims.overlapping_any(connection, self._catalog, moved, record.id, self._now_ms())
 
     def _next_governed(
-        self, table: LoadedTable, wanted: Wanted, metadata: TableMetadata
+        self, table: LoadedTable, wanted: Wanted, metadata: TableMetadata, begins: bool
     ) -> tuple[state.Governed, tuple[PekRecord, ...]]:
+        """The next governed version, with the keys that have to be made for a regime that begins."""
         with read(self._engine) as connection:
             version = state.next_governed_version(connection, table.record.id)
-        if not governance.begins_regime(table.governed, wanted.spec, metadata.schema()):
-            return governance.next_version(table.governed, wanted, metadata, (), version), ()
+        if not begins:
+            return governance.next_version(table.governed, wanted, metadata, None, version), ()
         refs, made = self._keyring.keys_for(table.record, wanted.spec, table.governed.regimes.current.peks)
         return governance.next_version(table.governed, wanted, metadata, refs, version), made
 

@@ -5,7 +5,7 @@ Pure decisions, except that new PEKs are made by the keyring once everything els
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from pyiceberg.schema import Schema
@@ -15,6 +15,7 @@ from catalog.changes import Changes
 from catalog.column_masks import check_masks
 from catalog.metadata import last_sequence_number
 from catalog.state import Governed
+from policy import governed
 from policy import wanted as wanted_rules
 from policy.encryption import (
     ColumnKey,
@@ -41,7 +42,6 @@ __all__ = [
     "following",
     "for_change",
     "for_new_table",
-    "is_new",
     "next_version",
     "rotated",
 ]
@@ -75,7 +75,13 @@ def for_change(
 
 
 def following(
-    current: Governed, wanted: Wanted, before: TableMetadata, after: Schema, table: str, *, repeated: bool
+    current: Governed,
+    wanted: Wanted,
+    before: TableMetadata,
+    after: Schema,
+    table: str,
+    *,
+    said: Collection[str],
 ) -> Wanted:
     """The same columns protected as before, by the names that a change of the schema gives them.
 
@@ -89,21 +95,26 @@ def following(
         before: the metadata in force, whose schema names the columns of `current`.
         after: the schema that comes.
         table: dotted name, for errors.
-        repeated: whether `encryption.columns` is given a value in the same commit.
+        said: the governed properties that are given a value in the same commit, be it the one in force.
 
     Raises:
         EncryptionPolicyViolation: no column of the list is left; or a column comes back that was encrypted.
-        RequestInvalid: the list is repeated as it is, and a name in it stands for another column now.
+        RequestInvalid: a list is repeated as it is, and a name in it stands for another column now.
     """
     spec = wanted.spec
     if not spec.encrypts or before.schema() == after:
         return wanted
+    ids = column_ids(before.schema())
+    for name, groups, in_force in (
+        (governed.MASKS, spec.masks, current.spec.masks),
+        (governed.COLUMNS, spec.columns, current.spec.columns),
+    ):
+        if name in said and groups == in_force:
+            _refuse_other_meaning(name, groups, ids, column_ids(after), table)
     if spec.masks and spec.masks == current.spec.masks:
-        spec = replace(spec, masks=_renamed_masks(spec.masks, column_ids(before.schema()), after))
+        spec = replace(spec, masks=_renamed_masks(spec.masks, ids, after))
     if spec.columns and spec.columns == current.spec.columns:
-        if repeated:
-            _refuse_other_meaning(spec.columns, column_ids(before.schema()), column_ids(after), table)
-        spec = replace(spec, columns=_renamed(spec.columns, column_ids(before.schema()), after))
+        spec = replace(spec, columns=_renamed(spec.columns, ids, after))
         if not spec.columns:
             raise EncryptionPolicyViolation(
                 "No column would be left that encryption.columns names.",
@@ -120,16 +131,20 @@ def following(
 
 
 def _refuse_other_meaning(
-    groups: Iterable[ColumnKey], before: Mapping[str, int], after: Mapping[str, int], table: str
+    name: str,
+    groups: Iterable[ColumnKey | ColumnMask],
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    table: str,
 ) -> None:
     """An echo of the list says what it said; one that would say something else is no clear wish."""
     for column in (column for group in groups for column in group.columns):
         if after.get(column, before[column]) != before[column]:
             raise RequestInvalid(
-                f"encryption.columns is repeated as it is, but {column!r} is the name of another column now.",
+                f"{name} is repeated as it is, but {column!r} is the name of another column now.",
                 table=table,
                 rule="columns-repeated",
-                hint="Leave the property out, and the columns keep their keys under their new names; "
+                hint="Leave the property out, and it follows the columns to their new names; "
                 "or change it in a commit of its own.",
             )
 
@@ -179,11 +194,6 @@ def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
     return {field_id for fields in each if fields is not None for field_id in fields}
 
 
-def is_new(current: Governed, wanted: Wanted, schema: Schema) -> bool:
-    """Whether what is wanted differs from what governs the table, by name or by what the names stand for."""
-    return wanted.allowed != current.allowed or begins_regime(current, wanted.spec, schema)
-
-
 def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> None:
     """Hold a specification against a table's columns: none that is encrypted may be seen in paths or order.
 
@@ -216,11 +226,19 @@ def first_version(
 
 
 def next_version(
-    current: Governed, wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef], version: int
+    current: Governed, wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef] | None, version: int
 ) -> Governed:
-    """The next governed version; another specification begins a regime at the next sequence number."""
+    """The next governed version.
+
+    Args:
+        current: what governs the table now.
+        wanted: what is to govern it.
+        metadata: the metadata that comes.
+        peks: the keys of the regime that begins at the next sequence number; None if none begins.
+        version: its number.
+    """
     changed = replace(current, version=version, allowed=wanted.allowed)
-    if not begins_regime(current, wanted.spec, metadata.schema()):
+    if peks is None:
         return changed
     regime = _regime(last_sequence_number(metadata) + 1, wanted.spec, metadata, peks)
     return replace(changed, spec=wanted.spec, regimes=current.regimes.followed_by(regime))

@@ -91,6 +91,16 @@ def test_a_list_that_is_repeated_where_a_name_passes_to_another_column_is_no_ech
     assert (columns(lake, table), groups(lake, table)) == ("hr:email;pii:old_ssn", {"pii": (2,), "hr": (3,)})
 
 
+def test_masks_that_are_repeated_where_a_name_passes_to_another_column_are_no_echo(lake: Lake) -> None:
+    masks = {"encryption.masks": "nullify:ssn"}
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn"} | masks)
+    taken_over = next_schema(lake, table, *with_name_taken_over())
+    said = SetPropertiesUpdate(updates=masks)
+    refused(lambda: commit(lake, table, *taken_over, said), RequestInvalid, "columns-repeated")
+    commit(lake, table, *taken_over)
+    assert loaded(lake, table).governed.to_properties()["encryption.masks"] == "nullify:old_ssn"
+
+
 def test_a_list_that_is_repeated_beside_a_rename_is_an_echo(lake: Lake, table: Table) -> None:
     said = SetProperty(COLUMNS, columns(lake, table))
     alter(lake, table, RenameColumn(("ssn",), "social"), AddColumn(("note",), StringType()), said)

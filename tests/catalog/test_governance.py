@@ -164,7 +164,7 @@ def test_another_specification_begins_a_regime_at_the_next_sequence_number() -> 
 def test_a_change_of_the_list_begins_no_regime() -> None:
     current = first(new(encryption__mechanism="envelope"))
     wanted = changed(current, SetPropertiesUpdate(updates={PATHS: "s3://lake/db"}))
-    after = governance.next_version(current, wanted, at_sequence(7), (), 2)
+    after = governance.next_version(current, wanted, at_sequence(7), None, 2)
     assert after.regimes == current.regimes
     assert after.allowed == wanted.allowed
 
