@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import audit, commit, keys, load, locations, plan, spark
+from bench import arrow, audit, commit, keys, load, locations, plan, spark
 from bench.report import machine, show, write
 
 
@@ -34,6 +34,10 @@ def main() -> None:
             measured = measure(Path(directory).resolve())
         show(console, title, measured)
         figures += measured
+    with console.status("Reading without Spark"), tempfile.TemporaryDirectory() as directory:
+        measured = arrow.measure(Path(directory).resolve(), given.scale, runs)
+    show(console, f"Reading lineitem at scale {given.scale:g} without Spark", measured)
+    figures += measured
     with tempfile.TemporaryDirectory() as directory:
         measured, about = spark.measure(console, Path(directory).resolve(), given.scale, runs)
     console.print(f"written to {write(figures + measured, machine() | about)}")

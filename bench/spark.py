@@ -13,7 +13,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.report import Figure, at_most, figure, machine, show, write
+from bench.rounds import Taken, in_rounds, mean_of, ratios_of
 from bench.samples import root_of
 from bench.service import Served, served
 from bench.spark_lineitem import FILES, cached, generate, queries
@@ -30,9 +31,6 @@ from bench.spark_sides import ENCRYPTED, NAMESPACE, PARQUET, PLAIN, STOCK, STOCK
 from tests.support.lake import open_lake
 
 READS, WRITES, SMALL_MS = 1.10, 1.20, 50.0
-
-#: Seconds by contender, one a round.
-Taken = Mapping[str, Sequence[float]]
 
 
 def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list[Figure], dict[str, str]]:
@@ -65,14 +63,14 @@ def _kms_calls(catalog: Served, seconds: float) -> Figure:
 def _writes(contenders: Mapping[str, Side], runs: int) -> list[Figure]:
     """Whole tables written. V1 and V2 are readers: of the two, one writes."""
     writers = {name: contenders[name] for name in (PARQUET, STOCK, PLAIN, ENCRYPTED)}
-    taken = _rounds(
+    taken = in_rounds(
         {name: lambda side=side: side.write("rows", "written") for name, side in writers.items()},
         runs,
         after=lambda name: writers[name].drop("written"),
     )
     figures = [figure(f"write, {name}", seconds, "s") for name, seconds in taken.items()]
     ratios = {
-        name: figure(f"  {name} / {PARQUET}", _ratios(taken, name, PARQUET), "times") for name in writers
+        name: figure(f"  {name} / {PARQUET}", ratios_of(taken, name, PARQUET), "times") for name in writers
     }
     return [*figures, ratios[STOCK], ratios[PLAIN], at_most(WRITES, ratios[ENCRYPTED])]
 
@@ -91,15 +89,15 @@ def _scans(
         taken = _ask(spark, opened, text, runs)
         figures += [figure(f"{query}, {name}", seconds, "s") for name, seconds in taken.items()]
         for name in contenders:
-            ratios[name].append(statistics.median(_ratios(taken, name, PARQUET)))
+            ratios[name].append(statistics.median(ratios_of(taken, name, PARQUET)))
         for name, collected in beside_stock.items():
-            collected.append(statistics.median(_ratios(taken, ENCRYPTED, name)))
+            collected.append(statistics.median(ratios_of(taken, ENCRYPTED, name)))
         base = f"{statistics.median(taken[PARQUET]):.3f} s"
         table.add_row(query, base, *(f"{ratios[name][-1]:.2f}" for name in contenders if name != PARQUET))
     console.print(table)
-    means = [_mean(f"{name} / {PARQUET}", ratios[name]) for name in contenders if name != PARQUET]
+    means = [mean_of(f"{name} / {PARQUET}", ratios[name]) for name in contenders if name != PARQUET]
     means[-1] = at_most(READS, means[-1])
-    means += [at_most(1, _mean(f"{ENCRYPTED} / {name}", each)) for name, each in beside_stock.items()]
+    means += [at_most(1, mean_of(f"{ENCRYPTED} / {name}", each)) for name, each in beside_stock.items()]
     show(console, "Scans: geometric mean over the queries", means)
     return figures + means
 
@@ -135,37 +133,10 @@ def _ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int) -
     def ask(name: str) -> None:
         answers[name] = spark.sql(text.format(table=opened[name])).collect()
 
-    taken = _rounds({name: lambda name=name: ask(name) for name in opened}, runs)
+    taken = in_rounds({name: lambda name=name: ask(name) for name in opened}, runs)
     first, *others = (sorted(map(str, each)) for each in answers.values())
     assert all(each == first for each in others), f"the contenders do not agree on {text}"
     return taken
-
-
-def _rounds(
-    actions: Mapping[str, Callable[[], None]], rounds: int, after: Callable[[str], None] = lambda name: None
-) -> Taken:
-    """How long each action takes, in rounds of all of them, after two that do not count."""
-    taken: dict[str, list[float]] = {name: [] for name in actions}
-    names = list(actions)
-    for number in range(-2, rounds):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            start = time.perf_counter()
-            actions[name]()
-            took = time.perf_counter() - start
-            after(name)
-            if number >= 0:
-                taken[name].append(took)
-    return taken
-
-
-def _ratios(taken: Taken, name: str, base: str) -> list[float]:
-    return [ours / theirs for ours, theirs in zip(taken[name], taken[base], strict=True)]
-
-
-def _mean(name: str, ratios: Sequence[float]) -> Figure:
-    """The geometric mean, between the smallest and the largest ratio."""
-    return Figure(name, statistics.geometric_mean(ratios), "times", min(ratios), max(ratios), len(ratios))
 
 
 def main() -> None:

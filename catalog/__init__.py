@@ -1,5 +1,5 @@
 """The trusted state of Lakewarden and everything that serves it; `connect` reads and writes without Spark."""
 
-from catalog.client.connection import Connection, connect
+from catalog.client.connection import Connection, Table, connect
 
-__all__ = ["Connection", "connect"]
+__all__ = ["Connection", "Table", "connect"]

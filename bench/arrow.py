@@ -1,0 +1,139 @@
+"""Reading without Spark: `catalog.connect` beside PyArrow on the same rows in clear: `python -m bench.arrow`.
+
+Budget: reading an encrypted table at most 1.15 times plain PyArrow, as the geometric mean over the questions,
+    with asking the catalog for the plan in it. Plain PyArrow reads the very files of the table in clear, as
+    one dataset. Rounds are as in `bench.spark`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyiceberg.catalog.rest import RestCatalog
+from rich.console import Console
+
+import catalog
+from bench.report import Figure, at_most, figure, show
+from bench.rounds import in_rounds, mean_of, ratios_of
+from bench.samples import root_of
+from bench.service import Served, served
+from bench.spark_lineitem import generate
+from tests.support.lake import open_lake
+from tests.support.tables import ENCRYPTED
+
+BUDGET = 1.15
+PYARROW = "PyArrow"
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "in clear": {},
+    "AES_GCM_V1": ENCRYPTED,
+    "AES_GCM_CTR_V1": {"encryption.algorithm": "AES_GCM_CTR_V1"},
+    "column keys": {"encryption.columns": "pii:l_comment,l_extendedprice,l_orderkey"},
+}
+
+_QUANTITY = pa.scalar(Decimal("24.00"), pa.decimal128(15, 2))
+
+#: Columns, a filter for the client and the same one for PyArrow.
+Question = tuple[list[str] | None, str | None, pc.Expression | None]
+
+
+def questions(rows: pa.Table) -> Mapping[str, Question]:
+    """What is read, by name."""
+    keys = rows["l_orderkey"]
+    low = pc.quantile(keys, 0.5)[0].as_py() // 1
+    high = pc.quantile(keys, 0.51)[0].as_py() // 1
+    between = (pc.field("l_orderkey") >= low) & (pc.field("l_orderkey") <= high)
+    return {
+        "every column of every row": (None, None, None),
+        "one column": (["l_extendedprice"], None, None),
+        "texts": (["l_comment", "l_shipmode", "l_shipinstruct"], None, None),
+        "1 % by a clustered key": (
+            ["l_orderkey", "l_extendedprice"],
+            f"l_orderkey >= {low:.0f} and l_orderkey <= {high:.0f}",
+            between,
+        ),
+        "filter and project": (
+            ["l_extendedprice", "l_discount"],
+            "l_quantity < 24.00 and l_shipmode = 'AIR'",
+            (pc.field("l_quantity") < _QUANTITY) & (pc.field("l_shipmode") == "AIR"),
+        ),
+    }
+
+
+def measure(root: Path, scale: float, runs: int) -> list[Figure]:
+    """Every question asked of every contender."""
+    lake = root_of(root, "lake")
+    with open_lake(lake) as made:
+        made.kms.create_master_key("pii")
+    files = sorted(generate(root / "generated", scale).glob("*.parquet"))
+    with served(lake) as service:
+        tables = _filled(service, files)
+        dataset = _clear(tables["in clear"])
+        asked = questions(dataset.to_table(columns=["l_orderkey"]))
+        figures: list[Figure] = []
+        by_table: dict[str, list[float]] = {name: [] for name in tables}
+        for name, question in asked.items():
+            taken = in_rounds(_contenders(dataset, tables, question), runs)
+            figures += [figure(f"{name}, {each}", seconds, "s") for each, seconds in taken.items()]
+            for table, collected in by_table.items():
+                collected.append(statistics.median(ratios_of(taken, table, PYARROW)))
+    means = [mean_of(f"{name} / {PYARROW}", each) for name, each in by_table.items()]
+    return [*figures, means[0], *(at_most(BUDGET, each) for each in means[1:])]
+
+
+def _filled(service: Served, files: list[Path]) -> dict[str, catalog.Table]:
+    stock = RestCatalog("stock", uri=service.url, token=service.token)
+    stock.create_namespace("db")
+    client = catalog.connect(service.url, service.token)
+    tables = {}
+    for number, (name, properties) in enumerate(TABLES.items()):
+        rows = pq.read_schema(files[0])
+        stock.create_table(f"db.t{number}", rows, properties=dict(properties))
+        tables[name] = client.table(f"db.t{number}")
+        for file in files:
+            tables[name].append(pq.read_table(file))
+    return tables
+
+
+def _clear(table: catalog.Table) -> ds.Dataset:
+    """The files of the table in clear, to PyArrow."""
+    return ds.dataset([each.path.removeprefix("file://") for each in table.scan()._plan().files])
+
+
+def _contenders(
+    dataset: ds.Dataset, tables: Mapping[str, catalog.Table], question: Question
+) -> dict[str, Callable[[], Any]]:
+    columns, text, expression = question
+    found = dataset.to_table(columns=columns, filter=expression).num_rows
+
+    def ask(table: catalog.Table) -> None:
+        assert table.scan(text, columns).to_arrow().num_rows == found
+
+    asked: dict[str, Callable[[], Any]] = {
+        PYARROW: lambda: dataset.to_table(columns=columns, filter=expression)
+    }
+    return asked | {name: lambda table=table: ask(table) for name, table in tables.items()}
+
+
+def main() -> None:
+    """Run this benchmark alone."""
+    arguments = argparse.ArgumentParser(description="Reading without Spark")
+    arguments.add_argument("--scale", type=float, default=1, help="TPC-H scale factor; 1 is 6 million rows")
+    arguments.add_argument("--runs", type=int, default=7, help="rounds that count")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        measured = measure(Path(directory).resolve(), given.scale, given.runs)
+    show(Console(), f"Reading lineitem at scale {given.scale:g} without Spark", measured)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Contenders measured in rounds of all of them, each round beginning with the next one.
+
+So a machine that becomes slower does so for all; a ratio is the median of those of the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from bench.report import Figure
+
+#: Seconds by contender, one a round.
+Taken = Mapping[str, Sequence[float]]
+
+
+def in_rounds(
+    actions: Mapping[str, Callable[[], object]], times: int, after: Callable[[str], None] = lambda name: None
+) -> Taken:
+    """How long each action takes, in rounds of all of them, after two that do not count."""
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    names = list(actions)
+    for number in range(-2, times):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            start = time.perf_counter()
+            actions[name]()
+            took = time.perf_counter() - start
+            after(name)
+            if number >= 0:
+                taken[name].append(took)
+    return taken
+
+
+def ratios_of(taken: Taken, name: str, base: str) -> list[float]:
+    """How many times as long one took as another, round by round."""
+    return [ours / theirs for ours, theirs in zip(taken[name], taken[base], strict=True)]
+
+
+def mean_of(name: str, given: Sequence[float]) -> Figure:
+    """The geometric mean, between the smallest and the largest ratio."""
+    return Figure(name, statistics.geometric_mean(given), "times", min(given), max(given), len(given))
