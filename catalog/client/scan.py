@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -64,8 +65,8 @@ class Scan:
             LocationNotAllowed, DecryptionRefused, DataFileDamaged, DataFileMissing: a file that is not read.
             CatalogUnavailable, KmsUnavailable, StorageUnavailable: a part does not answer.
         """
-        with self.to_reader() as reader:
-            return reader.read_all()
+        run = _Run(self, self._plan())
+        return pa.Table.from_batches(run.at_once(), arrow_schema(run.columns))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The wanted rows in batches, file after file; errors as in `to_arrow`, also in between."""
@@ -137,21 +138,43 @@ class _Run:
         self._keep = filters.row_filter(scan.filter, Schema(*self._read), case_sensitive=scan.case_sensitive)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The wanted rows; a plan that has grown old is asked for again before anything is read."""
-        if monotonic() > self._until:
-            renewed = self._scan._plan()
-            if renewed.schema != self._plan.schema:
-                raise TableChanged(
-                    "The table was changed between the plan and the reading.",
-                    table=self._plan.table,
-                    rule="table-changed",
-                    hint="Make the scan again.",
-                )
-            self._plan = renewed
+        """The wanted rows, file after file; a plan that has grown old is asked for again first."""
+        self._renew()
         deleted = DeletedRows(self._plan, self._scan.storage)
         for file in self._plan.files:
-            for rows in _rows(self._plan, file, self._scan.storage, self._read, deleted):
-                yield from self._wanted(rows).to_batches()
+            yield from self._batches_of(file, deleted)
+
+    def at_once(self) -> list[pa.RecordBatch]:
+        """The same, several files at a time."""
+        deleted = DeletedRows(self._plan, self._scan.storage)
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
+            reading = [
+                pool.submit(lambda file=file: list(self._batches_of(file, deleted)))
+                for file in self._plan.files
+            ]
+            try:
+                return [batch for each in reading for batch in each.result()]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
+        for rows in _rows(self._plan, file, self._scan.storage, self._read, deleted):
+            yield from self._wanted(rows).to_batches()
+
+    def _renew(self) -> None:
+        """Ask for the plan again if it has grown old."""
+        if monotonic() <= self._until:
+            return
+        renewed = self._scan._plan()
+        if renewed.schema != self._plan.schema:
+            raise TableChanged(
+                "The table was changed between the plan and the reading.",
+                table=self._plan.table,
+                rule="table-changed",
+                hint="Make the scan again.",
+            )
+        self._plan = renewed
 
     def _wanted(self, rows: pa.Table) -> pa.Table:
         kept = rows if self._keep is None else rows.filter(self._keep)
