@@ -148,10 +148,7 @@ class _Run:
         """The same, several files at a time."""
         deleted = DeletedRows(self._plan, self._scan.storage)
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            reading = [
-                pool.submit(lambda file=file: list(self._batches_of(file, deleted)))
-                for file in self._plan.files
-            ]
+            reading = [pool.submit(self._all_of, each, deleted) for each in self._plan.files]
             try:
                 return [batch for each in reading for batch in each.result()]
             except BaseException:
@@ -161,6 +158,9 @@ class _Run:
     def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
         for rows in _rows(self._plan, file, self._scan.storage, self._read, deleted):
             yield from self._wanted(rows).to_batches()
+
+    def _all_of(self, file: PlannedFile, deleted: DeletedRows) -> list[pa.RecordBatch]:
+        return list(self._batches_of(file, deleted))
 
     def _renew(self) -> None:
         """Ask for the plan again if it has grown old."""
