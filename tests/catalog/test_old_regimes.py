@@ -11,6 +11,7 @@ from catalog.loading import LoadedTable
 from catalog.new_files import FileCommit
 from catalog.old_regimes import RegimeReport
 from catalog.planning.plan import ScanRequest
+from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, NotAuthorized, RequestInvalid
 from tests.support.attacker import Attacker, updates
 from tests.support.lake import ALICE, BOB, CAROL, Lake
@@ -102,6 +103,21 @@ def test_old_regimes_are_forbidden_when_nothing_is_left(lake: Lake) -> None:
     assert read(lake, table) == 2
     append_files(lake, name_of(table))
     assert read(lake, table) == 3
+
+
+def test_reports_on_encryption_rules_know_that_nothing_is_in_clear_any_more(lake: Lake) -> None:
+    table = encrypted_since(lake)
+    rules = EncryptionRules.parse({})
+
+    def in_clear() -> bool:
+        (standing,) = lake.warden.encryption_report.report(rules, [name_of(table)])
+        return standing.earlier_files_in_clear
+
+    rewrite_all(lake, table)
+    expire(lake, table)
+    assert in_clear()
+    forbid(lake, table)
+    assert not in_clear()
 
 
 def test_forbidding_twice_is_once(lake: Lake) -> None:

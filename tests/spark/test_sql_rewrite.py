@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from catalog import faults
@@ -116,6 +117,30 @@ def test_a_rewrite_that_is_cut_short_goes_on_with_what_is_left(spark_lake: Spark
     last = call(spark_lake, table)
     assert (last["rewritten_files"], last["left_files"], last["problem"]) == (1, 0, None)
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+
+
+def test_whoever_cancels_a_job_cancels_the_rewrite(spark_lake: SparkLake, namespace: str) -> None:
+    """It does not pass over the group, as over one that fails, and begin with the next one."""
+    table = f"{namespace}.t"
+    before = migrating(spark_lake, table)
+    context = spark_lake.spark.sparkContext
+    context.setJobGroup(namespace, "cancelled")
+    begun: list[str] = []
+
+    def hook(point: str) -> None:
+        if point == "write:begun":
+            begun.append(point)
+            if len(begun) == 2:
+                context._jsc.sc().cancelJobGroupAndFutureJobs(namespace)
+
+    try:
+        with faults.hooked(hook), pytest.raises(Py4JJavaError, match="SPARK_JOB_CANCELLED"):
+            call(spark_lake, table, max_group_bytes=1)
+    finally:
+        context._jsc.sc().clearJobGroup()
+    assert len(begun) == 2
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+    assert call(spark_lake, table)["rewritten_files"] == 2
 
 
 def test_rewrites_side_by_side_double_no_row(spark_lake: SparkLake, namespace: str) -> None:

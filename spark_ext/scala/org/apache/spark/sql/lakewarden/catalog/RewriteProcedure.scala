@@ -62,7 +62,7 @@ private final class RewriteProcedure(catalogName: String, client: CatalogClient,
   }
 
   /** Whoever cancels a group's job means the whole. */
-  private def attempt(table: Identifier, group: FileGroup): Either[Throwable, Rewritten] =
+  private def attempt(table: Identifier, group: FileGroup): Either[LakewardenException, Rewritten] =
     try Right(rewrite(table, group))
     catch { case NonFatal(problem) => if (causes(problem).exists(isCancelled)) throw problem else Left(refusal(problem)) }
 
@@ -110,9 +110,12 @@ private object RewriteProcedure {
     StructField("old_forbidden", BooleanType, nullable = false),
     StructField("problem", StringType, nullable = true)))
 
-  /** What the catalog or the guard refused, below what Spark says of it. */
-  private def refusal(problem: Throwable): Throwable =
-    causes(problem).find(_.isInstanceOf[LakewardenException]).getOrElse(problem)
+  /** What the catalog or the guard refused, below what Spark says of it; else what failed in Spark. */
+  private def refusal(problem: Throwable): LakewardenException =
+    causes(problem).collectFirst { case refused: LakewardenException => refused }.getOrElse(
+      new LakewardenException(
+        "RewriteFailed", s"Files could not be rewritten: ${problem.getMessage}", Some("rewrite"),
+        Some("See Spark's log; another call goes on with what is left."), problem))
 
   private def isCancelled(problem: Throwable): Boolean = problem match {
     case spark: SparkThrowable => Option(spark.getCondition).exists(_.startsWith("SPARK_JOB_CANCELLED"))
@@ -135,9 +138,9 @@ private object RewriteProcedure {
     *   why the first of them could not
     */
   private final case class Done(
-      files: Long = 0, added: Long = 0, bytes: Long = 0, failed: Int = 0, problem: Option[Throwable] = None) {
+      files: Long = 0, added: Long = 0, bytes: Long = 0, failed: Int = 0, problem: Option[LakewardenException] = None) {
 
-    def and(outcome: Either[Throwable, Rewritten]): Done = outcome match {
+    def and(outcome: Either[LakewardenException, Rewritten]): Done = outcome match {
       case Right(more) =>
         copy(files = files + more.group.paths.size, added = added + more.added, bytes = bytes + more.group.bytes)
       case Left(why) => copy(failed = failed + 1, problem = problem.orElse(Some(why)))
