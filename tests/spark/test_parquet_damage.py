@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
+from tests.support.reads import refused
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path
 
@@ -85,8 +86,8 @@ class Damage:
         self._path.write_bytes(data)
         try:
             assert self._spark_lake.rows(statement.format(self._table)) == self._true[statement]
-        except PySparkException as refused:
-            assert refused.getCondition() in ("LAKEWARDEN.DECRYPTION_REFUSED", "LAKEWARDEN.DATA_FILE_DAMAGED")
+        except PySparkException as refusal:
+            assert refusal.getCondition() in ("LAKEWARDEN.DECRYPTION_REFUSED", "LAKEWARDEN.DATA_FILE_DAMAGED")
             return True
         finally:
             self._path.write_bytes(self.data)
@@ -219,3 +220,35 @@ def test_a_truncated_file_and_one_that_lost_its_middle_are_refused(damage: Damag
         assert damage.noticed(damage.data[: part[0]], ALL)
         shorter = damage.data[: part[0]] + damage.data[part[1] :]
         assert damage.noticed(bytes(len(damage.data) - len(shorter)) + shorter, ALL)
+
+
+@pytest.mark.parametrize(
+    ("digest", "rule"), [("never", None), ("first-read", "file-digest"), ("always", "file-digest")]
+)
+def test_a_flipped_bit_in_a_page_without_a_tag_is_seen_by_the_digest_alone(
+    spark_lake: SparkLake, namespace: str, digest: str, rule: str | None
+) -> None:
+    """AES_GCM_CTR_V1: headers have tags, pages do not. What is changed in one changes a value."""
+    table = f"{namespace}.t"
+    properties = {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.verify-digest": digest}
+    create_table(
+        spark_lake, table, "id BIGINT", properties | {"write.parquet.compression-codec": "uncompressed"}
+    )
+    spark_lake.rows(f"INSERT INTO {table} SELECT id * 7919 FROM range(0, 100, 1, 1)")
+    (file,) = data_files(spark_lake, table)
+    path, statement = local_path(file), f"SELECT sum(id) FROM {table}"
+    data = bytearray(path.read_bytes())
+    header, page = parts(bytes(data))[:2]
+    data[page[1] - 8] ^= 1
+    path.write_bytes(data)
+    if rule is None:
+        assert spark_lake.rows(statement) == [(sum(range(100)) * 7919 - 1,)]
+    else:
+        refused(spark_lake, statement, "DECRYPTION_REFUSED", rule)
+    data[page[1] - 8] ^= 1
+    data[header[1] - 1] ^= 1
+    path.write_bytes(data)
+    refused(spark_lake, statement, "DECRYPTION_REFUSED", rule or "file-authentic")
+    data[header[1] - 1] ^= 1
+    path.write_bytes(data)
+    assert spark_lake.rows(statement) == [(sum(range(100)) * 7919,)]
