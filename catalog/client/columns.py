@@ -109,10 +109,12 @@ class FileColumns:
     Attributes:
         schema: as PyArrow reads it, field ids in the metadata.
         without_like: ids of columns whose absence does not mean null.
+        masked: ids of top-level columns that are not looked at: they are null.
     """
 
     schema: pa.Schema
-    without_like: frozenset[int]
+    without_like: frozenset[int] = frozenset()
+    masked: frozenset[int] = frozenset()
 
     def leaves(self, wanted: Sequence[NestedField], readable: Callable[[int], bool]) -> list[int]:
         """The places of the primitive columns that have to be read, counted from the first.
@@ -127,7 +129,7 @@ class FileColumns:
         Raises:
             DataFileDamaged: the file's fields are not told apart by their ids.
         """
-        top = {each.field_id: each.field_type for each in wanted}
+        top = {each.field_id: each.field_type for each in wanted if each.field_id not in self.masked}
         return list(_Leaves(readable).below(tuple(self.schema), top))
 
     def project(self, table: pa.Table, wanted: Sequence[NestedField]) -> pa.Table:
@@ -146,6 +148,8 @@ class FileColumns:
 
     def _field(self, table: pa.Table, wanted: NestedField) -> pa.ChunkedArray:
         kind = arrow_type(wanted.field_type)
+        if wanted.field_id in self.masked:
+            return pa.chunked_array([pa.nulls(table.num_rows, kind)])
         for found in self.schema:
             if field_id(found) == wanted.field_id:
                 if _is_same(found, wanted):

@@ -12,6 +12,8 @@ memory (`footers.rewritten`), whose names stand for the keys of the plan.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import io
 import json
 import os
@@ -91,32 +93,46 @@ def opened(
         keys = plan.keys(file, location)
         stream = storage.open_input(location)
         try:
-            yield _judged(stream, file, keys, frozenset(all_ids(wanted)))
+            seen = [each for each in wanted if each.field_id not in plan.masked]
+            parquet, readable = _judged(_held(stream, file), file, keys, frozenset(all_ids(seen)))
+            columns = FileColumns(parquet.schema_arrow, file.without_like, plan.masked)
+            yield Opened(parquet, columns, readable)
         finally:
             stream.close()
 
 
-def _judged(stream: InputStream, file: PlannedFile, keys: FileKeys | None, wanted: frozenset[int]) -> Opened:
+def _held(stream: InputStream, file: PlannedFile) -> InputStream:
+    """The file; one that is held against its digest is read as a whole, and from memory from then on."""
+    if file.sha256 is None:
+        return stream
+    data = stream.read(file.size + 1)
+    if not hmac.compare_digest(hashlib.sha256(data).digest(), file.sha256):
+        raise footers.refused("The file has another digest than its key metadata says.", "file-digest")
+    return io.BytesIO(data)
+
+
+def _judged(
+    stream: InputStream, file: PlannedFile, keys: FileKeys | None, wanted: frozenset[int]
+) -> tuple[pq.ParquetFile, frozenset[int] | None]:
     if stream.seek(0, os.SEEK_END) != file.size:
         raise DataFileDamaged(
             "The file has another size than the table says.", rule="file-size", hint=_RESTORE
         )
     if keys is None:
         _refuse_encrypted(stream, file.size)
-        return _read(_Shown(stream, file.size), file, None, None)
+        return _parquet(_Shown(stream, file.size), None), None
     footer = footers.read(lambda start, length: _piece(stream, start, length), file.size, keys)
     footers.judge(footer, keys, wanted)
     if keys.columns is None:
         properties = pe.create_decryption_properties(keys.footer.reveal(), aad_prefix=keys.aad_prefix)
-        return _read(_Shown(stream, file.size), file, properties, footer.open_columns)
+        return _parquet(_Shown(stream, file.size), properties), footer.open_columns
     names = _Names(keys)
     tail = footers.rewritten(footer, keys, names.of)
-    return _read(_Shown(stream, footer.start, tail), file, names.properties(), footer.open_columns)
+    return _parquet(_Shown(stream, footer.start, tail), names.properties()), footer.open_columns
 
 
-def _read(shown: _Shown, file: PlannedFile, properties: Any, readable: frozenset[int] | None) -> Opened:
-    parquet = pq.ParquetFile(shown, decryption_properties=properties, pre_buffer=True)
-    return Opened(parquet, FileColumns(parquet.schema_arrow, file.without_like), readable)
+def _parquet(shown: _Shown, properties: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(shown, decryption_properties=properties, pre_buffer=True)
 
 
 def _refuse_encrypted(stream: InputStream, size: int) -> None:

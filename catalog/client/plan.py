@@ -32,11 +32,14 @@ from policy.location import Location, shown
 
 _HEADER: Final = b"lakewarden.plan"
 _TRANSPORT: Final = b"lakewarden.transport-key"
+_NEVER: Final = "never"
+#: Of a digest, the bytes that say how long the file is.
+_LENGTH: Final = 8
 _COLUMNS: Final = frozenset(
     {
         "content", "file_path", "file_format", "spec_id", "partition", "record_count", "file_size_in_bytes",
         "sequence_number", "file_sequence_number", "split_offsets", "sort_order_id", "deletes", "algorithm",
-        "footer", "column_keys", "keys",
+        "footer", "column_keys", "keys", "digest",
     }
 )  # fmt: skip
 
@@ -60,6 +63,7 @@ class PlannedFile:
         footer: whether its footer is encrypted or signed; None for plaintext.
         column_keys: whether groups of columns have keys of their own, and the others are in clear.
         keys: its data keys: the footer's, then those of columns.
+        sha256: of all its bytes, where it is to be held against that; else None.
         deletes: the files that delete rows from it.
         without_like: ids of columns whose values stand in the metadata, so that their absence is not null.
     """
@@ -71,6 +75,7 @@ class PlannedFile:
     footer: Footer | None
     column_keys: bool
     keys: tuple[WrappedKey, ...] = field(repr=False)
+    sha256: bytes | None
     deletes: tuple[PlannedFile, ...]
     without_like: frozenset[int]
 
@@ -84,6 +89,7 @@ class Plan:
         table_uuid: the table's.
         snapshot_id: the snapshot that is read; None for a table without rows.
         schema: what it is read with.
+        masked: ids of the columns that are shown as null.
         valid_ms: for so many milliseconds a scan may be begun by it.
         files: the data files.
         allowed: below which locations every file has to lie.
@@ -93,6 +99,7 @@ class Plan:
     table_uuid: UUID
     snapshot_id: int | None
     schema: Schema
+    masked: frozenset[int]
     valid_ms: int
     files: tuple[PlannedFile, ...]
     allowed: AllowList
@@ -179,9 +186,10 @@ def _parsed(stream: Any) -> Plan:
         table=header["table"],
         table_uuid=UUID(header["table-uuid"]),
         snapshot_id=header["snapshot-id"],
-        schema=Schema.model_validate(header["schema"]),
+        schema=_schema(header),
+        masked=frozenset(header.get("masked", ())),
         valid_ms=header["valid-ms"],
-        files=_files(rows.to_pylist(), without_like),
+        files=_files(rows.to_pylist(), without_like, verified=header.get("verify-digest", _NEVER) != _NEVER),
         allowed=AllowList.of(header["allowed-paths"]),
         _transport=transport_key(json.loads(said[_TRANSPORT]), Purpose.SCAN) if _TRANSPORT in said else None,
     )
@@ -193,21 +201,33 @@ def transport_key(document: Mapping[str, str], purpose: Purpose) -> TransportKey
     return TransportKey(bare["id"], purpose, SecretBytes(bare["key"]))
 
 
+def _schema(header: Mapping[str, Any]) -> Schema:
+    """What is read with; a masked column may be null, whatever the table says."""
+    schema = Schema.model_validate(header["schema"])
+    masked = header.get("masked", ())
+    fields = [
+        each.model_copy(update={"required": False}) if each.field_id in masked else each
+        for each in schema.as_struct().fields
+    ]
+    return Schema(*fields, schema_id=schema.schema_id)
+
+
 def _refuse_unknown(rows: pa.Table, header: Mapping[str, Any]) -> None:
     unknown = [
         each for each in rows.column_names if each not in _COLUMNS and rows[each].null_count < len(rows)
     ]
-    if unknown or header.get("masked-columns"):
+    if unknown:
         raise NotSupportedYet(
-            "The plan asks for something that this client cannot do"
-            f" ({', '.join(unknown) or 'masked columns'}).",
+            f"The plan asks for something that this client cannot do ({', '.join(unknown)}).",
             table=header["table"],
             rule="plan",
             hint="Take a client of the catalog's own release, or read the table with Spark.",
         )
 
 
-def _files(rows: list[dict[str, Any]], without_like: Mapping[int, frozenset[int]]) -> tuple[PlannedFile, ...]:
+def _files(
+    rows: list[dict[str, Any]], without_like: Mapping[int, frozenset[int]], *, verified: bool
+) -> tuple[PlannedFile, ...]:
     deletes: dict[int, PlannedFile] = {}
 
     def file(row: Mapping[str, Any]) -> PlannedFile:
@@ -219,6 +239,7 @@ def _files(rows: list[dict[str, Any]], without_like: Mapping[int, frozenset[int]
             footer=_known(Footer, row.get("footer")),
             column_keys=bool(row["column_keys"]),
             keys=tuple(_key(each) for each in row["keys"] or ()),
+            sha256=row["digest"][_LENGTH:] if verified and row.get("digest") else None,
             deletes=tuple(deletes[each] for each in row["deletes"] or ()),
             without_like=without_like.get(row["spec_id"], frozenset()),
         )

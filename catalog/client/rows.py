@@ -60,7 +60,7 @@ class Fitting:
         try:
             known = self._named(list(batch.schema), self._fields)
             table = pa.Table.from_arrays(batch.columns, schema=pa.schema(known))
-            fitted = FileColumns(table.schema, frozenset()).project(table, self._fields).combine_chunks()
+            fitted = FileColumns(table.schema).project(table, self._fields).combine_chunks()
         except DataFileDamaged as error:
             raise self._unfit(error.message, error.rule) from error
         arrays = [

@@ -33,6 +33,7 @@ from catalog.client.plan import transport_key
 from catalog.client.rows import Fitting, batches_of
 from catalog.client.settings import WriteSettings
 from catalog.client.statistics import statistics_of
+from catalog.client.written import Written
 from catalog.identifiers import TableName
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, new_file_name, parquet_aad_prefix
@@ -44,7 +45,9 @@ from policy.errors import CommitStateUnknown, LakewardenError, NotSupportedYet
 from policy.location import Location
 
 _MOST_OPEN: Final = 32
-_KNOWN: Final = frozenset({"algorithm", "data-key-length", "footer", "footer-key-name", "column-keys"})
+_KNOWN: Final = frozenset(
+    {"algorithm", "data-key-length", "footer", "footer-key-name", "column-keys", "digest", "masks"}
+)
 _WHOLE: Final = {each.value: each for each in Algorithm}
 
 
@@ -58,6 +61,7 @@ class Encryption:
         label: the key of footers, or of whole files.
         columns: the keys of groups of columns; where there are some, other columns are in clear.
         data_key_length: bytes.
+        digest: whether the commit tells the SHA-256 of each file.
         transport: the write's key.
     """
 
@@ -66,6 +70,7 @@ class Encryption:
     label: KeyLabel
     columns: tuple[KeyLabel, ...]
     data_key_length: int
+    digest: bool
     transport: TransportKey = field(repr=False)
 
     def keys(self, fresh: Mapping[KeyLabel, SecretBytes], file: FileIdentity) -> FileKeys:
@@ -143,6 +148,7 @@ def _encryption(begun: Mapping[str, Any], table: str) -> Encryption | None:
         label=KeyLabel(said["footer-key-name"]),
         columns=tuple(KeyLabel(each["key-name"], tuple(each["field-ids"])) for each in said["column-keys"]),
         data_key_length=said["data-key-length"],
+        digest=bool(said.get("digest")),
         transport=transport_key(begun["transport-key"], Purpose.WRITE),
     )
 
@@ -207,7 +213,8 @@ class _Files:
 
     def _new(self, partition: dict[str, Any]) -> _File:
         location = self._directory.child(new_file_name("00000", "parquet"))
-        stream = self._storage.open_output(location)
+        digest = self._encryption is not None and self._encryption.digest
+        stream = Written(self._storage.open_output(location), digest=digest)
         if self._encryption is None:
             return _File(location.canonical, partition, stream, self._settings, self._plain(stream), [])
         identity = FileIdentity.of(self._uuid, location.canonical)
@@ -266,7 +273,7 @@ class _File:
         self,
         path: str,
         partition: dict[str, Any],
-        stream: OutputStream,
+        stream: Written,
         settings: WriteSettings,
         writer: Any,
         keys: list[dict[str, Any]],
@@ -295,6 +302,7 @@ class _File:
         offsets = {"split-offsets": self._writer.split_offsets} if keyed else {}
         size = self._stream.tell()
         self._stream.close()
+        digest = {} if self._stream.sha256 is None else {"sha256": self._stream.sha256}
         return {
             "path": self._path,
             "file-format": "parquet",
@@ -304,6 +312,7 @@ class _File:
             "keys": self._keys,
             **statistics_of(metadata, schema),
             **offsets,
+            **digest,
         }
 
     def abandon(self) -> None:
@@ -313,4 +322,4 @@ class _File:
             if isinstance(self._writer, pq.ParquetWriter):
                 self._writer.close()
         with suppress(LakewardenError, ValueError, OSError):
-            self._stream.__exit__(RuntimeError, None, None)
+            self._stream.abandon()

@@ -185,6 +185,20 @@ def test_no_flipped_bit_gives_other_rows(table: Any, mode: str) -> None:
     assert changed > len(good) // 29 * 0.5
 
 
+@pytest.mark.parametrize("mode", ["whole", "keyed"])
+def test_no_flipped_bit_passes_where_digests_are_verified(table: Any, mode: str) -> None:
+    """Neither under CTR, whose pages are not authenticated, nor in columns that are in clear."""
+    properties = {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.verify-digest": "always"}
+    scan = table(MODES[mode] | properties)
+    plan, file, path = planned(scan)
+    assert read(scan, plan, file).equals(ROWS)
+    good = path.read_bytes()
+    for at in range(0, len(good), 97):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        with pytest.raises(DecryptionRefused, match="file-digest"):
+            read(scan, plan, file)
+
+
 @pytest.mark.parametrize("mode", ["plaintext", *MODES])
 def test_a_file_that_was_cut(table: Any, mode: str) -> None:
     scan = table(MODES.get(mode, {}))

@@ -87,6 +87,20 @@ def test_a_denied_column_is_refused_and_the_others_read(
     assert carol.table(name).scan(columns=["id"]).to_arrow().equals(ROWS.select(["id"]))
 
 
+@pytest.mark.parametrize("engine", [None, ENGINE], ids=["own process", "engine"])
+def test_a_masked_column_is_null_and_is_filtered_as_such(
+    make: Make, alice: catalog.Connection, served: Service, engine: str | None
+) -> None:
+    name = filled(make, alice, KEYED | {"encryption.masks": "nullify:ssn"})
+    served.lake.set_policies([*standard_policies(), RELEASE, NO_SSN])
+    token = served.token(ENGINE, "engine") if engine else None
+    table = catalog.connect(served.url, served.token(CAROL), engine_token=token).table(name)
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "ssn": None}, {"id": 2, "ssn": None}]
+    assert table.scan("ssn = 'x'").to_arrow().num_rows == 0
+    assert table.scan("ssn is null and id > 1", ["id"]).to_arrow().to_pylist() == [{"id": 2}]
+    assert alice.table(name).scan("ssn = 'x'").to_arrow().to_pylist() == [{"id": 1, "ssn": "x"}]
+
+
 DENIED = """
 import sys
 import catalog
