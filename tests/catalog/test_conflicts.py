@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,7 +17,7 @@ def seen() -> list[int]:
 
 
 @pytest.fixture
-def look(seen: list[int]) -> Iterator[object]:
+def look(seen: list[int]) -> Callable[[], int]:
     def looking() -> int:
         seen.append(len(seen))
         return seen[-1]
