@@ -1,15 +1,23 @@
-"""The bodies of a KMS's answers.
+"""The answers of a KMS: their size and the time for all of one are bounded.
 
-They are read within a bound on their size, and on the time for all of it: the time that a socket allows is
-for each read, so a server that sends a byte now and then would go on for ever.
+The time that a socket allows is for each read: a server that sends a byte now and then would go on for ever.
+- The head of an answer has the time of a read: then its connection is cut (`POOLS`).
+- The body is read in time and within a bound (`read_answer`).
 """
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.response import HTTPResponse
 
 _LONGEST: Final = 1024 * 1024
 _CHUNK: Final = 64 * 1024
@@ -43,3 +51,46 @@ def read_answer(response: urllib3.BaseHTTPResponse, until: float) -> bytes:
     finally:
         response.release_conn()
     return b"".join(chunks)
+
+
+class _Connection(HTTPConnection):
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override] # as in urllib3
+        with _cut_when_late(self):
+            return super().getresponse()
+
+
+class _TlsConnection(HTTPSConnection):
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override] # as in urllib3
+        with _cut_when_late(self):
+            return super().getresponse()
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+#: For the pool manager of a back end, as its `pool_classes_by_scheme`.
+POOLS: Final = {"http": _Pool, "https": _TlsPool}
+
+
+@contextmanager
+def _cut_when_late(connection: HTTPConnection) -> Iterator[None]:
+    """Cut a connection if the block takes longer than the connection allows for a read."""
+
+    def cut() -> None:
+        # It may be gone already.
+        with suppress(OSError, AttributeError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    assert connection.timeout is not None
+    watch = threading.Timer(connection.timeout, cut)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from catalog.keys.answers import AnswerOutOfBounds, read_answer
+from catalog.keys.answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.keys.back_ends import require_ca_file
 from catalog.keys.options import HadoopKmsOptions
 from policy import strict_json
@@ -103,6 +103,7 @@ class HadoopRest:
             cert_reqs="CERT_REQUIRED",
             ca_certs=None if options.ca_file is None else str(options.ca_file),
         )
+        self._pool.pool_classes_by_scheme = POOLS
 
     def ask(
         self,

@@ -35,7 +35,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from catalog.keys.aead import KEY_LENGTHS, refused, require_key_length
-from catalog.keys.answers import AnswerOutOfBounds, read_answer
+from catalog.keys.answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.keys.back_ends import by_master_key, misconfigured, require_ca_file
 from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.options import VaultKmsOptions
@@ -217,12 +217,21 @@ class VaultKms(KmsClient):
             raise _unavailable(type(failure).__name__) from None
 
 
+class _BoundedAdapter(HTTPAdapter):
+    """Cuts a connection whose answer does not begin in time."""
+
+    def init_poolmanager(self, *given: Any, **more: Any) -> None:
+        """See `HTTPAdapter.init_poolmanager`."""
+        super().init_poolmanager(*given, **more)
+        self.poolmanager.pool_classes_by_scheme = POOLS
+
+
 def _session(options: VaultKmsOptions) -> requests.Session:
     session = requests.Session()
     session.trust_env = False
     session.stream = True
     session.headers["Accept-Encoding"] = "identity"
-    session.mount(options.url, HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0))
+    session.mount(options.url, _BoundedAdapter(pool_maxsize=_CONNECTIONS, max_retries=0))
     if options.ca_file is not None:
         session.verify = str(options.ca_file)
     return session

@@ -33,19 +33,24 @@ class Endless:
         pause_s: seconds between two of them.
         status: of the answers.
         left: the client has gone, before the answer was whole.
+        headers: whether the pieces are headers, so that not even the head of an answer is ever whole.
     """
 
     piece: bytes
     pause_s: float
     status: int = 200
     left: threading.Event = field(default_factory=threading.Event)
+    headers: bool = False
 
     def answer(self, asked: BaseHTTPRequestHandler) -> None:
         """Send pieces until the client goes."""
         asked.rfile.read(int(asked.headers.get("Content-Length") or 0))
         asked.send_response(self.status)
         asked.send_header("Content-Length", str(PIECES * len(self.piece)))
-        asked.end_headers()
+        if self.headers:
+            asked.flush_headers()
+        else:
+            asked.end_headers()
         try:
             for _ in range(PIECES):
                 asked.wfile.write(self.piece)
@@ -97,3 +102,12 @@ def test_an_answer_without_an_end_is_left(
         connect(url).create_key("lake", 32, CONTEXT)
     assert server.left.wait(30), "the whole answer was read"
     assert "xxx" not in str(refusal.value) and refusal.value.__cause__ is None
+
+
+@pytest.mark.parametrize("make", [vault, hadoop])
+def test_an_answer_that_does_not_come_to_its_body_is_left(make: Callable[[str], KmsClient]) -> None:
+    server = Endless(b"x", 0.03, headers=True)
+    with listening(server.answer) as url:
+        with pytest.raises(KmsUnavailable):
+            make(url).create_key("lake", 32, CONTEXT)
+        assert server.left.wait(30), "the whole head was read"
