@@ -2,7 +2,7 @@
 
 - `nullify` shows NULL, which a required column has not.
 - `sha256` is of texts and bytes. ORC would show NULL for any other type, and say nothing.
-- `redact` is of everything but texts and bytes, which ORC fails to write redacted.
+- `redact` is of everything but texts, bytes and decimals, which ORC fails to write redacted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
+    DecimalType,
     FixedType,
     IcebergType,
     ListType,
@@ -27,6 +28,7 @@ from policy.errors import PropertyInvalid
 from policy.governed import MASKS
 
 _TEXTS_AND_BYTES: Final = (StringType, BinaryType, FixedType)
+_NOT_REDACTED: Final = (*_TEXTS_AND_BYTES, DecimalType)
 
 
 def check_masks(spec: EncryptionSpec, schema: Schema, table: str) -> None:
@@ -54,8 +56,8 @@ def _problem(mask: str, field: NestedField) -> tuple[str, str] | None:
         return "it is required, and never NULL", "ALTER COLUMN … DROP NOT NULL, or choose another mask."
     if mask == "sha256" and not texts:
         return "it holds neither text nor bytes", "Use nullify or redact."
-    if mask == "redact" and any(isinstance(each, _TEXTS_AND_BYTES) for each in _types(field.field_type)):
-        return "ORC cannot write redacted texts or bytes", "Use sha256 or nullify."
+    if mask == "redact" and any(isinstance(each, _NOT_REDACTED) for each in _types(field.field_type)):
+        return "ORC cannot write redacted texts, bytes or decimals", "Use sha256 or nullify."
     return None
 
 

@@ -4,6 +4,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.orc.{EncryptionVariant, Reader, TypeDescription}
 
+import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.crypto.{OrcKeys, Secret}
 
 /** How one ORC file has to be encrypted, and with which keys; the file is held against it before a row is read.
@@ -45,12 +46,17 @@ private[read] final class OrcEncryption(keys: OpenedKeys, masked: Set[Int], want
       case (Some(key), Some(variant)) =>
         val named = variant.getKeyDescription
         if (named.getKeyName != OrcKeys.nameOf(id) || named.getAlgorithm != OrcKeys.algorithm(key)) throw mistaken(column)
-        if (!masked(id) && variant.getFileFooterKey == null) throw mistaken(column)
+        if (!masked(id) && !opens(variant)) throw errors.refused(
+          s"The key of the column ${column.getFullFieldName} is not of this file.", "data-key")
       case (Some(_), None)                                => throw mistaken(column)
       case (None, Some(_)) if wanted(id) && !masked(id)   => throw mistaken(column)
       case _                                              =>
     }
   }
+
+  private def opens(variant: EncryptionVariant): Boolean =
+    try variant.getFileFooterKey != null
+    catch { case _: LakewardenException => false }
 
   /** The key that a column has to be under, as far as it was released. */
   private def keyOf(id: Int): Option[Secret] = keys.columns match {

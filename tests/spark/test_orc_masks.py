@@ -1,0 +1,205 @@
+"""Masks: what those see who may not select a column, decided by the catalog; and nobody else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.lake import ALICE, CAROL, policy, standard_policies
+from tests.support.reads import refused
+from tests.support.spark import SparkLake
+from tests.support.spark_tables import master_keys
+
+#: As people write it (the statement of the page that ORC's encryption is known by), in this catalog.
+CREATE = """CREATE TABLE {} (
+  ssn STRING,
+  email STRING,
+  name STRING
+)
+USING ORC
+OPTIONS (
+  hadoop.security.key.provider.path "kms://http@localhost:9600/kms",
+  orc.key.provider "hadoop",
+  orc.encrypt "pii:ssn,email",
+  orc.mask "nullify:ssn;sha256:email"
+)"""
+VALUES = "VALUES ('123-45', 'ann@example', 'Ann'), ('678-90', 'bob@example', 'Bob'), (NULL, NULL, 'Nil')"
+
+
+@contextmanager
+def denied(spark_lake: SparkLake, *columns: str) -> Iterator[None]:
+    """Carol may not select some columns, for a while."""
+    items = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
+    resources = {"database": ["db"], "table": ["*"], "column": list(columns)}
+    rule = policy("denied", resources, {}, denyPolicyItems=items)
+    spark_lake.lake.set_policies([*standard_policies(), rule])
+    try:
+        yield
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
+
+
+@pytest.fixture(scope="module")
+def database(spark_lake: SparkLake) -> str:
+    master_keys(spark_lake, "pii", "hr")
+    spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.db")
+    return "lake.db"
+
+
+@pytest.fixture(scope="module")
+def people(spark_lake: SparkLake, database: str) -> str:
+    name = f"{database}.orc_people"
+    spark_lake.rows(CREATE.format(name))
+    spark_lake.rows(f"INSERT INTO {name} {VALUES}")
+    return name
+
+
+def hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest().upper()
+
+
+def test_who_may_select_the_columns_sees_them(spark_lake: SparkLake, people: str) -> None:
+    rows = spark_lake.rows(f"SELECT * FROM {people} ORDER BY name")
+    assert rows == [("123-45", "ann@example", "Ann"), ("678-90", "bob@example", "Bob"), (None, None, "Nil")]
+    assert spark_lake.rows(f"SELECT * FROM {people} ORDER BY name", CAROL) == rows
+
+
+def test_who_may_not_sees_the_masks_and_filters_what_they_show(spark_lake: SparkLake, people: str) -> None:
+    with denied(spark_lake, "ssn", "email"):
+        shown = spark_lake.rows(f"SELECT * FROM {people} ORDER BY name", CAROL)
+        assert shown == [
+            (None, hashed("ann@example"), "Ann"),
+            (None, hashed("bob@example"), "Bob"),
+            (None, None, "Nil"),
+        ]
+        for condition, found in (
+            ("ssn = '123-45'", []),
+            ("ssn IS NULL", ["Ann", "Bob", "Nil"]),
+            ("NOT (email = 'ann@example')", ["Ann", "Bob"]),
+            ("email = 'ann@example'", []),
+            (f"email = '{hashed('ann@example')}'", ["Ann"]),
+            (f"email = '{hashed('ann@example')}' AND name = 'Bob'", []),
+            ("email < 'a' OR name = 'Nil'", ["Ann", "Bob", "Nil"]),
+        ):
+            sql = f"SELECT name FROM {people} WHERE {condition} ORDER BY name"
+            assert [row.name for row in spark_lake.rows(sql, CAROL)] == found, condition
+        assert spark_lake.rows(f"SELECT count(*) FROM {people}", CAROL) == [(3,)]
+        assert spark_lake.rows(f"SELECT max(ssn), count(ssn) FROM {people}", CAROL) == [(None, 0)]
+        # Another session of the same process, meanwhile.
+        assert spark_lake.rows(f"SELECT max(ssn) FROM {people}", ALICE) == [("678-90",)]
+        assert spark_lake.rows(f"SELECT max(ssn) FROM {people}", CAROL) == [(None,)]
+
+
+def test_a_key_that_opens_a_granted_column_too_stays_closed(spark_lake: SparkLake, people: str) -> None:
+    """Both columns are under one key: who may select one of them alone gets an error."""
+    with denied(spark_lake, "ssn"):
+        refused(spark_lake, f"SELECT email FROM {people}", "NOT_AUTHORIZED", "policy-deny", CAROL)
+        assert spark_lake.rows(f"SELECT ssn, name FROM {people} WHERE name = 'Ann'", CAROL) == [(None, "Ann")]
+
+
+def test_nothing_but_masked_columns_needs_the_rest(spark_lake: SparkLake, people: str) -> None:
+    with denied(spark_lake, "ssn", "name"):
+        refused(spark_lake, f"SELECT ssn FROM {people}", "NOT_AUTHORIZED", "policy-deny", CAROL)
+        refused(spark_lake, f"SELECT name FROM {people}", "NOT_AUTHORIZED", "policy-deny", CAROL)
+
+
+def test_a_renamed_column_keeps_its_mask(spark_lake: SparkLake, database: str) -> None:
+    name = f"{database}.orc_renamed"
+    spark_lake.rows(CREATE.format(name))
+    spark_lake.rows(f"INSERT INTO {name} {VALUES}")
+    spark_lake.rows(f"ALTER TABLE {name} RENAME COLUMN ssn TO number")
+    spark_lake.rows(f"INSERT INTO {name} {VALUES}")
+    with denied(spark_lake, "ssn", "number", "email"):
+        assert spark_lake.rows(f"SELECT DISTINCT number FROM {name}", CAROL) == [(None,)]
+
+
+@pytest.mark.parametrize("using", ["orc", "parquet"])
+def test_one_key_for_all_and_a_mask_hide_the_column_in_the_engine(
+    spark_lake: SparkLake, database: str, using: str
+) -> None:
+    name = f"{database}.{using}_uniform"
+    properties = "'encryption.mechanism' = 'envelope', 'encryption.masks' = 'nullify:ssn,st'"
+    columns = "id INT, ssn STRING, st STRUCT<a: INT>"
+    spark_lake.rows(f"CREATE TABLE {name} ({columns}) USING {using} TBLPROPERTIES ({properties})")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, 's1', named_struct('a', 1)), (2, 's2', NULL)")
+    with denied(spark_lake, "ssn", "st"):
+        assert spark_lake.rows(f"SELECT * FROM {name} ORDER BY id", CAROL) == [
+            (1, None, None),
+            (2, None, None),
+        ]
+        assert spark_lake.rows(f"SELECT id FROM {name} WHERE ssn = 's1'", CAROL) == []
+        assert spark_lake.rows(f"SELECT count(*) FROM {name} WHERE st.a IS NULL", CAROL) == [(2,)]
+    assert spark_lake.rows(f"SELECT ssn, st.a FROM {name} ORDER BY id", CAROL) == [("s1", 1), ("s2", None)]
+
+
+@pytest.mark.parametrize("using", ["orc", "parquet"])
+def test_files_from_before_the_mask_show_nothing_of_the_column(
+    spark_lake: SparkLake, database: str, using: str
+) -> None:
+    name = f"{database}.{using}_migrated"
+    spark_lake.rows(f"CREATE TABLE {name} (id INT, ssn STRING) USING {using}")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, 's1')")
+    spark_lake.rows(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('encryption.columns' = 'pii:ssn', "
+        "'encryption.masks' = 'nullify:ssn')"
+    )
+    spark_lake.rows(f"INSERT INTO {name} VALUES (2, 's2')")
+    with denied(spark_lake, "ssn"):
+        assert spark_lake.rows(f"SELECT * FROM {name} ORDER BY id", CAROL) == [(1, None), (2, None)]
+
+
+def test_numbers_and_days_are_redacted(spark_lake: SparkLake, database: str) -> None:
+    name = f"{database}.orc_redacted"
+    columns = "id INT, n INT, d DOUBLE, dt DATE, ts TIMESTAMP, st STRUCT<a: INT>, name STRING"
+    properties = "'encryption.columns' = 'pii:n,d,dt,ts,st', 'encryption.masks' = 'redact:n,d,dt,ts,st'"
+    spark_lake.rows(f"CREATE TABLE {name} ({columns}) USING orc TBLPROPERTIES ({properties})")
+    spark_lake.rows(
+        f"INSERT INTO {name} VALUES (1, 1234, 12.34, DATE'2020-05-06', "
+        "TIMESTAMP'2020-05-06 07:08:09', named_struct('a', 77), 'x')"
+    )
+    real = spark_lake.rows(f"SELECT * FROM {name}")[0]
+    with denied(spark_lake, "n", "d", "dt", "ts", "st"):
+        shown = spark_lake.rows(f"SELECT * FROM {name}", CAROL)[0]
+    assert shown.n == 9999 and shown.st.a == 99 and (shown.id, shown.name) == (1, "x")
+    assert shown.dt != real.dt and shown.d != real.d and shown.ts != real.ts
+    assert (real.n, real.dt.isoformat(), real.d) == (1234, "2020-05-06", 12.34)
+
+
+@pytest.mark.parametrize(
+    ("using", "mask", "rule"),
+    [
+        ("orc", "redact:s", "mask-type"),
+        ("orc", "redact:bin", "mask-type"),
+        ("orc", "redact:st", "mask-type"),
+        ("orc", "redact:dec", "mask-type"),
+        ("orc", "sha256:n", "mask-type"),
+        ("orc", "nullify:must", "mask-type"),
+        ("orc", "nullify:st.a", "nested-column"),
+        ("orc", "nullify:absent", "unknown-column"),
+        ("parquet", "sha256:s", "format-property"),
+        ("parquet", "redact:n", "format-property"),
+        ("parquet", "nullify:must", "mask-type"),
+    ],
+)
+def test_a_mask_that_files_cannot_hold_is_refused_at_create_and_alter(
+    spark_lake: SparkLake, namespace: str, using: str, mask: str, rule: str
+) -> None:
+    columns = "n INT, s STRING, bin BINARY, st STRUCT<a: STRING>, dec DECIMAL(9,2), must INT NOT NULL"
+    create = f"CREATE TABLE {namespace}.t ({columns}) USING {using} TBLPROPERTIES ('encryption.mechanism' = "
+    refused(spark_lake, f"{create} 'envelope', 'encryption.masks' = '{mask}')", "PROPERTY_INVALID", rule)
+    spark_lake.rows(f"{create} 'envelope')")
+    alter = f"ALTER TABLE {namespace}.t SET TBLPROPERTIES ('encryption.masks' = '{mask}')"
+    refused(spark_lake, alter, "PROPERTY_INVALID", rule)
+
+
+def test_a_hash_of_bytes_is_of_the_value_alone(spark_lake: SparkLake, database: str) -> None:
+    name = f"{database}.orc_bytes"
+    properties = "'encryption.columns' = 'pii:bin', 'encryption.masks' = 'sha256:bin'"
+    spark_lake.rows(f"CREATE TABLE {name} (id INT, bin BINARY) USING orc TBLPROPERTIES ({properties})")
+    spark_lake.rows(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM VALUES (1, X'01'), (2, X'0203')")
+    with denied(spark_lake, "bin"):
+        shown = spark_lake.rows(f"SELECT bin FROM {name} ORDER BY id", CAROL)
+    assert [bytes(row.bin) for row in shown] == [hashlib.sha256(each).digest() for each in (b"\1", b"\2\3")]
