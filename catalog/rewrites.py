@@ -5,6 +5,7 @@
 - Files go in groups, each for one commit of its own: a rewrite that is cut short loses the group at hand.
   Files of a partition stand together. A group has no more bytes than were asked for, unless it is of one
   file.
+- A file in another format than `write.format.default` says, where the table says one, is rewritten too.
 - A file with deleted rows is left, and counted: nothing here applies deletes.
 - Nothing is remembered between requests. What is left follows from the table alone, so that a rewrite goes on
   wherever the one before it stopped.
@@ -35,6 +36,7 @@ from catalog.planning.rows import empty_rows, planned_rows
 from catalog.regime_census import Census, heads, open_head
 from catalog.snapshots import OpenManifest, SnapshotReader
 from policy.errors import RequestInvalid
+from policy.file_formats import WRITE_FORMAT
 
 ACTION: Final = "table.rewrite"
 
@@ -67,8 +69,7 @@ class Rewrites:
 
     Attributes:
         groups: the next groups.
-        files, bytes: all at the heads of the branches that is not as the current regime says, in groups or
-            not.
+        files, bytes: all at the heads of the branches that is to be rewritten, in groups or not.
         held_files: those of them that cannot be rewritten here: files with deleted rows, and delete files.
     """
 
@@ -147,7 +148,7 @@ def _no_such(branch: str, table: LoadedTable) -> NoReturn:
 
 
 class _OldFiles:
-    """The files at the head of a branch that are not as the current regime says.
+    """The files at the head of a branch that are not as the current regime says, or in another format.
 
     Attributes:
         count, bytes: all of them.
@@ -157,6 +158,7 @@ class _OldFiles:
     def __init__(self, reader: SnapshotReader, table: LoadedTable, head: Snapshot) -> None:
         schema = table.metadata.schema()
         self._census = Census(reader, table)
+        self._format = table.metadata.properties.get(WRITE_FORMAT)
         self._shown = ShownPartitions(table.metadata.specs(), schema, frozenset(schema.field_ids))
         data: list[OpenManifest] = []
         deletes: list[OpenManifest] = []
@@ -173,12 +175,17 @@ class _OldFiles:
 
     def _old(self, manifest: OpenManifest, deletes: Deletes | None) -> pa.Table:
         live = pc.not_equal(manifest.entries["status"], DELETED)
-        old = self._census.old(manifest.entries)
-        mask = pc.and_(live, old)
+        mask = pc.and_(live, pc.or_(self._census.old(manifest.entries), self._otherwise(manifest.entries)))
         rows = planned_rows(manifest.entries.filter(mask), manifest.listed, self._shown)
         if deletes is None:
             return rows
         return deletes.attach(rows, manifest, pc.indices_nonzero(mask).to_pylist())
+
+    def _otherwise(self, entries: pa.Table) -> pa.Array | pa.ChunkedArray:
+        """Of each file, whether it is in another format than the table says."""
+        if self._format is None:
+            return pa.repeat(False, entries.num_rows)
+        return pc.not_equal(pc.utf8_lower(entries["file_format"]), self._format.lower())
 
 
 def _packed(branch: str, head: Snapshot, files: pa.Table, max_bytes: int) -> Iterator[RewriteGroup]:

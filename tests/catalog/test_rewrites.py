@@ -83,6 +83,15 @@ def test_a_table_as_its_regime_says_has_nothing_to_rewrite(lake: Lake) -> None:
         assert ask(lake, table) == Rewrites((), 0, 0, 0)
 
 
+def test_files_in_another_format_than_the_table_says_are_to_be_rewritten(lake: Lake) -> None:
+    table = make(lake)
+    append_files(lake, name_of(table))
+    for said, files in (("ORC", 1), ("parquet", 0)):
+        with lake.catalog().load_table(table.name()).transaction() as transaction:
+            transaction.set_properties({"write.format.default": said})
+        assert ask(lake, table).files == files
+
+
 def test_files_under_an_earlier_key_version_are_not_rewritten(lake: Lake) -> None:
     """Data keys move to later versions without it."""
     table = make(lake, properties=ENCRYPTED)

@@ -185,6 +185,27 @@ def test_from_one_encryption_to_another(spark_lake: SparkLake, namespace: str) -
     assert local_path(file).read_bytes().endswith(b"PAR1")
 
 
+def test_parquet_becomes_orc_and_back(spark_lake: SparkLake, namespace: str) -> None:
+    """In plaintext, and encrypted, where the format is part of the encryption."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT, name STRING")
+    spark_lake.rows(f"INSERT INTO {table} VALUES (1, 'a'), (2, NULL)")
+    before = sorted(spark_lake.rows(f"SELECT * FROM {table}"))
+    formats = []
+    for properties in (
+        "'write.format.default' = 'orc'",
+        "'encryption.mechanism' = 'envelope'",
+        "'write.format.default' = 'parquet'",
+    ):
+        spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
+        done = call(spark_lake, table)
+        assert (done["added_files"], done["left_files"]) == (1, 0)
+        assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+        (file,) = data_files(spark_lake, table)
+        formats.append((file["file_format"], file["key_metadata"] is not None))
+    assert formats == [("ORC", False), ("ORC", True), ("PARQUET", True)]
+
+
 def test_partitions_are_kept(spark_lake: SparkLake, namespace: str) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT, name STRING", partitioned_by="id")
