@@ -52,13 +52,18 @@ private[read] final class GuardedReaderFactory(
   }
 
   private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {
+    val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
+    new GuardedReader[T](table, splits, opener(batches))
+  }
+
+  /** What opens the files of one task. */
+  def opener(batches: Boolean): (FileSplit, ReadErrors) => FileReader = {
     val hadoop = conf.value.value
     val parquet = new ParquetReading(new GuardedFiles(gate, wanted, masked), wanted, masked, unmasked, mode, hadoop)
     val orc = new OrcReading(new OrcFiles(gate, wanted, masked), wanted, masked, unmasked, mode, hadoop)
-    val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
-    new GuardedReader[T](table, splits, (split, errors) => split.file.format match {
+    (split, errors) => split.file.format match {
       case DataFormat.Parquet => parquet.open(split, batches, errors)
       case DataFormat.Orc     => orc.open(split, batches, errors)
-    })
+    }
   }
 }

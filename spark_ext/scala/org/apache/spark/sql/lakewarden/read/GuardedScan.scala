@@ -25,10 +25,12 @@ import org.apache.spark.sql.types.StructType
   *   those of which something can be used before the rows are read
   * @param group
   *   the files to read and no others; none: all
+  * @param aggregates
+  *   what is answered in place of rows; none: rows
   */
 private[lakewarden] final class GuardedScan(
     handle: TableHandle, asOf: Option[AsOf], wanted: StructType, filters: Seq[Filter],
-    group: Option[FileGroup] = None)
+    group: Option[FileGroup] = None, aggregates: Option[PushedAggregates] = None)
     extends Scan
     with Batch
     with SupportsReportStatistics
@@ -38,17 +40,22 @@ private[lakewarden] final class GuardedScan(
   private val asked = ask()
   private lazy val plan = asked.get
 
-  override def readSchema(): StructType = FieldIds.strip(wanted)
+  override def readSchema(): StructType = aggregates.fold(FieldIds.strip(wanted))(_.schema)
   override def toBatch: Batch = this
 
   override def planInputPartitions(): Array[InputPartition] = {
     val lease = new PlanLease(table.fullName, plan.files, plan.validNanos, asked.at, () => ask())
-    GuardedPartition.pack(plan.files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
+    val packed = GuardedPartition.pack(plan.files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
+    if (packed.isEmpty && aggregates.nonEmpty) Array(GuardedPartition(Nil)(lease)) else packed
   }
 
   override def createReaderFactory(): PartitionReaderFactory = {
     val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport, new FileDigests(plan.verification))
-    new GuardedReaderFactory(table.fullName, gate, wanted, plan.masked, filters, mode, SentConfiguration.of(SparkContext.getOrCreate()))
+    val conf = SentConfiguration.of(SparkContext.getOrCreate())
+    val rows = new GuardedReaderFactory(table.fullName, gate, wanted, plan.masked, filters, mode, conf)
+    aggregates.fold[PartitionReaderFactory](rows) { each =>
+      new AggregateReaderFactory(table.fullName, gate, each, plan.masked, rows, conf)
+    }
   }
 
   private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, filters, group).send())
@@ -69,6 +76,7 @@ private[lakewarden] final class GuardedScan(
 
   override def getMetaData(): Map[String, String] = Map(
     "Location" -> table.metadata.path("location").asText,
+    "PushedAggregation" -> aggregates.fold("[]")(_.toString),
     "PushedFilters" -> filters.mkString("[", ", ", "]"),
     "ReadSchema" -> readSchema().catalogString)
 
@@ -81,7 +89,7 @@ private[lakewarden] final class GuardedScan(
 
   override def hashCode: Int = identity.hashCode
 
-  private def identity: Product = (table.identity, asOf, wanted, filters.toSet, group)
+  private def identity: Product = (table.identity, asOf, wanted, filters.toSet, group, aggregates)
 
   /** A setting of the session, within what neither loops nor takes all memory. */
   private def batchRows(conf: SQLConf): Int = math.min(math.max(conf.parquetVectorizedReaderBatchSize, 1), 65536)
@@ -90,6 +98,6 @@ private[lakewarden] final class GuardedScan(
   private def mode: ReadMode = {
     val conf = SQLConf.get
     val compiled = conf.wholeStageEnabled && wanted.length <= conf.wholeStageMaxNumFields
-    ReadMode(compiled, conf.offHeapColumnVectorEnabled, batchRows(conf))
+    ReadMode(compiled && aggregates.isEmpty, conf.offHeapColumnVectorEnabled, batchRows(conf))
   }
 }

@@ -2,10 +2,12 @@ package org.apache.spark.sql.lakewarden.read
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownFilters, SupportsPushDownRequiredColumns}
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation
+import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, TableHandle}
 import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -21,10 +23,12 @@ private[lakewarden] final class GuardedScanBuilder(
     handle: TableHandle, asOf: Option[AsOf], options: CaseInsensitiveStringMap)
     extends ScanBuilder
     with SupportsPushDownRequiredColumns
-    with SupportsPushDownFilters {
+    with SupportsPushDownFilters
+    with SupportsPushDownAggregates {
   private val table = handle.table
   private var wanted = table.schema
   private var pushed = Seq.empty[Filter]
+  private var aggregates = Option.empty[PushedAggregates]
 
   override def pruneColumns(required: StructType): Unit = wanted = FieldIds.restore(required, table.schema)
 
@@ -34,6 +38,18 @@ private[lakewarden] final class GuardedScanBuilder(
     filters
   }
 
+  /** Spark asks where no filter is left to it. Answers out of footers are of use where tables are written as
+    * Parquet; a table in ORC is read faster in batches.
+    */
+  override def pushAggregation(aggregation: Aggregation): Boolean = {
+    aggregates =
+      if (pushed.nonEmpty || writtenAsOrc) None else PushedAggregates.of(aggregation, table.schema)
+    aggregates.nonEmpty
+  }
+
+  private def writtenAsOrc: Boolean =
+    table.metadata.path("properties").path(DataFormat.Property).asText == DataFormat.Orc.name
+
   override def pushedFilters(): Array[Filter] = pushed.toArray
 
   /** An option that would have no effect is refused: a reader may have meant another state of the table by it. */
@@ -42,7 +58,7 @@ private[lakewarden] final class GuardedScanBuilder(
     if (unknown.nonEmpty) throw LakewardenException.notSupportedYet(
       s"Reading ${table.fullName} takes no option ${unknown.mkString(", ")}.", "read-option",
       "Leave it out; VERSION AS OF and TIMESTAMP AS OF name a state of the table.")
-    new GuardedScan(handle, asOf, wanted, pushed)
+    new GuardedScan(handle, asOf, aggregates.fold(wanted)(_.wanted), pushed, aggregates = aggregates)
   }
 }
 

@@ -1,0 +1,236 @@
+"""Counts, least and greatest values out of the footers of files: the same as out of their rows."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.support.lake import CAROL, policy, standard_policies
+from tests.support.spark import SparkLake
+from tests.support.spark_tables import create_table, data_files, local_path
+from tests.support.tables import ENCRYPTED
+
+pytestmark = pytest.mark.core
+
+COLUMNS = """id BIGINT, i INT, b BOOLEAN, day DATE, ts TIMESTAMP, wall TIMESTAMP_NTZ, m DECIMAL(9,2),
+    w DECIMAL(18,3), h DECIMAL(30,4), f FLOAT, d DOUBLE, s STRING, raw BINARY,
+    who STRUCT<age: INT>, l ARRAY<INT>"""
+BOUNDED = ("id", "i", "b", "day", "ts", "wall", "m", "w", "h")
+COUNTED = (*BOUNDED, "f", "d", "s", "raw")
+NAMES = (*COUNTED, "who", "l")
+ALL = ", ".join(
+    ["count(*)", *(f"count({c})" for c in COUNTED), *(f"{f}({c})" for c in BOUNDED for f in ("min", "max"))]
+)
+GROUPS = {"encryption.columns": "aggregates-one:i,m,s;aggregates-two:ts,d"}
+MODES = {
+    "clear": {},
+    "uniform": ENCRYPTED,
+    "groups": GROUPS,
+    "footers in clear": GROUPS | {"encryption.footer": "plaintext"},
+    "CTR": ENCRYPTED | {"encryption.algorithm": "AES_GCM_CTR_V1"},
+}
+
+
+@pytest.fixture(scope="module")
+def keys(spark_lake: SparkLake) -> None:
+    for key in ("aggregates-one", "aggregates-two"):
+        spark_lake.lake.kms.create_master_key(key)
+
+
+def values(rng: random.Random, nulls: float) -> str:
+    """A row of literals."""
+    number = rng.choice([0, -1, 1, 7, -120, 2**31 - 1, -(2**31), rng.randint(-(10**6), 10**6)])
+    given = [
+        f"bigint({number * 2**20})",
+        f"int({number})",
+        rng.choice(["true", "false"]),
+        f"date_add(date'1970-01-01', {number % 90000 - 45000})",
+        f"timestamp_micros({number * 1000003})",
+        f"cast(timestamp_micros({number * 999983}) as timestamp_ntz)",
+        f"cast({number % 1000000} / 7 as decimal(9,2))",
+        f"cast({number * -3} as decimal(18,3))",
+        f"cast({number * 1000000007} as decimal(30,4))",
+        rng.choice(["float('NaN')", f"float({number})", "float('-0.0')"]),
+        rng.choice(["double('NaN')", f"double({number})", "double('0.0')"]),
+        f"'{'x' * (number % 40)}é{number}'",
+        f"cast('{number}' as binary)",
+        f"named_struct('age', {number})",
+        f"array({number}, null)",
+    ]
+    return "(" + ", ".join("null" if rng.random() < nulls else each for each in given) + ")"
+
+
+def insert(spark_lake: SparkLake, table: str, seed: int, rows: int, nulls: float) -> None:
+    rng = random.Random(seed)
+    literals = ", ".join(values(rng, nulls) for _ in range(rows))
+    listed = ", ".join(NAMES)
+    spark_lake.rows(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES {literals} AS t({listed})")
+
+
+def pushed(spark_lake: SparkLake, query: str) -> bool:
+    plan = (
+        spark_lake.session()
+        .sql(query)
+        ._jdf.queryExecution()
+        .explainString(
+            spark_lake.session()._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+        )
+    )
+    return "PushedAggregation: [" in plan
+
+
+def agree(spark_lake: SparkLake, table: str, wanted: str = ALL, push: bool = True) -> list[object]:
+    """The aggregates as they are pushed down, after comparing them with those of a query that reads rows."""
+    assert pushed(spark_lake, f"SELECT {wanted} FROM {table}") is push
+    (found,) = spark_lake.rows(f"SELECT {wanted} FROM {table}")
+    # One aggregate that no footer tells keeps all of them with the rows.
+    read = f"SELECT {wanted}, any_value(1) FROM {table}"
+    assert not pushed(spark_lake, read)
+    (by_rows,) = spark_lake.rows(read)
+    assert [*map(repr, found)] == [*map(repr, by_rows[:-1])]
+    return list(found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_aggregates_are_those_of_the_rows(
+    spark_lake: SparkLake, namespace: str, keys: None, mode: str
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, COLUMNS, MODES[mode])
+    for seed, (rows, nulls) in enumerate(((20, 0.2), (5, 1.0), (1, 0.0))):
+        insert(spark_lake, table, seed, rows, nulls)
+    assert agree(spark_lake, table)[0] == 26
+    for name in ("i", "ts", "h"):
+        agree(spark_lake, table, f"max({name}), count({name})")
+    agree(spark_lake, table, "min(id), count(*) + max(i)")
+
+
+def test_no_rows_are_counted_as_none(spark_lake: SparkLake, namespace: str) -> None:
+    """Neither of a table without a snapshot, nor of one without files."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT, s STRING", ENCRYPTED)
+    wanted = "count(*), count(s), min(id), max(id)"
+    assert agree(spark_lake, table, wanted) == [0, 0, None, None]
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, 'x' FROM range(5) WHERE id > 100")
+    assert agree(spark_lake, table, wanted) == [0, 0, None, None]
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, null FROM range(5)")
+    assert agree(spark_lake, table, wanted) == [5, 0, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rest"),
+    [
+        ("min(f)", ""),
+        ("max(d), count(*)", ""),
+        ("min(s)", ""),
+        ("max(raw)", ""),
+        ("count(who)", ""),
+        ("count(l)", ""),
+        ("max(who.age)", ""),
+        ("count(DISTINCT i)", ""),
+        ("sum(i)", ""),
+        ("count(*), avg(i)", ""),
+        ("count(*) FILTER (WHERE i > 0)", ""),
+        ("max(i + 1)", ""),
+        ("count(*)", "WHERE i > 0"),
+        ("count(*)", "WHERE s IS NOT NULL"),
+        ("count(*)", "GROUP BY b"),
+        ("min(i)", "GROUP BY day"),
+    ],
+)
+def test_what_footers_do_not_tell_is_not_pushed_down(
+    spark_lake: SparkLake, mixed: str, wanted: str, rest: str
+) -> None:
+    assert not pushed(spark_lake, f"SELECT {wanted} FROM {mixed} {rest}")
+
+
+@pytest.fixture(scope="module")
+def mixed(spark_lake: SparkLake, keys: None) -> str:
+    """A table whose files are of several schemas, types, regimes and formats."""
+    spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.aggregates")
+    table = "lake.aggregates.mixed"
+    create_table(spark_lake, table, COLUMNS)
+    insert(spark_lake, table, 1, 10, 0.2)
+    for number, change in enumerate(
+        (
+            "RENAME COLUMN id TO k",
+            "RENAME COLUMN i TO id",
+            "RENAME COLUMN k TO i",
+            "ALTER COLUMN id TYPE BIGINT",
+            "ALTER COLUMN m TYPE DECIMAL(12,2)",
+            "SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')",
+            "DROP COLUMN w",
+            "ADD COLUMN w DECIMAL(18,3)",
+            "SET TBLPROPERTIES ('encryption.columns' = 'aggregates-one:i,m,s;aggregates-two:ts,d')",
+        )
+    ):
+        spark_lake.rows(f"ALTER TABLE {table} {change}")
+        columns = spark_lake.session().table(table).schema
+        rng = random.Random(number)
+        literals = ", ".join(values(rng, 0.1) for _ in range(4))
+        # Numbers by the type of the column, whatever it is called by then.
+        of_type = {"int": "i", "bigint": "id"}
+        taken = ", ".join(of_type.get(each.dataType.simpleString(), each.name) for each in columns)
+        rows = f"VALUES {literals} AS t({', '.join(NAMES)})"
+        spark_lake.rows(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ {taken} FROM {rows}")
+    return table
+
+
+def test_files_of_several_schemas_types_and_regimes_give_one_answer(
+    spark_lake: SparkLake, mixed: str
+) -> None:
+    assert agree(spark_lake, mixed)[0] == 46
+    for name, function in itertools.product(("id", "i", "m", "w"), ("min", "max", "count")):
+        agree(spark_lake, mixed, f"{function}({name})")
+
+
+def damage(file: dict[str, Any], at: int) -> None:
+    path = local_path(file)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_footers_that_are_judged_answer_and_no_page_is_read(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT", ENCRYPTED)
+    spark_lake.rows(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id FROM range(10)")
+    query = f"SELECT count(*), max(id) FROM {table}"
+    (file,) = data_files(spark_lake, table)
+    damage(file, 60)
+    assert [*spark_lake.rows(query)[0]] == [10, 9]
+    with pytest.raises(PySparkException, match="DecryptionRefused"):
+        spark_lake.rows(f"SELECT sum(id) FROM {table}")
+    damage(file, -20)
+    with pytest.raises(PySparkException, match="DecryptionRefused"):
+        spark_lake.rows(query)
+
+
+def about(column: str) -> dict[str, list[str]]:
+    return {"database": ["*"], "table": ["*"], "column": [column]}
+
+
+def test_a_denied_column_is_not_aggregated(spark_lake: SparkLake, mixed: str) -> None:
+    items = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
+    grant = policy(
+        "carol-aggregates", {"database": ["aggregates"], "table": ["*"], "column": ["*"]}, {CAROL: ["select"]}
+    )
+    deny = policy("no id", about("id"), {}, denyPolicyItems=items)
+    try:
+        spark_lake.lake.set_policies([*standard_policies(), grant])
+        assert spark_lake.rows(f"SELECT max(id) FROM {mixed}", CAROL) == spark_lake.rows(
+            f"SELECT max(id) FROM {mixed}"
+        )
+        spark_lake.lake.set_policies([*standard_policies(), grant, deny])
+        for wanted in ("max(id)", "count(id)", "count(*)", "min(day), max(id)"):
+            with pytest.raises(PySparkException, match="NotAuthorized"):
+                spark_lake.rows(f"SELECT {wanted} FROM {mixed}", CAROL)
+        assert spark_lake.rows(f"SELECT max(day) FROM {mixed}", CAROL) == spark_lake.rows(
+            f"SELECT max(day) FROM {mixed}"
+        )
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
