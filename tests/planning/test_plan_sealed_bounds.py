@@ -18,6 +18,7 @@ from pyiceberg.expressions import (
     GreaterThan,
     IsNull,
     LessThan,
+    Not,
     NotNull,
     Or,
     StartsWith,
@@ -272,6 +273,20 @@ def test_bisecting_as_a_denied_user_tells_two_different_tables_apart_by_nothing(
             assert len(answers) == 1
             assert "NotAuthorized" in answers.pop()
     assert told(lake, low, AlwaysTrue(), "score") == told(lake, high, AlwaysTrue(), "score")
+
+
+def test_a_filter_on_a_column_that_is_shown_through_a_mask_spares_no_file(
+    lake: Lake, policies: Policies
+) -> None:
+    properties = {"encryption.columns": "pii:id", "encryption.masks": "nullify:id"}
+    table = make(lake, schema=SCHEMA, properties=properties)
+    append(lake, [table], [described(n, n + 9) | {"file_size_in_bytes": n} for n in range(0, 50, 10)])
+    policies(deny("id"))
+    for row_filter in (EqualTo("id", 42), EqualTo("id", 1000), IsNull("id"), Not(NotNull("id"))):
+        with counted() as opened:
+            assert len(kept(lake, table, row_filter, user=CAROL, columns=("id", "score"))) == 5
+        assert opened == []
+    assert kept(lake, table, EqualTo("id", 42), columns=("id", "score")) == [40]
 
 
 def test_a_user_who_may_select_the_column_prunes_by_it_and_another_does_not_profit(

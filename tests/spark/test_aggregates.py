@@ -234,3 +234,21 @@ def test_a_denied_column_is_not_aggregated(spark_lake: SparkLake, mixed: str) ->
         )
     finally:
         spark_lake.lake.set_policies(standard_policies())
+
+
+def test_a_masked_column_is_aggregated_as_its_mask_shows_it(spark_lake: SparkLake, keys: None) -> None:
+    """A footer tells of what the mask hides."""
+    spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.aggregates")
+    table = "lake.aggregates.masked"
+    masks = {"encryption.columns": "aggregates-one:i", "encryption.masks": "nullify:i"}
+    create_table(spark_lake, table, "id BIGINT, i INT", masks)
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, cast(id as int) FROM range(7)")
+    grant = policy("masked", about("id") | {"database": ["aggregates"]}, {CAROL: ["select"]})
+    query = f"SELECT count(*), count(i), max(i), max(id) FROM {table}"
+    assert pushed(spark_lake, query)
+    try:
+        spark_lake.lake.set_policies([*standard_policies(), grant])
+        assert [*spark_lake.rows(query, CAROL)[0]] == [7, 0, None, 6]
+        assert [*spark_lake.rows(query)[0]] == [7, 7, 6, 6]
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
