@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import catalog
+from policy.errors import NotSupportedYet
 from tests.spark.test_columns_with_keys import COLUMNS as KEYED_COLUMNS
 from tests.spark.test_columns_with_keys import KEYS, ROWS
 from tests.spark.test_write_types import COLUMNS, EXPECTED, NULLS, ROW
@@ -96,6 +97,22 @@ def test_columns_with_keys(spark_lake: SparkLake, alice: catalog.Connection, mod
     appended = spark_lake.rows(f"SELECT * FROM {name} WHERE id >= 100 ORDER BY id")
     assert [row.asDict(recursive=True) | {"id": row["id"] - 100} for row in appended] == spark
     assert spark_lake.rows(f"SELECT count(ssn), max(person.street) FROM {name}")[0] == (20, "needle-street")
+
+
+@pytest.mark.parametrize("keys", [ENCRYPTED, KEYS], ids=["whole", "keyed"])
+def test_files_for_stock_readers_are_read_and_not_written(
+    spark_lake: SparkLake, alice: catalog.Connection, keys: dict[str, str]
+) -> None:
+    master_keys(spark_lake, "pii", "hr")
+    name = f"{spark_lake.namespace()}.t"
+    create_table(spark_lake, name, KEYED_COLUMNS, keys | {"encryption.stock-readers": "true"})
+    spark_lake.rows(f"INSERT INTO {name} {ROWS}")
+    table = client_table(alice, name)
+    spark = [row.asDict(recursive=True) for row in spark_lake.rows(f"SELECT * FROM {name} ORDER BY id")]
+    read = table.scan().to_arrow().sort_by("id")
+    assert read.to_pylist(maps_as_pydicts="strict") == spark
+    with pytest.raises(NotSupportedYet, match="stock-readers"):
+        table.append(read)
 
 
 @pytest.mark.parametrize("mode", MODES)
