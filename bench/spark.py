@@ -86,7 +86,7 @@ def _scans(
     for column in ("query", *contenders):
         table.add_column(column, justify="left" if column == "query" else "right")
     for query, text in asked.items():
-        taken = _ask(spark, opened, text, runs)
+        taken = ask(spark, opened, text, runs)
         figures += [figure(f"{query}, {name}", seconds, "s") for name, seconds in taken.items()]
         for name in contenders:
             ratios[name].append(statistics.median(ratios_of(taken, name, PARQUET)))
@@ -104,7 +104,7 @@ def _scans(
 
 def _small(spark: SparkSession, contenders: Mapping[str, Side], runs: int) -> list[Figure]:
     opened = _fill({name: contenders[name] for name in (PARQUET, PLAIN, ENCRYPTED)}, "few", "small", 1)
-    taken = _ask(spark, opened, "SELECT * FROM {table} WHERE l_linenumber = 1", runs)
+    taken = ask(spark, opened, "SELECT * FROM {table} WHERE l_linenumber = 1", runs)
     figures = [
         figure(f"small query, {name}", [t * 1000 for t in seconds], "ms") for name, seconds in taken.items()
     ]
@@ -126,14 +126,14 @@ def _size(name: str, side: Side) -> Figure:
     return figure(f"files, {name}", [sum(file.stat().st_size for file in side.files("lineitem")) / 1e6], "MB")
 
 
-def _ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int) -> Taken:
+def ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int) -> Taken:
     """Ask every contender, who have to agree."""
     answers: dict[str, list[Any]] = {}
 
-    def ask(name: str) -> None:
+    def answer(name: str) -> None:
         answers[name] = spark.sql(text.format(table=opened[name])).collect()
 
-    taken = in_rounds({name: lambda name=name: ask(name) for name in opened}, runs)
+    taken = in_rounds({name: lambda name=name: answer(name) for name in opened}, runs)
     first, *others = (sorted(map(str, each)) for each in answers.values())
     assert all(each == first for each in others), f"the contenders do not agree on {text}"
     return taken

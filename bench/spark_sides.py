@@ -21,6 +21,8 @@ NAMESPACE = f"{CATALOG}.bench"
 PARQUET, PARQUET_V1 = "Parquet V2", "Parquet V1"
 STOCK, STOCK_V1 = "Parquet V2 encrypted", "Parquet V1 encrypted"
 PLAIN, ENCRYPTED = "Lakewarden", "Lakewarden encrypted"
+GCM, CTR, KEYED = "Lakewarden GCM", "Lakewarden CTR", "Lakewarden column keys"
+ORC, ORC_PLAIN = "ORC V2", "Lakewarden ORC"
 
 #: Parquet's own encryption: one key for the whole file, as long as Lakewarden's; the master key from memory.
 _PARQUET_ENCRYPTION = {
@@ -60,39 +62,66 @@ def sides(spark: SparkSession, parquet: Path, warehouse: Path) -> dict[str, Side
         warehouse: the directory of Lakewarden's tables.
     """
     return {
-        PARQUET: _ParquetFiles(spark, parquet / "v2", "", {}),
-        PARQUET_V1: _ParquetFiles(spark, parquet / "v1", "parquet", {}),
-        STOCK: _ParquetFiles(spark, parquet / "v2-encrypted", "", _PARQUET_ENCRYPTION),
-        STOCK_V1: _ParquetFiles(spark, parquet / "v1-encrypted", "parquet", _PARQUET_ENCRYPTION),
+        PARQUET: _SparkFiles(spark, parquet / "v2", "", {}),
+        PARQUET_V1: _SparkFiles(spark, parquet / "v1", "parquet", {}),
+        STOCK: _SparkFiles(spark, parquet / "v2-encrypted", "", _PARQUET_ENCRYPTION),
+        STOCK_V1: _SparkFiles(spark, parquet / "v1-encrypted", "parquet", _PARQUET_ENCRYPTION),
         PLAIN: _LakeTable(spark, warehouse, "plain", _LAKE_FILES),
         ENCRYPTED: _LakeTable(spark, warehouse, "encrypted", _LAKE_FILES | _LAKE_ENCRYPTION),
     }
 
 
+def formats(spark: SparkSession, root: Path, warehouse: Path, column_keys: str) -> dict[str, Side]:
+    """Every way to keep a table's files, in the order of the tables of figures.
+
+    Args:
+        spark: the session that all of them run in.
+        root: a directory for the files of Spark's own writers.
+        warehouse: the directory of Lakewarden's tables.
+        column_keys: the keys of all columns, as `encryption.columns` has them.
+    """
+    gcm, ctr = (
+        _LAKE_ENCRYPTION | {"encryption.algorithm": name} for name in ("AES_GCM_V1", "AES_GCM_CTR_V1")
+    )
+    keyed = gcm | {"encryption.columns": column_keys}
+    return {
+        PARQUET: _SparkFiles(spark, root / "v2", "", {}),
+        STOCK: _SparkFiles(spark, root / "v2-encrypted", "", _PARQUET_ENCRYPTION),
+        PLAIN: _LakeTable(spark, warehouse, "plain", _LAKE_FILES),
+        GCM: _LakeTable(spark, warehouse, "gcm", _LAKE_FILES | gcm),
+        CTR: _LakeTable(spark, warehouse, "ctr", _LAKE_FILES | ctr),
+        KEYED: _LakeTable(spark, warehouse, "keyed", _LAKE_FILES | keyed),
+        ORC: _SparkFiles(spark, root / "orc", "", {}, "orc"),
+        ORC_PLAIN: _LakeTable(spark, warehouse, "orc", {}, "orc"),
+    }
+
+
 @dataclass(frozen=True)
-class _ParquetFiles:
-    """Spark's own Parquet in directories; schema and files are looked up once, when a table is opened."""
+class _SparkFiles:
+    """Spark's own files in directories; schema and files are looked up once, when a table is opened."""
 
     spark: SparkSession
     root: Path
     v1_sources: str
     options: Mapping[str, str]
+    format: str = "parquet"
 
     def write(self, source: str, table: str) -> None:
-        self.spark.table(source).write.options(**self.options).parquet(str(self.root / table))
+        writer = self.spark.table(source).write.options(**self.options)
+        writer.format(self.format).save(str(self.root / table))
 
     def opened(self, table: str) -> str:
         view = f"{self.root.name}_{table}".replace("-", "_")
         with _setting(self.spark, _V1_SOURCES, self.v1_sources):
-            rows = self.spark.read.options(**self.options).parquet(str(self.root / table))
-            rows.createOrReplaceTempView(view)
+            reader = self.spark.read.options(**self.options).format(self.format)
+            reader.load(str(self.root / table)).createOrReplaceTempView(view)
         return view
 
     def drop(self, table: str) -> None:
         shutil.rmtree(self.root / table)
 
     def files(self, table: str) -> list[Path]:
-        return sorted((self.root / table).glob("*.parquet"))
+        return sorted((self.root / table).glob(f"*.{self.format}"))
 
 
 @dataclass(frozen=True)
@@ -103,12 +132,13 @@ class _LakeTable:
     warehouse: Path
     suffix: str
     properties: Mapping[str, str]
+    format: str = "iceberg"
 
     def write(self, source: str, table: str) -> None:
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in self.properties.items())
         properties = f"TBLPROPERTIES ({listed})" if listed else ""
         name = self.opened(table)
-        self.spark.sql(f"CREATE TABLE {name} USING iceberg {properties} AS TABLE {source}")
+        self.spark.sql(f"CREATE TABLE {name} USING {self.format} {properties} AS TABLE {source}")
 
     def opened(self, table: str) -> str:
         return f"{NAMESPACE}.{table}_{self.suffix}"
@@ -119,7 +149,8 @@ class _LakeTable:
             shutil.rmtree(directory)
 
     def files(self, table: str) -> list[Path]:
-        return sorted(file for each in self._directories(table) for file in each.rglob("*.parquet"))
+        ending = "orc" if self.format == "orc" else "parquet"
+        return sorted(file for each in self._directories(table) for file in each.rglob(f"*.{ending}"))
 
     def _directories(self, table: str) -> list[Path]:
         return list(self.warehouse.glob(f"*/{table}_{self.suffix}-*"))

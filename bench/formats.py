@@ -1,0 +1,209 @@
+"""What each way of encrypting costs: `python -m bench.formats [--scale S] [--runs N]`.
+
+Two tables: TPC-H's lineitem, and a wide one of strings. Budgets: reading with GCM, CTR and column keys takes
+at most 1.10 times as long as the same rows in clear through Spark's V2 reader, and no longer than with Parquet's
+own encryption; writing at most 1.20 times; less than 0.1 % more bytes; through PyArrow at most 1.15 times plain
+PyArrow. Ratios are made within one run, round by round (`bench.rounds`); those of reading are geometric means
+over the queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+import catalog
+from bench import spark_lineitem, spark_wide
+from bench.report import Figure, at_most, figure, machine, show, write
+from bench.rounds import ask, mean, rounds, times_as_long
+from bench.samples import root_of
+from bench.service import Served, served
+from bench.spark_session import session, versions
+from bench.spark_sides import (
+    CTR,
+    GCM,
+    KEYED,
+    NAMESPACE,
+    ORC,
+    ORC_PLAIN,
+    PARQUET,
+    PLAIN,
+    STOCK,
+    Side,
+    formats,
+)
+from tests.support.lake import open_lake
+
+READS, WRITES, MORE_BYTES, ARROW = 1.10, 1.20, 0.1, 1.15
+_ENCRYPTED = (GCM, CTR, KEYED)
+#: What each is compared with; what is left out is compared with Spark's own Parquet in clear.
+_BASES = {ORC_PLAIN: ORC}
+_KEYS = ("first", "second", "third")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that every contender keeps.
+
+    Attributes:
+        name: of the table, and of the view that they are in.
+        queries: what is asked of them, by name.
+    """
+
+    name: str
+    queries: Mapping[str, str]
+
+
+def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list[Figure], dict[str, str]]:
+    """Measure both tables, and print each part as it is known; and what they ran with."""
+    lake = root_of(root, "lake")
+    with open_lake(lake) as opened:
+        for key in _KEYS:
+            opened.kms.create_master_key(key)
+    with served(lake) as service, session(service) as spark:
+        about = versions(spark) | {"scale": f"{scale:g}", "runs": str(runs)}
+        spark.sql(f"CREATE NAMESPACE {NAMESPACE}")
+        spark_lineitem.cached(spark, spark_lineitem.generate(root / "generated", scale), "lineitem")
+        spark_wide.cached(spark, scale, "wide")
+        figures: list[Figure] = []
+        for rows in (
+            _Rows("lineitem", spark_lineitem.queries(scale)),
+            _Rows("wide", spark_wide.queries()),
+        ):
+            columns = _column_keys(spark.table(rows.name).columns)
+            contenders = formats(spark, root_of(root, f"files-{rows.name}"), lake / "warehouse", columns)
+            figures += _measure(console, spark, service, contenders, rows, runs)
+            spark.catalog.uncacheTable(rows.name)
+    return figures, about
+
+
+def _measure(
+    console: Console,
+    spark: SparkSession,
+    service: Served,
+    contenders: Mapping[str, Side],
+    rows: _Rows,
+    runs: int,
+) -> list[Figure]:
+    parts: list[tuple[str, Callable[[], list[Figure]]]] = [
+        ("writing", lambda: _writes(contenders, rows.name, runs)),
+        ("reading", lambda: _reads(spark, contenders, rows, runs)),
+        ("bytes", lambda: _sizes(contenders, rows.name)),
+        ("PyArrow", lambda: _arrow(service, contenders, rows.name, runs)),
+    ]
+    figures = []
+    for title, part in parts:
+        measured = part()
+        show(console, f"{rows.name}: {title}", measured)
+        figures += measured
+    return figures
+
+
+def _column_keys(columns: list[str]) -> str:
+    """Every column under one of three keys."""
+    groups = (",".join(columns[place :: len(_KEYS)]) for place in range(len(_KEYS)))
+    return ";".join(f"{key}:{group}" for key, group in zip(_KEYS, groups, strict=True))
+
+
+def _writes(contenders: Mapping[str, Side], source: str, runs: int) -> list[Figure]:
+    """Whole tables written; the last is left."""
+    for side in contenders.values():
+        side.write(source, source)
+    taken = rounds(
+        {name: lambda side=side: side.write(source, "written") for name, side in contenders.items()},
+        runs,
+        after=lambda name: contenders[name].drop("written"),
+    )
+    figures = [figure(f"{source}: write, {name}", seconds, "s") for name, seconds in taken.items()]
+    for name in contenders:
+        base = _BASES.get(name, PARQUET)
+        if name not in (PARQUET, ORC):
+            ratio = figure(f"{source}: write, {name} / {base}", times_as_long(taken, name, base), "times")
+            figures.append(at_most(WRITES, ratio) if name in _ENCRYPTED else ratio)
+    return figures
+
+
+def _reads(spark: SparkSession, contenders: Mapping[str, Side], rows: _Rows, runs: int) -> list[Figure]:
+    opened = {name: side.opened(rows.name) for name, side in contenders.items()}
+    figures: list[Figure] = []
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for query, text in rows.queries.items():
+        taken = ask(spark, opened, text, runs)
+        figures += [figure(f"{rows.name}: {query}, {name}", each, "s") for name, each in taken.items()]
+        for name, base in _compared(contenders):
+            collected = ratios.setdefault((name, base), [])
+            collected.append(statistics.median(times_as_long(taken, name, base)))
+    for (name, base), collected in ratios.items():
+        ratio = mean(f"{rows.name}: {name} / {base}", collected)
+        budget = 1 if base == STOCK else READS
+        figures.append(at_most(budget, ratio) if name in _ENCRYPTED else ratio)
+    return figures
+
+
+def _compared(contenders: Mapping[str, Side]) -> list[tuple[str, str]]:
+    """Who is compared with whom."""
+    pairs = [(name, _BASES.get(name, PARQUET)) for name in contenders if name not in (PARQUET, ORC)]
+    return pairs + [(name, STOCK) for name in _ENCRYPTED]
+
+
+def _sizes(contenders: Mapping[str, Side], table: str) -> list[Figure]:
+    """Bytes of the files, and how many more encrypted tables have than the same in clear."""
+    size = {name: sum(file.stat().st_size for file in side.files(table)) for name, side in contenders.items()}
+    figures = [figure(f"{table}: files, {name}", [each / 1e6], "MB") for name, each in size.items()]
+    for name in _ENCRYPTED:
+        more = 100 * (size[name] / size[PLAIN] - 1)
+        figures.append(at_most(MORE_BYTES, figure(f"{table}: {name}, more than {PLAIN}", [more], "%")))
+    return figures
+
+
+def _arrow(service: Served, contenders: Mapping[str, Side], table: str, runs: int) -> list[Figure]:
+    """Whole tables into Arrow: plain files by PyArrow alone, tables through `catalog.connect`."""
+    with catalog.connect(service.url, service.token, engine_token=service.engine_token) as connection:
+
+        def read(name: str) -> pa.Table:
+            full = contenders[name].opened(table)
+            return connection.table(full.partition(".")[2]).scan().to_arrow()
+
+        plain = [str(file) for file in contenders[PLAIN].files(table)]
+        actions: dict[str, Callable[[], object]] = {"PyArrow": lambda: ds.dataset(plain).to_table()}
+        actions |= {name: lambda name=name: read(name) for name in (PLAIN, *_ENCRYPTED)}  # type: ignore[misc]
+        taken = rounds({name: _done(action) for name, action in actions.items()}, runs)
+    figures = [figure(f"{table}: into Arrow, {name}", seconds, "s") for name, seconds in taken.items()]
+    for name in _ENCRYPTED:
+        ratio = figure(f"{table}: {name} / plain PyArrow", times_as_long(taken, name, "PyArrow"), "times")
+        figures.append(at_most(ARROW, ratio))
+    return figures
+
+
+def _done(action: Callable[[], object]) -> Callable[[], None]:
+    def run() -> None:
+        action()
+
+    return run
+
+
+def main() -> None:
+    """Run this benchmark alone."""
+    arguments = argparse.ArgumentParser(description="What each way of encrypting costs")
+    arguments.add_argument("--scale", type=float, default=1, help="TPC-H scale factor; 1 is 6 million rows")
+    arguments.add_argument("--runs", type=int, default=7, help="rounds that count")
+    given = arguments.parse_args()
+    console = Console()
+    with tempfile.TemporaryDirectory() as directory:
+        figures, about = measure(console, Path(directory).resolve(), given.scale, given.runs)
+    about = machine() | about
+    console.print(", ".join(f"{name} {value}" for name, value in about.items()))
+    console.print(f"written to {write(figures, about)}")
+
+
+if __name__ == "__main__":
+    main()
