@@ -51,6 +51,7 @@ mutation: $(VENV)/.mutation
 
 bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
+	$(BIN)/python -m bench.formats $(if $(SCALE),--scale $(SCALE))
 
 # What allowed lists let through, to every reader: 100,000 invented paths of each kind; some forty minutes.
 fuzz: java $(INSTALLED)

@@ -1,10 +1,10 @@
 """What each way of encrypting costs: `python -m bench.formats [--scale S] [--runs N]`.
 
-Two tables: TPC-H's lineitem, and a wide one of strings. Budgets: reading with GCM, CTR and column keys takes
-at most 1.10 times as long as the same rows in clear through Spark's V2 reader, and no longer than with Parquet's
-own encryption; writing at most 1.20 times; less than 0.1 % more bytes; through PyArrow at most 1.15 times plain
-PyArrow. Ratios are made within one run, round by round (`bench.rounds`); those of reading are geometric means
-over the queries.
+Two tables: TPC-H's lineitem, and a wide one of strings. Budgets: reading with GCM, CTR and column keys at
+most 1.10 times as long as the same rows in clear through Spark's V2 reader, and no longer than with Parquet's
+own encryption; writing at most 1.20 times; less than 0.1 % more bytes; into Arrow at most 1.15 times as long
+as plain PyArrow. Ratios are made within one run, round by round (`bench.rounds`); those of reading are
+geometric means over the queries.
 """
 
 from __future__ import annotations
