@@ -14,9 +14,9 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -48,6 +48,7 @@ _ENCRYPTED = (GCM, CTR, KEYED)
 #: What each is compared with; what is left out is compared with Spark's own Parquet in clear.
 _BASES = {ORC_PLAIN: ORC}
 _KEYS = ("first", "second", "third")
+_ARROW = "PyArrow"
 
 
 @dataclass(frozen=True)
@@ -167,28 +168,24 @@ def _sizes(contenders: Mapping[str, Side], table: str) -> list[Figure]:
 
 def _arrow(service: Served, contenders: Mapping[str, Side], table: str, runs: int) -> list[Figure]:
     """Whole tables into Arrow: plain files by PyArrow alone, tables through `catalog.connect`."""
-    with catalog.connect(service.url, service.token, engine_token=service.engine_token) as connection:
+    connection = catalog.connect(service.url, service.token, engine_token=service.engine_token)
 
-        def read(name: str) -> pa.Table:
-            full = contenders[name].opened(table)
-            return connection.table(full.partition(".")[2]).scan().to_arrow()
+    def read(name: str) -> None:
+        _, _, table_name = contenders[name].opened(table).partition(".")
+        connection.table(table_name).scan().to_arrow()
 
-        plain = [str(file) for file in contenders[PLAIN].files(table)]
-        actions: dict[str, Callable[[], object]] = {"PyArrow": lambda: ds.dataset(plain).to_table()}
-        actions |= {name: lambda name=name: read(name) for name in (PLAIN, *_ENCRYPTED)}  # type: ignore[misc]
-        taken = rounds({name: _done(action) for name, action in actions.items()}, runs)
+    plain = [str(file) for file in contenders[PLAIN].files(table)]
+    actions: dict[str, Callable[[], None]] = {name: partial(read, name) for name in (PLAIN, *_ENCRYPTED)}
+    taken = rounds({_ARROW: partial(_read_files, plain), **actions}, runs)
     figures = [figure(f"{table}: into Arrow, {name}", seconds, "s") for name, seconds in taken.items()]
     for name in _ENCRYPTED:
-        ratio = figure(f"{table}: {name} / plain PyArrow", times_as_long(taken, name, "PyArrow"), "times")
+        ratio = figure(f"{table}: {name} / plain PyArrow", times_as_long(taken, name, _ARROW), "times")
         figures.append(at_most(ARROW, ratio))
     return figures
 
 
-def _done(action: Callable[[], object]) -> Callable[[], None]:
-    def run() -> None:
-        action()
-
-    return run
+def _read_files(files: list[str]) -> None:
+    ds.dataset(files).to_table()
 
 
 def main() -> None:

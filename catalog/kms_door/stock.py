@@ -27,8 +27,10 @@ from catalog.keys.stock_keys import KekClaims, claims_of, open_kek
 from catalog.loading import LoadedTable, TableLoader
 from catalog.planning.columns import ColumnNames, every_name, refuse_masks, selects
 from catalog.state import TableRecord, TableState
-from policy.errors import DecryptionRefused, KeyNotUsable
+from policy.decision import Decision, Reason
+from policy.errors import DecryptionRefused, KeyNotUsable, NotAuthorized
 from policy.regimes import PekRef, Regime
+from policy.requests import ANY, AccessRequest, Resource
 
 ACTION: Final = "door.unwrap"
 
@@ -59,13 +61,14 @@ class StockDoor:
 
         Raises:
             DecryptionRefused: no wrapped KEK, changed, or of another master key.
-            NotAuthorized: a column that the key opens, or the key, is not granted.
-            KeyNotUsable: no such table any more, it does not let stock readers in, or its key is disabled.
+            NotAuthorized: a column that the key opens, or the key, is not granted; or there is no such table
+                any more, or none that the caller may know of.
+            KeyNotUsable: the table does not let stock readers in, or its key is disabled.
             MetadataUnsealed, MetadataTampered: the table cannot be trusted as it is.
             KmsUnavailable: the KMS does not answer.
         """
         claims = claims_of(wrapped)
-        record = self._table(claims)
+        record = self._table(caller, claims)
         with self._authorizer.recorded(caller, ACTION, str(record.name)):
             table = self._loader.load_sealed(record.name)
             regime = self._regime(table, claims)
@@ -75,16 +78,26 @@ class StockDoor:
             ref = PekRef(claims.pek_id, claims.pek_version, master_key_id)
             return open_kek(wrapped, self._keyring.open_peks(table.record, [ref])[ref])
 
-    def _table(self, claims: KekClaims) -> TableRecord:
+    def _table(self, caller: Caller, claims: KekClaims) -> TableRecord:
+        """The table; to those without any right on it nothing is told of it, not even that it is there."""
         with read(self._engine) as connection:
             record = state.table_by_uuid(connection, claims.table_uuid)
-        if record is None or record.state is not TableState.ACTIVE:
-            raise KeyNotUsable(
-                "The table that the key belongs to is not there.",
-                rule="stock-readers",
-                hint="Ask whoever owns the file where its table has gone.",
-            )
-        return record
+        if record is not None and record.state is TableState.ACTIVE and self._may_see(caller, record):
+            return record
+        unknown = Reason(
+            "stock-readers", "The table that the key belongs to is not there, or not yours to see."
+        )
+        self._authorizer.record(caller, ACTION, f"table {claims.table_uuid}", Decision.deny(unknown))
+        raise NotAuthorized(
+            f"{caller.principal.name} may not do this ({ACTION}): {unknown.detail}",
+            rule=unknown.rule,
+            hint="Ask whoever owns the file.",
+        )
+
+    def _may_see(self, caller: Caller, record: TableRecord) -> bool:
+        resource = Resource.table(record.name.database, record.name.name)
+        request = AccessRequest(caller.principal, resource, ANY, owner=record.owner)
+        return self._authorizer.decide([request]).allowed
 
     def _regime(self, table: LoadedTable, claims: KekClaims) -> Regime:
         """How files of the write were encrypted that the KEK was made for."""

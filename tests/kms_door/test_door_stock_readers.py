@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from typing import Any, Final
+from uuid import UUID
 
 import httpx
 import pytest
@@ -150,7 +151,9 @@ def test_a_key_is_for_who_may_have_every_column_under_it(
         for each in records
         if (each.record.action, each.record.resource) == (ACTION, f"db.{name}")
     }
-    assert on_record >= {(user, user in allowed) for user in everybody}
+    # Of the table nothing is told to Mallory, who has no right on it.
+    assert on_record >= {(user, user in allowed) for user in everybody if user != "mallory"}
+    assert "mallory" not in {user for user, _ in on_record}
 
 
 def test_what_is_refused_tells_nothing_of_the_key(served: Service) -> None:
@@ -209,9 +212,26 @@ def test_a_dropped_table_opens_nothing_and_a_renamed_one_by_its_new_name(served:
     assert status(served, ALICE, key) == 200
     assert refusal(unwrap(served, CAROL, key)) == "NotAuthorized"
     served.lake.catalog().drop_table(f"other.{name}")
-    assert refusal(unwrap(served, ALICE, key)) == "KeyNotUsable"
+    assert refusal(unwrap(served, ALICE, key)) == "NotAuthorized"
     make(served.lake, named(name), SCHEMA, properties=STOCK)
-    assert refusal(unwrap(served, ALICE, key)) == "KeyNotUsable"
+    assert refusal(unwrap(served, ALICE, key)) == "NotAuthorized"
+
+
+def test_who_has_no_right_is_not_told_of_the_table(served: Service) -> None:
+    """What a wrapped key claims is not proved yet: any UUID can be asked about."""
+    session, name = begun(served, STOCK)
+    (key,) = session.stock_keys
+    data = bytearray(base64.b64decode(key.wrapped))
+    data[1:17] = bytes(16)
+    unknown = base64.b64encode(bytes(data)).decode()
+    there, absent = (unwrap(served, "mallory", key, **more) for more in ({}, {"wrappedKEK": unknown}))
+    assert refusal(there) == refusal(absent) == "NotAuthorized"
+    assert there.text == absent.text and name not in there.text
+    records = read(
+        served.lake.warden.engine, since_ms=None, principal="mallory", table=None, before=None, limit=5
+    )
+    resources = {each.record.resource for each in records if each.record.action == ACTION}
+    assert {f"table {session.table.record.table_uuid}", f"table {UUID(int=0)}"} <= resources
 
 
 def test_a_disabled_key_opens_nothing_until_it_is_enabled(served: Service) -> None:
