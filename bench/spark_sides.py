@@ -22,7 +22,7 @@ PARQUET, PARQUET_V1 = "Parquet V2", "Parquet V1"
 STOCK, STOCK_V1 = "Parquet V2 encrypted", "Parquet V1 encrypted"
 PLAIN, ENCRYPTED = "Lakewarden", "Lakewarden encrypted"
 GCM, CTR, KEYED = "Lakewarden GCM", "Lakewarden CTR", "Lakewarden column keys"
-ORC, ORC_PLAIN = "ORC V2", "Lakewarden ORC"
+ORC, ORC_PLAIN, ORC_ENCRYPTED = "ORC V2", "Lakewarden ORC", "Lakewarden ORC encrypted"
 
 #: Parquet's own encryption: one key for the whole file, as long as Lakewarden's; the master key from memory.
 _PARQUET_ENCRYPTION = {
@@ -93,6 +93,7 @@ def formats(spark: SparkSession, root: Path, warehouse: Path, column_keys: str) 
         KEYED: _LakeTable(spark, warehouse, "keyed", _LAKE_FILES | keyed),
         ORC: _SparkFiles(spark, root / "orc", "", {}, "orc"),
         ORC_PLAIN: _LakeTable(spark, warehouse, "orc", {}, "orc"),
+        ORC_ENCRYPTED: _LakeTable(spark, warehouse, "orc_keyed", {"encryption.mechanism": "envelope"}, "orc"),
     }
 
 
