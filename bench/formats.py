@@ -2,7 +2,7 @@
 
 Two tables: TPC-H's lineitem, and a wide one of strings. Budgets: reading with GCM, CTR and column keys at
 most 1.10 times as long as the same rows in clear through Spark's V2 reader, and no longer than with Parquet's
-own encryption; ORC encrypted at most 1.15 times as long as Spark's reader of ORC in clear; writing at most 1.2
+own encryption; ORC encrypted at most 1.15 times Spark's reader of ORC in clear; writing at most 1.2
 times; less than 0.1 % more bytes. Ratios are made within one run, round by round (`bench.rounds`); those of
 reading are geometric means over the queries. Reading without Spark is measured by `bench.arrow`.
 """

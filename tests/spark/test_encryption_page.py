@@ -26,7 +26,7 @@ def statements() -> list[str]:
 def test_the_statements_of_the_page_work(spark_lake: SparkLake, namespace: str) -> None:
     master_keys(spark_lake, "pii", "hr")
     found = statements()
-    assert len(found) == 15
+    assert len(found) == 16
     name = namespace.removeprefix("lake.")
     answers = {}
     for each in found:
