@@ -64,7 +64,7 @@ def in_every_form(text: bytes) -> set[bytes]:
 
 
 WAYS = [
-    *((a, f, n, None) for a, f, n in product(ALGORITHMS, FOOTERS, (16, 32))),
+    *((a, f, 16 if f == "plaintext" else 32, None) for a, f in product(ALGORITHMS, FOOTERS)),
     *((a, f, 24, GROUPS) for a, f in product(ALGORITHMS, FOOTERS)),
 ]
 
@@ -205,7 +205,7 @@ def test_a_footer_in_clear_is_held_against_its_signature(
     data = path.read_bytes()
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     for offset in sorted(
-        {data.index(b"spark_schema", start), *range(start + 1, len(data), (len(data) - start) // 9)}
+        {data.index(b"spark_schema", start), *range(start + 1, len(data), (len(data) - start) // 5)}
     ):
         path.write_bytes(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
         refused(spark_lake, statement, "DECRYPTION_REFUSED", "")  # by what it looks like then
