@@ -25,6 +25,7 @@ from policy.encryption import (
     lets_stock_readers_in,
     protected_fields,
     resolve_columns,
+    shows_masked,
     uncovers_fields,
 )
 from policy.errors import EncryptionPolicyViolation, RequestInvalid
@@ -127,7 +128,8 @@ def following(
     regime = current.regimes.current
     hidden_before = protected_fields(regime.spec, regime.columns)
     unprotects = uncovers_fields(hidden_before, hidden, after.field_ids)
-    return replace(wanted, spec=spec, unprotects=unprotects or lets_stock_readers_in(current.spec, spec))
+    shows = shows_masked(current.spec, wanted.spec) or lets_stock_readers_in(current.spec, spec)
+    return replace(wanted, spec=spec, unprotects=unprotects or shows)
 
 
 def _refuse_other_meaning(

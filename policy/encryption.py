@@ -9,7 +9,8 @@ Rules:
 - Without `encryption.columns` every column is encrypted, under the footer key. With it, those columns are.
 - Columns are checked against the schema by field id, since names change.
 - Protection is dropped (`uncovers`, `uncovers_fields`) where new files would show a column in clear that they
-  hide now; and (`lets_stock_readers_in`) where they would carry what stock readers need.
+  hide now; (`shows_masked`) where they would show hashes or redacted values; and (`lets_stock_readers_in`)
+  where they would carry what stock readers need.
 - A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
   that would not fit into it are refused when they are named, not when the first file is written.
 
@@ -438,6 +439,16 @@ def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
 def lets_stock_readers_in(before: EncryptionSpec, after: EncryptionSpec) -> bool:
     """Whether new files would carry what stock readers need, as those of now do not."""
     return after.stock_readers and not before.stock_readers
+
+
+def shows_masked(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether new files would show hashed or redacted values to those who may not select a column."""
+
+    def shown(spec: EncryptionSpec) -> set[tuple[str, str]]:
+        groups = (group for group in spec.masks if group.mask != _NULLIFY)
+        return {(group.mask, column) for group in groups for column in group.columns}
+
+    return not shown(after) <= shown(before)
 
 
 def uncovers_fields(

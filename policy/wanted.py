@@ -16,6 +16,7 @@ from policy.encryption import (
     Mechanism,
     default_verification,
     lets_stock_readers_in,
+    shows_masked,
     uncovers,
 )
 from policy.errors import NotSupportedYet
@@ -111,7 +112,9 @@ def for_change(
         spec=wanted,
         added=tuple(entry for entry in next_allowed.entries if not allowed.covers(entry)),
         new_keys=tuple(key for key in wanted.key_ids() if key not in spec.key_ids()),
-        unprotects=uncovers(spec, wanted) or lets_stock_readers_in(spec, wanted),
+        unprotects=(
+            uncovers(spec, wanted) or shows_masked(spec, wanted) or lets_stock_readers_in(spec, wanted)
+        ),
     )
 
 

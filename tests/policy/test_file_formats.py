@@ -124,3 +124,20 @@ def test_a_file_in_another_format_or_without_its_digest_does_not_fit_its_regime(
     assert judged(Algorithm.ORC_AES_CTR, digest=True) is None
     assert judged(Algorithm.ORC_AES_CTR, digest=False) == "file-digest"
     assert judged(Algorithm.AES_GCM_V1, digest=True) == "algorithm"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unprotects"),
+    [
+        ("nullify:a", "sha256:a", True),
+        ("nullify:a", "redact:a", True),
+        ("sha256:a", "sha256:a,b", True),
+        ("sha256:a", "nullify:a,b", False),
+        ("redact:a", "redact:a;nullify:b", False),
+    ],
+)
+def test_a_mask_that_shows_something_drops_protection(before: str, after: str, unprotects: bool) -> None:
+    wanted = for_change(
+        AllowList.of([HOME]), orc(masks=before), {"encryption.masks": after}, (), HOME, "lake", "db.t"
+    )
+    assert wanted.unprotects is unprotects
