@@ -1,7 +1,8 @@
 """The answers of a KMS: their size and the time for all of one are bounded.
 
 The time that a socket allows is for each read: a server that sends a byte now and then would go on for ever.
-- The head of an answer has the time of a read: then its connection is cut (`POOLS`).
+- The head of an answer has twice the time of a read: then its connection is cut (`POOLS`). A server that says
+  nothing is noticed before, by the read itself.
 - The body is read in time and within a bound (`read_answer`).
 """
 
@@ -79,7 +80,7 @@ POOLS: Final = {"http": _Pool, "https": _TlsPool}
 
 @contextmanager
 def _cut_when_late(connection: HTTPConnection) -> Iterator[None]:
-    """Cut a connection if the block takes longer than the connection allows for a read."""
+    """Cut a connection if the block takes twice as long as the connection allows for a read."""
 
     def cut() -> None:
         # It may be gone already.
@@ -87,7 +88,7 @@ def _cut_when_late(connection: HTTPConnection) -> Iterator[None]:
             connection.sock.shutdown(socket.SHUT_RDWR)
 
     assert connection.timeout is not None
-    watch = threading.Timer(connection.timeout, cut)
+    watch = threading.Timer(2 * connection.timeout, cut)
     watch.daemon = True
     watch.start()
     try:
