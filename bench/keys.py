@@ -3,9 +3,9 @@
     python -m bench.keys
 
 Budget: warm, 5 ms and 1 µs a file more than the table in clear, in time of the processor; 5 µs a file more
-where a filter goes by sealed bounds. And the KMS: one unwrap a PEK and TTL, however many plans and files there
-are. Beside them stands what AES-GCM takes by itself to open and seal as many keys, in one loop over bytes that
-are at hand.
+where a filter goes by sealed bounds. And the KMS: one unwrap a PEK and TTL, however many plans and files are
+there. Beside them stands what AES-GCM takes by itself to open and seal as many keys, in one loop over bytes
+that are at hand.
 """
 
 from __future__ import annotations
