@@ -2,7 +2,8 @@
 
 Counted are the live files, data and delete files alike, at the heads of branches and in retained snapshots.
 A file is judged by its own key metadata, whatever regime governs its sequence number: one that is as the
-current regime says already is not old.
+current regime says already is not old. Masks are no part of key metadata, but of ORC files: there the regime
+of the file's sequence number tells which it has.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
@@ -23,6 +25,7 @@ from catalog.key_uses import SnapshotUse, names_of
 from catalog.keys.alike import read_forms
 from catalog.loading import LoadedTable
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
+from policy.file_formats import FileFormat
 from policy.regimes import Regime, judge_migrated
 
 _COUNTED: Final = pa.schema([("regime", pa.int64()), ("bytes", pa.int64()), ("old", pa.bool_())])
@@ -77,7 +80,15 @@ class Census:
         old = np.full(entries.num_rows, not judge_migrated(regimes, None).allowed)
         for form in read_forms(key_metadata, entries["file_path"]):
             old[form.rows] = not judge_migrated(regimes, form.metadata.file_keys()).allowed
-        return pa.array(old)
+        otherwise_masked = np.array([_masks_otherwise(each, regimes.current) for each in regimes.entries])
+        return pa.array(old | otherwise_masked[self._regimes_of(entries)])
+
+    def _regimes_of(self, entries: pa.Table) -> npt.NDArray[np.int64]:
+        """Of each file, the place of the regime of its sequence number."""
+        starts = [regime.from_sequence_number for regime in self._table.governed.regimes.entries]
+        numbers = entries["file_sequence_number"].to_numpy()
+        places: npt.NDArray[np.int64] = np.searchsorted(starts, numbers, side="right") - 1
+        return places
 
     def branches(self) -> list[RegimeFiles]:
         """The files at the heads of all branches, by branch and regime, oldest first.
@@ -113,20 +124,20 @@ class Census:
 
     def _branch(self, branch: str, head: Snapshot) -> Iterator[RegimeFiles]:
         parts = [_COUNTED.empty_table()]
-        starts = [regime.from_sequence_number for regime in self._table.governed.regimes.entries]
         for manifest in open_head(self._reader, self._table, head):
             entries = alive(manifest.entries)
-            numbers = entries["file_sequence_number"].to_numpy()
-            of_regime = np.searchsorted(starts, numbers, side="right") - 1
-            parts.append(
-                pa.table([of_regime, entries["file_size_in_bytes"], self.old(entries)], schema=_COUNTED)
-            )
+            columns = [self._regimes_of(entries), entries["file_size_in_bytes"], self.old(entries)]
+            parts.append(pa.table(columns, schema=_COUNTED))
         files = pa.concat_tables(parts)
         for number, regime in enumerate(self._table.governed.regimes.entries):
             mine = files.filter(pc.equal(files["regime"], number))
             if mine.num_rows:
                 old = mine.filter(mine["old"])
                 yield RegimeFiles(branch, regime, mine.num_rows, _total(mine), old.num_rows, _total(old))
+
+
+def _masks_otherwise(regime: Regime, current: Regime) -> bool:
+    return current.spec.file_format is FileFormat.ORC and regime.spec.masks != current.spec.masks
 
 
 def _total(files: pa.Table) -> int:

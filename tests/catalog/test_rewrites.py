@@ -92,6 +92,30 @@ def test_files_in_another_format_than_the_table_says_are_to_be_rewritten(lake: L
         assert ask(lake, table).files == files
 
 
+def test_orc_files_with_other_masks_are_to_be_rewritten(lake: Lake) -> None:
+    """Their masked values stand in them; Parquet files have none."""
+    make_keys(lake, "other")
+    table = make(lake, properties={"write.format.default": "orc", "encryption.columns": "other:name"})
+
+    def masked(how: str) -> int:
+        with lake.catalog().load_table(table.name()).transaction() as transaction:
+            transaction.set_properties({"encryption.masks": f"{how}:name"})
+        return ask(lake, table).files
+
+    engine = Engine.begin(lake, name_of(table))
+    path = engine.path().removesuffix("parquet") + "orc"
+    engine.append(engine.file(path, file_format="orc", sha256=bytes(32)))
+    assert ask(lake, table).files == 0
+    assert masked("sha256") == 1
+    (group,) = ask(lake, table).groups
+    later = Engine.begin(lake, name_of(table))
+    path = later.path().removesuffix("parquet") + "orc"
+    file = later.file(path, file_format="orc", sha256=bytes(32), record_count=group.records)
+    later.commit(FileCommit("replace", (file,), group.paths, group.snapshot_id))
+    assert ask(lake, table).files == 0
+    assert masked("nullify") == 1
+
+
 def test_files_under_an_earlier_key_version_are_not_rewritten(lake: Lake) -> None:
     """Data keys move to later versions without it."""
     table = make(lake, properties=ENCRYPTED)

@@ -112,8 +112,8 @@ class Engine:
         where = path or self.path()
         labels = self.labels() if self.session.transport else []
         keys = tuple(self.key(where, label=label) for label in labels)
-        known = {"record_count": 10, "file_size_in_bytes": 1000, "keys": keys}
-        return NewFile(where, "parquet", **(known | given))
+        known = {"file_format": "parquet", "record_count": 10, "file_size_in_bytes": 1000, "keys": keys}
+        return NewFile(where, **(known | given))
 
     def expire(self, at_ms: int = LONG_AGO_MS) -> None:
         """Let the write's time be over."""
