@@ -174,3 +174,19 @@ def partitions(spark_lake: SparkLake, name: str) -> set[str]:
     """The partitions of the files of a table."""
     stock = spark_lake.service.iceberg().load_table(name.split(".", 1)[1])
     return {str(each.file.partition) for each in stock.scan().plan_files()}
+
+
+@pytest.mark.parametrize("keys", [{}, {"encryption.data-key-length": "16"}], ids=["plain", "encrypted"])
+def test_orc_is_refused_and_says_so(
+    spark_lake: SparkLake, alice: catalog.Connection, keys: dict[str, str]
+) -> None:
+    name = f"{spark_lake.namespace()}.t"
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in keys.items())
+    properties = f"TBLPROPERTIES ({listed})" if listed else ""
+    spark_lake.rows(f"CREATE TABLE {name} (id BIGINT) USING orc {properties}")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1)")
+    table = client_table(alice, name)
+    with pytest.raises(NotSupportedYet, match="format orc"):
+        table.scan().to_arrow()
+    with pytest.raises(NotSupportedYet, match="format orc"):
+        table.append(pa.table({"id": [2]}))
