@@ -18,6 +18,8 @@ from tests.support.reads import refused
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path
 
+pytestmark = pytest.mark.core
+
 Part = tuple[int, int]
 
 PROPERTIES = {

@@ -16,6 +16,8 @@ from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path
 from tests.support.tables import ENCRYPTED
 
+pytestmark = pytest.mark.core
+
 ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")
 FOOTERS = ("encrypted", "plaintext")
 COLUMNS = """id BIGINT, open STRING, ssn STRING, person STRUCT<name: STRING, street: STRING>,
