@@ -88,7 +88,12 @@ def test_bloom_filters_are_written_of_the_columns_that_the_table_names(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("enabled.column.id", "maybe"), ("fpp.column.id", "1"), ("ndv.column.id", "0"), ("max-bytes", "big")],
+    [
+        ("enabled.column.id", "maybe"),
+        ("fpp.column.id", "1"),
+        ("ndv.column.id", "0"),
+        ("max-bytes", str(1 << 30)),
+    ],
 )
 def test_a_bloom_filter_that_cannot_be_made_is_refused(
     spark_lake: SparkLake, namespace: str, name: str, value: str

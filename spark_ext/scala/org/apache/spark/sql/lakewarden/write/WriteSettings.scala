@@ -44,6 +44,9 @@ object WriteSettings {
   private val Megabyte = 1024L * 1024
   private val Codec = "write.parquet.compression-codec"
   private val Bloom = "write.parquet.bloom-filter"
+
+  /** Parquet's readers take no larger one. */
+  private val MostBloomBytes = 128 * Megabyte
   private val Level = "write.parquet.compression-level"
 
   /** Those whose libraries come with PySpark. */
@@ -79,7 +82,7 @@ object WriteSettings {
         val distinct = table.whereGiven(s"$Bloom-ndv.column.$name", table.number(_, 1, Long.MaxValue))
         name -> BloomFilter(table.share(s"$Bloom-fpp.column.$name", 0.01), distinct)
       }
-    BloomFilters(columns.toMap, table.number(s"$Bloom-max-bytes", Megabyte, Int.MaxValue).toInt)
+    BloomFilters(columns.toMap, table.number(s"$Bloom-max-bytes", Megabyte, MostBloomBytes).toInt)
   }
 
   private final class Properties(properties: Map[String, String]) {
