@@ -6,9 +6,11 @@ from typing import Any
 
 import pyarrow.orc as orc
 import pytest
+from pyspark.errors import PySparkException
 
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import data_files, local_path, stock_table
+from tests.support.spark_refusals import active, refused_as
+from tests.support.spark_tables import data_files, local_path, master_keys, stock_table
 
 COLUMNS = """id BIGINT NOT NULL, i INT, b BOOLEAN,
     f FLOAT, d DOUBLE, s STRING, bin BINARY, dt DATE, ts TIMESTAMP,
@@ -87,3 +89,61 @@ def test_statistics_are_those_of_the_same_rows_in_parquet(
         return sorted(found, key=repr)
 
     assert told(typed[0]) == told(typed[1])
+
+
+def test_made_from_a_query_partitioned_and_from_a_data_frame(spark_lake: SparkLake, namespace: str) -> None:
+    """Encrypted beside a partition column in clear; odd names of columns."""
+    table = f"{namespace}.made"
+    master_keys(spark_lake, "pii")
+    spark_lake.rows(
+        f"CREATE TABLE {table} USING orc PARTITIONED BY (day) "
+        "TBLPROPERTIES ('encryption.columns' = 'pii:ssn') AS SELECT * FROM VALUES "
+        "(1L, 'a', 's1', true), (2L, 'b', 's2', false), (3L, 'b', NULL, NULL) "
+        "AS (id, day, ssn, `we.ird ``col`)"
+    )
+    files = data_files(spark_lake, table)
+    assert {file["partition"]["day"] for file in files} == {"a", "b"}
+    assert all(local_path(file).suffix == ".orc" for file in files)
+    assert spark_lake.rows(f"SELECT ssn FROM {table} WHERE day = 'b' AND id < 3") == [("s2",)]
+    assert spark_lake.rows(f"SELECT id FROM {table} WHERE NOT `we.ird ``col`") == [(2,)]
+    assert spark_lake.rows(f"SELECT id FROM {table} WHERE `we.ird ``col` IS NULL OR id IN (1, 7)") != []
+    frame = spark_lake.session().table(table)
+    frame.writeTo(f"{namespace}.copied").using("orc").create()
+    assert sorted(spark_lake.rows(f"SELECT id, ssn FROM {namespace}.copied")) == [
+        (1, "s1"),
+        (2, "s2"),
+        (3, None),
+    ]
+
+
+def test_rows_of_many_stripes_are_read_by_many_tasks_once_each(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    properties = "'write.orc.stripe-size-bytes' = '1000', 'encryption.mechanism' = 'envelope'"
+    spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, s STRING) USING orc TBLPROPERTIES ({properties})")
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, sha2(string(id), 256) FROM range(0, 60000, 1, 1)")
+    (file,) = data_files(spark_lake, table)
+    assert len(file["split_offsets"]) > 3
+    session = spark_lake.new_session()
+    session.conf.set("spark.sql.files.maxPartitionBytes", "300000")
+    session.conf.set("spark.sql.files.openCostInBytes", "1")
+    read = session.table(table)
+    with active(session):
+        assert read.rdd.getNumPartitions() > 3
+    assert read.selectExpr("count(*)", "count(DISTINCT id)", "sum(id)").collect() == [
+        (60000, 60000, 1799970000)
+    ]
+    assert read.where("id = 31234").count() == 1 and read.where("id > 59990").count() == 9
+
+
+def test_what_orc_cannot_hold_is_refused_when_it_is_written(spark_lake: SparkLake, namespace: str) -> None:
+    """ORC would give back the first second after 1970 for the last one before."""
+    spark_lake.rows(f"CREATE TABLE {namespace}.t (ts TIMESTAMP) USING orc")
+    statement = f"INSERT INTO {namespace}.t VALUES (TIMESTAMP'1969-12-31 23:59:59.5Z')"
+    with pytest.raises(PySparkException, match="orc-timestamp"):
+        spark_lake.rows(statement)
+    assert spark_lake.rows(f"SELECT * FROM {namespace}.t") == []
+
+
+def test_using_and_the_property_may_not_contradict_each_other(spark_lake: SparkLake, namespace: str) -> None:
+    sql = f"CREATE TABLE {namespace}.t (id INT) USING orc TBLPROPERTIES ('write.format.default' = 'parquet')"
+    refused_as("PROPERTY_INVALID", spark_lake.spark, sql)

@@ -48,7 +48,10 @@ private[read] final class GuardedReaderFactory(
 
   /** A masked column is filtered by what its mask shows, once that is read. */
   private def unmasked: Seq[Filter] = filters.filterNot { filter =>
-    filter.references.exists(name => masked(FieldIds.of(wanted(parseColumnPath(name).head))))
+    filter.references.exists { name =>
+      val column = parseColumnPath(name).head
+      wanted.find(_.name == column).forall(field => masked(FieldIds.of(field)))
+    }
   }
 
   private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {

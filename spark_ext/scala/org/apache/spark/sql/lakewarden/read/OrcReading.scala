@@ -48,9 +48,10 @@ private object OrcReading {
   private class Batches(file: Reader, rows: RecordReader, batch: VectorizedRowBatch, shown: ColumnarBatch)
       extends FileReader {
     override def next(): Boolean = {
-      val more = rows.nextBatch(batch)
+      var more = rows.nextBatch(batch)
+      while (more && batch.size == 0) more = rows.nextBatch(batch)
       shown.setNumRows(batch.size)
-      more && (batch.size > 0 || next())
+      more
     }
 
     override def current: AnyRef = shown
