@@ -6,7 +6,6 @@ server of its own, which is what ends when the test stops its KMS.
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import subprocess
@@ -34,6 +33,8 @@ USER = "lakewarden"
 _ADMIN = {"user.name": "admin"}
 _START_S = 120.0
 _RELOAD_S = 20.0
+#: Becomes the command that follows; kills it and removes its directory as soon as nobody holds its input.
+_ENDING_WITH_STDIN = 'exec 3<&0; (cat <&3 >/dev/null; kill $$; rm -rf "$0") & exec "$@" </dev/null 3<&-'
 _LOGGING = """\
 log4j.rootLogger=WARN, out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
@@ -48,11 +49,13 @@ class HadoopServer:
     Attributes:
         url: its address.
         directory: where its configuration lies.
+        process: the server; it ends with this process, however that ends.
         denied: keys that only the administrator may use.
     """
 
     url: str
     directory: Path
+    process: subprocess.Popen[bytes] | None = None
     denied: set[str] = field(default_factory=set)
 
     def create(self, name: str) -> None:
@@ -74,6 +77,8 @@ class HadoopServer:
         while self._is_denied(name) != denied:
             assert time.monotonic() < end, "the server does not read its access lists again"
             time.sleep(0.2)
+            # A change within 0.1 s of the last reading is not noticed until the next one.
+            (self.directory / "kms-acls.xml").touch()
 
     def write_acls(self) -> None:
         """Write the access lists; the server looks at them every second."""
@@ -137,8 +142,7 @@ def _server() -> HadoopServer:
             "hadoop.kms.authentication.signer.secret.provider": "random",
         },
     )
-    process = _start(directory)
-    atexit.register(process.kill)
+    server.process = process = _start(directory)
     end = time.monotonic() + _START_S
     while time.monotonic() < end:
         assert process.poll() is None, (directory / "log").read_text()[-4000:]
@@ -170,7 +174,13 @@ def _start(directory: Path) -> subprocess.Popen[bytes]:
     ]
     environ = {**os.environ, "HADOOP_KEYSTORE_PASSWORD": uuid4().hex}
     with (directory / "log").open("wb") as log:
-        return subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+        return subprocess.Popen(
+            ["sh", "-c", _ENDING_WITH_STDIN, str(directory), *command],
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+        )
 
 
 def _configure(file: Path, values: dict[str, str]) -> None:
