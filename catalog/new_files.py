@@ -142,12 +142,12 @@ def _shown(statistics: Mapping[int, T], hidden: frozenset[int] | None) -> dict[i
     return {field_id: value for field_id, value in statistics.items() if field_id not in hidden}
 
 
-def _known(file: NewFile) -> dict[int, ColumnBounds]:
-    """What the writer knows of each column; which of them are encrypted, their keys say."""
+def _known(table: LoadedTable, file: NewFile) -> dict[int, ColumnBounds]:
+    """What the writer knows of each column of the table; which of them are encrypted, their keys say."""
     counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
     ends = (file.lower_bounds, file.upper_bounds)
     known = {}
-    for field_id in set().union(*counts, *ends):
+    for field_id in set().union(*counts, *ends).intersection(table.metadata.schema().field_ids):
         values, nulls, nans = (each.get(field_id) for each in counts)
         known[field_id] = ColumnBounds(values, nulls, nans, *(each.get(field_id) for each in ends))
     return known
@@ -174,7 +174,7 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
     spec = table.governed.spec
     _check_format(file, spec, table.name)
     digest = _digest(file, spec, table.name)
-    metadata = keys.rewrap(file.path, file.keys, columns=_known(file), digest=digest)
+    metadata = keys.rewrap(file.path, file.keys, columns=_known(table, file), digest=digest)
     if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
         raise EncryptionPolicyViolation(
             f"A data key has not the {spec.data_key_length} bytes that the table asks for.",

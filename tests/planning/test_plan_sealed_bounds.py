@@ -304,3 +304,12 @@ def test_a_user_who_may_select_the_column_prunes_by_it_and_another_does_not_prof
 def test_what_is_compared_is_what_the_columns_are() -> None:
     """The tests above speak of columns by their ids."""
     assert [*COLUMNS][ID - 1 : SCORE] == ["id", "name", "score"]
+
+
+@pytest.mark.parametrize("field_id", [-1, 99, 2**31, 10**12])
+def test_statistics_of_fields_that_the_table_has_not_are_passed_over(lake: Lake, field_id: int) -> None:
+    table = make(lake, schema=SCHEMA, properties=UNIFORM)
+    odd = described(0, 9)
+    odd["value_counts"] = odd["value_counts"] | {field_id: 10}
+    append(lake, [table], [odd | {"file_size_in_bytes": 1}])
+    assert kept(lake, table, EqualTo("id", 42)) == []

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from tests.support.lake import CAROL, policy, standard_policies
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import create_table, data_files, local_path
+from tests.support.spark_tables import create_table, data_files, local_path, stock_table
 from tests.support.tables import ENCRYPTED
 
 pytestmark = pytest.mark.core
@@ -252,3 +252,19 @@ def test_a_masked_column_is_aggregated_as_its_mask_shows_it(spark_lake: SparkLak
         assert [*spark_lake.rows(query)[0]] == [7, 7, 6, 6]
     finally:
         spark_lake.lake.set_policies(standard_policies())
+
+
+def test_files_in_orc_and_states_of_the_past_are_counted_too(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, s STRING) USING orc")
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, 'x' FROM range(3)")
+    assert not pushed(spark_lake, f"SELECT count(*) FROM {table}")
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.format.default' = 'parquet')")
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, null FROM range(3, 7)")
+    wanted = "count(*), count(s), min(id), max(id)"
+    assert agree(spark_lake, table, wanted) == [7, 3, 0, 6]
+    assert agree(spark_lake, table, "count(*)") == [7]
+    first = stock_table(spark_lake, table).history()[0].snapshot_id
+    spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN id TO key")
+    assert agree(spark_lake, f"{table} VERSION AS OF {first}", wanted) == [3, 3, 0, 2]
+    assert agree(spark_lake, table, "max(key)") == [6]
