@@ -22,7 +22,7 @@ from catalog.manifests.statistics import bounded_fields, described_fields
 from catalog.metadata import last_sequence_number
 from catalog.partition_values import ShownPartitions
 from catalog.snapshots import OpenManifest, refuse_outside
-from policy.encryption import protected_fields
+from policy.encrypted_columns import protected_fields
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, MetadataTampered
 from policy.regimes import Regimes
 

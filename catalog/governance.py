@@ -17,10 +17,7 @@ from catalog.metadata import last_sequence_number
 from catalog.state import Governed
 from policy import governed
 from policy import wanted as wanted_rules
-from policy.encryption import (
-    ColumnKey,
-    ColumnMask,
-    EncryptionSpec,
+from policy.encrypted_columns import (
     judge_sources,
     lets_stock_readers_in,
     protected_fields,
@@ -28,6 +25,7 @@ from policy.encryption import (
     shows_masked,
     uncovers_fields,
 )
+from policy.encryption import ColumnKey, ColumnMask, EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, RequestInvalid
 from policy.file_formats import FileFormat
 from policy.location import Location

@@ -24,7 +24,8 @@ from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from catalog.loading import LoadedTable
 from catalog.partition_values import stored_value
-from policy.encryption import EncryptionSpec, protected_fields
+from policy.encrypted_columns import protected_fields
+from policy.encryption import EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupportedYet, RequestInvalid
 from policy.file_formats import WRITE_FORMAT
 from policy.location import Location

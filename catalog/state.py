@@ -21,7 +21,8 @@ from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
 from catalog.seals import SealState
 from policy.allowlist import AllowList
-from policy.encryption import EncryptionSpec, KeyedFields
+from policy.encrypted_columns import KeyedFields
+from policy.encryption import EncryptionSpec
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
 

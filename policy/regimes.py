@@ -25,7 +25,8 @@ from typing import Final
 from uuid import UUID
 
 from policy.decision import Decision, Reason
-from policy.encryption import Algorithm, EncryptionSpec, Footer, KeyedFields
+from policy.encrypted_columns import KeyedFields
+from policy.encryption import Algorithm, EncryptionSpec, Footer
 from policy.errors import EncryptionPolicyViolation
 
 #: The rule that refuses a file under a key that its regime does not name.

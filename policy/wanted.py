@@ -10,15 +10,8 @@ from dataclasses import dataclass
 
 from policy import governed as names
 from policy.allowlist import AllowList
-from policy.encryption import (
-    EncryptionSpec,
-    Footer,
-    Mechanism,
-    default_verification,
-    lets_stock_readers_in,
-    shows_masked,
-    uncovers,
-)
+from policy.encrypted_columns import lets_stock_readers_in, shows_masked, uncovers
+from policy.encryption import EncryptionSpec, Footer, Mechanism, default_verification
 from policy.errors import NotSupportedYet
 from policy.file_formats import FileFormat
 from policy.location import Location

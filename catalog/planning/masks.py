@@ -27,7 +27,7 @@ from catalog.authorize import Authorizer, Caller
 from catalog.governance import column_ids
 from catalog.loading import LoadedTable
 from catalog.planning.columns import ColumnNames, ScanColumns, names_of, nested_in, selects
-from policy.encryption import masked_fields
+from policy.encrypted_columns import masked_fields
 
 
 def masked_for(

@@ -32,7 +32,8 @@ from policy.ddl.statements import (
     Namespace,
     RenameTable,
 )
-from policy.encryption import EncryptionSpec, judge_sources, resolve_columns
+from policy.encrypted_columns import judge_sources, resolve_columns
+from policy.encryption import EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
 from policy.file_formats import written_format
 from policy.identifiers import TableName, slug, table_name

@@ -15,7 +15,8 @@ from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord, PekState
 from catalog.state import Governed, TableRecord, TableState
 from policy.allowlist import AllowList
-from policy.encryption import ColumnKey, EncryptionSpec, KeyedFields, Mechanism
+from policy.encrypted_columns import KeyedFields
+from policy.encryption import ColumnKey, EncryptionSpec, Mechanism
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
 from tests.support.tables import named

@@ -15,7 +15,8 @@ from catalog.keys.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata,
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.secret import SecretBytes
-from policy.encryption import Algorithm, EncryptionSpec, Footer, resolve_columns
+from policy.encrypted_columns import resolve_columns
+from policy.encryption import Algorithm, EncryptionSpec, Footer
 from policy.errors import DecryptionRefused, KeyNotUsable
 from policy.regimes import FileKey, PekRef
 

@@ -4,20 +4,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.encrypted_columns import (
+    KeyedFields,
+    judge_sources,
+    protected_fields,
+    resolve_columns,
+    uncovers,
+    uncovers_fields,
+)
 from policy.encryption import (
     Algorithm,
     ColumnKey,
     ColumnMask,
     EncryptionSpec,
     Footer,
-    KeyedFields,
     Mechanism,
     VerifyDigest,
-    judge_sources,
-    protected_fields,
-    resolve_columns,
-    uncovers,
-    uncovers_fields,
 )
 from policy.errors import PropertyInvalid
 

@@ -7,14 +7,8 @@ from uuid import UUID
 import pytest
 
 from policy.allowlist import AllowList
-from policy.encryption import (
-    Algorithm,
-    EncryptionSpec,
-    Footer,
-    VerifyDigest,
-    masked_fields,
-    resolve_columns,
-)
+from policy.encrypted_columns import masked_fields, resolve_columns
+from policy.encryption import Algorithm, EncryptionSpec, Footer, VerifyDigest
 from policy.errors import PropertyInvalid
 from policy.file_formats import FileFormat, written_format
 from policy.location import Location

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from policy.encryption import Algorithm, ColumnKey, EncryptionSpec, Footer, KeyedFields, Mechanism
+from policy.encrypted_columns import KeyedFields
+from policy.encryption import Algorithm, ColumnKey, EncryptionSpec, Footer, Mechanism
 from policy.errors import EncryptionPolicyViolation
 from policy.regimes import (
     FileKey,

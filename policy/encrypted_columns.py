@@ -1,0 +1,227 @@
+"""Which columns a table's files encrypt, by field id; and what a change of its encryption would uncover.
+
+Rules:
+- Columns are checked against the schema by field id, since names change.
+- Protection is dropped (`uncovers`, `uncovers_fields`) where new files would show a column in clear that they
+  hide now; (`shows_masked`) where they would show hashes or redacted values; and (`lets_stock_readers_in`)
+  where they would carry what stock readers need.
+- A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
+  that would not fit into it are refused when they are named, not when the first file is written.
+- Masks are of top-level columns. So are keys in ORC, whose encryption takes a struct whole.
+
+Source: docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from policy import governed
+from policy.decision import Decision, Reason
+from policy.encryption import NULLIFY, EncryptionSpec
+from policy.errors import PropertyInvalid
+from policy.file_formats import FileFormat
+
+#: Of the 65,536 bytes and 255 keys of key metadata, what is left beside the footer's key with a long name.
+_MAX_GROUPS: Final = 254
+_MAX_GROUPS_BYTES: Final = 65_536 - 512
+_ENTRY_BYTES: Final = 85
+_FIELD_ID_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedFields:
+    """A column key with its columns as field ids.
+
+    Attributes:
+        key_id: master key id in the KMS.
+        field_ids: ids of the columns named and of everything nested in them, ascending.
+    """
+
+    key_id: str
+    field_ids: tuple[int, ...]
+
+
+def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -> tuple[KeyedFields, ...]:
+    """The column keys of a specification with field ids, in the order of `EncryptionSpec.columns`.
+
+    Args:
+        spec: the table's specification.
+        name_to_field_id: every column of the schema by its full dotted name, nested ones included.
+
+    Raises:
+        PropertyInvalid: a column that the schema does not have, or a mask on a column without a key.
+    """
+    inside = _fields_inside(name_to_field_id)
+    _refuse_nested(spec, name_to_field_id)
+    keyed = tuple(
+        KeyedFields(group.key_id, _field_ids(governed.COLUMNS, group.columns, inside))
+        for group in spec.columns
+    )
+    protected = {field_id for group in keyed for field_id in group.field_ids}
+    for mask in spec.masks:
+        for column in mask.columns:
+            ids = _field_ids(governed.MASKS, (column,), inside)
+            if spec.columns and not protected.issuperset(ids):
+                raise PropertyInvalid(
+                    f"{governed.MASKS}: column {column!r} is masked but has no key.",
+                    rule="mask-without-key",
+                    hint=f"Give the column a key in {governed.COLUMNS}, or take the mask away.",
+                )
+    _refuse_too_many(keyed)
+    return keyed
+
+
+def _refuse_nested(spec: EncryptionSpec, names: Collection[str]) -> None:
+    """Masks are of top-level columns; so are keys in ORC, whose encryption takes a struct whole."""
+    named = [(governed.MASKS, column) for group in spec.masks for column in group.columns]
+    if spec.file_format is FileFormat.ORC:
+        named += [(governed.COLUMNS, column) for group in spec.columns for column in group.columns]
+    for name, column in named:
+        outer = next(iter(_outer_names(column, names)), None)
+        if outer is not None:
+            raise PropertyInvalid(
+                f"{name}: {column!r} lies inside the column {outer!r}.",
+                rule="nested-column",
+                hint=f"Name {outer}: "
+                f"{'a mask is for' if name == governed.MASKS else 'ORC encrypts'} a column as a whole.",
+            )
+
+
+def _outer_names(column: str, names: Collection[str]) -> list[str]:
+    parts = column.split(".")
+    outer = (".".join(parts[:depth]) for depth in range(1, len(parts)))
+    return [each for each in outer if each in names]
+
+
+def masked_fields(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -> dict[int, str]:
+    """By the id of each top-level column that has one, its mask."""
+    return {
+        name_to_field_id[column]: group.mask
+        for group in spec.masks
+        for column in group.columns
+        if column in name_to_field_id
+    }
+
+
+def _refuse_too_many(keyed: tuple[KeyedFields, ...]) -> None:
+    size = sum(_ENTRY_BYTES + len(group.key_id) + _FIELD_ID_BYTES * len(group.field_ids) for group in keyed)
+    if len(keyed) > _MAX_GROUPS or size > _MAX_GROUPS_BYTES:
+        raise PropertyInvalid(
+            f"{governed.COLUMNS}: {len(keyed)} keys and their columns, nested ones included, are more than "
+            "the key metadata of a file holds.",
+            rule="too-many-columns",
+            hint="Use fewer keys or columns; without the property all columns are encrypted, under one key.",
+        )
+
+
+def protected_fields(spec: EncryptionSpec, keyed: tuple[KeyedFields, ...]) -> frozenset[int] | None:
+    """The fields that files of the specification encrypt, None for all of them.
+
+    Args:
+        spec: the table's specification.
+        keyed: its columns by field id, from `resolve_columns`.
+    """
+    if spec.encrypts and not spec.columns:
+        return None
+    return frozenset(field_id for group in keyed for field_id in group.field_ids)
+
+
+def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether columns that new files hide would be in clear, by the names of one and the same schema.
+
+    From all columns to some counts, also if all are named: a column that is added later would be in clear.
+    Where the schema changes as well, names may stand for other columns: see `uncovers_fields`.
+    """
+    if not before.encrypts or (after.encrypts and not after.columns):
+        return False
+    if not after.encrypts or not before.columns:
+        return True
+    kept = {column for group in after.columns for column in group.columns}
+    return not all(_lies_in(column, kept) for group in before.columns for column in group.columns)
+
+
+def lets_stock_readers_in(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether new files would carry what stock readers need, as those of now do not."""
+    return after.stock_readers and not before.stock_readers
+
+
+def shows_masked(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether new files would show hashed or redacted values to those who may not select a column."""
+
+    def shown(spec: EncryptionSpec) -> set[tuple[str, str]]:
+        groups = (group for group in spec.masks if group.mask != NULLIFY)
+        return {(group.mask, column) for group in groups for column in group.columns}
+
+    return not shown(after) <= shown(before)
+
+
+def uncovers_fields(
+    before: frozenset[int] | None, after: frozenset[int] | None, fields: Collection[int]
+) -> bool:
+    """Whether fields that new files hide would be in clear, whatever they are called.
+
+    Args:
+        before: the fields that are hidden now, from `protected_fields`; None for all.
+        after: the fields that would be hidden.
+        fields: the fields of the schema that comes; one that is dropped needs no protection.
+    """
+    if before is None or after is None:
+        return after is not None
+    return not (before & set(fields)) <= after
+
+
+def _lies_in(column: str, columns: Collection[str]) -> bool:
+    parts = column.split(".")
+    return any(".".join(parts[:depth]) in columns for depth in range(1, len(parts) + 1))
+
+
+def _fields_inside(name_to_field_id: Mapping[str, int]) -> Mapping[str, list[int]]:
+    """By the name of each column the fields in it, itself included; in one pass over the schema."""
+    inside: dict[str, list[int]] = {name: [] for name in name_to_field_id}
+    for name, field_id in name_to_field_id.items():
+        for outer in accumulate(name.split("."), "{}.{}".format):
+            if outer in inside:
+                inside[outer].append(field_id)
+    return inside
+
+
+def _field_ids(name: str, columns: Iterable[str], inside: Mapping[str, list[int]]) -> tuple[int, ...]:
+    ids: set[int] = set()
+    for column in columns:
+        if column not in inside:
+            raise PropertyInvalid(
+                f"{name}: the table has no column {column!r}.",
+                rule="unknown-column",
+                hint="Name columns as the schema does, letter by letter, nested ones with dots.",
+            )
+        ids.update(inside[column])
+    return tuple(sorted(ids))
+
+
+def judge_sources(
+    spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], source_field_ids: Iterable[int]
+) -> Decision:
+    """Whether columns may be partition or sort sources: an encrypted one may not.
+
+    Partition values, and the order of files, would show in clear what the column hides. Without column keys
+    every column is encrypted, so that such a table is neither partitioned nor sorted.
+
+    Args:
+        spec: the table's specification.
+        keyed: its columns by field id, from `resolve_columns`.
+        source_field_ids: the source columns of every partition field and sort field that is not void.
+    """
+    encrypted = protected_fields(spec, keyed)
+    refused = [field_id for field_id in source_field_ids if encrypted is None or field_id in encrypted]
+    if refused:
+        ids = ", ".join(str(field_id) for field_id in refused)
+        return Decision.deny(
+            Reason(
+                "encrypted-source", f"Encrypted columns may not be partition or sort sources: field {ids}."
+            )
+        )
+    return Decision.allow(Reason("encrypted-source", "No partition or sort source is encrypted."))
