@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,19 +145,21 @@ def test_a_file_that_is_encrypted_otherwise_than_its_regime_says(table: Any, pla
         read(scan, plan, claimed)
 
 
-def test_a_column_in_clear_whose_key_was_released(table: Any) -> None:
-    scan = table(MODES["keyed"])
+@pytest.mark.parametrize(("mode", "rule"), [("keyed", "column-key"), ("whole", "algorithm")])
+def test_a_column_in_clear_whose_key_was_released(table: Any, mode: str, rule: str) -> None:
+    """The footer is the right one, under the right key."""
+    scan = table(MODES[mode])
     plan, file, path = planned(scan)
     location = plan.location(file)
     keys = plan.keys(file, location)
-    assert keys is not None and keys.columns is not None
+    assert keys is not None
     bare = dataclasses.replace(keys, columns={})
     path.unlink()
     with scan.storage.open_output(location) as stream:
         writer = KeyedWriter(stream, with_ids(ROWS).schema, bare, 1 << 20, {})
         writer.write_batch(with_ids(ROWS).to_batches()[0], 100)
         writer.close()
-    with pytest.raises(DecryptionRefused, match="rule=column-key"):
+    with pytest.raises(DecryptionRefused, match=f"rule={rule}"):
         read(scan, plan, resized(file, path))
 
 
@@ -183,6 +186,22 @@ def test_no_flipped_bit_gives_other_rows(table: Any, mode: str) -> None:
             clear = mode.startswith("keyed")
             assert rows["ssn"].equals(ROWS["ssn"]) and (clear or rows.equals(ROWS))
     assert changed > len(good) // 29 * 0.5
+
+
+@pytest.mark.parametrize("mode", ["signed", "keyed-signed"])
+def test_a_signed_footer_that_was_changed(table: Any, mode: str) -> None:
+    scan = table(MODES[mode])
+    plan, file, path = planned(scan)
+    good = path.read_bytes()
+    start = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+    for at in range(start, len(good) - 8, 11):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        with pytest.raises(DecryptionRefused):
+            read(scan, plan, file)
+    signed = good[: len(good) - 8 - 28]
+    path.write_bytes(signed + struct.pack("<I4s", len(signed) - start, b"PAR1"))
+    with pytest.raises(DecryptionRefused, match="footer-signature"):
+        read(scan, plan, resized(file, path))
 
 
 @pytest.mark.parametrize("mode", ["whole", "keyed"])

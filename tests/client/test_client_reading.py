@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo, GreaterThan, In, Not
 from pyiceberg.schema import Schema
@@ -33,6 +36,7 @@ from pyiceberg.types import (
 )
 
 import catalog
+from catalog.client.scan import _Run
 from policy.errors import NotSupportedYet, RequestInvalid
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
@@ -257,3 +261,25 @@ def test_a_state_of_the_past_is_read_with_the_columns_of_then(
     assert table.scan(as_of_ms=at).to_arrow().to_pylist() == [{"id": 1, "old": "x"}]
     with pytest.raises(RequestInvalid):
         table.scan(snapshot_id=1).to_arrow()
+
+
+def test_rows_that_position_deletes_took_out_are_gone(alice: catalog.Connection, make: Make) -> None:
+    table = alice.table(make(Schema(NestedField(1, "id", LongType()))))
+    table.append(pa.table({"id": list(range(10))}))
+    scan = table.scan()
+    plan = scan._plan()
+    (file,) = plan.files
+    path = Path(file.path.removeprefix("file://")).with_name("deletes.parquet")
+    other = file.path.replace(".parquet", ".other.parquet")
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
+            pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
+        ]
+    )
+    rows = {"file_path": [file.path, other, file.path, file.path], "pos": [3, 5, 9, 0]}
+    pq.write_table(pa.table(rows, schema=schema), path)
+    deletes = replace(file, path=f"file://{path}", size=path.stat().st_size)
+    marked = replace(plan, files=(replace(file, deletes=(deletes,)),))
+    left = pa.Table.from_batches(_Run(scan, marked).at_once())
+    assert left["id"].to_pylist() == [1, 2, 4, 5, 6, 7, 8]
