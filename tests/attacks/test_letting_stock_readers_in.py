@@ -11,7 +11,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from catalog.drafts import NewTable
 from catalog.new_files import FileCommit
-from policy.errors import NotAuthorized
+from policy.errors import NotAuthorized, PropertyInvalid
 from tests.attacks.test_dropping_protection import DAVE, grant, make_vault
 from tests.support.attacker import OWN_ROWS, Attacker
 from tests.support.lake import Lake, policy, tables
@@ -94,3 +94,14 @@ def test_turning_it_off_takes_no_more_than_alter(vault: Attacker) -> None:
     grant(vault.lake, policy("dave", tables("bobs"), {DAVE: RIGHTS}), KEYS)
     vault.commit(SetPropertiesUpdate(updates={"encryption.stock-readers": "false"}))
     assert not vault.loaded().governed.spec.stock_readers
+
+
+def test_stock_readers_of_orc_are_not_let_in(vault: Attacker) -> None:
+    """They have keys of the door's own; what Parquet's key tools want means nothing to them."""
+    let(vault.lake)
+    orc = {**STOCK, "write.format.default": "orc"}
+    with pytest.raises(PropertyInvalid, match="keys of the KMS door"):
+        vault.catalog.create_table("bobs.new", OWN_ROWS.schema, properties=orc)
+    vault.commit(SetPropertiesUpdate(updates=STOCK))
+    with pytest.raises(PropertyInvalid, match="keys of the KMS door"):
+        vault.commit(SetPropertiesUpdate(updates={"write.format.default": "orc"}))

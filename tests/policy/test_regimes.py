@@ -135,6 +135,7 @@ def test_every_pek_version_that_the_regime_names_is_good():
     [
         ("algorithm", {"algorithm": Algorithm.AES_GCM_CTR_V1}),
         ("footer", {"footer": Footer.PLAINTEXT}),
+        ("stock-readers", {"stock_readers": True}),
         ("pek", {"keys": ()}),
         ("pek", {"keys": (FileKey(OTHER, (), 32), COLUMN_FILE.keys[1])}),
         ("pek", {"keys": (FileKey(replace(LAKE, version=3), (), 32), COLUMN_FILE.keys[1])}),
@@ -208,6 +209,12 @@ def test_column_keys_may_be_wrapped_anew_each_for_itself():
             replace(COLUMN_FILE, footer=Footer.PLAINTEXT),
             "footer",
             "The file's footer is plaintext, its regime says encrypted.",
+        ),
+        (
+            9,
+            replace(COLUMN_FILE, stock_readers=True),
+            "stock-readers",
+            "The file carries what stock readers need, its regime says otherwise.",
         ),
         (
             9,
