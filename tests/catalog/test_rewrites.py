@@ -10,7 +10,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
-from catalog import faults
+from catalog import faults, rewrites
 from catalog.errors import CommitConflict
 from catalog.keys.dek import new_dek
 from catalog.new_files import FileCommit
@@ -160,6 +160,14 @@ def test_groups_have_no_more_bytes_than_were_asked_for(lake: Lake) -> None:
     few = ask(lake, table, max_bytes=2000, max_groups=1)
     assert (len(few.groups), few.files) == (1, 5)
     assert ask(lake, table, max_groups=0).groups == ()
+
+
+def test_groups_have_no_more_files_than_one_request_holds(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrites, "_MOST_FILES", 2)
+    table = migrating(lake, files=5)
+    assert [len(each.paths) for each in ask(lake, table).groups] == [2, 2, 1]
 
 
 def test_files_of_a_partition_are_next_to_each_other(lake: Lake) -> None:
