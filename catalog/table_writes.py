@@ -33,9 +33,9 @@ from catalog.write_sessions import SealedTransport, WriteLog, WriteRow, WriteSes
 from catalog.write_transport import make_transport, rewrapper_of, stock_keys_of
 from catalog.written_files import Built, SnapshotBuilder
 from policy.encryption import EncryptionSpec
-from policy.errors import LocationNotAllowed, RequestInvalid
+from policy.errors import KeyNotUsable, LocationNotAllowed, RequestInvalid
 from policy.location import Location
-from policy.regimes import PekRef
+from policy.regimes import PekRef, writes_alike
 from policy.requests import AccessRequest
 
 #: Snapshot summary entry that says which write a snapshot comes from.
@@ -150,12 +150,34 @@ class TableWrites:
         return made_anew(look, lambda seen: self._commit(caller, *seen))
 
     def _build(self, table: LoadedTable, row: WriteRow, files: FileCommit) -> Built:
+        self._require_written_alike(table, row)
         keys = rewrapper_of(self._keyring, table, row)
         built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
         faults.point("write:built")
         self._log.announce(row, built.snapshot_id)
         faults.point("write:announced")
         return built
+
+    def _require_written_alike(self, table: LoadedTable, row: WriteRow) -> None:
+        """The write's files are encrypted as the table was when it began; that has to be so still.
+
+        Key metadata says of a file what the regime in force says, and the catalog does not open the file.
+
+        Raises:
+            KeyNotUsable: the table is encrypted in another way by now.
+        """
+        with read(self._engine) as connection:
+            begun = state.governed_version(connection, row.table_id, row.governed_version)
+        now = table.governed.regimes.current
+        if row.transport is None or not now.spec.encrypts:
+            return  # told by what the files have no keys for, or keys too many
+        if begun is None or not writes_alike(begun.regimes.current, now):
+            raise KeyNotUsable(
+                "The table's encryption was changed since the write began.",
+                table=table.name,
+                rule="write-key",
+                hint="Begin the write again.",
+            )
 
     def _commit(self, caller: Caller, table: LoadedTable, built: Built | None) -> LoadedTable:
         """Commit what was built; nothing was where the write has landed before."""

@@ -26,7 +26,7 @@ from uuid import UUID
 
 from policy.decision import Decision, Reason
 from policy.encrypted_columns import KeyedFields
-from policy.encryption import Algorithm, EncryptionSpec, Footer
+from policy.encryption import Algorithm, EncryptionSpec, Footer, VerifyDigest
 from policy.errors import EncryptionPolicyViolation
 
 #: The rule that refuses a file under a key that its regime does not name.
@@ -221,6 +221,19 @@ def migrated(regimes: Regimes) -> Regimes:
         if regime.from_sequence_number > 0 and _kind(regime) == kind and regime.peks != kept[-1].peks:
             kept.append(regime)
     return Regimes.of(kept)
+
+
+def writes_alike(before: Regime, now: Regime) -> bool:
+    """Whether a file that was written as one regime says is what another one says, once its keys are wrapped.
+
+    The versions of PEKs make no difference, nor the names of columns, nor when digests are looked at.
+    """
+    return _written(before) == _written(now)
+
+
+def _written(regime: Regime) -> tuple[object, ...]:
+    spec = replace(regime.spec, columns=(), verify_digest=VerifyDigest.NEVER)
+    return spec, regime.spec.keeps_digests, regime.columns
 
 
 def _kind(regime: Regime) -> Regime:

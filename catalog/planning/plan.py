@@ -252,7 +252,11 @@ class Planner:
         deletes = [each for each in listed if each.content is ManifestContent.DELETES]
         applied = Deletes(self._opened(table, deletes), shown, table.name) if deletes else None
         sealed = SealedPruner(self._keyring, table, pruner)
-        parts = [self._kept(each, pruner, sealed, shown, applied) for each in self._opened(table, data)]
+        whole = request.files is not None
+        parts = [
+            self._kept(each, pruner, sealed, shown, applied, whole=whole)
+            for each in self._opened(table, data)
+        ]
         files = pa.concat_tables([empty_rows(), *parts])
         if request.files is not None:
             return those_of(files, request.files, table)
@@ -274,14 +278,14 @@ class Planner:
         sealed: SealedPruner,
         shown: ShownPartitions,
         deletes: Deletes | None,
+        *,
+        whole: bool,
     ) -> pa.Table:
-        """The files of a manifest that may hold wanted rows."""
-        live = pc.not_equal(opened.entries["status"], DELETED)
-        mask = pc.and_(
-            live,
-            pruner.keeps(opened.decoded, opened.listed.partition_spec_id, path=opened.listed.manifest_path),
-        )
-        mask = sealed.keeps(opened, mask)
+        """The files of a manifest that may hold wanted rows; all of them where files are chosen by path."""
+        mask = pc.not_equal(opened.entries["status"], DELETED)
+        if not whole:
+            spec_id, path = opened.listed.partition_spec_id, opened.listed.manifest_path
+            mask = sealed.keeps(opened, pc.and_(mask, pruner.keeps(opened.decoded, spec_id, path=path)))
         rows = planned_rows(opened.entries.filter(mask), opened.listed, shown)
         if deletes is None:
             return rows

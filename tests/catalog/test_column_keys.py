@@ -22,7 +22,7 @@ from catalog.keys.transport import KeyLabel, open_transported
 from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.schema_changes import AddColumn, DropColumn, RenameColumn
-from policy.errors import DecryptionRefused, EncryptionPolicyViolation, RequestInvalid
+from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable, RequestInvalid
 from tests.support.attacker import Attacker, data_file, entry
 from tests.support.column_keys import (
     COLUMNS,
@@ -142,7 +142,7 @@ def test_a_field_that_comes_into_an_encrypted_struct_is_encrypted(lake: Lake, ta
     assert columns(lake, table) == "hr:email;pii:home,ssn"
     append_files(lake, name_of(table))
     assert sorted(keys[1].field_ids for keys in keys_of(lake, table)) == [(2, 4, 5), (2, 4, 5, 6)]
-    with pytest.raises(EncryptionPolicyViolation):
+    with pytest.raises(KeyNotUsable):
         open_write.append(before)
 
 

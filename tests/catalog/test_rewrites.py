@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyiceberg.manifest import DataFileContent
@@ -15,7 +15,7 @@ from catalog.errors import CommitConflict
 from catalog.keys.dek import new_dek
 from catalog.new_files import FileCommit
 from catalog.rewrites import RewriteGroup, Rewrites
-from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
+from policy.errors import KeyNotUsable, NotAuthorized, NotSupportedYet, RequestInvalid
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
 from tests.support.plans import plan
@@ -23,6 +23,17 @@ from tests.support.table_keys import load, rotate
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, rows
 
 _LARGE = 2**40
+
+#: Changes that a file shows.
+CHANGES = [
+    {"encryption.algorithm": "AES_GCM_CTR_V1"},
+    {"encryption.footer": "plaintext"},
+    {"encryption.data-key-length": "16"},
+    {"encryption.columns": "other:name"},
+    {"encryption.stock-readers": "true"},
+    {"encryption.verify-digest": "always"},
+    {"write.format.default": "orc"},
+]
 
 
 def ask(lake: Lake, table: Table, user: str = ALICE, **options: Any) -> Rewrites:
@@ -256,6 +267,57 @@ def test_files_without_rows_are_replaced_by_none(lake: Lake) -> None:
     base = load(lake, name_of(table)).metadata.current_snapshot_id
     Engine.begin(lake, name_of(table)).commit(FileCommit("replace", (), (empty,), base))
     assert paths(lake, table) == {kept}
+
+
+def test_files_without_rows_are_planned_where_they_are_rewritten(lake: Lake) -> None:
+    """Other scans leave them out."""
+    table = make(lake)
+    (empty,) = append_files(lake, name_of(table), record_count=0)
+    append_files(lake, name_of(table))
+    encrypt(lake, table)
+    (group,) = ask(lake, table).groups
+    assert empty in group.paths
+    planned = plan(lake, table, ref="main", files=frozenset(group.paths))
+    assert set(planned.files["file_path"].to_pylist()) == set(group.paths)
+    rewrite(lake, table, group)
+    assert ask(lake, table).files == 0
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+@pytest.mark.parametrize("operation", ["append", "replace"])
+def test_files_that_were_written_before_a_change_of_encryption_are_refused(
+    lake: Lake, change: dict[str, str], operation: Literal["append", "replace"]
+) -> None:
+    """What the catalog would write into their key metadata would not be what they are."""
+    make_keys(lake, "other")
+    table = make(lake, properties=ENCRYPTED)
+    old = append_files(lake, name_of(table))
+    base = load(lake, name_of(table)).metadata.current_snapshot_id
+    engine = Engine.begin(lake, name_of(table))
+    files = (engine.file(),)
+    with lake.catalog().load_table(table.name()).transaction() as transaction:
+        transaction.set_properties(change)
+    commit = (
+        FileCommit("append", files) if operation == "append" else FileCommit("replace", files, (*old,), base)
+    )
+    with pytest.raises(KeyNotUsable) as refused:
+        engine.commit(commit)
+    assert refused.value.rule == "write-key"
+    assert paths(lake, table) == set(old)
+
+
+def test_a_write_goes_on_over_a_rotation_a_rename_and_other_changes(lake: Lake) -> None:
+    make_keys(lake, "other")
+    table = make(lake, properties={"encryption.columns": "other:name"})
+    engine = Engine.begin(lake, name_of(table))
+    lake.warden.key_rotation.rotate(lake.caller(ALICE), name_of(table))
+    with lake.catalog().load_table(table.name()).update_schema() as update:
+        update.rename_column("name", "called")
+    with lake.catalog().load_table(table.name()).transaction() as transaction:
+        transaction.set_properties({"comment": "x"})
+    file = engine.file()
+    engine.append(file)
+    assert paths(lake, table) == {file.path}
 
 
 @pytest.mark.parametrize("records", [0, 19, 21])
