@@ -247,7 +247,7 @@ def test_what_is_encrypted_does_not_partition(lake: Lake) -> None:
     with pytest.raises(EncryptionPolicyViolation):
         Engine.stage(lake, fresh(), partition_spec=spec, properties=ENCRYPTED)
     with pytest.raises(NotSupportedYet):
-        Engine.stage(lake, fresh(), properties={**ENCRYPTED, "encryption.stock-readers": "true"})
+        Engine.stage(lake, fresh(), properties={**ENCRYPTED, "orc.key.provider": "hadoop"})
 
 
 def test_a_place_is_claimed_as_long_as_the_write_may_be_committed(lake: Lake) -> None:

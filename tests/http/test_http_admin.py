@@ -113,7 +113,7 @@ def test_governed_properties_are_set_and_removed(alice: httpx.Client, table: str
         ({"set": {"encryption.mechanism": "rot13"}}, "PropertyInvalid"),
         ({"set": {"encryption.data-key-length": "31"}}, "PropertyInvalid"),
         ({"set": {"encryption.columns": "lakewarden:absent"}}, "PropertyInvalid"),
-        ({"set": {"encryption.stock-readers": "true"}}, "NotSupportedYet"),
+        ({"set": {"orc.key.provider": "hadoop"}}, "NotSupportedYet"),
         ({"set": {"read.allowed.data.paths": "file:///a/../b"}}, "LocationInvalid"),
         ({"set": {"read.allowed.data.paths": 7}}, "RequestInvalid"),
         ({"set": {"encryption.pek-id": "x"}}, "PropertyInvalid"),

@@ -145,7 +145,7 @@ BAD_TABLES: dict[str, dict[str, Any]] = {
     "list that is no JSON": {"properties": {"read.allowed.data.paths": '["file:///a'}},
     "wrong value": {"properties": {"encryption.mechanism": "rot13"}},
     "contradiction": {"properties": {"encryption.key-id": "a", "encryption.master-key-id": "b"}},
-    "without effect yet": {"properties": {"encryption.stock-readers": "true"}},
+    "without effect yet": {"properties": {"orc.key.provider": "hadoop"}},
     "key for a column that is not there": {"properties": {"encryption.columns": "lakewarden:absent"}},
     "key metadata from a client": {"properties": {"encryption.pek-id": "x"}},
     "property that is no text": {"properties": {"a": 1}},
