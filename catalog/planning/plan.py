@@ -94,7 +94,7 @@ class PlanHeader:
     policy_version: str
     valid_ms: int
     transport: TransportKey | None
-    masked: tuple[int, ...]
+    masked: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The header without the transport key."""

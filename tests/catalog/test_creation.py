@@ -96,8 +96,6 @@ def test_malformed_properties_create_nothing(
 @pytest.mark.parametrize(
     "properties",
     [
-        {"encryption.masks": "nullify:name"},
-        {"orc.mask": "nullify:name"},
         {"orc.key.provider": "hadoop"},
         {"hadoop.security.key.provider.path": "kms://http@h:1/kms"},
     ],

@@ -267,6 +267,7 @@ def test_a_column_that_breaks_a_rule_is_not_added(lake: Lake) -> None:
                 "encryption.data-key-length",
                 "encryption.footer",
                 "encryption.stock-readers",
+                "encryption.verify-digest",
             ]
         ),
     ],

@@ -72,6 +72,9 @@ def test_an_encrypted_table_comes_with_the_key_of_its_write(alice: httpx.Client,
         "footer": "encrypted",
         "footer-key-name": "lakewarden",
         "column-keys": [],
+        "stock-readers": None,
+        "digest": False,
+        "masks": [],
     }
     assert len(base64.b64decode(staged["write"]["transport-key"]["key"])) == 32
     assert staged["metadata"]["properties"]["encryption.pek-id"]
