@@ -123,7 +123,7 @@ def test_an_alias_is_the_property_that_it_stands_for(lake: Lake) -> None:
         ({"Encryption.mechanism": "envelope"}, PropertyInvalid),
         ({PATHS: "s3://b/x,,s3://b/y"}, InvalidInput),
         ({"encryption.columns": "lakewarden:absent"}, PropertyInvalid),
-        ({"encryption.masks": "nullify:id"}, NotSupportedYet),
+        ({"encryption.masks": "sha256:id"}, PropertyInvalid),
         ({"orc.key.provider": "hadoop"}, NotSupportedYet),
         ({"hadoop.security.key.provider.path": "kms://http@h:1/kms"}, NotSupportedYet),
     ],
