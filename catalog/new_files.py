@@ -80,6 +80,7 @@ class FileCommit:
         base_snapshot_id: the snapshot that the removal was decided on; it has to be current still.
         branch: the branch to commit to.
         summary: entries for the snapshot's summary.
+        schema_id: the schema that the rows of a ``replace`` were read by; it has to be current still.
     """
 
     operation: Literal["append", "overwrite", "replace"]
@@ -88,6 +89,7 @@ class FileCommit:
     base_snapshot_id: int | None = None
     branch: str = "main"
     summary: Mapping[str, str] = field(default_factory=dict)
+    schema_id: int | None = None
 
 
 def data_file_of(

@@ -4,6 +4,8 @@
   was removed and added again since is another file.
 - No delete applies to them at the head: the new files would bring the deleted rows back.
 - The files that come have as many rows as those that go.
+- Their rows were read by the schema that is current: what another column has would be lost with the files that
+  go.
 
 So a rewrite fails when somebody removes or rewrites the same files, or deletes rows of them, and otherwise
 goes on top of appends, removals and other rewrites. The new files are of the sequence number of their commit:
@@ -48,10 +50,17 @@ def check_replaced(
         removed: the head's entries of the files to be removed.
 
     Raises:
-        CommitConflict: a file is another one than was read, or has deleted rows.
+        CommitConflict: a file is another one than was read, or has deleted rows; or the columns changed.
         RequestInvalid: rows would be lost or added.
         NotSupportedYet: the branch has equality deletes or deletion vectors.
     """
+    if files.schema_id != table.metadata.current_schema_id:
+        raise CommitConflict(
+            "The rows were not read by the schema that the table has now.",
+            table=table.name,
+            rule="replaced-schema",
+            hint="Read and write again; the commit names the schema in schema-id.",
+        )
     last = _last_number(table.metadata, files.base_snapshot_id)
     if last is None or any((entry.file_sequence_number or 0) > last for entry in removed):
         raise CommitConflict(

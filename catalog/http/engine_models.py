@@ -130,6 +130,7 @@ class CommitWrite(OwnBody):
     base_snapshot_id: Annotated[int, Field(ge=-_LONG, le=_LONG)] | None = None
     branch: Annotated[str, Field(min_length=1, max_length=255)] = "main"
     summary: dict[str, str] = Field(default_factory=dict)
+    schema_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
 
     def to_commit(self) -> FileCommit:
         """As a write takes it."""
@@ -140,6 +141,7 @@ class CommitWrite(OwnBody):
             base_snapshot_id=self.base_snapshot_id,
             branch=self.branch,
             summary=self.summary,
+            schema_id=self.schema_id,
         )
 
 

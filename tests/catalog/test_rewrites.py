@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetCurrentSchemaUpdate
 from pyiceberg.transforms import IdentityTransform
 
 from catalog import faults, rewrites
@@ -327,6 +328,26 @@ def test_a_replace_neither_loses_nor_adds_rows(lake: Lake, records: int) -> None
     with pytest.raises(RequestInvalid) as refused:
         rewrite(lake, table, group, records=records)
     assert refused.value.rule == "replaced-rows"
+
+
+def test_a_replace_is_refused_where_its_rows_were_read_by_another_schema(lake: Lake) -> None:
+    """A column that is back since then would be lost with the files that go."""
+    table = make(lake)
+    (old,) = append_files(lake, name_of(table))
+    first = load(lake, name_of(table)).metadata.current_schema_id
+    with lake.catalog().load_table(table.name()).update_schema(allow_incompatible_changes=True) as schema:
+        schema.delete_column("name")
+    encrypt(lake, table)
+    (group,) = ask(lake, table).groups
+    engine = Engine.begin(lake, name_of(table))
+    file = engine.file(record_count=group.records)
+    back = SetCurrentSchemaUpdate(schema_id=first)
+    stock = lake.catalog()
+    stock.commit_table(stock.load_table(table.name()), (), (back,))
+    with pytest.raises(CommitConflict) as refused:
+        engine.commit(FileCommit("replace", (file,), group.paths, group.snapshot_id))
+    assert refused.value.rule == "replaced-schema"
+    assert paths(lake, table) == {old}
 
 
 def test_a_path_that_was_added_again_since_is_another_file(lake: Lake) -> None:

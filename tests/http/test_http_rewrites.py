@@ -67,6 +67,7 @@ def test_from_the_groups_to_the_end_of_the_old_regime(
             ],
             "deleted-paths": group["paths"],
             "base-snapshot-id": group["snapshot-id"],
+            "schema-id": 0,
         }
         post(engine, f"/engine/v1/writes/{write.session.id}/commit", **body)
         assert post(engine, url(name, "rewrites"))["groups"] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -122,7 +122,9 @@ class Engine:
             connection.execute(update(lw_write).where(mine).values(expires_ms=at_ms))
 
     def commit(self, files: FileCommit, user: str = ALICE) -> Any:
-        """Commit the write."""
+        """Commit the write; rows that are replaced were read by the schema that it began with."""
+        if files.operation == "replace" and files.schema_id is None:
+            files = replace(files, schema_id=self.session.table.metadata.current_schema_id)
         return self.lake.warden.writes.commit(self.lake.caller(user), self.session.id, files)
 
     def append(self, *files: NewFile) -> Any:

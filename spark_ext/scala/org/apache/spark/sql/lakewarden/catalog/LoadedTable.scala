@@ -45,6 +45,9 @@ final case class LoadedTable(
   /** The table's properties, governed ones in force among them. */
   def properties: Map[String, String] = Answers.texts(metadata.path("properties"))
 
+  /** Of the schema that is current. */
+  def schemaId: Int = Answers.field(metadata, "current-schema-id").intValue
+
   /** The table as one viewer sees it; by this Spark finds what it has cached for a name. */
   def id: String = Seq(uuid, principal, policyVersion, viewer.governedVersion).mkString("/")
 

@@ -38,10 +38,16 @@ sealed abstract class BegunTarget(handle: TableHandle) extends CommitTarget {
     begun = None
   }
 
-  /** @param replaced the files that go */
-  protected def send(files: Seq[JsonNode], replaced: Option[FileGroup]): Unit =
+  protected def send(files: Seq[JsonNode], replaced: Option[Replaced]): Unit =
     begun.foreach(write => WriteRequests.commit(handle.client, write, files, replaced))
 }
+
+/** What goes for the files of a write.
+  *
+  * @param schemaId
+  *   of the schema that the rows were read by
+  */
+final case class Replaced(group: FileGroup, schemaId: Int)
 
 /** An append. */
 final class DirectTarget(handle: TableHandle) extends BegunTarget(handle) {
@@ -59,7 +65,7 @@ final class GroupTarget(handle: TableHandle, group: FileGroup) extends BegunTarg
   def added: Int = written
 
   override def commit(files: Seq[JsonNode]): Unit = {
-    send(files, Some(group))
+    send(files, Some(Replaced(group, handle.table.schemaId)))
     written = files.size
   }
 }
@@ -97,12 +103,13 @@ private object WriteRequests {
   private val Attempts = 4
   private val FirstPauseMs = 250L
 
-  def commit(client: CatalogClient, write: BegunWrite, files: Seq[JsonNode], replaced: Option[FileGroup]): Unit = {
+  def commit(client: CatalogClient, write: BegunWrite, files: Seq[JsonNode], replaced: Option[Replaced]): Unit = {
     val body = JsonNodeFactory.instance.objectNode().put("operation", if (replaced.isEmpty) "append" else "replace")
     val added = body.putArray("added")
     files.foreach(added.add)
-    replaced.foreach { group =>
-      val deleted = body.put("branch", group.branch).put("base-snapshot-id", group.snapshotId).putArray("deleted-paths")
+    replaced.foreach { case Replaced(group, schemaId) =>
+      val deleted = body.put("branch", group.branch).put("base-snapshot-id", group.snapshotId)
+        .put("schema-id", schemaId).putArray("deleted-paths")
       group.paths.foreach(deleted.add(_))
     }
     send(client, write, body, 1, mayHaveLanded = false)
