@@ -4,8 +4,8 @@
   was removed and added again since is another file.
 - No delete applies to them at the head: the new files would bring the deleted rows back.
 - The files that come have as many rows as those that go.
-- Their rows were read by the schema that is current: what another column has would be lost with the files that
-  go.
+- Their rows were read by the schema that is current: what another column holds would be lost with the files
+  that go.
 
 So a rewrite fails when somebody removes or rewrites the same files, or deletes rows of them, and otherwise
 goes on top of appends, removals and other rewrites. The new files are of the sequence number of their commit:
