@@ -20,6 +20,7 @@ from policy import wanted as wanted_rules
 from policy.encrypted_columns import (
     judge_sources,
     lets_stock_readers_in,
+    masked_fields,
     protected_fields,
     resolve_columns,
     shows_masked,
@@ -264,5 +265,6 @@ def begins_regime(current: Governed, spec: EncryptionSpec, schema: Schema) -> bo
 
 
 def _regime(number: int, spec: EncryptionSpec, metadata: TableMetadata, peks: Iterable[PekRef]) -> Regime:
-    keyed = resolve_columns(spec, column_ids(metadata.schema())) if spec.encrypts else ()
-    return Regime(number, spec, keyed, tuple(peks))
+    ids = column_ids(metadata.schema())
+    keyed = resolve_columns(spec, ids) if spec.encrypts else ()
+    return Regime(number, spec, keyed, tuple(peks), tuple(sorted(masked_fields(spec, ids).items())))

@@ -80,7 +80,10 @@ class Census:
         old = np.full(entries.num_rows, not judge_migrated(regimes, None).allowed)
         for form in read_forms(key_metadata, entries["file_path"]):
             old[form.rows] = not judge_migrated(regimes, form.metadata.file_keys()).allowed
-        otherwise_masked = np.array([_masks_otherwise(each, regimes.current) for each in regimes.entries])
+        fields = frozenset(self._table.metadata.schema().field_ids)
+        otherwise_masked = np.array(
+            [_masks_otherwise(each, regimes.current, fields) for each in regimes.entries]
+        )
         return pa.array(old | otherwise_masked[self._regimes_of(entries)])
 
     def _regimes_of(self, entries: pa.Table) -> npt.NDArray[np.int64]:
@@ -136,8 +139,10 @@ class Census:
                 yield RegimeFiles(branch, regime, mine.num_rows, _total(mine), old.num_rows, _total(old))
 
 
-def _masks_otherwise(regime: Regime, current: Regime) -> bool:
-    return current.spec.file_format is FileFormat.ORC and regime.spec.masks != current.spec.masks
+def _masks_otherwise(regime: Regime, current: Regime, fields: frozenset[int]) -> bool:
+    """Whether its ORC files hold other masks of the fields; what was dropped counts no more."""
+    before, now = ([mask for mask in each.masks if mask[0] in fields] for each in (regime, current))
+    return current.spec.file_format is FileFormat.ORC and before != now
 
 
 def _total(files: pa.Table) -> int:

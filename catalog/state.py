@@ -377,6 +377,7 @@ def _regime_json(regime: Regime) -> dict[str, object]:
         "spec": regime.spec.to_properties(),
         "columns": [[group.key_id, list(group.field_ids)] for group in regime.columns],
         "peks": [[str(ref.pek_id), ref.version, ref.master_key_id] for ref in regime.peks],
+        "masks": regime.masks,
     }
 
 
@@ -384,4 +385,6 @@ def _regime(document: Any) -> Regime:
     spec = EncryptionSpec.parse(document["spec"], catalog_master_key_id=None)
     columns = tuple(KeyedFields(key, tuple(ids)) for key, ids in document["columns"])
     peks = tuple(PekRef(UUID(pek_id), version, key_id) for pek_id, version, key_id in document["peks"])
-    return Regime(document["from"], spec, columns, peks)
+    # What was kept before masks were in effect has none.
+    masks = tuple((field_id, mask) for field_id, mask in document.get("masks", ()))
+    return Regime(document["from"], spec, columns, peks, masks)

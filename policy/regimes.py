@@ -91,12 +91,14 @@ class Regime:
         spec: mechanism, algorithm, keys and columns.
         columns: the columns of `spec` by field id.
         peks: the PEK versions that new files are under; none for plaintext.
+        masks: the masks of `spec`, each after the id of its field; ascending.
     """
 
     from_sequence_number: int
     spec: EncryptionSpec
     columns: tuple[KeyedFields, ...] = ()
     peks: tuple[PekRef, ...] = ()
+    masks: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.from_sequence_number < 0:
@@ -232,8 +234,8 @@ def writes_alike(before: Regime, now: Regime) -> bool:
 
 
 def _written(regime: Regime) -> tuple[object, ...]:
-    spec = replace(regime.spec, columns=(), verify_digest=VerifyDigest.NEVER)
-    return spec, regime.spec.keeps_digests, regime.columns
+    spec = replace(regime.spec, columns=(), masks=(), verify_digest=VerifyDigest.NEVER)
+    return spec, regime.spec.keeps_digests, regime.columns, regime.masks
 
 
 def _kind(regime: Regime) -> Regime:

@@ -16,6 +16,7 @@ from catalog.errors import CommitConflict
 from catalog.keys.dek import new_dek
 from catalog.new_files import FileCommit
 from catalog.rewrites import RewriteGroup, Rewrites
+from catalog.schema_changes import RenameColumn
 from policy.errors import KeyNotUsable, NotAuthorized, NotSupportedYet, RequestInvalid
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
@@ -328,6 +329,17 @@ def test_a_replace_neither_loses_nor_adds_rows(lake: Lake, records: int) -> None
     with pytest.raises(RequestInvalid) as refused:
         rewrite(lake, table, group, records=records)
     assert refused.value.rule == "replaced-rows"
+
+
+def test_a_masked_column_that_is_renamed_makes_no_file_old(lake: Lake) -> None:
+    make_keys(lake, "other")
+    masked = {"encryption.columns": "other:name", "encryption.masks": "sha256:name"}
+    table = make(lake, properties=masked | {"write.format.default": "orc"})
+    engine = Engine.begin(lake, name_of(table))
+    path = engine.path().removesuffix("parquet") + "orc"
+    engine.append(engine.file(path, file_format="orc", sha256=bytes(32)))
+    lake.warden.alterer.alter(lake.caller(ALICE), name_of(table), (RenameColumn(("name",), "label"),))
+    assert ask(lake, table).files == 0
 
 
 def test_a_replace_is_refused_where_its_rows_were_read_by_another_schema(lake: Lake) -> None:
