@@ -68,5 +68,5 @@ class DeletedRows:
     def _rows(self, file: PlannedFile) -> pa.Table:
         if file.path not in self._read:
             with opened(self._plan, file, self._storage, _COLUMNS) as source:
-                self._read[file.path] = pa.concat_tables(source.row_groups(_COLUMNS))
+                self._read[file.path] = pa.concat_tables(rows for _, rows in source.row_groups(_COLUMNS))
         return self._read[file.path]

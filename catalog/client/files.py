@@ -22,15 +22,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import InputStream
 from pyiceberg.types import NestedField
 
-from catalog.client import footers
+from catalog.client import footers, pruning
 from catalog.client.columns import FileColumns, all_ids
 from catalog.client.errors import DataFileDamaged, DataFileMissing
 from catalog.client.footers import FileKeys
@@ -57,16 +59,32 @@ class Opened:
     columns: FileColumns
     readable: frozenset[int] | None
 
-    def row_groups(self, wanted: Sequence[NestedField]) -> Iterator[pa.Table]:
-        """The wanted columns, row group by row group."""
-        leaves = self.columns.leaves(wanted, lambda place: self.readable is None or place in self.readable)
-        for number in range(self.parquet.num_row_groups):
+    def row_groups(
+        self, wanted: Sequence[NestedField], keep: BooleanExpression | None = None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """The wanted columns, row group by row group, each with the number of its first row.
+
+        Args:
+            wanted: the columns.
+            keep: a bound filter over them; row groups in which no row can match it are left out.
+        """
+        leaves = self.columns.leaves(wanted, self._may_read)
+        rows = [self.parquet.metadata.row_group(each).num_rows for each in range(self.parquet.num_row_groups)]
+        starts = [0, *accumulate(rows)]
+        for number in self._matching(wanted, keep):
             # By place, since a name with a dot in it may be two columns'.
             read = self.parquet.reader.read_row_group(number, column_indices=leaves, use_threads=True)
             if not leaves:
-                rows = self.parquet.metadata.row_group(number).num_rows
-                read = pa.table({"_rows": pa.nulls(rows)}).select([])
-            yield self.columns.project(read, wanted)
+                read = pa.table({"_rows": pa.nulls(rows[number])}).select([])
+            yield starts[number], self.columns.project(read, wanted)
+
+    def _matching(self, wanted: Sequence[NestedField], keep: BooleanExpression | None) -> Sequence[int]:
+        if keep is None:
+            return range(self.parquet.num_row_groups)
+        return pruning.matching(self.parquet, self.columns, self._may_read, wanted, keep)
+
+    def _may_read(self, place: int) -> bool:
+        return self.readable is None or place in self.readable
 
 
 @contextmanager

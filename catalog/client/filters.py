@@ -136,10 +136,8 @@ def _value(literal: literals.Literal[Any]) -> Any:
     raise _NoForm
 
 
-def row_filter(
-    expression: BooleanExpression, schema: Schema, *, case_sensitive: bool
-) -> pc.Expression | None:
-    """What keeps the wanted rows of a table whose columns are `schema`'s; None where all are.
+def bound(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> BooleanExpression | None:
+    """A filter bound to the columns of `schema`, without negations; None for one that keeps all rows.
 
     Raises:
         RequestInvalid: a column that is not there, or a value that is not of its type.
@@ -147,10 +145,19 @@ def row_filter(
     if isinstance(expression, AlwaysTrue):
         return None
     try:
-        bound = bind(schema, rewrite_not(expression), case_sensitive=case_sensitive)
+        return bind(schema, rewrite_not(expression), case_sensitive=case_sensitive)
     except (ValueError, TypeError) as error:
         raise RequestInvalid(f"The filter does not fit the table: {error}", rule="filter") from error
-    return visit(bound, _Rows(schema))
+
+
+def row_filter(expression: BooleanExpression, schema: Schema) -> pc.Expression:
+    """What keeps the wanted rows of a table whose columns are `schema`'s.
+
+    Args:
+        expression: as `bound` made it.
+        schema: the columns.
+    """
+    return visit(expression, _Rows(schema))
 
 
 class _Rows(BoundBooleanExpressionVisitor[pc.Expression]):

@@ -2,7 +2,7 @@
 
 Each run asks the catalog for a plan of its own, as the user: what was taken away meanwhile refuses it.
 Columns and filters are sent as they are; the catalog decides before PyArrow sees anything. Rows are filtered
-again after they were read, since a plan leaves out whole files alone.
+again after they were read, since plans and statistics leave out whole files and row groups alone.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ class _Run:
         self.columns = _chosen(plan.schema, scan.columns, scan.case_sensitive)
         names = None if scan.columns is None else (*scan.columns, *filters.terms(scan.filter))
         self._read = _chosen(plan.schema, names, scan.case_sensitive)
-        self._keep = filters.row_filter(scan.filter, Schema(*self._read), case_sensitive=scan.case_sensitive)
+        schema = Schema(*self._read)
+        self._bound = filters.bound(scan.filter, schema, case_sensitive=scan.case_sensitive)
+        self._keep = None if self._bound is None else filters.row_filter(self._bound, schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The wanted rows, file after file; a plan that has grown old is asked for again first."""
@@ -156,8 +158,11 @@ class _Run:
                 raise
 
     def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
-        for rows in _rows(self._plan, file, self._scan.storage, self._read, deleted):
-            yield from self._wanted(rows).to_batches()
+        gone = deleted.of(file)
+        with opened(self._plan, file, self._scan.storage, self._read) as source:
+            for start, rows in source.row_groups(self._read, self._bound):
+                left = rows if gone is None else rows.filter(gone.kept(start, start + rows.num_rows))
+                yield from self._wanted(left).to_batches()
 
     def _all_of(self, file: PlannedFile, deleted: DeletedRows) -> list[pa.RecordBatch]:
         return list(self._batches_of(file, deleted))
@@ -179,19 +184,6 @@ class _Run:
     def _wanted(self, rows: pa.Table) -> pa.Table:
         kept = rows if self._keep is None else rows.filter(self._keep)
         return kept if self._read == self.columns else _narrowed(kept, self.columns)
-
-
-def _rows(
-    plan: Plan, file: PlannedFile, storage: Storage, wanted: Sequence[NestedField], deleted: DeletedRows
-) -> Iterator[pa.Table]:
-    """The rows of a file that were not deleted, row group by row group."""
-    gone = deleted.of(file)
-    with opened(plan, file, storage, wanted) as source:
-        start = 0
-        for rows in source.row_groups(wanted):
-            end = start + rows.num_rows
-            yield rows if gone is None else rows.filter(gone.kept(start, end))
-            start = end
 
 
 def _chosen(schema: Schema, names: Sequence[str] | None, case_sensitive: bool) -> tuple[NestedField, ...]:

@@ -10,7 +10,7 @@ A bound that is not of its type (a wrong length) counts as missing: it then spar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -54,6 +54,8 @@ _NUMBERS: Final[dict[type[IcebergType], tuple[str, ...]]] = {
 }
 _BYTES: Final = (StringType, BinaryType, FixedType, UUIDType)
 _DECIMAL_BYTES: Final = 16
+#: Python's own context would round values to 28 digits.
+_EXACT: Final = Context(prec=100)
 
 
 class Bounds(Protocol):
@@ -185,7 +187,7 @@ def _decimal_bounds(raw: pa.Array, scale: int) -> ByteBounds:
 
 def _decimal_key(value: Decimal, scale: int) -> bytes:
     """The sort key of a value; one that is out of the range of 128 bits gets that of the nearest end."""
-    unscaled = int(value.scaleb(scale))
+    unscaled = int(value.scaleb(scale, _EXACT))
     half = 1 << (8 * _DECIMAL_BYTES - 1)
     return min(max(unscaled + half, 0), 2 * half - 1).to_bytes(_DECIMAL_BYTES, "big")
 

@@ -68,7 +68,7 @@ def read(scan: Scan, plan: Plan, file: PlannedFile) -> pa.Table:
     """The rows of a planned file."""
     wanted = plan.schema.as_struct().fields
     with files.opened(plan, file, scan.storage, wanted) as source:
-        return pa.concat_tables(source.row_groups(wanted))
+        return pa.concat_tables(rows for _, rows in source.row_groups(wanted))
 
 
 def resized(file: PlannedFile, path: Path) -> PlannedFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import uuid
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -219,6 +219,14 @@ def test_bounds_of_a_wrong_length_prove_nothing() -> None:
         assert kept(schema_of(kind), EqualTo("c", 7), file)
     file = a_file(lower_bounds={1: bytes([1] * 17)}, upper_bounds={1: b""})
     assert kept(schema_of(DecimalType(9, 2)), EqualTo("c", Decimal("1.00")), file)
+
+
+def test_decimals_of_38_digits_are_compared_by_every_digit() -> None:
+    value = Decimal("12345678901234567890123456789.012345678")
+    bound = int(value.scaleb(9, Context(prec=38))).to_bytes(16, "big")
+    file = a_file(lower_bounds={1: bound}, upper_bounds={1: bound})
+    assert kept(schema_of(DecimalType(38, 9)), EqualTo("c", value), file)
+    assert not kept(schema_of(DecimalType(38, 9)), LessThan("c", value), file)
 
 
 def test_long_lists_of_values_are_not_looked_at() -> None:
