@@ -150,7 +150,7 @@ class Inspector:
             added.append(self._fresh_manifest(table, metadata, snapshot, manifest, parent))
             brought[manifest.listed.manifest_path] = _sealed_manifest(manifest)
         brought[sealed_list.path] = sealed_list
-        check_duplicates(added, parent, table.name)
+        check_duplicates(added, parent, table)
 
     def _open_fresh(self, table: LoadedTable, fresh: Iterable[ManifestListEntry]) -> Iterator[OpenManifest]:
         """Open manifests that are not sealed yet; their length is what the list says."""

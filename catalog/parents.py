@@ -2,7 +2,7 @@
 
 A file that a new manifest carries over or removes is one that a replaced manifest lists as live, with the
 same numbers, keys and partition spec, and each of those is accounted for once. A file that is added is not
-live already.
+live already; in an encrypted table, nor is another one of its file id.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.entry_checks import alive
+from catalog.keys.file_identity import shown_file_ids
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry
 from catalog.seals import SealedFile
@@ -98,27 +99,31 @@ class Parent:
         return self._reader.open(self._table, replaced, also=self._brought)
 
 
-def check_duplicates(added: Sequence[pa.ChunkedArray], parent: Parent, table: str) -> None:
-    """No file is added twice, nor while it is live already."""
-    keys = [_path_key(chunk) for paths in added for chunk in paths.chunks]
-    new = pa.chunked_array(keys, pa.string())
+def check_duplicates(added: Sequence[pa.ChunkedArray], parent: Parent, table: LoadedTable) -> None:
+    """No file is added twice, nor while it is live already; nor do two encrypted files have one id.
+
+    What keys, bounds and parts of an encrypted file are bound to is its id: two files of one id could be
+    exchanged.
+    """
+    key_of = shown_file_ids if table.governed.spec.encrypts else _path_key
+    new = pa.chunked_array([key_of(chunk) for paths in added for chunk in paths.chunks], pa.string())
     if len(new) == 0:
         return
     distinct = new.unique()
     if len(distinct) != len(new):
-        raise RequestInvalid(
-            "The commit adds a file twice.", table=table, rule="duplicate-file", hint="Add each file once."
-        )
+        raise _duplicate("The commit adds a file twice, or two files of one file id.", table, None)
     for paths in parent.carried_paths():
-        twice = pc.is_in(_path_key(paths), value_set=distinct)
+        twice = pc.is_in(key_of(paths), value_set=distinct)
         if pc.any(twice).as_py():
-            raise RequestInvalid(
-                "A file that the commit adds is in the table already.",
-                table=table,
-                path=paths.filter(twice)[0].as_py(),
-                rule="duplicate-file",
-                hint="Add each file once.",
+            path = paths.filter(twice)[0].as_py()
+            raise _duplicate(
+                "A file that the commit adds, or its file id, is in the table already.", table, path
             )
+
+
+def _duplicate(message: str, table: LoadedTable, path: str | None) -> RequestInvalid:
+    hint = "Add each file once, under a name with a file id of its own."
+    return RequestInvalid(message, table=table.name, path=path, rule="duplicate-file", hint=hint)
 
 
 def _live_files(entries: pa.Table, spec_id: int) -> Iterator[tuple[str, _Live]]:

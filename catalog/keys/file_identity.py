@@ -72,11 +72,16 @@ def file_ids_of(locations: pa.Array) -> npt.NDArray[np.uint8]:
     Raises:
         DecryptionRefused: a location has none; names it.
     """
-    found = pc.extract_regex(locations, _AT_THE_END)
+    found = shown_file_ids(locations)
     if found.null_count:
         raise _nameless(locations.filter(found.is_null())[0].as_py())
-    ids = bytes.fromhex("".join(found.field("id").to_pylist()))
+    ids = bytes.fromhex("".join(found.to_pylist()))
     return np.frombuffer(ids, np.uint8).reshape(-1, FILE_ID_LENGTH)
+
+
+def shown_file_ids(locations: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The file ids of many locations in hexadecimal digits; null where a location has none."""
+    return pc.struct_field(pc.extract_regex(locations, _AT_THE_END), "id")
 
 
 def new_file_name(prefix: str, extension: str) -> str:

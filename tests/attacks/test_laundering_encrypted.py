@@ -12,7 +12,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import SetPropertiesUpdate, SetStatisticsUpdate, TableUpdate
 
 from catalog.identifiers import table_name
-from catalog.keys.file_identity import new_file_name
+from catalog.keys.file_identity import file_id_of, new_file_name
 from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import Plan
 from policy.errors import (
@@ -36,6 +36,7 @@ from tests.support.attacker import (
     data_file,
     encrypted_file,
     entry,
+    local,
     new_id,
     updates,
 )
@@ -159,6 +160,29 @@ def test_key_metadata_of_another_file(vaults: Vaults) -> None:
     with pytest.raises(DecryptionRefused):
         vaults.one.commit(*planted)
     assert vaults.one.pointer() == before
+
+
+@pytest.mark.parametrize("name", ["part-1-{}.parquet", "below/{}.parquet", "part-{}.zstd.parquet"])
+def test_a_second_file_under_the_id_of_a_live_one(vaults: Vaults, name: str) -> None:
+    """Keys are bound to table and id: they would open for it, and either file in the other's place."""
+    known = vaults.one.entries()[0].data_file
+    path = f"{vaults.one.location}/data/{name.format(file_id_of(known.file_path).hex())}"
+    with OpenWatch(local(vaults.one.location) / "data") as watch:
+        refused(
+            vaults.one, RequestInvalid, "duplicate-file", *vaults.one.appending(entry(with_keys(path, known)))
+        )
+        assert watch.opened() == []
+
+
+def test_two_files_of_one_write_under_one_id(vaults: Vaults) -> None:
+    writes, caller = vaults.one.lake.warden.writes, vaults.one.lake.caller(ALICE)
+    session = writes.begin(caller, table_name(["db"], "one"))
+    name = new_file_name("part-0", "parquet")
+    files = tuple(encrypted_file(session, each) for each in (name, name.replace("part-0", "part-1")))
+    before = vaults.one.pointer()
+    with pytest.raises(RequestInvalid) as refusal:
+        writes.commit(caller, session.id, FileCommit("append", files))
+    assert refusal.value.rule == "duplicate-file" and vaults.one.pointer() == before
 
 
 @pytest.mark.parametrize("same_name", [True, False])
