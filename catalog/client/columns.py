@@ -199,11 +199,13 @@ class FileColumns:
         return pa.StructArray.from_arrays(children, fields=list(arrow_type(kind)), mask=array.is_null())
 
     def _list(self, array: pa.ListArray, found: pa.ListType, kind: ListType) -> pa.Array:
+        _same_ids((found.value_field,), inner_fields(kind))
         rows = Rows.of(array)
         values = self._converted(rows.elements(array.values), found.value_field, kind.element_field)
         return pa.ListArray.from_arrays(rows.offsets, values, type=arrow_type(kind), mask=rows.null)
 
     def _map(self, array: pa.MapArray, found: pa.MapType, kind: MapType) -> pa.Array:
+        _same_ids((found.key_field, found.item_field), inner_fields(kind))
         rows = Rows.of(array)
         keys = self._converted(rows.elements(array.keys), found.key_field, kind.key_field)
         values = self._converted(rows.elements(array.items), found.item_field, kind.value_field)
@@ -261,6 +263,12 @@ def field_id(field: pa.Field) -> int:
         if text.isdigit():
             return int(text)
     raise _damaged(f"The field {field.name} of the file has no field id.", "field-id")
+
+
+def _same_ids(found: Sequence[pa.Field], wanted: Sequence[NestedField]) -> None:
+    """What lies in a list or map is not looked up by its id; it is held against it."""
+    if [field_id(each) for each in found] != [each.field_id for each in wanted]:
+        raise _damaged("A list or map of the file holds other fields than the table's.", "field-id")
 
 
 def _is_same(found: pa.Field, wanted: NestedField) -> bool:

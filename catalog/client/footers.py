@@ -6,6 +6,8 @@
 - Without column keys, every column is under the footer's key.
 - With them, a column is under the key of its group, or in clear; never under the footer's key. A column whose
   key was released has to be under that very key; one that is read without a key, in clear.
+- Every column has a field id of Parquet's own. What else the file says of itself, Arrow's schema above all,
+  is kept from PyArrow: it would give columns ids that nobody judged.
 - The AAD prefix is the reader's. A file that stores one has to store that one.
 - A footer in plaintext counts once its signature has been checked.
 
@@ -37,10 +39,10 @@ _COLUMN_MODULE: Final = b"\x01"
 _LARGEST: Final = 256 << 20
 
 # Of FileMetaData, RowGroup, ColumnChunk, SchemaElement and FileCryptoMetaData (parquet.thrift).
-_SCHEMA, ROW_GROUPS, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 8, 9
+_SCHEMA, ROW_GROUPS, _KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 5, 8, 9
 COLUMNS, ORDINAL = 1, 7
 METADATA, CRYPTO, SEALED = 3, 8, 9
-_NAME, _CHILDREN, _FIELD_ID = 4, 5, 9
+_TYPE, _NAME, _CHILDREN, _FIELD_ID = 1, 4, 5, 9
 _ALGORITHM, _KEY_METADATA = 1, 2
 _PREFIX, _UNIQUE, _SUPPLIED = 1, 2, 3
 _UNDER_FOOTER_KEY, _UNDER_COLUMN_KEY = 1, 2
@@ -75,6 +77,11 @@ class Leaf:
 
     path: tuple[bytes, ...]
     field_id: int | None
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        return b".".join(self.path).decode("utf-8", "replace")[:200]
 
 
 @dataclass(slots=True)
@@ -228,7 +235,11 @@ def _below(
         if element is None:
             raise Malformed("a schema with too few parts")
         path = (*above, element.get(_NAME, thrift.BINARY) or b"")
-        if element.get(_CHILDREN, thrift.I32):
+        children = element.get(_CHILDREN, thrift.I32) or 0
+        if (children > 0) is (element.get(_TYPE, thrift.I32) is not None):
+            # PyArrow would count the columns otherwise: each one's key would be held against its neighbour.
+            raise Malformed("a part of the schema that is neither a column nor a group")
+        if children:
             _below(element, rest, path, found, depth + 1)
         else:
             found.append(Leaf(path, element.get(_FIELD_ID, thrift.I32)))
@@ -248,6 +259,9 @@ def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
     ciphers: dict[int, Aead] = {}
     if keys.columns is not None:
         ciphers = {field_id: Aead(key) for field_id, key in keys.columns.items()}
+    for leaf in footer.leaves:
+        if leaf.field_id is None:
+            raise refused(f"The column {leaf.name!r} of the file has no field id.", "field-id")
     judges = [_Column(place, leaf, keys, ciphers, wanted) for place, leaf in enumerate(footer.leaves)]
     try:
         for index, group in enumerate(footer.metadata.structs(ROW_GROUPS)):
@@ -302,15 +316,14 @@ class _Column:
             raise self._mistaken() from error
 
     def _mistaken(self) -> DecryptionRefused:
-        name = b".".join(self.leaf.path).decode("utf-8", "replace")[:200]
-        return refused(f"The column {name!r} is not under the key that it has to be.", "column-key")
+        return refused(f"The column {self.leaf.name!r} is not under the key that it has to be.", "column-key")
 
 
 def rewritten(footer: OpenedFooter, keys: FileKeys, named: Callable[[int | None], bytes]) -> bytes:
     """A footer in memory for PyArrow, which takes a prefix and names of keys from a file alone.
 
     It is encrypted, names the prefix, and puts a name that the caller gave in place of what the file says of
-    each key that is at hand.
+    each key that is at hand. What the file says of itself in keys and values is left out.
 
     Args:
         footer: judged.
@@ -322,8 +335,8 @@ def rewritten(footer: OpenedFooter, keys: FileKeys, named: Callable[[int | None]
             if keys.columns is not None and leaf.field_id in keys.columns:
                 under = chunk.get(CRYPTO, thrift.STRUCT).get(_UNDER_COLUMN_KEY, thrift.STRUCT)
                 under.fields[_KEY_METADATA] = thrift.Value(thrift.BINARY, named(leaf.field_id))
-    for plain in (_FILE_ALGORITHM, _SIGNING_KEY):
-        footer.metadata.fields.pop(plain, None)
+    for left_out in (_KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY):
+        footer.metadata.fields.pop(left_out, None)
     unique = footer.aad[len(keys.aad_prefix) :]
     body = Struct({_PREFIX: _binary(keys.aad_prefix), _UNIQUE: _binary(unique)})
     union = Struct({_UNIONS[keys.algorithm]: thrift.Value(thrift.STRUCT, body)})

@@ -1,8 +1,8 @@
 """Thrift's compact protocol, as far as Parquet's footers need it.
 
 - A structure is read as it stands, unknown fields included, and writes back to the same meaning.
-- Bytes that are not exactly one structure, a field that comes twice, lengths beyond the bytes at hand and
-  nesting beyond a bound are `Malformed`.
+- Bytes that are not exactly one structure, a field that comes twice, a number too large for its type (which
+  other readers would cut), lengths beyond the bytes at hand and nesting beyond a bound are `Malformed`.
 
 Source: Apache Thrift, "Thrift Compact protocol".
 """
@@ -23,7 +23,7 @@ BINARY: Final = 8
 LIST: Final = 9
 SET: Final = 10
 STRUCT: Final = 12
-_INTEGERS: Final = frozenset({I16, I32, I64})
+_INTEGERS: Final = {I16: 16, I32: 32, I64: 64}
 _MAX_DEPTH: Final = 32
 
 
@@ -112,7 +112,9 @@ class _Reader:
         number = 0
         while head := self._byte():
             kind = head & 0x0F
-            number = number + (head >> 4) if head >> 4 else _signed(self._varint())
+            number = number + (head >> 4) if head >> 4 else self._integer(16)
+            if number >= 1 << 15:
+                raise Malformed("a number that is too large for its type")
             if number in fields:
                 raise Malformed("a field comes twice")
             fields[number] = Value(kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind, depth))
@@ -120,7 +122,7 @@ class _Reader:
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind in _INTEGERS:
-            return _signed(self._varint())
+            return self._integer(_INTEGERS[kind])
         if kind == BINARY:
             return self._bytes(self._varint())
         if kind == STRUCT:
@@ -155,6 +157,12 @@ class _Reader:
         value = self._data[self.at : end]
         self.at = end
         return value
+
+    def _integer(self, bits: int) -> int:
+        value = self._varint()
+        if value >> bits:
+            raise Malformed("a number that is too large for its type")
+        return _signed(value)
 
     def _varint(self) -> int:
         result = shift = 0

@@ -1,0 +1,156 @@
+"""Footers that somebody wrote who has the footer's key of a file, and not that of a column.
+
+He gives what is in clear the field id of the column whose key he lacks, in each way in which another reader
+of the footer could be brought to see another schema than the one that was judged. Nobody may read his values.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
+
+import catalog
+from catalog.client import files, footers, thrift
+from catalog.client.scan import Scan
+from catalog.client.thrift import Items, Struct, Value
+from policy.errors import DecryptionRefused
+
+Make = Callable[..., str]
+Edit = Callable[[Struct], None]
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "name", StringType()),
+    NestedField(3, "ssn", StringType()),
+)
+ROWS = pa.table({"id": [1, 2], "name": ["forged", "forged"], "ssn": ["x", "y"]})
+TEXTS = ListType(10, StringType())
+PAIRS = MapType(10, StringType(), 11, StringType())
+NAME, FIELD_ID = 4, 9
+FORMS = {"keyed": {}, "keyed-signed": {"encryption.footer": "plaintext"}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("edit", ["arrow", "arrow_besides", "wide_id", "wide_number", "empty_group"])
+def test_a_column_in_clear_that_takes_the_place_of_one_with_a_key(
+    make: Make, alice: catalog.Connection, form: str, edit: str
+) -> None:
+    table = alice.table(make(SCHEMA, properties={"encryption.columns": "pii:ssn"} | FORMS[form]))
+    table.append(ROWS)
+    forged(table.scan(), EDITS[edit])
+    refused_or_true(table.scan(), "ssn", ["x", "y"])
+
+
+@pytest.mark.parametrize(("kind", "values"), [(TEXTS, [["f"], ["g"]]), (PAIRS, [[("f", "g")], []])])
+def test_elements_in_clear_below_a_list_or_map_with_a_key(
+    make: Make, alice: catalog.Connection, kind: Any, values: list[Any]
+) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType()), NestedField(2, "open", kind), NestedField(3, "secret", kind)
+    )
+    table = alice.table(make(schema, properties={"encryption.columns": "pii:secret"}))
+    like = pa.map_(pa.string(), pa.string()) if kind is PAIRS else pa.list_(pa.string())
+    table.append(pa.table({"id": [1, 2], "open": pa.array(values, like), "secret": pa.array([[], []], like)}))
+
+    def edit(metadata: Struct) -> None:
+        numbered(metadata, b"open", element(metadata, b"secret").get(FIELD_ID, thrift.I32))
+        numbered(metadata, b"secret", 77)
+
+    forged(table.scan(), edit)
+    with pytest.raises(DecryptionRefused, match="field-id"):
+        read(table.scan(), "secret")
+
+
+def forged(scan: Scan, edit: Edit) -> None:
+    """Edits the footer of a table's one file, with the footer's key."""
+    plan = scan._plan()
+    (file,) = plan.files
+    keys = plan.keys(file, plan.location(file))
+    assert keys is not None
+    path = Path(file.path.removeprefix("file://"))
+    data = path.read_bytes()
+    footer = footers.read(lambda start, length: data[start : start + length], len(data), keys)
+    edit(footer.metadata)
+    unique = footer.aad.removeprefix(keys.aad_prefix)
+    path.write_bytes(data[: footer.start] + footers.sealed(footer.metadata, unique, keys))
+
+
+def read(scan: Scan, column: str) -> list[Any]:
+    """The values of a column, as if the table knew the present size of its file."""
+    plan = scan._plan()
+    (file,) = plan.files
+    size = Path(file.path.removeprefix("file://")).stat().st_size
+    wanted = [each for each in plan.schema.fields if each.name == column]
+    with files.opened(plan, dataclasses.replace(file, size=size), scan.storage, wanted) as source:
+        return pa.concat_tables(source.row_groups(wanted))[column].to_pylist()
+
+
+def refused_or_true(scan: Scan, column: str, values: list[Any]) -> None:
+    """Nothing but the column's own values is read."""
+    with contextlib.suppress(DecryptionRefused):
+        assert read(scan, column) == values
+
+
+def element(metadata: Struct, name: bytes) -> Struct:
+    """The part of a schema with a name."""
+    return next(each for each in metadata.structs(2) if each.get(NAME, thrift.BINARY) == name)
+
+
+def numbered(metadata: Struct, name: bytes, number: int) -> None:
+    """Gives a part of a schema a field id."""
+    element(metadata, name).fields[FIELD_ID] = Value(thrift.I32, number)
+
+
+def arrow(metadata: Struct) -> None:
+    element(metadata, b"name").fields.pop(FIELD_ID)
+    numbered(metadata, b"ssn", 77)
+    _with_arrow_schema(metadata, {"id": 1, "name": 3, "ssn": 77})
+
+
+def arrow_besides(metadata: Struct) -> None:
+    _with_arrow_schema(metadata, {"id": 1, "name": 3, "ssn": 2})
+
+
+def wide_id(metadata: Struct) -> None:
+    """Of a number of more than 32 bits, other readers see the lower ones."""
+    numbered(metadata, b"name", 2**32 + 3)
+    numbered(metadata, b"ssn", 77)
+
+
+def wide_number(metadata: Struct) -> None:
+    """The same for the number of a field in the footer: here the field id's, a second time."""
+    element(metadata, b"name").fields[2**16 + FIELD_ID] = Value(thrift.I32, 3)
+    numbered(metadata, b"ssn", 77)
+
+
+def empty_group(metadata: Struct) -> None:
+    """A group without columns, which shifts them all by one if it is counted as a column."""
+    name = element(metadata, b"name")
+    name.fields = {number: name.fields[number] for number in (3, NAME)}
+    name.fields |= {5: Value(thrift.I32, 0), FIELD_ID: Value(thrift.I32, 50)}
+    metadata.fields.pop(7)  # The orders of columns, of which there is one too many now.
+
+
+EDITS: dict[str, Edit] = {
+    each.__name__: each for each in (arrow, arrow_besides, wide_id, wide_number, empty_group)
+}
+
+
+def _with_arrow_schema(metadata: Struct, ids: dict[str, int]) -> None:
+    fields = [
+        each.with_metadata({"PARQUET:field_id": str(ids[each.name])}) if each.name in ids else each
+        for each in ROWS.schema
+    ]
+    said = base64.b64encode(pa.schema(fields).serialize().to_pybytes())
+    pair = Struct({1: Value(thrift.BINARY, b"ARROW:schema"), 2: Value(thrift.BINARY, said)})
+    metadata.fields[5] = Value(thrift.LIST, Items(thrift.STRUCT, [pair]))
+    metadata.fields = dict(sorted(metadata.fields.items()))
