@@ -153,7 +153,7 @@ class Hooks:
         source = util.HadoopInputFile.fromPath(self.jvm.org.apache.hadoop.fs.Path(path.as_uri()), conf)
         stream = source.newStream()
         footers = self._read.FooterReader(source, stream, conf, 0, len(vector.data))
-        return Opened(self.jvm, conf, source, stream, self._encryption(vector).read(footers))
+        return Opened(self.jvm, conf, source, stream, self._encryption(vector).read(footers, vector.rows))
 
     def _encryption(self, vector: Vector) -> Any:
         errors = self._read.ReadErrors("lake.db.t", "file:///vector.parquet", True)

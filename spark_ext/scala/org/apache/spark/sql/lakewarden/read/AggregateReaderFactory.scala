@@ -32,8 +32,11 @@ private[read] final class AggregateReaderFactory(
   private def ofFooter(split: FileSplit, errors: ReadErrors): Option[InternalRow] = split.file.format match {
     case DataFormat.Parquet if !FieldIds.all(aggregates.wanted).exists(masked) =>
       val opened = new GuardedFiles(gate, aggregates.wanted, masked).open(split, conf.value.value, errors)
-      try aggregates.ofFooter(new FooterSummary(opened.footer))
-      finally opened.stream.close()
+      try {
+        val schema = opened.footer.getFileMetaData.getSchema
+        new FileColumns(schema, split.file.withoutLike, errors).renamed(aggregates.wanted) // refuses what reading refuses
+        aggregates.ofFooter(new FooterSummary(opened.footer))
+      } finally opened.stream.close()
     case _ => None
   }
 }

@@ -12,6 +12,7 @@ import org.apache.spark.sql.lakewarden.crypto.{Footer, Secret}
 
 /** How one file has to be encrypted, and with which keys; its footer is read with them and held against it.
   *
+  *   - It has as many rows as the table says, and no column has the field id or the path of another.
   *   - Without column keys, every column is under the footer's key.
   *   - With them, a column is under the key of its group, or in clear; never under the footer's key. A column whose
   *     key was released has to be under that very key; one that is read without a key, in clear: the catalog
@@ -42,17 +43,31 @@ private[read] final class FileEncryption(
     *
     * @param footers
     *   of the stream that is going to be read
+    * @param records
+    *   how many rows the table says that it has
     */
-  def read(footers: FooterReader): ParquetMetadata = {
-    val first = footers.read(properties(Map.empty))
+  def read(footers: FooterReader, records: Long): ParquetMetadata = {
+    val first = footers.whole(properties(Map.empty))
     val schema = first.getFileMetaData.getSchema
+    requireApart(schema)
+    if (first.getBlocks.asScala.map(_.getRowCount).sum != records)
+      throw errors.refused("The file has more or fewer rows than the table says.", "record-count")
     val keys = keysByPath(schema)
-    val found = if (keys.isEmpty) first else footers.read(properties(keys))
+    val found = if (keys.isEmpty && footers.isWhole) first else footers.read(properties(keys))
     if (found.getFileMetaData.getEncryptionType != wantedType)
       throw errors.refused(s"The footer of the file is not ${footer.name}, as the table says that it is.", "footer")
     if (found.getFileMetaData.getSchema != schema) throw refused("The file is being changed.")
     found.getBlocks.asScala.foreach(_.getColumns.asScala.foreach(judge(_, found)))
     found
+  }
+
+  /** What is judged of one column is not read of another. */
+  private def requireApart(schema: MessageType): Unit = {
+    val leaves = schema.getColumns.asScala.toSeq
+    val ids = leaves.flatMap(each => Option(each.getPrimitiveType.getId)).map(_.intValue)
+    def twice(all: Seq[Any]): Boolean = all.distinct.size < all.size
+    if (twice(ids) || twice(leaves.map(_.getPath.toSeq)) || columnKeys.nonEmpty && ids.size < leaves.size)
+      throw errors.refused("The file has a column without a field id, or an id or a name twice.", "field-id")
   }
 
   private def wantedType: EncryptionType = footer match {

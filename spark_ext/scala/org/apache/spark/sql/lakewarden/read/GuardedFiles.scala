@@ -34,16 +34,22 @@ private[read] final class FooterReader(
     input: HadoopInputFile, stream: SeekableInputStream, conf: Configuration, start: Long, length: Long) {
 
   /** As whoever has no key reads it. */
-  def read(): ParquetMetadata = ParquetFileReader.readFooter(input, options.build(), stream)
+  def read(): ParquetMetadata =
+    ParquetFileReader.readFooter(input, options.withRange(from, until).build(), stream)
 
   def read(keys: FileDecryptionProperties): ParquetMetadata =
+    ParquetFileReader.readFooter(input, options.withRange(from, until).withDecryption(keys).build(), stream)
+
+  /** With the row groups of the whole file. */
+  def whole(keys: FileDecryptionProperties): ParquetMetadata =
     ParquetFileReader.readFooter(input, options.withDecryption(keys).build(), stream)
 
-  private def options = {
-    val from = if (start == 0) Long.MinValue else start
-    val until = if (start + length >= input.getLength) Long.MaxValue else start + length
-    HadoopReadOptions.builder(conf, input.getPath).withRange(from, until)
-  }
+  /** Whether the split is the whole file. */
+  def isWhole: Boolean = from == Long.MinValue && until == Long.MaxValue
+
+  private def from: Long = if (start == 0) Long.MinValue else start
+  private def until: Long = if (start + length >= input.getLength) Long.MaxValue else start + length
+  private def options = HadoopReadOptions.builder(conf, input.getPath)
 }
 
 /** Opens the Parquet files of one scan, on an executor.
@@ -67,7 +73,7 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
     val footers = new FooterReader(input, stream, conf, split.start, split.length)
     try {
       gate.digests.verify(split.file, { stream.seek(0); stream }, errors)
-      val footer = encryption.fold(plaintext(footers.read(), errors))(_.read(footers))
+      val footer = encryption.fold(plaintext(footers.read(), errors))(_.read(footers, split.file.records))
       OpenedFile(input.getPath, input, stream, footer)
     } catch {
       case failure: Throwable =>

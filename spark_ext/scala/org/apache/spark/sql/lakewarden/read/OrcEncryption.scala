@@ -29,8 +29,12 @@ private[read] final class OrcEncryption(keys: OpenedKeys, masked: Set[Int], want
   /** What ORC's reader asks for keys. */
   val provider: OrcKeys = new OrcKeys(keys.file, id => if (masked(id)) None else keyOf(id))
 
-  /** Throws `DecryptionRefused` if the file is another's, or not encrypted as the regime says. */
-  def judge(file: Reader): Unit = {
+  /** Throws `DecryptionRefused` if the file is another's, or not encrypted as the regime says.
+    *
+    * @param records
+    *   how many rows the table says that it has
+    */
+  def judge(file: Reader, records: Long): Unit = {
     val columns = file.getSchema.getChildren.asScala.toSeq
     val variants = file.getEncryptionVariants.toSeq.groupBy(_.getRoot.getId)
     if (variants.isEmpty && columns.nonEmpty && (keys.columns.isEmpty || keys.columns.exists(_.nonEmpty)))
@@ -38,6 +42,8 @@ private[read] final class OrcEncryption(keys: OpenedKeys, masked: Set[Int], want
     if (!variants.keySet.subsetOf(columns.map(_.getId).toSet) || variants.values.exists(_.size > 1))
       throw errors.refused("The file does not encrypt its columns one by one.", "algorithm")
     columns.foreach(column => judge(column, variants.get(column.getId).map(_.head)))
+    if (file.getNumberOfRows != records)
+      throw errors.refused("The file has more or fewer rows than the table says.", "record-count")
   }
 
   private def judge(column: TypeDescription, found: Option[EncryptionVariant]): Unit = {

@@ -39,7 +39,7 @@ private[read] final class OrcFiles(gate: FileGate, wanted: StructType, masked: S
         .useUTCTimestamp(true)
       encryption.foreach(each => options.setKeyProvider(each.provider))
       val reader = OrcFile.createReader(path, options)
-      encryption.fold(requirePlaintext(reader, errors))(_.judge(reader))
+      encryption.fold(requirePlaintext(reader, errors))(_.judge(reader, split.file.records))
       // Days and instants are taken as they are: Iceberg's are in the calendar that the file may say it has not.
       options.convertToProlepticGregorian(reader.writerUsedProlepticGregorian)
       reader
