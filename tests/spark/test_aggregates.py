@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
@@ -25,13 +24,15 @@ NAMES = (*COUNTED, "who", "l")
 ALL = ", ".join(
     ["count(*)", *(f"count({c})" for c in COUNTED), *(f"{f}({c})" for c in BOUNDED for f in ("min", "max"))]
 )
-GROUPS = {"encryption.columns": "aggregates-one:i,m,s;aggregates-two:ts,d"}
+#: Files with column keys and an encrypted footer are among those of the mixed table.
 MODES = {
     "clear": {},
     "uniform": ENCRYPTED,
-    "groups": GROUPS,
-    "footers in clear": GROUPS | {"encryption.footer": "plaintext"},
-    "CTR": ENCRYPTED | {"encryption.algorithm": "AES_GCM_CTR_V1"},
+    "column keys, CTR, footers in clear": {
+        "encryption.columns": "aggregates-one:i,m,s;aggregates-two:ts,d",
+        "encryption.algorithm": "AES_GCM_CTR_V1",
+        "encryption.footer": "plaintext",
+    },
 }
 
 
@@ -104,8 +105,7 @@ def test_aggregates_are_those_of_the_rows(
     for seed, (rows, nulls) in enumerate(((20, 0.2), (5, 1.0), (1, 0.0))):
         insert(spark_lake, table, seed, rows, nulls)
     assert agree(spark_lake, table)[0] == 26
-    for name in ("i", "ts", "h"):
-        agree(spark_lake, table, f"max({name}), count({name})")
+    agree(spark_lake, table, "max(ts), count(ts)")
     agree(spark_lake, table, "min(id), count(*) + max(i)")
 
 
@@ -184,8 +184,8 @@ def test_files_of_several_schemas_types_and_regimes_give_one_answer(
     spark_lake: SparkLake, mixed: str
 ) -> None:
     assert agree(spark_lake, mixed)[0] == 46
-    for name, function in itertools.product(("id", "i", "m", "w"), ("min", "max", "count")):
-        agree(spark_lake, mixed, f"{function}({name})")
+    for name in ("id", "i", "m", "w"):
+        agree(spark_lake, mixed, f"min({name}), max({name}), count({name})")
 
 
 def damage(file: dict[str, Any], at: int) -> None:
