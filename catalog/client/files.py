@@ -76,6 +76,8 @@ class Opened:
             read = self.parquet.reader.read_row_group(number, column_indices=leaves, use_threads=True)
             if not leaves:
                 read = pa.table({"_rows": pa.nulls(rows[number])}).select([])
+            if read.num_rows != rows[number]:
+                raise _miscounted()
             yield starts[number], self.columns.project(read, wanted)
 
     def _matching(self, wanted: Sequence[NestedField], keep: BooleanExpression | None) -> Sequence[int]:
@@ -113,10 +115,24 @@ def opened(
         try:
             seen = [each for each in wanted if each.field_id not in plan.masked]
             parquet, readable = _judged(_held(stream, file), file, keys, frozenset(all_ids(seen)))
+            _count(parquet.metadata, file)
             columns = FileColumns(parquet.schema_arrow, file.without_like, plan.masked)
             yield Opened(parquet, columns, readable)
         finally:
             stream.close()
+
+
+def _count(metadata: pq.FileMetaData, file: PlannedFile) -> None:
+    """Row groups that somebody left out or put in twice would go unnoticed."""
+    groups = (metadata.row_group(each).num_rows for each in range(metadata.num_row_groups))
+    if not file.records == metadata.num_rows == sum(groups):
+        raise _miscounted()
+
+
+def _miscounted() -> DataFileDamaged:
+    return DataFileDamaged(
+        "The file has another number of rows than the table says.", rule="record-count", hint=_RESTORE
+    )
 
 
 def _held(stream: InputStream, file: PlannedFile) -> InputStream:

@@ -8,8 +8,8 @@ Source: Iceberg REST specification, "Expression"; docs/rest-api.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -24,7 +24,6 @@ from pyiceberg.utils.datetime import days_to_date
 from catalog.client.columns import arrow_type
 from policy.errors import RequestInvalid
 
-_EPOCH: Final = datetime(1970, 1, 1)
 _UNARY: Final[Mapping[type[Any], str]] = {
     iceberg.IsNull: "is-null",
     iceberg.NotNull: "not-null",
@@ -125,12 +124,13 @@ def _value(literal: literals.Literal[Any]) -> Any:
     value = literal.value
     if isinstance(literal, literals.DateLiteral):
         return days_to_date(value).isoformat()
-    if isinstance(literal, literals.TimestampLiteral):
-        return (_EPOCH + timedelta(microseconds=value)).isoformat()
     if isinstance(literal, literals.DecimalLiteral):
         return str(value)
     if isinstance(literal, literals.UUIDLiteral):
         return str(UUID(bytes=value))
+    if isinstance(literal, literals.TimestampLiteral) or value in (math.inf, -math.inf) or value != value:
+        # pyiceberg does not keep whether a timestamp has a zone; all numbers of JSON are finite.
+        raise _NoForm
     if isinstance(value, str | int | float | bool):
         return value
     raise _NoForm

@@ -9,7 +9,8 @@
 - Every column has a field id of Parquet's own. What else the file says of itself, Arrow's schema above all,
   is kept from PyArrow: it would give columns ids that nobody judged.
 - The AAD prefix is the reader's. A file that stores one has to store that one.
-- A footer in plaintext counts once its signature has been checked.
+- A footer in plaintext counts once its signature has been checked. Until then no more of a file is taken
+  apart than what says how it is encrypted: what is small in a file can be large in memory.
 
 Source: Apache Parquet, "Parquet Modular Encryption", sections 4.4 (AAD) and 5 (file format);
     docs/key-metadata.md, "Parquet AAD prefix".
@@ -133,7 +134,7 @@ def _footer_bytes(piece: Piece, size: int, form: Footer) -> tuple[int, bytes]:
 
 
 def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
-    crypto, end = thrift.read(data)
+    crypto, end = thrift.read(data[: thrift.MOST_UNCHECKED])
     algorithm = crypto.get(_ALGORITHM, thrift.STRUCT)
     aad = _file_aad(algorithm, keys)
     metadata, _ = thrift.read(_unsealed(Aead(keys.footer), data[end:], aad + _FOOTER_MODULE))
@@ -141,8 +142,8 @@ def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
 
 
 def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
-    metadata, end = thrift.read(data)
-    algorithm = metadata.get(_FILE_ALGORITHM, thrift.STRUCT)
+    said, end = thrift.field_of(data, _FILE_ALGORITHM)
+    algorithm = Struct({} if said is None else {_FILE_ALGORITHM: said}).get(_FILE_ALGORITHM, thrift.STRUCT)
     aad = _file_aad(algorithm, keys)
     nonce, tag = data[end : end + NONCE_LENGTH], data[end + NONCE_LENGTH :]
     if len(data) - end != _SIGNATURE:
@@ -152,6 +153,7 @@ def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
         raise refused(
             "The footer of the file is signed with another key, or was changed.", "footer-signature"
         )
+    metadata, _ = thrift.read(data)
     return OpenedFooter(start, algorithm, metadata, leaves_of(metadata), aad)
 
 

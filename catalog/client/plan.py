@@ -59,6 +59,7 @@ class PlannedFile:
         path: its location, literally as the table's metadata has it.
         file_format: ``parquet``, ``orc``, …, in lower case.
         size: bytes.
+        records: rows.
         algorithm: how it is encrypted; None for plaintext.
         footer: whether its footer is encrypted or signed; None for plaintext.
         column_keys: whether groups of columns have keys of their own, and the others are in clear.
@@ -71,6 +72,7 @@ class PlannedFile:
     path: str
     file_format: str
     size: int
+    records: int
     algorithm: Algorithm | None
     footer: Footer | None
     column_keys: bool
@@ -235,6 +237,7 @@ def _files(
             path=row["file_path"],
             file_format=row["file_format"].lower(),
             size=row["file_size_in_bytes"],
+            records=row["record_count"],
             algorithm=_known(Algorithm, row["algorithm"]),
             footer=_known(Footer, row.get("footer")),
             column_keys=bool(row["column_keys"]),

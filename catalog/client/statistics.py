@@ -1,6 +1,7 @@
 """What a commit says of a new file's columns, by field id: sizes, counts and bounds.
 
 - Below lists and maps only sizes are known, since Parquet counts empty lists as nulls.
+- Bounds of text and binary are cut to 16 characters or bytes.
 - Columns of floats have no bounds: Parquet leaves NaN out of them, and a query for large numbers finds NaN.
 
 Source: Iceberg table specification, "Manifests".
@@ -9,6 +10,7 @@ Source: Iceberg table specification, "Manifests".
 from __future__ import annotations
 
 import base64
+import sys
 from typing import Any, Final
 
 import pyarrow.parquet as pq
@@ -18,8 +20,11 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, StructType
+from pyiceberg.types import BinaryType, DoubleType, FloatType, IcebergType, StringType, StructType
 
+_WHOLE: Final = {"write.metadata.metrics.default": "full"}
+_LENGTH: Final = 16
+_SURROGATES: Final = range(0xD800, 0xE000)
 _COUNTS: Final = ("value_counts", "null_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
 
@@ -34,7 +39,7 @@ def statistics_of(metadata: pq.FileMetaData, schema: Schema) -> dict[str, Any]:
     if not _said(metadata):
         return {}
     found = data_file_statistics_from_parquet_metadata(
-        metadata, compute_statistics_plan(schema, {}), parquet_path_to_id_mapping(schema)
+        metadata, compute_statistics_plan(schema, _WHOLE), parquet_path_to_id_mapping(schema)
     ).to_serialized_dict()
     flat = _flat(schema.as_struct())
     bounded = {each for each, kind in flat.items() if not isinstance(kind, FloatType | DoubleType)}
@@ -42,12 +47,39 @@ def statistics_of(metadata: pq.FileMetaData, schema: Schema) -> dict[str, Any]:
     for name in _COUNTS:
         said[name.replace("_", "-")] = {key: value for key, value in found[name].items() if key in flat}
     for name in _BOUNDS:
-        said[name.replace("_", "-")] = {
-            key: base64.b64encode(value).decode("ascii")
+        cut = {
+            key: _cut(value, flat[key], above=name == "upper_bounds")
             for key, value in found[name].items()
             if key in bounded
         }
+        said[name.replace("_", "-")] = {
+            key: base64.b64encode(value).decode("ascii") for key, value in cut.items() if value is not None
+        }
     return said
+
+
+def _cut(bound: bytes, kind: IcebergType, *, above: bool) -> bytes | None:
+    """A bound of 16 characters or bytes at the most; None for an upper one where there is none so short."""
+    if isinstance(kind, StringType):
+        points = [ord(each) for each in bound.decode("utf-8")]
+        short = _short(points, above=above, last=sys.maxunicode)
+        return None if short is None else "".join(map(chr, short)).encode("utf-8")
+    if isinstance(kind, BinaryType):
+        short = _short(list(bound), above=above, last=255)
+        return None if short is None else bytes(short)
+    return bound
+
+
+def _short(values: list[int], *, above: bool, last: int) -> list[int] | None:
+    if not above or len(values) <= _LENGTH:
+        return values[:_LENGTH]
+    for end in range(_LENGTH - 1, -1, -1):
+        if values[end] < last:
+            above_it = values[end] + 1
+            # No text has a surrogate in it.
+            text_after = _SURROGATES.stop if last > 255 and above_it in _SURROGATES else above_it
+            return [*values[:end], text_after]
+    return None
 
 
 def _said(metadata: pq.FileMetaData) -> bool:

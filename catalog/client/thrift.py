@@ -25,6 +25,8 @@ SET: Final = 10
 STRUCT: Final = 12
 _INTEGERS: Final = {I16: 16, I32: 32, I64: 64}
 _MAX_DEPTH: Final = 32
+MOST_UNCHECKED: Final = 64 << 10
+"""Bytes that are made into structures before anybody has authenticated them."""
 
 
 class Malformed(ValueError):
@@ -91,6 +93,21 @@ def read(data: bytes, start: int = 0) -> tuple[Struct, int]:
         raise Malformed("the bytes end too early") from error
 
 
+def field_of(data: bytes, number: int) -> tuple[Value | None, int]:
+    """One field of the structure that the bytes begin with, and where that ends.
+
+    Nothing else of it is kept, and of the field no more than 64 KiB: for bytes that anybody may have written.
+
+    Raises:
+        Malformed: there is no structure, or the field is longer.
+    """
+    reader = _Reader(data, 0)
+    try:
+        return reader.only(number), reader.at
+    except IndexError as error:
+        raise Malformed("the bytes end too early") from error
+
+
 def write(structure: Struct) -> bytes:
     """A structure as bytes."""
     output = bytearray()
@@ -112,13 +129,55 @@ class _Reader:
         number = 0
         while head := self._byte():
             kind = head & 0x0F
-            number = number + (head >> 4) if head >> 4 else self._integer(16)
-            if number >= 1 << 15:
-                raise Malformed("a number that is too large for its type")
+            number = self._number(head, number)
             if number in fields:
                 raise Malformed("a field comes twice")
             fields[number] = Value(kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind, depth))
         return Struct(fields)
+
+    def only(self, wanted: int) -> Value | None:
+        """One field of the structure that begins here; the others are passed over."""
+        found: Value | None = None
+        number = 0
+        while head := self._byte():
+            kind = head & 0x0F
+            number = self._number(head, number)
+            start = self.at
+            self._pass(kind, 0)
+            if number == wanted:
+                if found is not None or self.at - start > MOST_UNCHECKED:
+                    raise Malformed("a field comes twice, or is too long")
+                again = _Reader(self._data, start)
+                found = Value(kind, kind == TRUE if kind in (TRUE, FALSE) else again._value(kind, 0))
+        return found
+
+    def _pass(self, kind: int, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            raise Malformed("nested too deep")
+        if kind == STRUCT:
+            while head := self._byte():
+                self._number(head, 0)
+                self._pass(head & 0x0F, depth + 1)
+        elif kind in (LIST, SET):
+            inner, count = self._list()
+            for _ in range(count):
+                self._pass(BYTE if inner in (TRUE, FALSE) else inner, depth + 1)
+        elif kind not in (TRUE, FALSE):
+            self._value(kind, depth)
+
+    def _number(self, head: int, last: int) -> int:
+        number = last + (head >> 4) if head >> 4 else self._integer(16)
+        if number >= 1 << 15:
+            raise Malformed("a number that is too large for its type")
+        return number
+
+    def _list(self) -> tuple[int, int]:
+        """The type of a list's elements, and how many there are."""
+        head = self._byte()
+        count = self._varint() if head >> 4 == 15 else head >> 4
+        if count > len(self._data) - self.at:
+            raise Malformed("a list of more elements than there are bytes")
+        return head & 0x0F, count
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind in _INTEGERS:
@@ -136,11 +195,9 @@ class _Reader:
         raise Malformed("an unknown type")
 
     def _items(self, depth: int) -> Items:
-        head = self._byte()
-        kind = head & 0x0F
-        count = self._varint() if head >> 4 == 15 else head >> 4
-        if count > len(self._data) - self.at or depth > _MAX_DEPTH:
-            raise Malformed("a list of more elements than there are bytes")
+        kind, count = self._list()
+        if depth > _MAX_DEPTH:
+            raise Malformed("nested too deep")
         if kind in (TRUE, FALSE):
             return Items(kind, [self._byte() for _ in range(count)])
         return Items(kind, [self._value(kind, depth) for _ in range(count)])

@@ -303,3 +303,23 @@ def test_a_denied_user_leaves_nothing(make: Make, served: Service) -> None:
     with pytest.raises(NotAuthorized):
         catalog.connect(served.url, served.token("nobody")).table(name).append(pa.table({"id": [1]}))
     assert left_over(served) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "lower", "upper"),
+    [
+        ("\ud7ff" * 17, "\ud7ff" * 16, "\ud7ff" * 15 + "\ue000"),
+        ("\U0010ffff" * 17, "\U0010ffff" * 16, None),
+        ("a" * 15 + "\U0010ffff!", "a" * 15 + "\U0010ffff", "a" * 14 + "b"),
+        ("a" * 16, "a" * 16, "a" * 16),
+    ],
+)
+def test_bounds_of_texts_are_cut_and_are_texts(
+    make: Make, alice: catalog.Connection, served: Service, text: str, lower: str, upper: str | None
+) -> None:
+    """Behind U+D7FF come the surrogates, which are in no text; behind U+10FFFF comes nothing."""
+    name = make(SCHEMA)
+    alice.table(name).append(pa.table({"id": [1], "name": [text], "number": [1.0]}))
+    (file,) = files_of(served, name)
+    assert dict(file["lower_bounds"])[2] == lower.encode()
+    assert dict(file["upper_bounds"]).get(2) == (None if upper is None else upper.encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.expressions import EqualTo, GreaterThan, In, Not
+from pyiceberg.expressions import EqualTo, GreaterThan, GreaterThanOrEqual, In, Not
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -279,7 +280,38 @@ def test_rows_that_position_deletes_took_out_are_gone(alice: catalog.Connection,
     )
     rows = {"file_path": [file.path, other, file.path, file.path], "pos": [3, 5, 9, 0]}
     pq.write_table(pa.table(rows, schema=schema), path)
-    deletes = replace(file, path=f"file://{path}", size=path.stat().st_size)
+    deletes = replace(file, path=f"file://{path}", size=path.stat().st_size, records=4)
     marked = replace(plan, files=(replace(file, deletes=(deletes,)),))
     left = pa.Table.from_batches(_Run(scan, marked).at_once())
     assert left["id"].to_pylist() == [1, 2, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "left"),
+    [
+        ("moment", datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), [2, 3]),
+        ("wall", datetime.datetime(2026, 1, 2), [2, 3]),
+        ("number", -math.inf, [1, 2, 3]),
+        ("number", math.inf, [3]),
+    ],
+)
+def test_filters_by_values_that_json_has_no_form_for(
+    make: Callable[..., str], alice: catalog.Connection, column: str, value: Any, left: list[int]
+) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "moment", TimestamptzType()),
+        NestedField(3, "wall", TimestampType()),
+        NestedField(4, "number", DoubleType()),
+    )
+    days = [datetime.datetime(2026, 1, each) for each in (1, 2, 3)]
+    rows = {
+        "id": pa.array([1, 2, 3]),
+        "moment": pa.array(days, pa.timestamp("us", "UTC")),
+        "wall": pa.array(days, pa.timestamp("us")),
+        "number": pa.array([-math.inf, 0.0, math.inf]),
+    }
+    table = alice.table(make(schema))
+    table.append(pa.table(rows))
+    found = table.scan(filter=GreaterThanOrEqual(column, value), columns=["id"]).to_arrow()
+    assert found["id"].to_pylist() == left

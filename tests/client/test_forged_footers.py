@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,11 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 
 import catalog
 from catalog.client import files, footers, thrift
+from catalog.client.footers import FileKeys
 from catalog.client.scan import Scan
 from catalog.client.thrift import Items, Struct, Value
+from catalog.keys.secret import SecretBytes
+from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
 
 Make = Callable[..., str]
@@ -70,6 +75,33 @@ def test_elements_in_clear_below_a_list_or_map_with_a_key(
         read(table.scan(), "secret")
 
 
+@pytest.mark.parametrize(("edit", "records"), [("no_groups", 2), ("half_a_group", 2), ("short_group", 5)])
+def test_a_footer_with_another_number_of_rows(
+    make: Make, alice: catalog.Connection, edit: str, records: int
+) -> None:
+    table = alice.table(make(SCHEMA, properties={"encryption.columns": "pii:ssn"}))
+    table.append(ROWS)
+    forged(table.scan(), COUNTS[edit])
+    with pytest.raises(DecryptionRefused, match="record-count"):
+        read(table.scan(), "name", records)
+
+
+@pytest.mark.parametrize("form", Footer)
+def test_a_footer_that_nobody_signed_is_not_taken_apart(form: Footer) -> None:
+    """A list of a million empty structures, which each take a byte in the file and some hundred in memory."""
+    bomb = b"\x99\xfc" + b"\xc0\x84\x3d" + bytes(1_000_000) + b"\x00"
+    magic = b"PARE" if form is Footer.ENCRYPTED else b"PAR1"
+    data = magic + bomb + bytes(28) + struct.pack("<I4s", len(bomb) + 28, magic)
+    keys = FileKeys(Algorithm.AES_GCM_V1, form, SecretBytes(bytes(32)), None, b"prefix")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecryptionRefused):
+            footers.read(lambda start, length: data[start : start + length], len(data), keys)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def forged(scan: Scan, edit: Edit) -> None:
     """Edits the footer of a table's one file, with the footer's key."""
     plan = scan._plan()
@@ -84,14 +116,16 @@ def forged(scan: Scan, edit: Edit) -> None:
     path.write_bytes(data[: footer.start] + footers.sealed(footer.metadata, unique, keys))
 
 
-def read(scan: Scan, column: str) -> list[Any]:
-    """The values of a column, as if the table knew the present size of its file."""
+def read(scan: Scan, column: str, records: int = 2) -> list[Any]:
+    """The values of a column, as if the table knew the present size of its file, and so many rows."""
     plan = scan._plan()
     (file,) = plan.files
     size = Path(file.path.removeprefix("file://")).stat().st_size
     wanted = [each for each in plan.schema.fields if each.name == column]
-    with files.opened(plan, dataclasses.replace(file, size=size), scan.storage, wanted) as source:
-        return pa.concat_tables(source.row_groups(wanted))[column].to_pylist()
+    with files.opened(
+        plan, dataclasses.replace(file, size=size, records=records), scan.storage, wanted
+    ) as source:
+        return pa.concat_tables(rows for _, rows in source.row_groups(wanted))[column].to_pylist()
 
 
 def refused_or_true(scan: Scan, column: str, values: list[Any]) -> None:
@@ -140,6 +174,23 @@ def empty_group(metadata: Struct) -> None:
     metadata.fields.pop(7)  # The orders of columns, of which there is one too many now.
 
 
+def no_groups(metadata: Struct) -> None:
+    metadata.fields[3] = Value(thrift.I64, 0)
+    metadata.fields[4] = Value(thrift.LIST, Items(thrift.STRUCT, []))
+
+
+def half_a_group(metadata: Struct) -> None:
+    """The group says one row, the file as many as there were."""
+    metadata.structs(4)[0].fields[3] = Value(thrift.I64, 1)
+
+
+def short_group(metadata: Struct) -> None:
+    """Of two groups one is left out, and the other says the rows of both: here one says more than it has."""
+    metadata.structs(4)[0].fields[3] = Value(thrift.I64, 5)
+    metadata.fields[3] = Value(thrift.I64, 5)
+
+
+COUNTS: dict[str, Edit] = {each.__name__: each for each in (no_groups, half_a_group, short_group)}
 EDITS: dict[str, Edit] = {
     each.__name__: each for each in (arrow, arrow_besides, wide_id, wide_number, empty_group)
 }
