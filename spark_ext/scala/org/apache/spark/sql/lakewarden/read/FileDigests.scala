@@ -2,6 +2,7 @@ package org.apache.spark.sql.lakewarden.read
 
 import java.io.InputStream
 import java.nio.ByteBuffer
+import java.nio.channels.SeekableByteChannel
 import java.security.MessageDigest
 import java.util.{Collections, LinkedHashMap => JLinkedHashMap, Map => JMap}
 
@@ -26,25 +27,39 @@ private[read] object Verification {
   val All: Seq[Verification] = Seq(Never, FirstRead, Always)
 }
 
-/** Holds files against their digests. */
+/** Holds files against their digests.
+  *
+  * What is held against a digest is what is read: a private copy, so that a file that is changed while a task reads
+  * it is the one that was verified or none.
+  */
 private[read] final class FileDigests(verification: Verification) extends Serializable {
 
-  /** Throws `DecryptionRefused` if an encrypted file is not the one that was written.
+  /** The bytes of an opened file to read from: a copy of them, where they are to be held against their digest now,
+    * and then the file itself is closed.
     *
-    * @param start
-    *   the opened file from its first byte on, which is read to the end if it has to be
+    * Throws `DecryptionRefused` if an encrypted file is not the one that was written. The file is closed if anything
+    * fails.
+    *
+    * @param opened
+    *   from its first byte on
+    * @param reading
+    *   makes of the copy what the format reads from
     */
-  def verify(file: PlannedFile, start: => InputStream, errors: ReadErrors): Unit =
-    file.digest.filter(digest => verification match {
-      case Verification.Never     => false
-      case Verification.FirstRead => !FileDigests.isKnown(file.path, digest)
-      case Verification.Always    => true
-    }).foreach { digest =>
-      val (length, sha256) = FileDigests.read(start)
-      if (length != digest.length || !MessageDigest.isEqual(sha256, digest.sha256))
-        throw errors.refused("The file is not, byte for byte, the one that the table was written with.", "file-digest")
+  def verified[S <: InputStream](file: PlannedFile, opened: S, errors: ReadErrors)(
+      reading: SeekableByteChannel => S): S =
+    file.digest.filter(isDue(file.path, _)).fold(opened) { digest =>
+      val copy =
+        try FileDigests.copy(opened, digest, errors)
+        finally opened.close()
       FileDigests.note(file.path, digest)
+      reading(copy)
     }
+
+  private def isDue(path: String, digest: FileDigest): Boolean = verification match {
+    case Verification.Never     => false
+    case Verification.FirstRead => !FileDigests.isKnown(path, digest)
+    case Verification.Always    => true
+  }
 }
 
 private object FileDigests {
@@ -59,13 +74,35 @@ private object FileDigests {
   private def isKnown(path: String, digest: FileDigest): Boolean = known.containsKey(path -> digest)
   private def note(path: String, digest: FileDigest): Unit = { known.put(path -> digest, ()); () }
 
-  private def read(stream: InputStream): (Long, Array[Byte]) = {
-    val sha256 = MessageDigest.getInstance("SHA-256")
-    val chunk = new Array[Byte](ChunkBytes)
-    val counts = Iterator.continually(stream.read(chunk)).takeWhile(_ >= 0).map { count =>
-      sha256.update(chunk, 0, count)
-      count.toLong
+  /** A copy that has the digest, at its first byte. */
+  private def copy(from: InputStream, digest: FileDigest, errors: ReadErrors): SeekableByteChannel = {
+    val copy = errors.kept(PrivateCopy.empty(digest.length))
+    try {
+      if (!MessageDigest.isEqual(fill(copy, from, digest.length, errors), digest.sha256))
+        throw errors.refused("The file is not, byte for byte, the one that the table was written with.", "file-digest")
+      copy.position(0)
+    } catch {
+      case failure: Throwable =>
+        copy.close()
+        throw failure
     }
-    (counts.sum, sha256.digest())
+  }
+
+  /** Fills a copy; the SHA-256 of what is in it, which is one byte too many of a file that is too long. */
+  private def fill(copy: SeekableByteChannel, from: InputStream, length: Long, errors: ReadErrors): Array[Byte] = {
+    val sha256 = MessageDigest.getInstance("SHA-256")
+    val chunk = new Array[Byte](math.min(ChunkBytes.toLong, length + 1).toInt)
+    var left = length + 1
+    var count = 0
+    while (left > 0 && count >= 0) {
+      count = from.read(chunk, 0, math.min(chunk.length.toLong, left).toInt)
+      if (count > 0) {
+        left -= count
+        sha256.update(chunk, 0, count)
+        val bytes = ByteBuffer.wrap(chunk, 0, count)
+        while (bytes.hasRemaining) errors.kept(copy.write(bytes))
+      }
+    }
+    sha256.digest()
   }
 }

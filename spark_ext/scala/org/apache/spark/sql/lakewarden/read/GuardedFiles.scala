@@ -54,8 +54,9 @@ private[read] final class FooterReader(
 
 /** Opens the Parquet files of one scan, on an executor.
   *
-  * The order is fixed: the path is checked, then the data keys opened, then the file, and its footer held against
-  * what the regime of the file says (`FileEncryption`). Nothing of a file is used before that.
+  * The order is fixed: the path is checked, then the data keys opened, then the file, its bytes held against their
+  * digest where that is asked for, and its footer against what the regime of the file says (`FileEncryption`).
+  * Nothing of a file is used before that.
   *
   * @param wanted
   *   the columns that are read, with ids
@@ -72,7 +73,6 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
     val (input, stream) = opened(location, split.file, conf, errors)
     val footers = new FooterReader(input, stream, conf, split.start, split.length)
     try {
-      gate.digests.verify(split.file, { stream.seek(0); stream }, errors)
       val footer = encryption.fold(plaintext(footers.read(), errors))(_.read(footers, split.file.records))
       OpenedFile(input.getPath, input, stream, footer)
     } catch {
@@ -99,8 +99,10 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
       : (HadoopInputFile, SeekableInputStream) = {
     val path = StoredPath.of(file.path, conf)
     val input = HadoopInputFile.fromStatus(new FileStatus(file.size, false, 1, 0, 0, path), conf)
-    if (!location.isLocal) (input, HadoopStreams.wrap(StoredPath.fileSystem(path, conf).open(path)))
-    else (input, new ChannelStream(gate.openLocal(location, file, errors)))
+    val stream =
+      if (location.isLocal) new ChannelStream(gate.openLocal(location, file, errors))
+      else HadoopStreams.wrap(StoredPath.fileSystem(path, conf).open(path))
+    (input, gate.digests.verified[SeekableInputStream](file, stream, errors)(new ChannelStream(_)))
   }
 
   private def plaintext(footer: ParquetMetadata, errors: ReadErrors): ParquetMetadata = {

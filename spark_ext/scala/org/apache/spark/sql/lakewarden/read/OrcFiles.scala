@@ -1,5 +1,7 @@
 package org.apache.spark.sql.lakewarden.read
 
+import java.nio.channels.SeekableByteChannel
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.FSDataInputStream
 import org.apache.orc.{OrcFile, Reader}
@@ -12,7 +14,7 @@ import org.apache.spark.sql.types.StructType
   *
   * The order is fixed: the path is checked, then the data keys opened, then the file, its bytes held against their
   * digest where that is asked for, and its keys against what the regime of the file says (`OrcEncryption`). ORC reads
-  * from the one stream that was opened, whatever lies under the path by then.
+  * from the one stream that was opened, or from the copy that was verified, whatever lies under the path by then.
   *
   * @param wanted
   *   the columns that are read, with ids
@@ -28,11 +30,11 @@ private[read] final class OrcFiles(gate: FileGate, wanted: StructType, masked: S
     val encryption = gate.keys(split.file, errors).map(new OrcEncryption(_, masked, ids, errors))
     val path = StoredPath.of(split.file.path, conf)
     val storage = StoredPath.fileSystem(path, conf)
-    val stream =
-      if (location.isLocal) new FSDataInputStream(new ChannelInput(gate.openLocal(location, split.file, errors)))
+    val opened =
+      if (location.isLocal) streamOf(gate.openLocal(location, split.file, errors))
       else storage.open(path)
+    val stream = gate.digests.verified(split.file, opened, errors)(streamOf)
     try {
-      gate.digests.verify(split.file, stream, errors)
       val options = OrcFile.readerOptions(conf)
         .filesystem(new OneOpenFile(storage, stream, split.file.size))
         .maxLength(split.file.size)
@@ -49,6 +51,8 @@ private[read] final class OrcFiles(gate: FileGate, wanted: StructType, masked: S
         throw failure
     }
   }
+
+  private def streamOf(channel: SeekableByteChannel) = new FSDataInputStream(new ChannelInput(channel))
 
   private def requirePlaintext(file: Reader, errors: ReadErrors): Unit =
     if (file.getEncryptionVariants.nonEmpty)

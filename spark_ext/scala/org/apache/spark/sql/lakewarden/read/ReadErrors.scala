@@ -1,6 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
-import java.io.FileNotFoundException
+import java.io.{FileNotFoundException, IOException}
 import java.net.{SocketException, SocketTimeoutException, UnknownHostException}
 import java.nio.channels.ClosedByInterruptException
 import java.nio.file.{AccessDeniedException, NoSuchFileException}
@@ -56,6 +56,18 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
   /** The file asks for what is not there yet. */
   def unsupported(problem: String, rule: String): LakewardenException =
     new LakewardenException("NotSupportedYet", said(problem), Some(rule))
+
+  /** Runs a part of keeping a copy of the file on this executor, whose failures are not the file's. */
+  def kept[T](part: => T): T =
+    try part
+    catch {
+      case stopped: ClosedByInterruptException => throw stopped
+      case failure: IOException =>
+        logWarning(s"A copy of a data file of $table could not be kept", failure)
+        throw new LakewardenException(
+          "StorageUnavailable", said(s"This executor cannot keep the copy that is verified (${name(failure)})."),
+          Some("local-directory"), Some("Make room in the executor's local directories (spark.local.dir)."))
+    }
 
   /** The path may be allowed, but what lies there is another file or none. */
   def linked(problem: String): LakewardenException = new LakewardenException(
