@@ -107,3 +107,18 @@ def test_a_file_that_is_changed_while_it_is_read_gives_the_rows_that_were_verifi
     assert copies == ([[0o600, 0]] if large else [])
     if verify == "always":
         refused(spark_lake, f"SELECT sum(length(v)) FROM {table}", "DECRYPTION_REFUSED", "file-digest")
+
+
+def test_an_executor_without_room_for_a_copy_says_so(spark_lake: SparkLake, namespace: str) -> None:
+    """And not that the file is missing or damaged."""
+    table = f"{namespace}.t"
+    made(spark_lake, table, "orc", "none", "always")
+    jvm, context = spark_lake.spark._jvm, spark_lake.spark.sparkContext
+    assert jvm is not None
+    room = Path(jvm.org.apache.spark.util.Utils.getLocalDir(context._jsc.sc().conf()))
+    away = room.rename(room.with_name(f"{room.name}-away"))
+    try:
+        refused(spark_lake, f"SELECT sum(length(v)) FROM {table}", "STORAGE_UNAVAILABLE", "local-directory")
+    finally:
+        away.rename(room)
+    assert spark_lake.rows(f"SELECT sum(length(v)) FROM {table}") == [(COUNT * REPEATED * 20,)]
