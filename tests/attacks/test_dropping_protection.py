@@ -70,6 +70,7 @@ _TO_PLAINTEXT = {
             "encryption.data-key-length",
             "encryption.footer",
             "encryption.stock-readers",
+            "encryption.verify-digest",
         ]
     ),
 }

@@ -31,6 +31,7 @@ from tests.support.tables import SCHEMA
 
 _LOADERS: Final = "reader writer alterer owner keeper mason releaser sparked steward"
 _ALTERERS: Final = "alterer owner keeper mason steward"
+_LOOKERS: Final = "writer alterer owner keeper mason releaser sparked steward"
 _CREATORS: Final = "creator keeper mason releaser sparked steward"
 _DROPPERS: Final = "owner dropper steward"
 _DESTROYERS: Final = "owner releaser steward"
@@ -191,6 +192,10 @@ def _door(act: str) -> Callable[[Try], list[str]]:
     return lambda attempt: ["door", act, movable(attempt)]
 
 
+def _forbidding(attempt: Try) -> list[str]:
+    return ["table", "forbid-old-regimes", f"{OWN}.{attempt.table(encrypted=True)}"]
+
+
 def _resealing(attempt: Try) -> list[str]:
     table = attempt.table() if attempt.allowed else UNSEALED
     if attempt.allowed:
@@ -208,6 +213,8 @@ COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
         "table adopt": Case(("new:create", "storage"), "creator keeper steward", _adopting),
         "table reseal": Case(("alter", "update"), "owner steward", _resealing),
         "table restore": Case(("alter",), _ALTERERS, _on("table", "restore", "TABLE")),
+        "table regimes": Case(("alter|update",), _LOOKERS, _on("table", "regimes", "TABLE")),
+        "table forbid-old-regimes": Case(("alter",), _ALTERERS, _forbidding),
         "table drop": Case(("drop",), _DROPPERS, _on("table", "drop", "TABLE")),
         "key list": Case(("select|update|alter",), _LOADERS, _key("list", "TABLE")),
         "key show": Case(("select|update|alter",), _LOADERS, _key("show", "TABLE", "KEY")),

@@ -71,7 +71,8 @@ def test_plaintext_not_refused_by_the_engine(tmp_path: Path) -> None:
     sources = shutil.copytree(SOURCES, tmp_path / "scala")
     guard = next(sources.rglob("FileEncryption.scala"))
     for check, instead in (
-        ('throw refused(s"The file is not encrypted with $algorithm.")', "()"),
+        ("getEncryptionType != wantedType", "getEncryptionType != wantedType && false"),
+        ("getRowCount).sum != records", "getRowCount).sum != records && false"),
         ("found.getBlocks.asScala.foreach(_.getColumns.asScala.foreach(judge(_, found)))", ""),
         (".withAADPrefix(aadPrefix)", ".withAADPrefix(aadPrefix).withPlaintextFilesAllowed()"),
     ):

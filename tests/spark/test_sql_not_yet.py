@@ -65,7 +65,7 @@ def test_data_frame_writers_that_replace(spark_lake: SparkLake, table: str) -> N
     "statement",
     [
         "MERGE INTO {} t USING (SELECT 9 AS id) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *",
-        "CALL lake.system.rewrite_data_files('{}')",
+        "CALL lake.system.expire_snapshots('{}')",
         "CREATE VIEW {}_view AS SELECT 1 AS id",
         "CREATE TABLE {}_2 (id INT DEFAULT 3)",
         "CREATE TABLE {}_2 (id INT, twice INT GENERATED ALWAYS AS (id * 2))",
