@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -43,6 +43,8 @@ from catalog.manifests.rows import partition_rows
 from policy.errors import MetadataInvalid
 
 _BITS: Final = {IntegerType: 32, LongType: 64}
+#: Python's own context would round values to 28 digits.
+_EXACT: Final = Context(prec=100)
 _PLAIN: Final[dict[type[PrimitiveType], tuple[type, ...]]] = {
     StringType: (str,),
     FloatType: (int, float),
@@ -104,11 +106,12 @@ def _scaled(kind: DecimalType, value: Decimal) -> Decimal:
     """The same number with the scale of its type: manifests keep its digits alone."""
     if not value.is_finite():
         raise ValueError("not a number")
-    scaled = value.scaleb(kind.scale)
-    whole = int(scaled)
-    if whole != scaled or len(str(abs(whole))) > kind.precision:
+    if value and value.adjusted() + kind.scale >= kind.precision:
         raise ValueError("too many digits")
-    return Decimal(whole).scaleb(-kind.scale)
+    scaled = Decimal(int(value.scaleb(kind.scale, _EXACT))).scaleb(-kind.scale, _EXACT)
+    if scaled != value:
+        raise ValueError("too many digits")
+    return scaled
 
 
 class ShownPartitions:
