@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -45,6 +46,8 @@ __all__ = [
     "next_version",
     "rotated",
 ]
+
+_Group = TypeVar("_Group", ColumnKey, ColumnMask)
 
 
 def for_change(
@@ -112,7 +115,7 @@ def following(
         if name in said and groups == in_force:
             _refuse_other_meaning(name, groups, ids, column_ids(after), table)
     if spec.masks and spec.masks == current.spec.masks:
-        spec = replace(spec, masks=_renamed_masks(spec.masks, ids, after))
+        spec = replace(spec, masks=_renamed(spec.masks, ids, after))
     if spec.columns and spec.columns == current.spec.columns:
         spec = replace(spec, columns=_renamed(spec.columns, ids, after))
         if not spec.columns:
@@ -150,25 +153,14 @@ def _refuse_other_meaning(
             )
 
 
-def _renamed_masks(
-    masks: Iterable[ColumnMask], ids: Mapping[str, int], after: Schema
-) -> tuple[ColumnMask, ...]:
-    renamed = []
-    for group in masks:
-        names = (after.find_column_name(ids[column]) for column in group.columns)
-        left = tuple(sorted(name for name in names if name is not None))
-        if left:
-            renamed.append(ColumnMask(group.mask, left))
-    return tuple(renamed)
-
-
-def _renamed(groups: Iterable[ColumnKey], ids: Mapping[str, int], after: Schema) -> tuple[ColumnKey, ...]:
+def _renamed(groups: Iterable[_Group], ids: Mapping[str, int], after: Schema) -> tuple[_Group, ...]:
+    """The groups by the names that their columns have from now on; one that loses all of them goes."""
     named = []
     for group in groups:
         names = (after.find_column_name(ids[column]) for column in group.columns)
         left = tuple(sorted(name for name in names if name is not None))
         if left:
-            named.append(ColumnKey(group.key_id, left))
+            named.append(replace(group, columns=left))
     return tuple(named)
 
 
