@@ -7,7 +7,6 @@ Budget: reading an encrypted table at most 1.15 times plain PyArrow, as the geom
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from rich.console import Console
 
 import catalog
+from bench import alone
 from bench.report import Figure, at_most, figure, show
 from bench.rounds import in_rounds, mean_of, ratios_of
 from bench.samples import root_of
@@ -122,10 +122,7 @@ def _contenders(
 
 def main() -> None:
     """Run this benchmark alone."""
-    arguments = argparse.ArgumentParser(description="Reading without Spark")
-    arguments.add_argument("--scale", type=float, default=1, help="TPC-H scale factor; 1 is 6 million rows")
-    arguments.add_argument("--runs", type=int, default=7, help="rounds that count")
-    given = arguments.parse_args()
+    given = alone.given("Reading without Spark")
     with tempfile.TemporaryDirectory() as directory:
         measured = measure(Path(directory).resolve(), given.scale, given.runs)
     show(Console(), f"Reading lineitem at scale {given.scale:g} without Spark", measured)

@@ -9,9 +9,7 @@ reading are geometric means over the queries. Reading without Spark is measured 
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench import spark_lineitem, spark_wide
-from bench.report import Figure, at_most, figure, machine, show, write
+from bench import alone, spark_lineitem, spark_wide
+from bench.report import Figure, at_most, figure, show
 from bench.rounds import in_rounds, mean_of, ratios_of
 from bench.samples import root_of
 from bench.service import served
@@ -166,16 +164,7 @@ def _sizes(contenders: Mapping[str, Side], table: str) -> list[Figure]:
 
 def main() -> None:
     """Run this benchmark alone."""
-    arguments = argparse.ArgumentParser(description="What each way of encrypting costs")
-    arguments.add_argument("--scale", type=float, default=1, help="TPC-H scale factor; 1 is 6 million rows")
-    arguments.add_argument("--runs", type=int, default=7, help="rounds that count")
-    given = arguments.parse_args()
-    console = Console()
-    with tempfile.TemporaryDirectory() as directory:
-        figures, about = measure(console, Path(directory).resolve(), given.scale, given.runs)
-    about = machine() | about
-    console.print(", ".join(f"{name} {value}" for name, value in about.items()))
-    console.print(f"written to {write(figures, about)}")
+    alone.run("What each way of encrypting costs", measure)
 
 
 if __name__ == "__main__":

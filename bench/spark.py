@@ -9,9 +9,7 @@ those of the rounds.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +19,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from bench.report import Figure, at_most, figure, machine, show, write
+from bench import alone
+from bench.report import Figure, at_most, figure, show
 from bench.rounds import Taken, in_rounds, mean_of, ratios_of
 from bench.samples import root_of
 from bench.service import Served, served
@@ -141,16 +140,7 @@ def ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int) ->
 
 def main() -> None:
     """Run this benchmark alone."""
-    arguments = argparse.ArgumentParser(description="Spark through the gate")
-    arguments.add_argument("--scale", type=float, default=1, help="TPC-H scale factor; 1 is 6 million rows")
-    arguments.add_argument("--runs", type=int, default=7, help="rounds that count")
-    given = arguments.parse_args()
-    console = Console()
-    with tempfile.TemporaryDirectory() as directory:
-        figures, about = measure(console, Path(directory).resolve(), given.scale, given.runs)
-    about = machine() | about
-    console.print(", ".join(f"{name} {value}" for name, value in about.items()))
-    console.print(f"written to {write(figures, about)}")
+    alone.run("Spark through the gate", measure)
 
 
 if __name__ == "__main__":
