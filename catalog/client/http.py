@@ -23,6 +23,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.response import BaseHTTPResponse
 
 from catalog.client.errors import CatalogUnavailable, refusal
+from catalog.identifiers import TableName
 from policy.errors import CommitStateUnknown, NotAuthenticated, RequestInvalid
 
 #: Operations that may come twice: they read, begin what is swept if nobody goes on with it, or are one commit
@@ -32,6 +33,11 @@ _READING: Final = frozenset({"load", "plan"})
 _CONNECT_S: Final = 10.0
 _ANSWER_S: Final = 300.0
 _LONGEST_ANSWER: Final = 512 << 20
+
+
+def table_path(table: TableName, operation: str) -> tuple[str, ...]:
+    """The address of an operation for engines on a table."""
+    return ("engine", "v1", "tables", "\x1f".join(table.namespace), table.name, operation)
 
 
 class CatalogClient:

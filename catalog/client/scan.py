@@ -25,7 +25,7 @@ from catalog.client.columns import all_ids, arrow_schema
 from catalog.client.deletes import DeletedRows
 from catalog.client.errors import TableChanged
 from catalog.client.files import opened
-from catalog.client.http import CatalogClient
+from catalog.client.http import CatalogClient, table_path
 from catalog.client.plan import Plan, PlannedFile
 from catalog.identifiers import TableName
 from catalog.storage.base import Storage
@@ -109,8 +109,7 @@ class Scan:
         pushed = filters.to_json(self.filter)
         if pushed is not None:
             body["filter"] = pushed
-        path = ("engine", "v1", "tables", "\x1f".join(self.table.namespace), self.table.name, "plan")
-        with self.client.stream(path, body) as stream:
+        with self.client.stream(table_path(self.table, "plan"), body) as stream:
             return plans.parse(stream)
 
 

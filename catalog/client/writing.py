@@ -27,7 +27,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
-from catalog.client.http import CatalogClient
+from catalog.client.http import CatalogClient, table_path
 from catalog.client.partitions import Partitioner
 from catalog.client.plan import transport_key
 from catalog.client.rows import Fitting, batches_of
@@ -109,12 +109,11 @@ def append(client: CatalogClient, storage: Storage, table: TableName, given: Any
     first = next(batches, None)
     if first is None:
         return None
-    named = ("engine", "v1", "tables", "\x1f".join(table.namespace), table.name)
-    metadata = TableMetadataUtil.parse_obj(client.post((*named, "load"))["metadata"])
+    metadata = TableMetadataUtil.parse_obj(client.post(table_path(table, "load"))["metadata"])
     fitting = Fitting(metadata.schema().as_struct().fields, str(table))
     settings = WriteSettings.of(metadata.properties, str(table))
     rows = fitting.fit(first)
-    begun = client.post((*named, "writes"))
+    begun = client.post(table_path(table, "writes"))
     one = ("engine", "v1", "writes", begun["write-id"])
     try:
         files = _Files(begun, metadata, settings, storage, fitting.schema, str(table))

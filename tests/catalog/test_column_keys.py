@@ -33,25 +33,24 @@ from tests.support.column_keys import (
     groups,
     keys_of,
     loaded,
+    make_persons,
     named,
+    open_lake_with_keys,
     refused,
 )
-from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake, open_lake, policy, standard_policies
+from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of, records
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        lake.catalog().create_namespace("db")
-        for key in ("pii", "hr"):
-            lake.kms.create_master_key(key)
+    with open_lake_with_keys(tmp_path_factory.mktemp("lake")) as lake:
         yield lake
 
 
 @pytest.fixture
 def table(lake: Lake) -> Table:
-    return make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn,home;hr:email"})
+    return make_persons(lake)
 
 
 def test_a_table_has_a_key_for_each_distinct_master_key(lake: Lake, table: Table) -> None:

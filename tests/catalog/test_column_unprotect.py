@@ -13,23 +13,32 @@ from pyiceberg.types import NestedField, StringType, StructType
 from catalog.alter import RemoveProperty, SetProperty
 from catalog.schema_changes import AddColumn, RenameColumn
 from policy.errors import NotAuthorized, RequestInvalid
-from tests.support.column_keys import COLUMNS, PERSON, alter, columns, commit, groups, loaded, named, refused
-from tests.support.lake import BOB, Lake, open_lake
+from tests.support.column_keys import (
+    COLUMNS,
+    PERSON,
+    alter,
+    columns,
+    commit,
+    groups,
+    loaded,
+    make_persons,
+    named,
+    open_lake_with_keys,
+    refused,
+)
+from tests.support.lake import BOB, Lake
 from tests.support.tables import ENCRYPTED, append_files, make, name_of
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with open_lake(tmp_path_factory.mktemp("lake")) as lake:
-        lake.catalog().create_namespace("db")
-        for key in ("pii", "hr"):
-            lake.kms.create_master_key(key)
+    with open_lake_with_keys(tmp_path_factory.mktemp("lake")) as lake:
         yield lake
 
 
 @pytest.fixture
 def table(lake: Lake) -> Table:
-    return make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn,home;hr:email"})
+    return make_persons(lake)
 
 
 @pytest.mark.parametrize(

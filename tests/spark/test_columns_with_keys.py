@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from pyspark.errors import AnalysisException
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
 from catalog.keys.secret import SecretBytes
-from tests.support.lake import ALICE, CAROL, policy, standard_policies
-from tests.support.reads import name_of, refused
+from tests.support.lake import ALICE, CAROL
+from tests.support.reads import denied, name_of, refused
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path, master_keys, planned_files
 from tests.support.tables import ENCRYPTED, Engine, NewFile
@@ -53,19 +52,6 @@ def table(spark_lake: SparkLake, database: str) -> str:
     create_table(spark_lake, name, COLUMNS, KEYS)
     spark_lake.rows(f"INSERT INTO {name} {ROWS}")
     return name
-
-
-@contextmanager
-def denied(spark_lake: SparkLake, column: str) -> Iterator[None]:
-    """Carol may not select a column, for a while."""
-    items = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
-    resources = {"database": ["db"], "table": ["*"], "column": [column]}
-    rule = policy("denied", resources, {}, denyPolicyItems=items)
-    spark_lake.lake.set_policies([*standard_policies(), rule])
-    try:
-        yield
-    finally:
-        spark_lake.lake.set_policies(standard_policies())
 
 
 # -- honest files

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
-from tests.support.reads import data_files, refused
+from tests.support.reads import data_files, refused, replaced
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import master_keys
 
@@ -31,16 +29,6 @@ def made(spark_lake: SparkLake, table: str, *properties: str, rows: str = ROWS) 
     spark_lake.rows(f"INSERT INTO {table} {rows}")
     (only,) = data_files(spark_lake, table)
     return only
-
-
-@contextmanager
-def replaced(path: Path, data: bytes) -> Iterator[None]:
-    before = path.read_bytes()
-    path.write_bytes(data)
-    try:
-        yield
-    finally:
-        path.write_bytes(before)
 
 
 @pytest.fixture

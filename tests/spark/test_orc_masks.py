@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from tests.support.lake import ALICE, CAROL, policy, standard_policies
-from tests.support.reads import refused
+from tests.support.lake import ALICE, CAROL
+from tests.support.reads import denied, refused
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import master_keys
+from tests.support.spark_tables import ENCRYPTED_ORC, master_keys
 
-#: As people write it (the statement of the page that ORC's encryption is known by), in this catalog.
-CREATE = """CREATE TABLE {} (
-  ssn STRING,
-  email STRING,
-  name STRING
-)
-USING ORC
-OPTIONS (
-  hadoop.security.key.provider.path "kms://http@localhost:9600/kms",
-  orc.key.provider "hadoop",
-  orc.encrypt "pii:ssn,email",
-  orc.mask "nullify:ssn;sha256:email"
-)"""
 VALUES = "VALUES ('123-45', 'ann@example', 'Ann'), ('678-90', 'bob@example', 'Bob'), (NULL, NULL, 'Nil')"
-
-
-@contextmanager
-def denied(spark_lake: SparkLake, *columns: str) -> Iterator[None]:
-    """Carol may not select some columns, for a while."""
-    items = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
-    resources = {"database": ["db"], "table": ["*"], "column": list(columns)}
-    rule = policy("denied", resources, {}, denyPolicyItems=items)
-    spark_lake.lake.set_policies([*standard_policies(), rule])
-    try:
-        yield
-    finally:
-        spark_lake.lake.set_policies(standard_policies())
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +24,7 @@ def database(spark_lake: SparkLake) -> str:
 @pytest.fixture(scope="module")
 def people(spark_lake: SparkLake, database: str) -> str:
     name = f"{database}.orc_people"
-    spark_lake.rows(CREATE.format(name))
+    spark_lake.rows(ENCRYPTED_ORC.format(name))
     spark_lake.rows(f"INSERT INTO {name} {VALUES}")
     return name
 
@@ -108,7 +80,7 @@ def test_nothing_but_masked_columns_needs_the_rest(spark_lake: SparkLake, people
 
 def test_a_renamed_column_keeps_its_mask(spark_lake: SparkLake, database: str) -> None:
     name = f"{database}.orc_renamed"
-    spark_lake.rows(CREATE.format(name))
+    spark_lake.rows(ENCRYPTED_ORC.format(name))
     spark_lake.rows(f"INSERT INTO {name} {VALUES}")
     spark_lake.rows(f"ALTER TABLE {name} RENAME COLUMN ssn TO number")
     spark_lake.rows(f"INSERT INTO {name} {VALUES}")

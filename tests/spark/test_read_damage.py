@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet.encryption import create_encryption_properties
 
-from tests.support.reads import as_agreed, data_files, land, refused, with_ids
+from tests.support.reads import as_agreed, data_files, land, refused, replaced, with_ids
 from tests.support.spark import SparkLake
 
 pytestmark = pytest.mark.core
@@ -41,17 +39,6 @@ def file_of(spark_lake: SparkLake, table: str) -> Path:
     """The one file of a table."""
     (only,) = data_files(spark_lake, table)
     return only
-
-
-@contextmanager
-def replaced(path: Path, data: bytes) -> Iterator[None]:
-    """The file with other bytes, for a while."""
-    before = path.read_bytes()
-    path.write_bytes(data)
-    try:
-        yield
-    finally:
-        path.write_bytes(before)
 
 
 def test_honest_files_are_read(spark_lake, tables):

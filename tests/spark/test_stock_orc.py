@@ -26,25 +26,13 @@ from catalog.kms_door.hadoop_token import credentials_file
 from catalog.kms_door.store import Denial
 from tests.support.kms_door import EVERY_RIGHT, make_key
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy
+from tests.support.spark_tables import ENCRYPTED_ORC
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Where the statement says that the KMS is.
 PORT: Final = 9600
-#: As people write it (the statement of the page that the project begins with, unchanged).
-CREATE: Final = """\
-CREATE TABLE encrypted (
-  ssn STRING,
-  email STRING,
-  name STRING
-)
-USING ORC
-OPTIONS (
-  hadoop.security.key.provider.path "kms://http@localhost:9600/kms",
-  orc.key.provider "hadoop",
-  orc.encrypt "pii:ssn,email",
-  orc.mask "nullify:ssn;sha256:email"
-)"""
+CREATE: Final = ENCRYPTED_ORC.format("encrypted")
 MASKED: Final = CREATE.replace("TABLE encrypted", "TABLE masked").replace("pii:", "pii_masked:")
 INSERT: Final = "INSERT INTO {0} VALUES ('123-45', 'ann@example', 'Ann'), ('678-90', 'bob@example', 'Bob')"
 ROWS: Final = [["123-45", "ann@example", "Ann"], ["678-90", "bob@example", "Bob"]]

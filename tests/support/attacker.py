@@ -22,7 +22,6 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
-    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
@@ -55,6 +54,7 @@ from catalog.loading import LoadedTable
 from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import Plan, ScanRequest
 from catalog.write_sessions import WriteSession
+from tests.support.delete_files import DeletesWriter
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake
 
 ADDED, EXISTING, DELETED = (
@@ -80,17 +80,6 @@ _LISTED = (
     "existing_rows_count",
     "deleted_rows_count",
 )
-
-
-class _DeletesWriter(StockWriter):
-    """pyiceberg's writer, for manifests of delete files, which it does not write by itself."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
 
 
 @dataclass
@@ -432,7 +421,7 @@ def write_entries(
     deletes: bool = False,
 ) -> ManifestFile:
     """A manifest, as a stock client writes it."""
-    kind = _DeletesWriter if deletes else StockWriter
+    kind = DeletesWriter if deletes else StockWriter
     output = PyArrowFileIO().new_output(path)
     with kind(metadata.spec(), metadata.schema(), output, snapshot_id, "deflate") as writer:
         for each in entries:

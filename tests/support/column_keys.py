@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,8 @@ from catalog.loading import LoadedTable
 from catalog.manifests import ManifestContent
 from policy.errors import LakewardenError
 from policy.regimes import FileKey
-from tests.support.lake import ALICE, Lake
-from tests.support.tables import name_of
+from tests.support.lake import ALICE, Lake, open_lake
+from tests.support.tables import make, name_of
 
 COLUMNS = "encryption.columns"
 PERSON = Schema(
@@ -27,6 +29,21 @@ PERSON = Schema(
     NestedField(3, "email", StringType()),
     NestedField(4, "home", StructType(NestedField(5, "street", StringType()))),
 )
+
+
+@contextmanager
+def open_lake_with_keys(directory: Path) -> Iterator[Lake]:
+    """A lake whose columns may be put under the master keys `pii` and `hr`."""
+    with open_lake(directory) as lake:
+        lake.catalog().create_namespace("db")
+        for key in ("pii", "hr"):
+            lake.kms.create_master_key(key)
+        yield lake
+
+
+def make_persons(lake: Lake) -> Table:
+    """A table with two groups of columns."""
+    return make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn,home;hr:email"})
 
 
 def alter(lake: Lake, table: Table, *changes: Change, user: str = ALICE) -> LoadedTable:

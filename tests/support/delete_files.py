@@ -22,7 +22,7 @@ from pyiceberg.typedef import Record
 from tests.support.lake import Lake
 
 
-class _DeletesWriter(ManifestWriterV2):
+class DeletesWriter(ManifestWriterV2):
     """pyiceberg's writer, for manifests of delete files, which it does not write by itself."""
 
     def content(self) -> ManifestContent:
@@ -55,7 +55,7 @@ def add_deletes(lake: Lake, table: Table, content: DataFileContent, *, applies_t
     )
     directory = f"{table.location()}/metadata"
     output = table.io.new_output(f"{directory}/d-{snapshot_id}.avro")
-    writer = _DeletesWriter(table.spec(), table.schema(), output, snapshot_id, "deflate")
+    writer = DeletesWriter(table.spec(), table.schema(), output, snapshot_id, "deflate")
     with writer:
         writer.add_entry(
             ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)

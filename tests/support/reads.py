@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyspark.errors import PySparkException
 from catalog.identifiers import TableName, table_name
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
-from tests.support.lake import ALICE
+from tests.support.lake import ALICE, CAROL, policy, standard_policies
 from tests.support.spark import SparkLake
 from tests.support.tables import Engine, NewFile
 
@@ -26,6 +27,30 @@ Encryption = Callable[[bytes, bytes], Mapping[str, Any]]
 def as_agreed(dek: bytes, prefix: bytes) -> Mapping[str, Any]:
     """How an honest writer encrypts."""
     return {"footer_key": dek, "aad_prefix": prefix, "store_aad_prefix": False}
+
+
+@contextmanager
+def replaced(path: Path, data: bytes) -> Iterator[None]:
+    """The file with other bytes, for a while."""
+    before = path.read_bytes()
+    path.write_bytes(data)
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
+
+
+@contextmanager
+def denied(spark_lake: SparkLake, *columns: str) -> Iterator[None]:
+    """Carol may not select some columns, for a while."""
+    items = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
+    resources = {"database": ["db"], "table": ["*"], "column": list(columns)}
+    rule = policy("denied", resources, {}, denyPolicyItems=items)
+    spark_lake.lake.set_policies([*standard_policies(), rule])
+    try:
+        yield
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
 
 
 def refused(spark_lake: SparkLake, statement: str, kind: str, rule: str, user: str = ALICE) -> str:

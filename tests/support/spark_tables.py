@@ -11,6 +11,21 @@ from pyiceberg.table import Table
 
 from tests.support.spark import CATALOG, SparkLake
 
+#: As people write it: the statement of the page that ORC's encryption is known by, but for the table's name.
+ENCRYPTED_ORC = """\
+CREATE TABLE {} (
+  ssn STRING,
+  email STRING,
+  name STRING
+)
+USING ORC
+OPTIONS (
+  hadoop.security.key.provider.path "kms://http@localhost:9600/kms",
+  orc.key.provider "hadoop",
+  orc.encrypt "pii:ssn,email",
+  orc.mask "nullify:ssn;sha256:email"
+)"""
+
 
 def stock_table(spark_lake: SparkLake, table: str) -> Table:
     """A table, by Spark's name for it, through a stock client of Alice's."""
