@@ -221,7 +221,7 @@ class Committer:
             version = state.next_governed_version(connection, table.record.id)
         if not begins:
             return governance.next_version(table.governed, wanted, metadata, None, version), ()
-        refs, made = self._keyring.keys_for(table.record, wanted.spec, table.governed.regimes.current.peks)
+        refs, made = self._keyring.keys_for(table.record, wanted.spec, table.governed)
         return governance.next_version(table.governed, wanted, metadata, refs, version), made
 
     def _relies(self, table: LoadedTable, governed: state.Governed) -> frozenset[PekRef]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from catalog.errors import CommitConflict
+from catalog.errors import CommitConflict, KeysChanged
 
 #: How often something is tried before whoever asked for it is told of the conflict.
 ATTEMPTS: Final = 100
@@ -18,14 +18,18 @@ def made_anew(look: Callable[[], Seen], act: Callable[[Seen], Done]) -> Done:
     """What a change answers that no other commit came ahead of.
 
     Args:
-        look: looks at what the change is built on; a conflict here is final.
+        look: looks at what the change is built on; a conflict here is final, unless it is keys that changed
+            while it looked.
         act: makes the change; where it meets a conflict, both are done again.
 
     Raises:
         CommitConflict: other commits came first again and again.
     """
     for _ in range(ATTEMPTS - 1):
-        seen = look()
+        try:
+            seen = look()
+        except KeysChanged:
+            continue
         try:
             return act(seen)
         except CommitConflict:

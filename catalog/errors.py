@@ -33,3 +33,7 @@ class NamespaceNotEmpty(LakewardenError, iceberg.NamespaceNotEmptyError):
 
 class CommitConflict(LakewardenError, iceberg.CommitFailedException):
     """Another commit came first, or a requirement no longer holds; the client may load and try again."""
+
+
+class KeysChanged(CommitConflict):
+    """Keys that were seen of a table were replaced by a commit since; looking again tells those of today."""

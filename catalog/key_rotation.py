@@ -93,6 +93,7 @@ class KeyRotation:
             raise RequestInvalid(
                 "The table is not encrypted, so it has no key to rotate.", table=table.name, rule="plaintext"
             )
+        faults.point("rotate:seen")
         active = self._keyring.active(table.record, table.governed)
         refs, made = self._keyring.next_versions(table.record, table.governed)
         faults.point("rotate:made")

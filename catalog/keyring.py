@@ -15,8 +15,9 @@ from uuid import UUID
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from catalog import key_records
+from catalog import key_records, state
 from catalog.db.engine import read, write
+from catalog.errors import KeysChanged
 from catalog.file_regimes import JudgedFiles, judge_new, judge_planned
 from catalog.keys.alike import Rows
 from catalog.keys.dek import open_bounds, open_dek
@@ -70,15 +71,15 @@ class Keyring:
         self._cache = cache
 
     def keys_for(
-        self, table: TableRecord, spec: EncryptionSpec, in_force: Sequence[PekRef] = ()
+        self, table: TableRecord, spec: EncryptionSpec, governed: Governed | None = None
     ) -> tuple[tuple[PekRef, ...], tuple[PekRecord, ...]]:
         """The PEKs that a specification needs: those the table has, and new ones for the rest.
 
         Args:
             table: the table.
             spec: how it is going to encrypt.
-            in_force: the versions that it encrypts with now. They stay in force: a later one, left by a
-                rotation that was cut short, takes a rotation.
+            governed: what governs it now. The versions that it encrypts with stay in force: a later one,
+                left by a rotation that was cut short, takes a rotation.
 
         Returns:
             how the regime names them, and the records that have to be stored.
@@ -86,13 +87,16 @@ class Keyring:
         Raises:
             KeyNotUsable: a version in force is disabled or destroyed, or a master key is unknown or may not
                 be used.
+            KeysChanged: a rotation came first.
             KmsUnavailable: the KMS does not answer.
         """
+        in_force = () if governed is None else governed.regimes.current.peks
         known = self.records(table)
         latest = {pek.master_key_id: pek for pek in known}
         kept = {pek.master_key_id: pek for pek in known if pek.ref in in_force}
         for key_id in kept.keys() & set(spec.key_ids()):
-            if kept[key_id].state is not PekState.ACTIVE:
+            if governed is not None and kept[key_id].state is not PekState.ACTIVE:
+                self._require_of_today(table, governed)
                 raise _not_active(table, kept[key_id])
         chosen = {
             key_id: kept.get(key_id) or self._usable(table, key_id, latest.get(key_id))
@@ -113,6 +117,7 @@ class Keyring:
 
         Raises:
             KeyNotUsable: a PEK in force is disabled, or its master key may not be used.
+            KeysChanged: another rotation came first.
             KmsUnavailable: the KMS does not answer.
         """
         known = self.records(table)
@@ -121,6 +126,7 @@ class Keyring:
         _require_recorded(table, in_force, known)
         for pek in known:
             if pek.ref in in_force and pek.state not in (PekState.ACTIVE, PekState.DESTROYED):
+                self._require_of_today(table, governed)
                 raise _not_active(table, pek)
         chosen = {
             ref: self._usable(table, ref.master_key_id, latest[ref.pek_id], ref.version) for ref in in_force
@@ -166,6 +172,17 @@ class Keyring:
             version=1 if latest is None else latest.version + 1,
         )
 
+    def _require_of_today(self, table: TableRecord, governed: Governed) -> None:
+        """A key that was replaced in an orderly way is no key that cannot be used.
+
+        Raises:
+            KeysChanged: other keys are in force by now.
+        """
+        with read(self._engine) as connection:
+            now = state.current_governed(connection, table.id)
+        if now is not None and now.regimes.current.peks != governed.regimes.current.peks:
+            raise KeysChanged("The table's keys were rotated meanwhile.", table=str(table.name))
+
     def records(self, table: TableRecord) -> list[PekRecord]:
         """The table's PEKs, wrapped, in every state."""
         with read(self._engine) as connection:
@@ -183,10 +200,13 @@ class Keyring:
 
         Raises:
             KeyNotUsable, KmsUnavailable: one cannot be had.
+            KeysChanged: a rotation put new files under later versions since.
         """
         refs = set(governed.regimes.current.peks)
         found = [pek for pek in [*self.records(table), *made] if pek.ref in refs]
         _require_recorded(table, refs, found)
+        if any(pek.state is not PekState.ACTIVE for pek in found):
+            self._require_of_today(table, governed)
         opened = self._cache.get_all(found, for_writing=True)
         return {ref.master_key_id: pek for ref, pek in opened.items()}
 

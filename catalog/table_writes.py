@@ -94,20 +94,23 @@ class TableWrites:
         """See `Writes.begin`."""
         self._require_update(caller, "table.write", name)
         with self._authorizer.recorded(caller, "table.write", str(name)):
-            table = self._loader.load_sealed(name)
-            releases = release_requests(caller, table.governed.spec)
-            if releases:
-                self._authorizer.require(caller, "table.write", table.name, releases)
-            session, sealed = new_session(self._log, self._keyring, table)
-            with write(self._engine) as connection:
-                if sealed is not None:
-                    # A version that a write keeps its key under is not destroyed beside this.
-                    seals.lock_table(connection, table.record.id)
-                    in_force = table.governed.regimes.current.peks
-                    key_records.require(connection, in_force, PekState.ACTIVE, PekState.DECRYPT_ONLY)
-                self._log.add(connection, caller.principal.name, session, sealed)
-            faults.point("write:begun")
-            return session
+            return made_anew(lambda: self._loader.load_sealed(name), lambda table: self._begun(caller, table))
+
+    def _begun(self, caller: Caller, table: LoadedTable) -> WriteSession:
+        releases = release_requests(caller, table.governed.spec)
+        if releases:
+            self._authorizer.require(caller, "table.write", table.name, releases)
+        faults.point("write:allowed")
+        session, sealed = new_session(self._log, self._keyring, table)
+        with write(self._engine) as connection:
+            if sealed is not None:
+                # A version that a write keeps its key under is not destroyed beside this.
+                seals.lock_table(connection, table.record.id)
+                in_force = table.governed.regimes.current.peks
+                key_records.require(connection, in_force, PekState.ACTIVE, PekState.DECRYPT_ONLY)
+            self._log.add(connection, caller.principal.name, session, sealed)
+        faults.point("write:begun")
+        return session
 
     def authorize(self, caller: Caller, row: WriteRow) -> Granted:
         """Whether the caller may commit the write now.
@@ -145,6 +148,7 @@ class TableWrites:
 
         def look() -> tuple[LoadedTable, Built | None]:
             table = of_write(self._loader.load_sealed(granted.name), row)
+            faults.point("write:looked")
             return table, None if self._landed(table, row) else self._build(table, row, files)
 
         return made_anew(look, lambda seen: self._commit(caller, *seen))

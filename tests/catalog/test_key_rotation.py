@@ -103,6 +103,24 @@ def test_rotations_at_once_are_as_many_versions(lake: Lake) -> None:
     assert set(versions(lake, name).values()) == {max(found)}
 
 
+@pytest.mark.parametrize("point", ["write:allowed", "write:looked", "rotate:seen"])
+def test_a_rotation_beside_what_needs_the_key_is_no_key_that_cannot_be_used(lake: Lake, point: str) -> None:
+    name = encrypted(lake)
+    meanwhile = iter([lambda: rotate(lake, name)])
+
+    def hook(reached: str) -> None:
+        if reached == point:
+            next(meanwhile, lambda: None)()
+
+    with faults.hooked(hook):
+        if point == "rotate:seen":
+            assert rotate(lake, name).version == 3
+        else:
+            append_files(lake, name)
+    assert max(states(lake, name)) in {2, 3}
+    assert set(states(lake, name).values()) == {"decrypt-only", "active"}
+
+
 def test_a_plaintext_table_has_nothing_to_rotate(lake: Lake) -> None:
     name = name_of(make(lake))
     with pytest.raises(RequestInvalid) as refused:

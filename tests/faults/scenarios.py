@@ -274,7 +274,7 @@ SCENARIOS = {
     "widen": Scenario(LANDING, "pointer-moved", _table, widen),
     "create": Scenario(CREATION, "pointer-moved", _nothing, create, (TableExists,)),
     "staged": Scenario(CREATION, "pointer-moved", _staged, commit_staged, (TableExists, CommitConflict)),
-    "write": Scenario(WRITE, "pointer-moved", _begun, commit_write),
+    "write": Scenario((WRITE[0], "write:looked", *WRITE[1:]), "pointer-moved", _begun, commit_write),
     "staged-write": Scenario(WRITE, "pointer-moved", _staged_write, commit_write),
     "rename": Scenario(
         ("rename:intended", "rename:pointer-moved", "rename:bound"),
@@ -305,7 +305,7 @@ SCENARIOS = {
         register,
         (TableExists,),
     ),
-    "rotate": Scenario(("rotate:made", *LANDING), "pointer-moved", _vault, rotate),
+    "rotate": Scenario(("rotate:seen", "rotate:made", *LANDING), "pointer-moved", _vault, rotate),
     "rewrap": Scenario(("rewrap:manifest", "rewrap:listed", *LANDING), "pointer-moved", _rotated, rewrap),
     "rewrap-master": Scenario(
         ("rewrap-master:batch",), "rewrap-master:batch", _mastered, rewrap_master, look=wrapped_of
@@ -322,4 +322,4 @@ CLEARING = ("clear:marked", "clear:forgotten", "clear:deleted", "clear:noted")
 TIDYING = ("tidy:deleted", "tidy:noted")
 
 #: Beginning, aborting and sweeping a write pass these (`test_sweeping.py`, `test_sweeping_staged.py`).
-OTHER_POINTS = frozenset({"write:begun", "stage:begun", *CLEARING, *TIDYING})
+OTHER_POINTS = frozenset({"write:allowed", "write:begun", "stage:begun", *CLEARING, *TIDYING})
