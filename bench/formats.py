@@ -5,6 +5,9 @@ most 1.10 times as long as the same rows in clear through Spark's V2 reader, and
 own encryption; ORC encrypted at most 1.15 times Spark's reader of ORC in clear; writing at most 1.2
 times; less than 0.1 % more bytes. Ratios are made within one run, round by round (`bench.rounds`); those of
 reading are geometric means over the queries. Reading without Spark is measured by `bench.arrow`.
+
+What `encryption.verify-digest` costs is measured too, of AES-CTR in both formats: `first-read` as it reads
+what it has verified; to verify, the first time, costs it what it costs `always`.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ from bench.spark_sides import (
     PARQUET,
     PLAIN,
     STOCK,
+    VERIFIED,
     Side,
+    digests,
     formats,
 )
 from tests.support.lake import open_lake
@@ -80,6 +85,9 @@ def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list
             columns = _column_keys(spark.table(rows.name).columns)
             contenders = formats(spark, root_of(root, f"files-{rows.name}"), lake / "warehouse", columns)
             figures += _measure(console, spark, contenders, rows, runs)
+            verified = _digests(spark, digests(spark, lake / "warehouse"), rows, runs)
+            show(console, f"{rows.name}: files held against their digests", verified)
+            figures += verified
             spark.catalog.uncacheTable(rows.name)
     return figures, about
 
@@ -129,20 +137,48 @@ def _writes(contenders: Mapping[str, Side], source: str, runs: int) -> list[Figu
 
 
 def _reads(spark: SparkSession, contenders: Mapping[str, Side], rows: _Rows, runs: int) -> list[Figure]:
-    opened = {name: side.opened(rows.name) for name, side in contenders.items()}
-    figures: list[Figure] = []
-    ratios: dict[tuple[str, str], list[float]] = {}
-    for query, text in rows.queries.items():
-        taken = ask(spark, opened, text, runs)
-        figures += [figure(f"{rows.name}: {query}, {name}", each, "s") for name, each in taken.items()]
-        for name, base in _compared(contenders):
-            collected = ratios.setdefault((name, base), [])
-            collected.append(statistics.median(ratios_of(taken, name, base)))
+    figures, ratios = _asked(spark, contenders, rows, _compared(contenders), runs)
     for (name, base), collected in ratios.items():
         ratio = mean_of(f"{rows.name}: {name} / {base}", collected)
         budget = {STOCK: 1, ORC: ORC_READS}.get(base, READS)
         figures.append(at_most(budget, ratio) if name in _ENCRYPTED else ratio)
     return figures
+
+
+def _digests(
+    spark: SparkSession, tables: Mapping[tuple[str, str], Side], rows: _Rows, runs: int
+) -> list[Figure]:
+    """Reading of files that are held against their digests, beside the same without."""
+    sides = {f"{name}, verified: {when}": side for (name, when), side in tables.items()}
+    for side in sides.values():
+        side.write(rows.name, rows.name)
+    never, *others = VERIFIED
+    pairs = [
+        (f"{name}, verified: {when}", f"{name}, verified: {never}")
+        for name in (CTR, ORC_ENCRYPTED)
+        for when in others
+    ]
+    _, ratios = _asked(spark, sides, rows, pairs, runs)
+    return [mean_of(f"{rows.name}: {name} / {base}", each) for (name, base), each in ratios.items()]
+
+
+def _asked(
+    spark: SparkSession,
+    contenders: Mapping[str, Side],
+    rows: _Rows,
+    compared: list[tuple[str, str]],
+    runs: int,
+) -> tuple[list[Figure], dict[tuple[str, str], list[float]]]:
+    """How long each query takes each, and for each pair to be compared the ratios, query by query."""
+    opened = {name: side.opened(rows.name) for name, side in contenders.items()}
+    figures: list[Figure] = []
+    ratios: dict[tuple[str, str], list[float]] = {pair: [] for pair in compared}
+    for query, text in rows.queries.items():
+        taken = ask(spark, opened, text, runs)
+        figures += [figure(f"{rows.name}: {query}, {name}", each, "s") for name, each in taken.items()]
+        for (name, base), collected in ratios.items():
+            collected.append(statistics.median(ratios_of(taken, name, base)))
+    return figures, ratios
 
 
 def _compared(contenders: Mapping[str, Side]) -> list[tuple[str, str]]:

@@ -23,6 +23,8 @@ STOCK, STOCK_V1 = "Parquet V2 encrypted", "Parquet V1 encrypted"
 PLAIN, ENCRYPTED = "Lakewarden", "Lakewarden encrypted"
 GCM, CTR, KEYED = "Lakewarden GCM", "Lakewarden CTR", "Lakewarden column keys"
 ORC, ORC_PLAIN, ORC_ENCRYPTED = "ORC V2", "Lakewarden ORC", "Lakewarden ORC encrypted"
+#: When files are held against their digests; the first of them is what the others are compared with.
+VERIFIED = ("never", "first-read", "always")
 
 #: Parquet's own encryption: one key for the whole file, as long as Lakewarden's; the master key from memory.
 _PARQUET_ENCRYPTION = {
@@ -94,6 +96,28 @@ def formats(spark: SparkSession, root: Path, warehouse: Path, column_keys: str) 
         ORC: _SparkFiles(spark, root / "orc", "", {}, "orc"),
         ORC_PLAIN: _LakeTable(spark, warehouse, "orc", {}, "orc"),
         ORC_ENCRYPTED: _LakeTable(spark, warehouse, "orc_keyed", {"encryption.mechanism": "envelope"}, "orc"),
+    }
+
+
+def digests(spark: SparkSession, warehouse: Path) -> dict[tuple[str, str], Side]:
+    """Tables with digests of their files, by how they are encrypted and when those are looked at.
+
+    Args:
+        spark: the session that all of them run in.
+        warehouse: the directory of Lakewarden's tables.
+    """
+    ctr = _LAKE_FILES | _LAKE_ENCRYPTION | {"encryption.algorithm": "AES_GCM_CTR_V1"}
+    encrypted = {CTR: (ctr, "iceberg"), ORC_ENCRYPTED: ({"encryption.mechanism": "envelope"}, "orc")}
+    return {
+        (name, when): _LakeTable(
+            spark,
+            warehouse,
+            f"{form}_{when}".replace("-", "_"),
+            properties | {"encryption.verify-digest": when},
+            form,
+        )
+        for name, (properties, form) in encrypted.items()
+        for when in VERIFIED
     }
 
 
