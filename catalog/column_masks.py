@@ -28,6 +28,7 @@ from policy.errors import PropertyInvalid
 from policy.governed import MASKS
 
 _TEXTS_AND_BYTES: Final = (StringType, BinaryType, FixedType)
+_ALL: Final = ("nullify", "sha256", "redact")
 _NOT_REDACTED: Final = (*_TEXTS_AND_BYTES, DecimalType)
 
 
@@ -39,26 +40,34 @@ def check_masks(spec: EncryptionSpec, schema: Schema, table: str) -> None:
     """
     for group in spec.masks:
         for column in group.columns:
-            problem = _problem(group.mask, schema.find_field(column))
+            field = schema.find_field(column)
+            problem = _problem(group.mask, field)
             if problem is not None:
                 raise PropertyInvalid(
-                    f"{MASKS}: {group.mask} cannot mask the column {column!r}: {problem[0]}.",
+                    f"{MASKS}: {group.mask} cannot mask the column {column!r}: {problem}.",
                     table=table,
                     rule="mask-type",
-                    hint=problem[1],
+                    hint=_instead(group.mask, field),
                 )
 
 
-def _problem(mask: str, field: NestedField) -> tuple[str, str] | None:
-    """What is wrong, and what to do; None if nothing is."""
-    texts = isinstance(field.field_type, _TEXTS_AND_BYTES)
+def _problem(mask: str, field: NestedField) -> str | None:
+    """What is wrong; None if nothing is."""
     if mask == "nullify" and field.required:
-        return "it is required, and never NULL", "ALTER COLUMN … DROP NOT NULL, or choose another mask."
-    if mask == "sha256" and not texts:
-        return "it holds neither text nor bytes", "Use nullify or redact."
+        return "it is required, and never NULL"
+    if mask == "sha256" and not isinstance(field.field_type, _TEXTS_AND_BYTES):
+        return "it holds neither text nor bytes"
     if mask == "redact" and any(isinstance(each, _NOT_REDACTED) for each in _types(field.field_type)):
-        return "ORC cannot write redacted texts, bytes or decimals", "Use sha256 or nullify."
+        return "ORC cannot write redacted texts, bytes or decimals"
     return None
+
+
+def _instead(mask: str, field: NestedField) -> str:
+    """What to do about a mask that a column cannot have; Parquet has no other than `nullify`."""
+    possible = [each for each in _ALL if _problem(each, field) is None]
+    if mask != "nullify" and possible:
+        return f"Use {' or '.join(possible)}."
+    return "ALTER COLUMN … DROP NOT NULL and use nullify, or leave the mask out for an error in its place."
 
 
 def _types(kind: IcebergType) -> Iterator[IcebergType]:

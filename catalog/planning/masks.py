@@ -5,12 +5,14 @@
 - A masked column decides nothing here: what a filter asks of it is left out, as if every row could be wanted,
   so that neither bounds nor partition values answer in its place. Spark filters by what the mask shows.
 - Masks are for those who may read the rest: a scan of nothing but masked columns needs every other column.
+- The audit trail names each masked column that a scan reads or filters by, and what speaks against it.
 - Masks are those in force. A file of an earlier regime may hold another mask of the column, or none and then
   it is NULL.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyiceberg.expressions import (
@@ -23,17 +25,19 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.visitors import rewrite_not
 from pyiceberg.schema import Schema
 
+from catalog.audit_records import MAX_REASONS
 from catalog.authorize import Authorizer, Caller
 from catalog.governance import column_ids
 from catalog.loading import LoadedTable
-from catalog.planning.columns import ColumnNames, ScanColumns, names_of, nested_in, selects
+from catalog.planning.columns import ACTION, ColumnNames, ScanColumns, names_of, nested_in, selects
+from policy.decision import Decision, Reason
 from policy.encrypted_columns import masked_fields
 
 
 def masked_for(
     authorizer: Authorizer, caller: Caller, table: LoadedTable, schema: Schema, columns: ScanColumns
-) -> frozenset[int]:
-    """Ids of the top-level columns that the caller sees masked, whether the scan touches them or not.
+) -> dict[int, Reason]:
+    """By id the top-level columns that the caller sees masked, and why; whether the scan touches them or not.
 
     Args:
         authorizer: decides; nothing is recorded.
@@ -44,15 +48,34 @@ def masked_for(
     """
     today = table.metadata.schema()
     masks = masked_fields(table.governed.spec, column_ids(today))
-    found = set()
-    for field_id in masks:
+    found = {}
+    for field_id, mask in masks.items():
         inside = nested_in(schema, field_id) or nested_in(today, field_id)
         touched = inside & columns.field_ids or inside
         names = names_of(schema, touched) | names_of(today, touched)
-        requests = selects(authorizer, caller, table, names)
-        if not all(authorizer.decide([each]).allowed for each in requests):
-            found.add(field_id)
-    return frozenset(found)
+        decisions = [authorizer.decide([each]) for each in selects(authorizer, caller, table, names)]
+        refused = [each for each in decisions if not each.allowed]
+        if refused:
+            found[field_id] = _masked(today.find_column_name(field_id), mask, refused[0].reasons[0])
+    return found
+
+
+def _masked(column: str | None, mask: str, against: Reason) -> Reason:
+    detail = f"The column {column!r} is shown through its mask, {mask}: {against.detail}"
+    return replace(against, rule="column-mask", detail=detail)
+
+
+def record_masked(authorizer: Authorizer, caller: Caller, table: LoadedTable, why: Sequence[Reason]) -> None:
+    """Put every column that is shown through a mask into the audit trail, in as many records as it takes.
+
+    Args:
+        authorizer: records.
+        caller: who is shown them.
+        table: the table.
+        why: for each of the columns.
+    """
+    for at in range(0, len(why), MAX_REASONS):
+        authorizer.record(caller, ACTION, table.name, Decision.allow(*why[at : at + MAX_REASONS]))
 
 
 def without_masked(

@@ -37,7 +37,7 @@ from catalog.manifests import ManifestContent, ManifestListEntry
 from catalog.partition_values import ShownPartitions
 from catalog.planning.columns import authorize, resolve
 from catalog.planning.deletes import Deletes
-from catalog.planning.masks import masked_for, weakened, without_masked
+from catalog.planning.masks import masked_for, record_masked, weakened, without_masked
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
 from catalog.planning.rewriting import require_whole, those_of
@@ -188,12 +188,15 @@ class Planner:
             columns = resolve(
                 table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
             )
-            masked = frozenset[int]()
-            if request.files is None:
-                masked = masked_for(authorizer, caller, table, schema, columns)
-                columns = without_masked(table, schema, columns, masked)
-                request = _unmasked(request, schema, masked)
+            # Rows that are written anew are never masked.
+            whole = request.files is not None
+            refused = {} if whole else masked_for(authorizer, caller, table, schema, columns)
+            masked = frozenset(refused)
+            shown_masked = [refused[each] for each in columns.top_level if each in masked]
+            columns = without_masked(table, schema, columns, masked)
+            request = _unmasked(request, schema, masked)
             authorize(authorizer, caller, table, columns.names)
+            record_masked(authorizer, caller, table, shown_masked)
             require_whole(table, schema, columns, request)
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
             planned = self._files(table, snapshot, schema, request, shown)

@@ -14,10 +14,12 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from catalog.alter import SetProperty
+from catalog.audit_records import MAX_REASONS
+from catalog.planning.plan import ScanRequest
 from policy.errors import NotAuthorized
 from tests.support import plans
 from tests.support.lake import ALICE, CAROL, MASTER_KEY, Lake, policy
-from tests.support.tables import Engine, make, name_of
+from tests.support.tables import Engine, make, name_of, records
 
 Policies = Callable[..., None]
 
@@ -80,6 +82,39 @@ def test_a_denied_column_is_named_as_masked_and_its_key_stays(
     assert made.header.masked == (SALARY, 4) and made.header.columns == ("id", "ssn")
     assert names_of_keys(made) == {MASTER_KEY, "pii"}
     assert plan(lake, table, user=ALICE).header.masked == ()
+
+
+def on_record(lake: Lake, table: Table, *columns: str, **request: Any) -> list[Any]:
+    """Which columns a plan of Carol's shows through masks, as the audit trail says: reason by reason."""
+    caller = lake.caller(CAROL, "spark")
+    lake.warden.planner.plan(caller, name_of(table), ScanRequest(columns=columns or None, **request))
+    told = records(lake, caller)
+    assert all(each.allowed for each in told)
+    return [reason for each in told for reason in each.reasons if reason.rule == "column-mask"]
+
+
+def test_the_audit_trail_names_the_columns_of_a_scan_that_are_masked_and_why(
+    lake: Lake, table: Table, policies: Policies
+) -> None:
+    assert on_record(lake, table) == []
+    policies(denied("salary", "home.town"))
+    salary, home = on_record(lake, table)
+    assert "'salary'" in salary.detail and "nullify" in salary.detail and "'home'" in home.detail
+    assert (salary.policy, salary.item) == ("denied", "denyPolicyItems[0]")
+    assert on_record(lake, table, "id", "ssn") == []
+    (filtered,) = on_record(lake, table, "id", filter=GreaterThan("salary", 10))
+    assert "'salary'" in filtered.detail
+
+
+def test_every_masked_column_is_on_record_however_many_there_are(lake: Lake, policies: Policies) -> None:
+    """A record holds no more than so many reasons."""
+    names = [f"c{number}" for number in range(2 * MAX_REASONS + 1)]
+    fields = [NestedField(number, name, StringType()) for number, name in enumerate(["open", *names], 1)]
+    masks = {"encryption.mechanism": "envelope", "encryption.masks": f"nullify:{','.join(names)}"}
+    wide = make(lake, schema=Schema(*fields), properties=masks)
+    policies(denied("c*"))
+    told = on_record(lake, wide)
+    assert [reason.detail.split("'")[1] for reason in told] == names
 
 
 def test_bounds_of_a_masked_column_decide_nothing(lake: Lake, table: Table, policies: Policies) -> None:

@@ -141,27 +141,32 @@ def test_numbers_and_days_are_redacted(spark_lake: SparkLake, database: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("using", "mask", "rule"),
+    ("using", "mask", "rule", "hint"),
     [
-        ("orc", "redact:s", "mask-type"),
-        ("orc", "redact:bin", "mask-type"),
-        ("orc", "redact:st", "mask-type"),
-        ("orc", "redact:dec", "mask-type"),
-        ("orc", "sha256:n", "mask-type"),
-        ("orc", "nullify:must", "mask-type"),
-        ("orc", "nullify:st.a", "nested-column"),
-        ("orc", "nullify:absent", "unknown-column"),
-        ("parquet", "sha256:s", "format-property"),
-        ("parquet", "redact:n", "format-property"),
-        ("parquet", "nullify:must", "mask-type"),
+        ("orc", "redact:s", "mask-type", "Use nullify or sha256."),
+        ("orc", "redact:bin", "mask-type", "Use nullify or sha256."),
+        ("orc", "redact:st", "mask-type", "Use nullify."),
+        ("orc", "redact:dec", "mask-type", "Use nullify."),
+        ("orc", "redact:text", "mask-type", "Use sha256."),
+        ("orc", "redact:money", "mask-type", "DROP NOT NULL and use nullify"),
+        ("orc", "sha256:n", "mask-type", "Use nullify or redact."),
+        ("orc", "nullify:must", "mask-type", "DROP NOT NULL and use nullify"),
+        ("orc", "nullify:st.a", "nested-column", ""),
+        ("orc", "nullify:absent", "unknown-column", ""),
+        ("parquet", "sha256:s", "format-property", ""),
+        ("parquet", "redact:n", "format-property", ""),
+        ("parquet", "nullify:must", "mask-type", "DROP NOT NULL and use nullify"),
     ],
 )
 def test_a_mask_that_files_cannot_hold_is_refused_at_create_and_alter(
-    spark_lake: SparkLake, namespace: str, using: str, mask: str, rule: str
+    spark_lake: SparkLake, namespace: str, using: str, mask: str, rule: str, hint: str
 ) -> None:
-    columns = "n INT, s STRING, bin BINARY, st STRUCT<a: STRING>, dec DECIMAL(9,2), must INT NOT NULL"
+    """With what to do instead, which is of no use if it is refused as well."""
+    columns = """n INT, s STRING, bin BINARY, st STRUCT<a: STRING>, dec DECIMAL(9,2), must INT NOT NULL,
+        text STRING NOT NULL, money DECIMAL(9,2) NOT NULL"""
     create = f"CREATE TABLE {namespace}.t ({columns}) USING {using} TBLPROPERTIES ('encryption.mechanism' = "
-    refused(spark_lake, f"{create} 'envelope', 'encryption.masks' = '{mask}')", "PROPERTY_INVALID", rule)
+    masked = f"{create} 'envelope', 'encryption.masks' = '{mask}')"
+    assert hint in refused(spark_lake, masked, "PROPERTY_INVALID", rule)
     spark_lake.rows(f"{create} 'envelope')")
     alter = f"ALTER TABLE {namespace}.t SET TBLPROPERTIES ('encryption.masks' = '{mask}')"
     refused(spark_lake, alter, "PROPERTY_INVALID", rule)
