@@ -6,11 +6,7 @@ masks are what the key says.
 
 from __future__ import annotations
 
-import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +23,7 @@ from catalog.kms_door.store import Denial
 from tests.support.kms_door import EVERY_RIGHT, make_key
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy
 from tests.support.spark_tables import ENCRYPTED_ORC
+from tests.support.stock_spark import ask
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -37,24 +34,6 @@ MASKED: Final = CREATE.replace("TABLE encrypted", "TABLE masked").replace("pii:"
 INSERT: Final = "INSERT INTO {0} VALUES ('123-45', 'ann@example', 'Ann'), ('678-90', 'bob@example', 'Bob')"
 ROWS: Final = [["123-45", "ann@example", "Ann"], ["678-90", "bob@example", "Bob"]]
 SERVICE: Final = "kms://http@localhost:9600/kms"
-
-_SCRIPT: Final = """\
-import json, sys
-from pyspark.sql import SparkSession
-
-settings, statements = json.loads(sys.stdin.read())
-builder = SparkSession.builder
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-for statement in statements:
-    try:
-        answer = [list(row) for row in spark.sql(statement).collect()]
-    except Exception as error:
-        answer = str(error)
-    print("answer:" + json.dumps(answer), flush=True)
-"""
 
 
 def policies() -> list[dict[str, Any]]:
@@ -83,27 +62,7 @@ def _door(root: Path) -> Iterator[Lake]:
 
 def _run(lake: Lake, statements: list[str], **environ: str) -> list[Any]:
     """What a Spark of its own answers, statement by statement; an error as its text."""
-    settings = {
-        "spark.master": "local[1]",
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "512m",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.warehouse.dir": str(lake.root / "spark"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT],
-        input=json.dumps([settings, statements]),
-        env={**os.environ, **environ},
-        cwd=lake.root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("answer:")]
-    assert len(lines) == len(statements), done.stderr[-4000:]
-    return [json.loads(line.removeprefix("answer:")) for line in lines]
+    return ask(lake.root, {"spark.sql.warehouse.dir": str(lake.root / "spark")}, statements, **environ)
 
 
 def _in_use() -> bool:

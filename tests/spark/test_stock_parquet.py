@@ -19,22 +19,37 @@ from tests.support.stock_readers import with_pyarrow, with_spark
 pytestmark = pytest.mark.core
 
 STOCK = {"encryption.stock-readers": "true"}
-COLUMN_KEYS = {**STOCK, "encryption.columns": "pii:ssn;hr:salary"}
+COLUMN_KEYS = {"encryption.columns": "pii:ssn;hr:salary"}
 COLUMNS = "id BIGINT, name STRING, ssn STRING, salary BIGINT"
 ROWS = "SELECT id, concat('n', id), concat('s', id), id * 10 FROM range(0, 4, 1, 2)"
 ALL = ["id", "name", "ssn", "salary"]
+#: Every way of encrypting that a table can ask for.
+MODES = {
+    "one key": {},
+    "column keys": COLUMN_KEYS,
+    "CTR": {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.data-key-length": "16"},
+    "plaintext footer": {"encryption.footer": "plaintext"},
+    "plaintext footer, column keys, CTR": {
+        "encryption.footer": "plaintext",
+        "encryption.columns": "pii:ssn;hr:salary",
+        "encryption.algorithm": "AES_GCM_CTR_V1",
+        "encryption.data-key-length": "24",
+    },
+    "every column with a key": {"encryption.columns": "pii:id,name,ssn;hr:salary"},
+    "a group under the footer's master key": {"encryption.columns": "lakewarden:ssn"},
+}
 
 
 @pytest.fixture(scope="module")
 def tables(spark_lake: SparkLake) -> Iterator[dict[str, list[str]]]:
-    """The files of a table under one key and of one with column keys. Carol may not have the salaries."""
+    """The files of a table of each mode. Carol may not have the salaries."""
     master_keys(spark_lake, "pii", "hr")
     spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.stock")
     files = {}
-    for name, properties in {"whole": STOCK, "keyed": COLUMN_KEYS}.items():
-        create_table(spark_lake, f"lake.stock.{name}", COLUMNS, properties)
-        spark_lake.rows(f"INSERT INTO lake.stock.{name} {ROWS}")
-        files[name] = paths(spark_lake, f"lake.stock.{name}")
+    for mode, properties in MODES.items():
+        create_table(spark_lake, named(mode), COLUMNS, {**STOCK, **properties})
+        spark_lake.rows(f"INSERT INTO {named(mode)} {ROWS}")
+        files[mode] = paths(spark_lake, named(mode))
     read = {"database": ["stock"], "table": ["*"], "column": ["id", "name", "ssn"]}
     rules = [
         policy("stock-carol", read, {CAROL: ["select"]}),
@@ -44,6 +59,11 @@ def tables(spark_lake: SparkLake) -> Iterator[dict[str, list[str]]]:
     spark_lake.lake.set_policies([*standard_policies(), *rules])
     yield files
     spark_lake.lake.set_policies(standard_policies())
+
+
+def named(mode: str) -> str:
+    """The table of a mode."""
+    return f"lake.stock.m{list(MODES).index(mode)}"
 
 
 def paths(spark_lake: SparkLake, table: str) -> list[str]:
@@ -63,51 +83,27 @@ def arrow_rows(spark_lake: SparkLake, user: str, files: list[str], columns: list
     return sorted([list(row.values()) for row in rows.to_pylist()])
 
 
-@pytest.mark.parametrize("table", ["whole", "keyed"])
-def test_stock_pyarrow_reads_with_keys_from_the_door(
-    spark_lake: SparkLake, tables: dict[str, list[str]], table: str
-) -> None:
-    assert arrow_rows(spark_lake, ALICE, tables[table], ALL) == expected(ALL)
-
-
 def test_stock_pyarrow_gets_the_columns_that_its_user_may_have(
     spark_lake: SparkLake, tables: dict[str, list[str]]
 ) -> None:
     mine = ["id", "name", "ssn"]
-    assert arrow_rows(spark_lake, CAROL, tables["keyed"], mine) == expected(mine)
+    assert arrow_rows(spark_lake, CAROL, tables["column keys"], mine) == expected(mine)
     with pytest.raises(OSError, match="salary"):
-        arrow_rows(spark_lake, CAROL, tables["keyed"], ["salary"])
+        arrow_rows(spark_lake, CAROL, tables["column keys"], ["salary"])
     # One key opens everything: who may not have a column has none.
     with pytest.raises((OSError, PermissionError), match="carol may not do this"):
-        arrow_rows(spark_lake, CAROL, tables["whole"], ["id"])
+        arrow_rows(spark_lake, CAROL, tables["one key"], ["id"])
     # Bob may select all and release nothing.
     with pytest.raises((OSError, PermissionError), match="bob may not do this"):
-        arrow_rows(spark_lake, BOB, tables["keyed"], ["id"])
-
-
-MODES = {
-    "CTR": {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.data-key-length": "16"},
-    "plaintext footer": {"encryption.footer": "plaintext"},
-    "plaintext footer, column keys, CTR": {
-        "encryption.footer": "plaintext",
-        "encryption.columns": "pii:ssn;hr:salary",
-        "encryption.algorithm": "AES_GCM_CTR_V1",
-        "encryption.data-key-length": "24",
-    },
-    "every column with a key": {"encryption.columns": "pii:id,name,ssn;hr:salary"},
-    "a group under the footer's master key": {"encryption.columns": "lakewarden:ssn"},
-}
+        arrow_rows(spark_lake, BOB, tables["column keys"], ["id"])
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_way_of_encrypting_is_read_by_stock_pyarrow_and_by_us(
     spark_lake: SparkLake, tables: dict[str, list[str]], mode: str
 ) -> None:
-    table = f"lake.stock.m{list(MODES).index(mode)}"
-    create_table(spark_lake, table, COLUMNS, {**STOCK, **MODES[mode]})
-    spark_lake.rows(f"INSERT INTO {table} {ROWS}")
-    assert arrow_rows(spark_lake, ALICE, paths(spark_lake, table), ALL) == expected(ALL)
-    assert ours(spark_lake, table) == expected(ALL)
+    assert arrow_rows(spark_lake, ALICE, tables[mode], ALL) == expected(ALL)
+    assert ours(spark_lake, named(mode)) == expected(ALL)
 
 
 def test_stock_pyarrow_reads_nested_columns_with_keys(
@@ -135,7 +131,7 @@ def ours(spark_lake: SparkLake, table: str) -> list[list[Any]]:
 def table(spark_lake: SparkLake, tables: dict[str, list[str]], request: pytest.FixtureRequest) -> str:
     """A table of its own, whose files a test may change."""
     name = f"lake.stock.t{abs(hash(request.node.name))}"
-    create_table(spark_lake, name, COLUMNS, COLUMN_KEYS)
+    create_table(spark_lake, name, COLUMNS, {**STOCK, **COLUMN_KEYS})
     spark_lake.rows(f"INSERT INTO {name} {ROWS}")
     return name
 
@@ -197,19 +193,20 @@ def test_stock_spark_reads_with_keys_from_the_door(
 ) -> None:
     token = spark_lake.service.token
     mine = ["id", "name", "ssn"]
-    whole, keyed, some, salaries, denied, released = with_spark(
+    keyed = tables["column keys"]
+    *whole, some, salaries, denied, released = with_spark(
         tmp_path,
         spark_lake.service.url,
         [
-            (token(ALICE), tables["whole"], ALL),
-            (token(ALICE), tables["keyed"], ALL),
-            (token(CAROL), tables["keyed"], mine),
-            (token(CAROL), tables["keyed"], ["salary"]),
-            (token(CAROL), tables["whole"], ["id"]),
-            (token(BOB), tables["keyed"], ["id"]),
+            *((token(ALICE), tables[mode], ALL) for mode in MODES),
+            (token(CAROL), keyed, mine),
+            (token(CAROL), keyed, ["salary"]),
+            (token(CAROL), tables["one key"], ["id"]),
+            (token(BOB), keyed, ["id"]),
         ],
     )
-    assert (whole, keyed, some) == (expected(ALL), expected(ALL), expected(mine))
+    assert dict(zip(MODES, whole, strict=True)) == dict.fromkeys(MODES, expected(ALL))
+    assert some == expected(mine)
     assert "salary" in salaries
     assert "carol may not do this" in denied
     assert "bob may not do this" in released

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,28 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from spark_ext.jar import spark_jar
+from tests.support.stock_spark import ask
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "stock-readers.md").read_text("utf-8")
-
-_SCRIPT: Final = """\
-import json, sys
-from pyspark.sql import SparkSession
-
-settings, questions = json.loads(sys.stdin.read())
-builder = SparkSession.builder
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-for token, paths, columns in questions:
-    spark.conf.set("parquet.encryption.key.access.token", token)
-    try:
-        rows = spark.read.parquet(*paths).select(*columns).orderBy(columns[0]).collect()
-        answer = [list(row) for row in rows]
-    except Exception as error:
-        answer = str(error)
-    print("answer:" + json.dumps(answer), flush=True)
-"""
 
 
 def blocks(language: str) -> list[str]:
@@ -80,23 +57,17 @@ def with_spark(
     settings = dict(line.split(maxsplit=1) for line in page.splitlines())
     settings["spark.hadoop.parquet.encryption.kms.instance.url"] = url
     del settings["spark.hadoop.parquet.encryption.key.access.token"]
-    settings |= {
-        "spark.jars": str(client_jar(directory)),
-        "spark.master": "local[1]",
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "512m",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT],
-        input=json.dumps([settings, questions]),
-        env=dict(os.environ),
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("answer:")]
-    assert len(lines) == len(questions), done.stderr[-4000:]
-    return [json.loads(line.removeprefix("answer:")) for line in lines]
+    settings["spark.jars"] = str(client_jar(directory))
+    statements = [each for question in questions for each in _statements(*question)]
+    answers = ask(directory, settings, statements)
+    # A view that was refused is the answer.
+    return [view or rows for view, rows in zip(answers[2::4], answers[3::4], strict=True)]
+
+
+def _statements(token: str, paths: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The token, a view of the files, and the question."""
+    (directory,) = {Path(path).parent for path in paths}
+    listed = ",".join(Path(path).name for path in paths)
+    view = f"CREATE TEMPORARY VIEW files USING parquet OPTIONS (path '{directory}/{{{listed}}}')"
+    asked = f"SELECT {', '.join(columns)} FROM files ORDER BY {columns[0]}"  # noqa: S608
+    return [f"SET parquet.encryption.key.access.token={token}", "DROP VIEW IF EXISTS files", view, asked]
