@@ -14,8 +14,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
-from catalog import key_records, seals, state
+from catalog import invocations, key_records, seals, state
 from catalog.db.engine import read, write
+from catalog.invocations import Invocations
 from catalog.key_ends import KeyEnds
 from catalog.keys.peks import PekCache, PekRecord, PekState, state_hint
 from catalog.loading import LoadedTable
@@ -30,10 +31,14 @@ class ShownKey:
     Attributes:
         pek: its record.
         in_force: whether new files are put under it.
+        invocations: how often it has encrypted, at most.
+        needs_rotation: whether that is half of what it may.
     """
 
     pek: PekRecord
     in_force: bool
+    invocations: int
+    needs_rotation: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +82,24 @@ class KeyStates:
         engine: the catalog's database.
         cache: forgets keys that may not be used any more.
         ends: destroys keys whose time has come.
+        counts: knows how often keys have encrypted.
         now_ms: the time in milliseconds.
         wait_ms: how long a key that is to be destroyed can be enabled again.
     """
 
     def __init__(
-        self, engine: Engine, cache: PekCache, ends: KeyEnds, now_ms: Callable[[], int], wait_ms: int
+        self,
+        engine: Engine,
+        cache: PekCache,
+        ends: KeyEnds,
+        counts: Invocations,
+        now_ms: Callable[[], int],
+        wait_ms: int,
     ) -> None:
         self._engine = engine
         self._cache = cache
         self._ends = ends
+        self._counts = counts
         self._now_ms = now_ms
         self._wait_ms = wait_ms
 
@@ -97,9 +110,16 @@ class KeyStates:
 
     def shown(self, record: TableRecord) -> list[ShownKey]:
         """A table's keys in every version and state."""
-        now = self.standing(record)
+        with read(self._engine) as connection:
+            now = Standing.of(connection, record)
+            counted = invocations.counted(connection, [pek.id for pek in now.peks])
         in_force = () if now.governed is None else now.governed.regimes.current.peks
-        return [ShownKey(pek, pek.ref in in_force) for pek in now.peks]
+        return [
+            self._shown(pek, pek.ref in in_force, counted.get((pek.id, pek.version), 0)) for pek in now.peks
+        ]
+
+    def _shown(self, pek: PekRecord, in_force: bool, counted: int) -> ShownKey:
+        return ShownKey(pek, in_force, counted, self._counts.needs_rotation(counted))
 
     def disable(self, standing: Standing, peks: Sequence[PekRecord]) -> None:
         """Make keys unusable until they are enabled again.

@@ -29,6 +29,7 @@ from catalog.drafts import Drafter
 from catalog.encryption_policy import EncryptionPolicy
 from catalog.encryption_report import EncryptionReporter
 from catalog.inspection import Inspector
+from catalog.invocations import Invocations
 from catalog.key_ends import KeyEnds
 from catalog.key_life import KeyLife
 from catalog.key_masters import MasterKeyRewrap
@@ -174,7 +175,10 @@ class Warden:
             unsealed_default=settings.unsealed_metadata,
         )
         calls = guarded(kms, Patience(**settings.kms.calls.model_dump()))
-        peks = PekCache({kms.identifier: calls}, catalog=name, ttl=settings.kms.pek_ttl_s)
+        invocations = Invocations(engine)
+        peks = PekCache(
+            {kms.identifier: calls}, catalog=name, ttl=settings.kms.pek_ttl_s, counting=invocations.of
+        )
         keyring = Keyring(engine, name, calls, peks)
         door_master = settings.kms_door.master_key_id or settings.kms.default_master_key_id
         door_keys = DoorStore(engine, name, calls, peks, door_master, now_ms)
@@ -231,7 +235,9 @@ class Warden:
             authorizer,
         )
         key_ends = KeyEnds(engine, name, loader, reader, peks, log, authorizer, now_ms)
-        key_states = KeyStates(engine, peks, key_ends, now_ms, settings.key_destroy_wait_s * 1000)
+        key_states = KeyStates(
+            engine, peks, key_ends, invocations, now_ms, settings.key_destroy_wait_s * 1000
+        )
         lifecycle = Lifecycle(
             engine,
             name,

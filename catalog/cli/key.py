@@ -30,7 +30,7 @@ from catalog.keys.local_kms import LocalKms, MasterKeyInfo
 app = typer.Typer(help="Keys of tables, and master keys of the local KMS.", no_args_is_help=True)
 
 _FAILED = 3
-_COLUMNS = ("id", "version", "master-key-id", "kms", "state", "in-force", "destroyed-from")
+_COLUMNS = ("id", "version", "master-key-id", "kms", "state", "in-force", "destroyed-from", "invocations")
 
 _MasterKeyId = Annotated[str, typer.Argument(metavar="ID", help="The master key's id.", show_default=False)]
 _PekId = Annotated[UUID, typer.Argument(metavar="KEY", help="The key's id.", show_default=False)]
@@ -52,6 +52,7 @@ def show(
     """Show the versions of a key, and which retained snapshots need each."""
     with open_warden(ctx) as warden:
         keys, uses = warden.key_life.show(calling(as_user), table.whose, key)
+    _warn(keys)
     needed = [uses.get(each.pek.ref, []) for each in keys]
     if as_json:
         snapshots = [
@@ -62,9 +63,15 @@ def show(
         )
         return
     output.rows(
-        ("version", "state", "in-force", "needed-by-snapshots"),
+        ("version", "state", "in-force", "invocations", "needed-by-snapshots"),
         [
-            [each.pek.version, each.pek.state, _yes(each.in_force), ", ".join(map(str, those))]
+            [
+                each.pek.version,
+                each.pek.state,
+                _yes(each.in_force),
+                each.invocations,
+                ", ".join(map(str, those)),
+            ]
             for each, those in zip(keys, needed, strict=True)
         ],
     )
@@ -269,16 +276,27 @@ def _key(shown: ShownKey) -> dict[str, object]:
         "state": str(pek.state),
         "in-force": shown.in_force,
         "destroyed-from": None if at is None else output.moment(datetime.fromtimestamp(at / 1000, UTC)),
+        "invocations": shown.invocations,
     }
 
 
 def _print_keys(keys: Sequence[ShownKey], as_json: bool) -> None:
+    _warn(keys)
     found = [_key(each) for each in keys]
     if as_json:
         output.document(found)
         return
     lines = [list((each | {"in-force": _yes(each["in-force"])}).values()) for each in found]
     output.rows(_COLUMNS, lines)
+
+
+def _warn(keys: Sequence[ShownKey]) -> None:
+    for each in keys:
+        if each.in_force and each.needs_rotation:
+            output.note(
+                f"Key {each.pek.id} version {each.pek.version} has encrypted {each.invocations:,} times, "
+                "half of what it may or more: rotate the table's keys."
+            )
 
 
 def _yes(value: object) -> str:

@@ -119,6 +119,16 @@ lw_pek = Table(
     UniqueConstraint("table_id", "master_key_id", "version"),
 )
 
+#: How often a version of a key has encrypted at most (`catalog.invocations`): of a table's key, or of one of
+#: the door's, whose versions are 1. A key that has no row has never encrypted.
+lw_key_invocations = Table(
+    "lw_key_invocations",
+    metadata,
+    Column("key_id", String(36), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("counted", BigInteger, nullable=False),
+)
+
 #: The digest of one metadata.json. `state`: prepared, current, superseded, abandoned.
 lw_seal = Table(
     "lw_seal",

@@ -20,7 +20,10 @@ Version = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class PekAnswer(Answer):
-    """One version of a PEK, without its bytes; `in-force` where new files are put under it."""
+    """One version of a PEK, without its bytes; `in-force` where new files are put under it.
+
+    `invocations` is how often it has encrypted, at most; it should be rotated once `needs-rotation` is true.
+    """
 
     id: UUID
     version: int
@@ -29,6 +32,8 @@ class PekAnswer(Answer):
     state: str
     in_force: bool
     destroy_after_ms: int | None
+    invocations: int
+    needs_rotation: bool
 
 
 class PekList(Answer):
@@ -206,4 +211,6 @@ def _pek(shown: ShownKey) -> PekAnswer:
         state=pek.state,
         in_force=shown.in_force,
         destroy_after_ms=pek.destroy_after_ms,
+        invocations=shown.invocations,
+        needs_rotation=shown.needs_rotation,
     )

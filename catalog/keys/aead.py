@@ -3,13 +3,14 @@
 Rules: keys of 16, 24 or 32 bytes; nonces of 12 bytes and tags of 16, nothing else; what does not authenticate
 is `DecryptionRefused`. Sealed bytes are nonce | ciphertext | tag.
 
-Source: NIST SP 800-38D. With random nonces one key may seal 2**32 times (section 8.3).
+Source: NIST SP 800-38D. With random nonces one key may seal 2**32 times (section 8.3); who uses a key for
+long hands in what counts.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NoReturn, SupportsIndex
 
 from cryptography.exceptions import InvalidTag
@@ -43,14 +44,19 @@ def require_key_length(length: int) -> int:
 class Aead:
     """AES-GCM under one key.
 
+    Args:
+        key: the key.
+        spend: called before each encryption; it counts, and raises where the key may encrypt no more.
+
     Raises:
         KeyNotUsable: the key has not 16, 24 or 32 bytes.
     """
 
-    __slots__ = ("_cipher",)
+    __slots__ = ("_cipher", "_spend")
 
-    def __init__(self, key: SecretBytes) -> None:
+    def __init__(self, key: SecretBytes, spend: Callable[[], None] | None = None) -> None:
         require_key_length(len(key))
+        self._spend = spend or _uncounted
         with key.lent() as lent:
             # The key is expanded at once; what stays of it is OpenSSL's, which clears it in the end.
             self._cipher = AESGCM(lent)
@@ -63,6 +69,7 @@ class Aead:
         """
         if len(nonce) != NONCE_LENGTH:
             raise ValueError("a nonce has 12 bytes")
+        self._spend()
         return self._cipher.encrypt(nonce, plaintext, aad)
 
     def decrypt(self, nonce: bytes, ciphertext: bytes, aad: bytes) -> bytes:
@@ -80,6 +87,7 @@ class Aead:
 
     def seal(self, plaintext: bytes, aad: bytes) -> bytes:
         """Nonce, ciphertext and tag, under a random nonce."""
+        self._spend()
         nonce = secrets.token_bytes(NONCE_LENGTH)
         return nonce + self._cipher.encrypt(nonce, plaintext, aad)
 
@@ -130,6 +138,7 @@ class Aead:
 
     def seal_key(self, key: SecretBytes, aad: bytes) -> bytes:
         """A key, sealed under a random nonce."""
+        self._spend()
         nonce = secrets.token_bytes(NONCE_LENGTH)
         with key.lent() as lent:
             return nonce + self._cipher.encrypt(nonce, lent, aad)
@@ -147,10 +156,11 @@ class Aead:
             DecryptionRefused: the next one is not authentic.
         """
         plain = bytearray(length)
-        decrypt_into, encrypt = self._cipher.decrypt_into, under._cipher.encrypt
+        decrypt_into, encrypt, spend = self._cipher.decrypt_into, under._cipher.encrypt, under._spend
         try:
             for nonce, ciphertext, aad, new_nonce, new_aad in sealed:
                 decrypt_into(nonce, ciphertext, aad, plain)
+                spend()
                 done.append(encrypt(new_nonce, plain, new_aad))
         except InvalidTag as failure:
             raise refused() from failure
@@ -159,6 +169,10 @@ class Aead:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a cipher with its key cannot be pickled")
+
+
+def _uncounted() -> None:
+    """For keys that are gone before they could encrypt too often, and where somebody else counts."""
 
 
 def refused() -> DecryptionRefused:

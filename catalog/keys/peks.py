@@ -10,6 +10,7 @@ Rules:
 - A record carries a check value of its PEK. A KMS that answers with another key is noticed before a data key
   is wrapped by it, which nobody could open again; its answer is not kept. A record of old without one gets it
   from the first scan whose data keys the PEK has opened (`catalog.keyring`).
+- Each encryption with a PEK is counted before (`catalog.invocations`); opening is not.
 - A PEK never leaves the catalog.
 
 Source: docs/architecture.md.
@@ -173,6 +174,7 @@ class PekCache:
         ttl: how long an unwrapped PEK may be used, in seconds.
         patience: how long keys are waited for, in seconds, before a call of one's own.
         clock: monotonic seconds.
+        counting: what is to be called before each encryption with a PEK; it refuses one too many.
     """
 
     def __init__(
@@ -183,12 +185,14 @@ class PekCache:
         ttl: float = DEFAULT_TTL_SECONDS,
         patience: float = PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
+        counting: Callable[[PekRef], Callable[[], None] | None] = lambda _: None,
     ) -> None:
         self._clients = dict(clients)
         self._catalog = catalog
         self._ttl = ttl
         self._patience = patience
         self._clock = clock
+        self._counting = counting
         self._lock = threading.Lock()
         self._cached: dict[_Slot, _Cached] = {}
         self._flights: dict[_Slot, Future[Pek]] = {}
@@ -271,15 +275,16 @@ class PekCache:
         """The PEK that the KMS gives for a record, if it is the one that was created."""
         key = self._ask(record)
         found = key_check(key, record.table_uuid, record.ref)
+        aead = Aead(key, self._counting(record.ref))
         if record.check is None:
-            return Pek(record.ref, record.table_uuid, Aead(key), found)
+            return Pek(record.ref, record.table_uuid, aead, found)
         if not hmac.compare_digest(found, record.check):
             raise KmsUnavailable(
                 f"The KMS gave another key for PEK {record.id} than the one that it made.",
                 rule="key-check",
                 hint="Have an administrator examine the KMS; until then nothing is read or written with it.",
             )
-        return Pek(record.ref, record.table_uuid, Aead(key))
+        return Pek(record.ref, record.table_uuid, aead)
 
     def _ask(self, record: PekRecord) -> SecretBytes:
         client = self._clients.get(record.kms)

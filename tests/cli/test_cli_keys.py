@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from catalog.cli.main import app
 from catalog.db.engine import write
-from catalog.db.schema import lw_pek
+from catalog.db.schema import lw_key_invocations, lw_pek
 from catalog.keys.local_kms import LocalKms
 from catalog.new_files import FileCommit
 from tests.support.host import ADMIN, Host
@@ -85,6 +85,19 @@ def test_tables_are_shown_to_people(vault: Host) -> None:
     assert "branch main" in shown and "yes" in shown
     assert "previous-version" in vault.run("key", "rotate", TABLE, *_AS_ADMIN).stdout
     assert "main" in vault.run("key", "rewrap", TABLE, *_AS_ADMIN).stdout
+
+
+def test_a_key_that_has_encrypted_half_as_often_as_it_may_is_told(vault: Host) -> None:
+    (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
+    assert key["invocations"] > 0
+    with vault.warden() as warden, write(warden.engine) as connection:
+        connection.execute(update(lw_key_invocations).values(counted=2**31))
+    for command in (("list", TABLE), ("show", TABLE, key["id"])):
+        said = " ".join(vault.run("key", *command, *_AS_ADMIN).stderr.split())
+        assert f"{key['id']} version 1 has encrypted 2,147,483,648 times" in said
+    assert "2147483648" in vault.run("key", "list", TABLE, *_AS_ADMIN).stdout.replace("\n", "")
+    vault.run("key", "rotate", TABLE, *_AS_ADMIN)
+    assert "has encrypted" not in vault.run("key", "list", TABLE, *_AS_ADMIN).stderr
 
 
 def test_keys_are_disabled_and_enabled(vault: Host) -> None:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from alembic import command
@@ -23,6 +24,7 @@ from catalog.db import postgres as postgres_module
 from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import alembic_config, check, current_revision, upgrade
 from catalog.db.schema import metadata
+from catalog.invocations import counted
 from catalog.write_sessions import WriteLog
 from policy.errors import StateUnavailable
 from tests.support.postgres import PostgresServer
@@ -129,6 +131,33 @@ def test_a_database_of_the_release_before_keeps_its_writes(url: str) -> None:
     found = WriteLog(engine, lambda: 3, 1).find("ann", "w")
     assert found is not None
     assert (found.table_id, found.staged_metadata, found.transport) == ("t", None, None)
+    engine.dispose()
+
+
+def test_keys_of_before_are_taken_to_have_encrypted(url: str) -> None:
+    engine = open_database(url)
+    if engine.dialect.name == "sqlite":
+        Path(str(engine.url.database)).touch()
+    key = UUID(int=1)
+    with migrate_module._ALEMBIC, write(engine) as connection:
+        command.upgrade(alembic_config(connection), "0005")
+        connection.execute(
+            text(
+                "INSERT INTO lw_table (id, catalog, table_uuid, namespace, name, owner, location,"
+                " default_location, state, created_ms)"
+                " VALUES ('t', 'lake', 'u', 'db', 't', 'ann', 'file:///t', true, 'active', 1)"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO lw_pek (id, version, table_id, master_key_id, kms, wrapped, state, created_ms)"
+                " VALUES (:id, 2, 't', 'm', 'local', '', 'active', 1)"
+            ),
+            {"id": str(key)},
+        )
+    upgrade(engine)
+    with read(engine) as connection:
+        assert counted(connection, [key]) == {(key, 2): 2**28}
     engine.dispose()
 
 

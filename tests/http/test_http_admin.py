@@ -195,6 +195,8 @@ def test_register_and_keys(served: Service, alice: httpx.Client, namespace: str,
         "state",
         "in-force",
         "destroy-after-ms",
+        "invocations",
+        "needs-rotation",
     }
     assert (key["master-key-id"], key["kms"], key["state"]) == ("lakewarden", "local", "active")
     location = alice.get(table).json()["metadata-location"]
