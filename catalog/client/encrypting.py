@@ -1,11 +1,13 @@
-"""Encrypts Parquet files whose columns have keys of their own: PyArrow takes no prefix for such files.
+"""Encrypts Parquet files that PyArrow cannot.
+
+It takes no prefix for columns with keys of their own, and nothing of what stock readers have to be told.
 
 PyArrow writes each row group into memory, in clear; its pages are then encrypted one by one, each with its
 place in the AAD, and written out. Nothing in clear of an encrypted column leaves this process.
 
 - A page is encrypted with its column's key, and so is what the footer says of the column.
 - Under AES_GCM_V1 all modules are under GCM; under AES_GCM_CTR_V1 the bodies of pages are under CTR.
-- Columns without a key are copied as they are.
+- Columns without a key are copied as they are. Where no column has a key, all are under the footer's.
 
 Source: Apache Parquet, "Parquet Modular Encryption", sections 4 (algorithms, AAD) and 5 (file format).
 """
@@ -16,6 +18,7 @@ import secrets
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from pyiceberg.io import OutputStream
 
 from catalog.client import footers, thrift
-from catalog.client.footers import FileKeys
+from catalog.client.footers import FileKeys, Leaf
 from catalog.client.thrift import Items, Struct, Value
 from catalog.keys.aead import NONCE_LENGTH, Aead
 from catalog.keys.secret import SecretBytes
@@ -47,6 +50,7 @@ class KeyedWriter:
         keys: its keys; those of columns by field id.
         row_group_bytes: bytes of rows in memory that make a row group.
         options: of PyArrow's writer.
+        material: what the file says of its keys to stock readers, by field id, None for the footer's.
     """
 
     def __init__(
@@ -56,12 +60,13 @@ class KeyedWriter:
         keys: FileKeys,
         row_group_bytes: int,
         options: Mapping[str, Any],
+        material: Mapping[int | None, bytes] = MappingProxyType({}),
     ) -> None:
         self._stream = stream
         self._schema = schema
         self._row_group_bytes = row_group_bytes
         self._options = options
-        self._file = _File(keys)
+        self._file = _File(keys, material)
         self._waiting: list[pa.RecordBatch] = []
         self._written = 0
         self.metadata: pq.FileMetaData | None = None
@@ -111,12 +116,14 @@ class KeyedWriter:
 class _File:
     """The encryption of one file, and the footer that grows with its row groups."""
 
-    def __init__(self, keys: FileKeys) -> None:
+    def __init__(self, keys: FileKeys, material: Mapping[int | None, bytes]) -> None:
         self._keys = keys
+        self._material = material
         self._unique = secrets.token_bytes(_UNIQUE_LENGTH)
         self._aad = keys.aad_prefix + self._unique
+        self._whole = _Column(Aead(keys.footer), keys.footer, keys.algorithm, own=False)
         self._columns = {
-            field_id: _Column(Aead(key), key, keys.algorithm)
+            field_id: _Column(Aead(key), key, keys.algorithm, material.get(field_id))
             for field_id, key in (keys.columns or {}).items()
         }
         self._metadata: Struct | None = None
@@ -136,13 +143,19 @@ class _File:
             place = _Place(self._aad, len(self._groups), start)
             leaves = footers.leaves_of(metadata)
             for number, (leaf, chunk) in enumerate(zip(leaves, group.structs(footers.COLUMNS), strict=True)):
-                key = self._columns.get(-1 if leaf.field_id is None else leaf.field_id)
+                key = self._column(leaf)
                 form = self._keys.footer_form
                 chunks = _Chunk(plain, chunk, place.of_column(number))
                 yield from chunks.copied() if key is None else chunks.encrypted(key, leaf.path, form)
                 place.at = chunks.end
             _resized(group, start, place.at, len(self._groups))
             self._groups.append(group)
+
+    def _column(self, leaf: Leaf) -> _Column | None:
+        """What a column is encrypted with; None if it is in clear."""
+        if self._keys.columns is None:
+            return self._whole
+        return None if leaf.field_id is None else self._columns.get(leaf.field_id)
 
     def footer(self) -> bytes:
         """The footer, with the end of the file."""
@@ -151,7 +164,7 @@ class _File:
         rows = sum(each.get(3, thrift.I64) for each in self._groups)
         metadata.fields[3] = Value(thrift.I64, rows)
         metadata.fields[footers.ROW_GROUPS] = Value(thrift.LIST, Items(thrift.STRUCT, self._groups))
-        return footers.sealed(metadata, self._unique, self._keys)
+        return footers.sealed(metadata, self._unique, self._keys, self._material.get(None))
 
 
 @dataclass(slots=True)
@@ -174,11 +187,34 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """The key of a column, as GCM and, where the algorithm says so, as CTR."""
+    """The key of a column, as GCM and, where the algorithm says so, as CTR.
+
+    Attributes:
+        gcm: the cipher of what is under GCM.
+        key: the key.
+        algorithm: Parquet's.
+        said: what the file says of the key to stock readers; None for nothing.
+        own: whether it is not the footer's.
+    """
 
     gcm: Aead
     key: SecretBytes = field(repr=False)
     algorithm: Algorithm
+    said: bytes | None = None
+    own: bool = True
+
+    def named(self, path: tuple[bytes, ...]) -> Struct:
+        """The footer's word on which key the column is under.
+
+        Args:
+            path: the column's names from the top.
+        """
+        if not self.own:
+            return Struct({footers.UNDER_FOOTER_KEY: Value(thrift.STRUCT, Struct({}))})
+        own = Struct({1: Value(thrift.LIST, Items(thrift.BINARY, list(path)))})
+        if self.said is not None:
+            own.fields[footers.KEY_METADATA] = Value(thrift.BINARY, self.said)
+        return Struct({footers.UNDER_COLUMN_KEY: Value(thrift.STRUCT, own)})
 
     def body(self, page: bytes, aad: bytes) -> bytes:
         """The body of a page."""
@@ -256,17 +292,17 @@ class _Chunk:
             self._metadata.fields[number] = Value(thrift.I64, size + more)
 
     def _hide(self, column: _Column, path: tuple[bytes, ...], form: Footer) -> None:
-        aad = self._place.module(1)
-        sealed = footers.module(column.gcm, thrift.write(self._metadata), aad)
         fields = self._chunk.fields
+        fields[footers.CRYPTO] = Value(thrift.STRUCT, column.named(path))
+        if form is Footer.ENCRYPTED and not column.own:
+            return  # The footer is under the same key.
+        sealed = footers.module(column.gcm, thrift.write(self._metadata), self._place.module(1))
+        fields[footers.SEALED] = Value(thrift.BINARY, sealed)
         if form is Footer.ENCRYPTED:
             del fields[footers.METADATA]
         else:
             for telling in _TELLING:
                 self._metadata.fields.pop(telling, None)
-        own = Struct({1: Value(thrift.LIST, Items(thrift.BINARY, list(path)))})
-        fields[footers.CRYPTO] = Value(thrift.STRUCT, Struct({2: Value(thrift.STRUCT, own)}))
-        fields[footers.SEALED] = Value(thrift.BINARY, sealed)
 
 
 def _resized(group: Struct, start: int, end: int, ordinal: int) -> None:

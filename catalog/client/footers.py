@@ -44,9 +44,9 @@ _SCHEMA, ROW_GROUPS, _KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 5, 8, 9
 COLUMNS, ORDINAL = 1, 7
 METADATA, CRYPTO, SEALED = 3, 8, 9
 _TYPE, _NAME, _CHILDREN, _FIELD_ID = 1, 4, 5, 9
-_ALGORITHM, _KEY_METADATA = 1, 2
+_ALGORITHM, KEY_METADATA = 1, 2
 _PREFIX, _UNIQUE, _SUPPLIED = 1, 2, 3
-_UNDER_FOOTER_KEY, _UNDER_COLUMN_KEY = 1, 2
+UNDER_FOOTER_KEY, UNDER_COLUMN_KEY = 1, 2
 _UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
 
 Piece = Callable[[int, int], bytes]
@@ -188,22 +188,31 @@ def module(cipher: Aead, content: bytes, aad: bytes) -> bytes:
     return struct.pack("<I", len(sealed)) + sealed
 
 
-def sealed(metadata: Struct, unique: bytes, keys: FileKeys) -> bytes:
-    """The footer of a new file, encrypted or signed, with the end of the file. It stores no prefix.
+def sealed(metadata: Struct, unique: bytes, keys: FileKeys, said: bytes | None = None) -> bytes:
+    """The footer of a new file, encrypted or signed, with the end of the file.
 
     Args:
         metadata: Parquet's FileMetaData.
         unique: what the file adds to the prefix.
         keys: the file's.
+        said: what the file tells stock readers of the footer's key, beside the prefix; None for neither.
     """
-    body = Struct({_UNIQUE: _binary(unique), _SUPPLIED: thrift.Value(thrift.TRUE, True)})
+    body = Struct({_UNIQUE: _binary(unique)})
+    if said is None:
+        body.fields[_SUPPLIED] = thrift.Value(thrift.TRUE, True)
+    else:
+        body.fields[_PREFIX] = _binary(keys.aad_prefix)
     union = thrift.Value(thrift.STRUCT, Struct({_UNIONS[keys.algorithm]: thrift.Value(thrift.STRUCT, body)}))
     cipher, aad = Aead(keys.footer), keys.aad_prefix + unique + _FOOTER_MODULE
     if keys.footer_form is Footer.ENCRYPTED:
-        crypto = thrift.write(Struct({_ALGORITHM: union}))
-        content, magic = crypto + module(cipher, thrift.write(metadata), aad), _ENCRYPTED_MAGIC
+        crypto = Struct({_ALGORITHM: union})
+        if said is not None:
+            crypto.fields[KEY_METADATA] = _binary(said)
+        content, magic = thrift.write(crypto) + module(cipher, thrift.write(metadata), aad), _ENCRYPTED_MAGIC
     else:
         metadata.fields[_FILE_ALGORITHM] = union
+        if said is not None:
+            metadata.fields[_SIGNING_KEY] = _binary(said)
         plain = thrift.write(metadata)
         signed = cipher.seal(plain, aad)
         content, magic = plain + signed[:NONCE_LENGTH] + signed[-TAG_LENGTH:], _PLAIN_MAGIC
@@ -293,17 +302,17 @@ class _Column:
         crypto = chunk.get(CRYPTO, thrift.STRUCT)
         under = set() if crypto is None else set(crypto.fields)
         if self.keys.columns is None:
-            if under != {_UNDER_FOOTER_KEY}:
+            if under != {UNDER_FOOTER_KEY}:
                 raise refused(
                     f"The file is not encrypted as a whole with {self.keys.algorithm}.", "algorithm"
                 )
         elif self.leaf.field_id in self.ciphers:
-            if under != {_UNDER_COLUMN_KEY}:
+            if under != {UNDER_COLUMN_KEY}:
                 raise self._mistaken()
             self._open(chunk, aad, row_group)
         elif under:
             # Of a column that is not read, it does not matter whose key it has; but the footer's it never is.
-            if self.leaf.field_id in self.wanted or under != {_UNDER_COLUMN_KEY}:
+            if self.leaf.field_id in self.wanted or under != {UNDER_COLUMN_KEY}:
                 raise self._mistaken()
             self.opens = False
 
@@ -335,14 +344,14 @@ def rewritten(footer: OpenedFooter, keys: FileKeys, named: Callable[[int | None]
     for group in footer.metadata.structs(ROW_GROUPS):
         for leaf, chunk in zip(footer.leaves, group.structs(COLUMNS), strict=True):
             if keys.columns is not None and leaf.field_id in keys.columns:
-                under = chunk.get(CRYPTO, thrift.STRUCT).get(_UNDER_COLUMN_KEY, thrift.STRUCT)
-                under.fields[_KEY_METADATA] = thrift.Value(thrift.BINARY, named(leaf.field_id))
+                under = chunk.get(CRYPTO, thrift.STRUCT).get(UNDER_COLUMN_KEY, thrift.STRUCT)
+                under.fields[KEY_METADATA] = thrift.Value(thrift.BINARY, named(leaf.field_id))
     for left_out in (_KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY):
         footer.metadata.fields.pop(left_out, None)
     unique = footer.aad[len(keys.aad_prefix) :]
     body = Struct({_PREFIX: _binary(keys.aad_prefix), _UNIQUE: _binary(unique)})
     union = Struct({_UNIONS[keys.algorithm]: thrift.Value(thrift.STRUCT, body)})
-    crypto = Struct({_ALGORITHM: thrift.Value(thrift.STRUCT, union), _KEY_METADATA: _binary(named(None))})
+    crypto = Struct({_ALGORITHM: thrift.Value(thrift.STRUCT, union), KEY_METADATA: _binary(named(None))})
     body_module = module(Aead(keys.footer), thrift.write(footer.metadata), footer.aad + _FOOTER_MODULE)
     content = thrift.write(crypto) + body_module
     return content + struct.pack("<I4s", len(content), _ENCRYPTED_MAGIC)

@@ -1,7 +1,8 @@
 """Appends rows: begins a write, writes and encrypts the files as the catalog says, and commits them together.
 
 - Each file has a name with an id of its own, and a data key of its own, made here; it leaves this process
-  wrapped under the write's key alone. Table and file id are the AAD prefix, which the file does not store.
+  wrapped under the write's key alone. Table and file id are the AAD prefix, which the file does not store
+  unless stock readers are let in.
 - What cannot be encrypted as the table asks is refused before a file is made.
 - A write that fails is given up; what is left of it is swept by the catalog.
 
@@ -33,6 +34,7 @@ from catalog.client.plan import transport_key
 from catalog.client.rows import Fitting, batches_of
 from catalog.client.settings import WriteSettings
 from catalog.client.statistics import statistics_of
+from catalog.client.stock import StockKeys
 from catalog.client.written import Written
 from catalog.identifiers import TableName
 from catalog.keys.dek import new_dek
@@ -46,8 +48,11 @@ from policy.location import Location
 
 _MOST_OPEN: Final = 32
 _KNOWN: Final = frozenset(
-    {"algorithm", "data-key-length", "footer", "footer-key-name", "column-keys", "digest", "masks"}
-)
+    {
+        "algorithm", "data-key-length", "footer", "footer-key-name", "column-keys", "digest", "masks",
+        "stock-readers",
+    }
+)  # fmt: skip
 _WHOLE: Final = {each.value: each for each in Algorithm}
 
 
@@ -62,6 +67,7 @@ class Encryption:
         columns: the keys of groups of columns; where there are some, other columns are in clear.
         data_key_length: bytes.
         digest: whether the commit tells the SHA-256 of each file.
+        stock: what files say to stock readers; None for nothing.
         transport: the write's key.
     """
 
@@ -71,6 +77,7 @@ class Encryption:
     columns: tuple[KeyLabel, ...]
     data_key_length: int
     digest: bool
+    stock: StockKeys | None = field(repr=False)
     transport: TransportKey = field(repr=False)
 
     def keys(self, fresh: Mapping[KeyLabel, SecretBytes], file: FileIdentity) -> FileKeys:
@@ -141,6 +148,7 @@ def _encryption(begun: Mapping[str, Any], table: str) -> Encryption | None:
     unknown = [name for name, value in said.items() if name not in _KNOWN and value]
     if unknown or said["algorithm"] not in _WHOLE:
         raise _unsupported(f"{', '.join(unknown) or said['algorithm']}", table)
+    transport, stock = transport_key(begun["transport-key"], Purpose.WRITE), said.get("stock-readers")
     return Encryption(
         algorithm=Algorithm(said["algorithm"]),
         footer=Footer(said["footer"]),
@@ -148,7 +156,8 @@ def _encryption(begun: Mapping[str, Any], table: str) -> Encryption | None:
         columns=tuple(KeyLabel(each["key-name"], tuple(each["field-ids"])) for each in said["column-keys"]),
         data_key_length=said["data-key-length"],
         digest=bool(said.get("digest")),
-        transport=transport_key(begun["transport-key"], Purpose.WRITE),
+        stock=StockKeys(stock["keys"], UUID(begun["table-uuid"]), transport) if stock else None,
+        transport=transport,
     )
 
 
@@ -222,7 +231,9 @@ class _Files:
             for label in (self._encryption.label, *self._encryption.columns)
         }
         wrapped = [_wrapped(self._encryption.transport, dek, identity, label) for label, dek in fresh.items()]
-        writer = self._encrypting(stream, self._encryption.keys(fresh, identity))
+        stock = self._encryption.stock
+        material = {} if stock is None else stock.material(fresh)
+        writer = self._encrypting(stream, self._encryption.keys(fresh, identity), material)
         return _File(location.canonical, partition, stream, self._settings, writer, wrapped)
 
     def _plain(self, stream: OutputStream, properties: Any = None) -> Any:
@@ -231,10 +242,12 @@ class _Files:
             stream, self._arrow, store_schema=False, encryption_properties=properties, **options
         )
 
-    def _encrypting(self, stream: OutputStream, keys: FileKeys) -> Any:
-        if keys.columns is not None:
+    def _encrypting(self, stream: OutputStream, keys: FileKeys, material: Mapping[int | None, bytes]) -> Any:
+        if keys.columns is not None or material:
             settings = self._settings
-            return KeyedWriter(stream, self._arrow, keys, settings.row_group_size, settings.parquet())
+            return KeyedWriter(
+                stream, self._arrow, keys, settings.row_group_size, settings.parquet(), material
+            )
         properties = pe.create_encryption_properties(
             footer_key=keys.footer.reveal(),
             aad_prefix=keys.aad_prefix,

@@ -100,7 +100,7 @@ def test_columns_with_keys(spark_lake: SparkLake, alice: catalog.Connection, mod
 
 
 @pytest.mark.parametrize("keys", [ENCRYPTED, KEYS], ids=["whole", "keyed"])
-def test_files_for_stock_readers_are_read_and_not_written(
+def test_files_for_stock_readers(
     spark_lake: SparkLake, alice: catalog.Connection, keys: dict[str, str]
 ) -> None:
     master_keys(spark_lake, "pii", "hr")
@@ -111,8 +111,9 @@ def test_files_for_stock_readers_are_read_and_not_written(
     spark = [row.asDict(recursive=True) for row in spark_lake.rows(f"SELECT * FROM {name} ORDER BY id")]
     read = table.scan().to_arrow().sort_by("id")
     assert read.to_pylist(maps_as_pydicts="strict") == spark
-    with pytest.raises(NotSupportedYet, match="stock-readers"):
-        table.append(read)
+    table.append(read.set_column(0, "id", pa.array(range(100, 110))))
+    appended = spark_lake.rows(f"SELECT * FROM {name} WHERE id >= 100 ORDER BY id")
+    assert [row.asDict(recursive=True) | {"id": row["id"] - 100} for row in appended] == spark
 
 
 @pytest.mark.parametrize("mode", MODES)

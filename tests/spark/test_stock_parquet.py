@@ -1,6 +1,7 @@
-"""Tables that let stock readers in: stock Spark and PyArrow read what Spark wrote, with keys from the door.
+"""Tables that let stock readers in: stock Spark and PyArrow read what Spark and the client without it
+wrote, with keys from the door.
 
-The clients are those of docs/stock-readers.md. Readers of ours go on believing the manifest alone.
+The stock clients are those of docs/stock-readers.md. Readers of ours go on believing the manifest alone.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import catalog
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, master_keys
@@ -23,6 +26,7 @@ COLUMN_KEYS = {"encryption.columns": "pii:ssn;hr:salary"}
 COLUMNS = "id BIGINT, name STRING, ssn STRING, salary BIGINT"
 ROWS = "SELECT id, concat('n', id), concat('s', id), id * 10 FROM range(0, 4, 1, 2)"
 ALL = ["id", "name", "ssn", "salary"]
+LAST = pa.table({"id": [2, 3], "name": ["n2", "n3"], "ssn": ["s2", "s3"], "salary": [20, 30]})
 #: Every way of encrypting that a table can ask for.
 MODES = {
     "one key": {},
@@ -42,13 +46,15 @@ MODES = {
 
 @pytest.fixture(scope="module")
 def tables(spark_lake: SparkLake) -> Iterator[dict[str, list[str]]]:
-    """The files of a table of each mode. Carol may not have the salaries."""
+    """The files of a table of each mode, by Spark and by the client without it. Carol has no salaries."""
     master_keys(spark_lake, "pii", "hr")
     spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.stock")
+    client = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
     files = {}
     for mode, properties in MODES.items():
         create_table(spark_lake, named(mode), COLUMNS, {**STOCK, **properties})
-        spark_lake.rows(f"INSERT INTO {named(mode)} {ROWS}")
+        spark_lake.rows(f"INSERT INTO {named(mode)} {ROWS} WHERE id < 2")
+        client.table(named(mode).removeprefix("lake.")).append(LAST)
         files[mode] = paths(spark_lake, named(mode))
     read = {"database": ["stock"], "table": ["*"], "column": ["id", "name", "ssn"]}
     rules = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -66,8 +67,8 @@ def with_spark(
 
 def _statements(token: str, paths: Sequence[str], columns: Sequence[str]) -> list[str]:
     """The token, a view of the files, and the question."""
-    (directory,) = {Path(path).parent for path in paths}
-    listed = ",".join(Path(path).name for path in paths)
+    directory = os.path.commonpath([Path(path).parent for path in paths])
+    listed = ",".join(os.path.relpath(path, directory) for path in paths)
     view = f"CREATE TEMPORARY VIEW files USING parquet OPTIONS (path '{directory}/{{{listed}}}')"
     asked = f"SELECT {', '.join(columns)} FROM files ORDER BY {columns[0]}"  # noqa: S608
     return [f"SET parquet.encryption.key.access.token={token}", "DROP VIEW IF EXISTS files", view, asked]
