@@ -12,14 +12,12 @@ memory (`footers.rewritten`), whose names stand for the keys of the plan.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import io
 import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate
@@ -37,6 +35,7 @@ from catalog.client.columns import FileColumns, all_ids
 from catalog.client.errors import DataFileDamaged, DataFileMissing
 from catalog.client.footers import FileKeys
 from catalog.client.plan import Plan, PlannedFile
+from catalog.client.private_copy import verified
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
 from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet
@@ -111,15 +110,12 @@ def opened(
     location = plan.location(file)
     with translated(plan, file):
         keys = plan.keys(file, location)
-        stream = storage.open_input(location)
-        try:
+        with closing(storage.open_input(location)) as stream, _held(stream, file) as held:
             seen = [each for each in wanted if each.field_id not in plan.masked]
-            parquet, readable = _judged(_held(stream, file), file, keys, frozenset(all_ids(seen)))
+            parquet, readable = _judged(held, file, keys, frozenset(all_ids(seen)))
             _count(parquet.metadata, file)
             columns = FileColumns(parquet.schema_arrow, file.without_like, plan.masked)
             yield Opened(parquet, columns, readable)
-        finally:
-            stream.close()
 
 
 def _count(metadata: pq.FileMetaData, file: PlannedFile) -> None:
@@ -135,14 +131,14 @@ def _miscounted() -> DataFileDamaged:
     )
 
 
-def _held(stream: InputStream, file: PlannedFile) -> InputStream:
-    """The file; one that is held against its digest is read as a whole, and from memory from then on."""
+@contextmanager
+def _held(stream: InputStream, file: PlannedFile) -> Iterator[InputStream]:
+    """The file, or the copy of it that was held against its digest."""
     if file.sha256 is None:
-        return stream
-    data = stream.read(file.size + 1)
-    if not hmac.compare_digest(hashlib.sha256(data).digest(), file.sha256):
-        raise footers.refused("The file has another digest than its key metadata says.", "file-digest")
-    return io.BytesIO(data)
+        yield stream
+    else:
+        with verified(stream, file.size, file.sha256) as copy:
+            yield copy
 
 
 def _judged(

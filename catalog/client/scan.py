@@ -7,7 +7,6 @@ again after they were read, since plans and statistics leave out whole files and
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from catalog.client import filters
+from catalog.client import filters, frames
 from catalog.client import plan as plans
 from catalog.client.columns import all_ids, arrow_schema
 from catalog.client.deletes import DeletedRows
@@ -29,7 +28,7 @@ from catalog.client.http import CatalogClient, table_path
 from catalog.client.plan import Plan, PlannedFile
 from catalog.identifiers import TableName
 from catalog.storage.base import Storage
-from policy.errors import NotSupportedYet, RequestInvalid
+from policy.errors import RequestInvalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,7 @@ class Scan:
         Raises:
             NotSupportedYet: pandas is not installed.
         """
-        _require("pandas")
-        return self.to_arrow().to_pandas()
+        return frames.to_pandas(self.to_arrow())
 
     def to_polars(self) -> Any:
         """All wanted rows as a DataFrame of Polars; errors as in `to_arrow`.
@@ -93,8 +91,7 @@ class Scan:
         Raises:
             NotSupportedYet: Polars is not installed.
         """
-        polars = _require("polars")
-        return polars.from_arrow(self.to_arrow())
+        return frames.to_polars(self.to_arrow())
 
     def _plan(self) -> Plan:
         body: dict[str, Any] = {
@@ -111,17 +108,6 @@ class Scan:
             body["filter"] = pushed
         with self.client.stream(table_path(self.table, "plan"), body) as stream:
             return plans.parse(stream)
-
-
-def _require(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise NotSupportedYet(
-            f"{name} is not installed.",
-            rule="extra",
-            hint=f"pip install {name}; to_arrow() needs nothing more.",
-        ) from error
 
 
 class _Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -38,7 +37,7 @@ from pyiceberg.types import (
 
 import catalog
 from catalog.client.scan import _Run
-from policy.errors import NotSupportedYet, RequestInvalid
+from policy.errors import RequestInvalid
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
 
@@ -221,19 +220,6 @@ def test_batches_and_reader_hold_the_same_rows(alice: catalog.Connection, filled
     with scan.to_reader() as reader:
         assert reader.schema.equals(ARROW)
         assert ordered(reader.read_all()) == ROWS
-
-
-def test_pandas(alice: catalog.Connection, filled: str) -> None:
-    frame = alice.table(filled).scan("id < 3", ["id", "name"]).to_pandas()
-    assert sorted(frame["id"]) == [0, 1, 2]
-
-
-def test_a_library_that_is_not_there_is_named(
-    alice: catalog.Connection, filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(NotSupportedYet, match="polars is not installed"):
-        alice.table(filled).scan().to_polars()
 
 
 def test_an_empty_table_has_no_rows_and_all_columns(alice: catalog.Connection, make: Make) -> None:

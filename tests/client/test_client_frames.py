@@ -1,0 +1,111 @@
+"""DataFrames of pandas and Polars: every value as the table has it, both ways."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+import catalog
+from catalog.client.columns import arrow_schema
+from policy.errors import NotSupportedYet
+from tests.support.tables import ENCRYPTED
+
+SCHEMA = Schema(
+    NestedField(1, "id", IntegerType(), required=True),
+    NestedField(2, "large", LongType()),
+    NestedField(3, "flag", BooleanType()),
+    NestedField(4, "money", DecimalType(38, 10)),
+    NestedField(5, "day", DateType()),
+    NestedField(6, "wall", TimestampType()),
+    NestedField(7, "moment", TimestamptzType()),
+    NestedField(8, "numbers", ListType(9, LongType(), element_required=False)),
+    NestedField(
+        10, "who", StructType(NestedField(11, "x", LongType()), NestedField(12, "name", StringType()))
+    ),
+    NestedField(13, "ratio", DoubleType()),
+)
+#: The next whole number is none of a floating-point column.
+LARGE = 2**53 + 1
+FULL: dict[str, Any] = {
+    "id": 1,
+    "large": LARGE,
+    "flag": True,
+    "money": Decimal("1234567890123456789.0123456789"),
+    "day": datetime.date(1500, 1, 2),
+    "wall": datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
+    "moment": datetime.datetime(1066, 10, 14, 9, tzinfo=datetime.UTC),
+    "numbers": [LARGE, None],
+    "who": {"x": LARGE, "name": "né"},
+    "ratio": 0.1,
+}
+ROWS = pa.Table.from_pylist([FULL, {"id": 2}], schema=arrow_schema(SCHEMA.fields))
+
+
+@pytest.fixture(params=[{}, ENCRYPTED], ids=["plain", "encrypted"])
+def table(
+    request: pytest.FixtureRequest, make: Callable[..., str], alice: catalog.Connection
+) -> catalog.client.connection.Table:
+    """A table with a full row and one of nulls."""
+    found = alice.table(make(SCHEMA, properties=request.param))
+    found.append(ROWS)
+    return found
+
+
+def test_pandas_has_every_value_and_gives_it_back(table: Any) -> None:
+    frame = table.scan().to_pandas()
+    types = {name: str(kind) for name, kind in frame.dtypes.items()}
+    assert types["large"] == "Int64" and types["flag"] == "boolean"
+    assert types["wall"] == "datetime64[us]" and types["moment"] == "datetime64[us, UTC]"
+    first = frame.sort_values("id").iloc[0]
+    assert (first["large"], first["money"], first["day"]) == (LARGE, FULL["money"], FULL["day"])
+    assert (first["wall"], first["moment"]) == (FULL["wall"], FULL["moment"])
+    assert (list(first["numbers"]), first["who"]) == (FULL["numbers"], FULL["who"])
+    assert pd.isna(frame.sort_values("id").iloc[1]["large"])
+    table.append(frame)
+    assert table.scan("id = 1").to_arrow().to_pylist() == [FULL, FULL]
+    assert table.scan("id = 2").to_arrow().to_pylist() == 2 * ROWS.slice(1).to_pylist()
+
+
+def test_polars_has_every_value_and_gives_it_back(table: Any) -> None:
+    frame = table.scan().to_polars()
+    assert frame.schema["moment"] == pl.Datetime("us", "UTC")
+    assert frame.sort("id").to_dicts() == ROWS.to_pylist()
+    table.append(frame)
+    assert table.scan("id = 1").to_arrow().to_pylist() == [FULL, FULL]
+
+
+def test_polars_takes_batches_one_after_the_other(table: Any) -> None:
+    table.append(ROWS)
+    frames = [pl.from_arrow(each) for each in table.scan(columns=["id", "large"]).to_batches()]
+    assert sum(len(each) for each in frames) == 4
+    assert set(pl.concat(frames)["large"]) == {LARGE, None}
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_library_that_is_not_there_is_named(table: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(NotSupportedYet, match=f"{name} is not installed"):
+        getattr(table.scan(), f"to_{name}")()
