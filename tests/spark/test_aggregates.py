@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +27,17 @@ COLUMNS = """id BIGINT, i INT, b BOOLEAN, day DATE, ts TIMESTAMP, wall TIMESTAMP
 BOUNDED = ("id", "i", "b", "day", "ts", "wall", "m", "w", "h")
 COUNTED = (*BOUNDED, "f", "d", "s", "raw")
 NAMES = (*COUNTED, "who", "l")
-ALL = ", ".join(
-    ["count(*)", *(f"count({c})" for c in COUNTED), *(f"{f}({c})" for c in BOUNDED for f in ("min", "max"))]
-)
+
+
+def every(*bounded: str) -> str:
+    """Every aggregate that is pushed down, with least and greatest values of some columns."""
+    counts = ["count(*)", *(f"count({c})" for c in COUNTED)]
+    return ", ".join([*counts, *(f"{f}({c})" for c in bounded for f in ("min", "max"))])
+
+
+ALL = every(*BOUNDED)
+#: Footers of ORC do not tell of times.
+ALL_ORC = every(*(name for name in BOUNDED if name not in {"ts", "wall"}))
 #: Files with column keys and an encrypted footer are among those of the mixed table.
 MODES = {
     "clear": {},
@@ -51,7 +65,7 @@ def values(rng: random.Random, nulls: float) -> str:
         rng.choice(["true", "false"]),
         f"date_add(date'1970-01-01', {number % 90000 - 45000})",
         f"timestamp_micros({number * 1000003})",
-        f"cast(timestamp_micros({number * 999983}) as timestamp_ntz)",
+        f"cast(timestamp_micros({number * 1999983}) as timestamp_ntz)",
         f"cast({number % 1000000} / 7 as decimal(9,2))",
         f"cast({number * -3} as decimal(18,3))",
         f"cast({number * 1000000007} as decimal(30,4))",
@@ -84,6 +98,20 @@ def pushed(spark_lake: SparkLake, query: str) -> bool:
     return "PushedAggregation: [" in plan
 
 
+@contextmanager
+def openings(path: Path) -> Iterator[Callable[[], int]]:
+    """How often a file is opened meanwhile, as the kernel tells (of like events in a row it tells one)."""
+    libc, on_read, on_close, on_open = ctypes.CDLL(None, use_errno=True), 0x1, 0x10, 0x20
+    watch = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        assert libc.inotify_add_watch(watch, os.fsencode(path), on_read | on_close | on_open) >= 0
+        yield lambda: sum(
+            mask == on_open for _, mask, _, _ in struct.iter_unpack("iIII", os.read(watch, 65536))
+        )
+    finally:
+        os.close(watch)
+
+
 def agree(spark_lake: SparkLake, table: str, wanted: str = ALL, push: bool = True) -> list[object]:
     """The aggregates as they are pushed down, after comparing them with those of a query that reads rows."""
     assert pushed(spark_lake, f"SELECT {wanted} FROM {table}") is push
@@ -107,6 +135,58 @@ def test_aggregates_are_those_of_the_rows(
     assert agree(spark_lake, table)[0] == 26
     agree(spark_lake, table, "max(ts), count(ts)")
     agree(spark_lake, table, "min(id), count(*) + max(i)")
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"encryption.mechanism": "envelope"},
+        {
+            "encryption.columns": "aggregates-one:i,m,s;aggregates-two:h,day",
+            "encryption.verify-digest": "always",
+        },
+    ],
+)
+def test_aggregates_out_of_orc_are_those_of_the_rows(
+    spark_lake: SparkLake, namespace: str, keys: None, properties: dict[str, str]
+) -> None:
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, COLUMNS, {"write.format.default": "orc", **properties})
+    assert agree(spark_lake, table, ALL_ORC)[0] == 0
+    for seed, (rows, nulls) in enumerate(((20, 0.2), (5, 1.0), (1, 0.0))):
+        insert(spark_lake, table, seed, rows, nulls)
+    assert agree(spark_lake, table, ALL_ORC)[0] == 26
+    for times in ("max(ts)", "min(wall), count(*)"):
+        assert not pushed(spark_lake, f"SELECT {times} FROM {table}")
+    spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN id TO old")
+    spark_lake.rows(f"ALTER TABLE {table} ADD COLUMN id BIGINT")
+    assert agree(spark_lake, table, "count(id), max(id), max(old)")[:2] == [0, None]
+
+
+@pytest.mark.parametrize("properties", [{}, {"encryption.mechanism": "envelope"}])
+def test_stripes_are_counted_once_by_whichever_task_they_belong_to(
+    spark_lake: SparkLake, namespace: str, properties: dict[str, str]
+) -> None:
+    table = f"{namespace}.t"
+    small = {"write.format.default": "orc", "write.orc.stripe-size-bytes": "1000", **properties}
+    create_table(spark_lake, table, "id BIGINT, m DECIMAL(9,2), s STRING", small)
+    spark_lake.rows(
+        f"INSERT INTO {table} SELECT id, if(id % 7 = 0, null, cast(id / 100 as decimal(9,2))), "
+        "sha2(string(id), 256) FROM range(-5000, 25000, 1, 1)"
+    )
+    (file,) = data_files(spark_lake, table)
+    assert len(file["split_offsets"]) > 2
+    session = spark_lake.session()
+    session.conf.set("spark.sql.files.maxPartitionBytes", "100000")
+    session.conf.set("spark.sql.files.openCostInBytes", "1")
+    try:
+        assert session.table(table).rdd.getNumPartitions() > 3
+        wanted = "count(*), count(m), min(id), max(id), min(m), max(m)"
+        assert agree(spark_lake, table, wanted)[:4] == [30000, 30000 - 4286, -5000, 24999]
+    finally:
+        session.conf.unset("spark.sql.files.maxPartitionBytes")
+        session.conf.unset("spark.sql.files.openCostInBytes")
 
 
 def test_no_rows_are_counted_as_none(spark_lake: SparkLake, namespace: str) -> None:
@@ -210,6 +290,45 @@ def test_footers_that_are_judged_answer_and_no_page_is_read(spark_lake: SparkLak
         spark_lake.rows(query)
 
 
+@pytest.mark.parametrize("verify", ["never", "always"])
+def test_a_footer_of_orc_answers_without_a_stripe_but_not_for_a_file_that_is_another(
+    spark_lake: SparkLake, namespace: str, verify: str
+) -> None:
+    table = f"{namespace}.t"
+    properties = {"encryption.mechanism": "envelope", "encryption.verify-digest": verify}
+    create_table(spark_lake, table, "id BIGINT", {"write.format.default": "orc", **properties})
+    spark_lake.rows(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id FROM range(10)")
+    query = f"SELECT count(*), max(id) FROM {table}"
+    (file,) = data_files(spark_lake, table)
+    size = local_path(file).stat().st_size
+    assert [*spark_lake.rows(query)[0]] == [10, 9]
+    damage(file, 10)
+    if verify == "always":
+        with pytest.raises(PySparkException, match="file-digest"):
+            spark_lake.rows(query)
+    else:
+        assert [*spark_lake.rows(query)[0]] == [10, 9]
+    assert local_path(file).stat().st_size == size
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_file_is_opened_once_and_what_was_verified_is_read_where_its_footer_does_not_answer(
+    spark_lake: SparkLake, namespace: str, form: str
+) -> None:
+    """With `first-read`, a second opening would read the file as it then is."""
+    table = f"{namespace}.t"
+    properties = {"encryption.mechanism": "envelope", "encryption.verify-digest": "first-read"}
+    create_table(spark_lake, table, "id BIGINT", {"write.format.default": form, **properties})
+    spark_lake.rows(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id FROM range(10)")
+    spark_lake.rows(f"ALTER TABLE {table} ADD COLUMN later INT")
+    (file,) = data_files(spark_lake, table)
+    query = f"SELECT count(later), max(id) FROM {table}"
+    assert pushed(spark_lake, query)
+    with openings(local_path(file)) as counted:
+        assert [*spark_lake.rows(query)[0]] == [0, 9]
+        assert counted() == 1
+
+
 def about(column: str) -> dict[str, list[str]]:
     return {"database": ["*"], "table": ["*"], "column": [column]}
 
@@ -236,20 +355,25 @@ def test_a_denied_column_is_not_aggregated(spark_lake: SparkLake, mixed: str) ->
         spark_lake.lake.set_policies(standard_policies())
 
 
-def test_a_masked_column_is_aggregated_as_its_mask_shows_it(spark_lake: SparkLake, keys: None) -> None:
-    """A footer tells of what the mask hides."""
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_masked_column_is_aggregated_as_its_mask_shows_it(
+    spark_lake: SparkLake, keys: None, form: str
+) -> None:
+    """A footer tells of what the mask hides, and most of all that of a file from before there was one."""
     spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.aggregates")
-    table = "lake.aggregates.masked"
-    masks = {"encryption.columns": "aggregates-one:i", "encryption.masks": "nullify:i"}
-    create_table(spark_lake, table, "id BIGINT, i INT", masks)
+    table = f"lake.aggregates.masked_{form}"
+    create_table(spark_lake, table, "id BIGINT, i INT", {"write.format.default": form})
     spark_lake.rows(f"INSERT INTO {table} SELECT id, cast(id as int) FROM range(7)")
+    masks = "'encryption.columns' = 'aggregates-one:i', 'encryption.masks' = 'nullify:i'"
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ({masks})")
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, cast(id as int) FROM range(7, 9)")
     grant = policy("masked", about("id") | {"database": ["aggregates"]}, {CAROL: ["select"]})
     query = f"SELECT count(*), count(i), max(i), max(id) FROM {table}"
     assert pushed(spark_lake, query)
     try:
         spark_lake.lake.set_policies([*standard_policies(), grant])
-        assert [*spark_lake.rows(query, CAROL)[0]] == [7, 0, None, 6]
-        assert [*spark_lake.rows(query)[0]] == [7, 7, 6, 6]
+        assert [*spark_lake.rows(query, CAROL)[0]] == [9, 0, None, 8]
+        assert [*spark_lake.rows(query)[0]] == [9, 9, 8, 8]
     finally:
         spark_lake.lake.set_policies(standard_policies())
 
@@ -258,7 +382,6 @@ def test_files_in_orc_and_states_of_the_past_are_counted_too(spark_lake: SparkLa
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, s STRING) USING orc")
     spark_lake.rows(f"INSERT INTO {table} SELECT id, 'x' FROM range(3)")
-    assert not pushed(spark_lake, f"SELECT count(*) FROM {table}")
     spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.format.default' = 'parquet')")
     spark_lake.rows(f"INSERT INTO {table} SELECT id, null FROM range(3, 7)")
     wanted = "count(*), count(s), min(id), max(id)"

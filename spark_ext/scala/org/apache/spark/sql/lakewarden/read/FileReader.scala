@@ -1,5 +1,6 @@
 package org.apache.spark.sql.lakewarden.read
 
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.read.PartitionReader
 
 /** Reads one file that has passed the guard: in batches or row by row, as it was opened for. */
@@ -10,6 +11,23 @@ private[read] trait FileReader {
   def current: AnyRef
 
   def close(): Unit
+}
+
+/** Reads the files of one task that are of one format. */
+private[read] trait FormatReading {
+
+  /** @param batches
+    *   whether it is read in batches
+    */
+  def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader
+
+  /** What the footer of a file answers, or else the rows one by one: the file is opened once for both.
+    *
+    * @param asked
+    *   of the footer; none: it does not answer
+    */
+  def answer(split: FileSplit, errors: ReadErrors)(
+      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader]
 }
 
 /** Reads file after file of a partition.

@@ -55,18 +55,19 @@ private[read] final class GuardedReaderFactory(
   }
 
   private def reader[T](partition: InputPartition, batches: Boolean): PartitionReader[T] = {
+    val opening = readings
     val splits = partition.asInstanceOf[GuardedPartition].splits.iterator
-    new GuardedReader[T](table, splits, opener(batches))
+    new GuardedReader[T](table, splits, (split, errors) => opening(split).open(split, batches, errors))
   }
 
-  /** What opens the files of one task. */
-  def opener(batches: Boolean): (FileSplit, ReadErrors) => FileReader = {
+  /** What reads each file of one task. */
+  def readings: FileSplit => FormatReading = {
     val hadoop = conf.value.value
     val parquet = new ParquetReading(new GuardedFiles(gate, wanted, masked), wanted, masked, unmasked, mode, hadoop)
     val orc = new OrcReading(new OrcFiles(gate, wanted, masked), wanted, masked, unmasked, mode, hadoop)
-    (split, errors) => split.file.format match {
-      case DataFormat.Parquet => parquet.open(split, batches, errors)
-      case DataFormat.Orc     => orc.open(split, batches, errors)
+    split => split.file.format match {
+      case DataFormat.Parquet => parquet
+      case DataFormat.Orc     => orc
     }
   }
 }

@@ -53,9 +53,7 @@ private[lakewarden] final class GuardedScan(
     val gate = new FileGate(table.fullName, table.uuid, plan.allowed, plan.transport, new FileDigests(plan.verification))
     val conf = SentConfiguration.of(SparkContext.getOrCreate())
     val rows = new GuardedReaderFactory(table.fullName, gate, wanted, plan.masked, filters, mode, conf)
-    aggregates.fold[PartitionReaderFactory](rows) { each =>
-      new AggregateReaderFactory(table.fullName, gate, each, plan.masked, rows, conf)
-    }
+    aggregates.fold[PartitionReaderFactory](rows)(new AggregateReaderFactory(table.fullName, _, plan.masked, rows))
   }
 
   private def ask(): AskedPlan = new AskedPlan(session)(new PlanRequest(handle, asOf, wanted, filters, group).send())

@@ -38,12 +38,12 @@ private[lakewarden] final class GuardedScanBuilder(
     filters
   }
 
-  /** Spark asks where no filter is left to it. Answers out of footers are of use where tables are written as
-    * Parquet; a table in ORC is read faster in batches.
+  /** Spark asks where no filter is left to it. Footers of ORC do not tell of times; rows that answer for them are
+    * read faster in batches.
     */
   override def pushAggregation(aggregation: Aggregation): Boolean = {
-    aggregates =
-      if (pushed.nonEmpty || writtenAsOrc) None else PushedAggregates.of(aggregation, table.schema)
+    aggregates = Option.when(pushed.isEmpty)(PushedAggregates.of(aggregation, table.schema, times = !writtenAsOrc))
+      .flatten
     aggregates.nonEmpty
   }
 

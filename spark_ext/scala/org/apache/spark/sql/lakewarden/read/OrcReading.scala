@@ -4,6 +4,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.hive.ql.exec.vector.VectorizedRowBatch
 import org.apache.orc.{Reader, RecordReader, TypeDescription}
 
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.vectorized.ColumnarBatch
@@ -12,35 +13,51 @@ import org.apache.spark.sql.vectorized.ColumnarBatch
   * by field id.
   */
 private[read] final class OrcReading(
-    files: OrcFiles, wanted: StructType, masked: Set[Int], filters: Seq[Filter], mode: ReadMode, conf: Configuration) {
+    files: OrcFiles, wanted: StructType, masked: Set[Int], filters: Seq[Filter], mode: ReadMode, conf: Configuration)
+    extends FormatReading {
 
-  /** @param batches
-    *   whether it is read in batches
-    */
-  def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
+  override def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader =
+    opened(split, errors)((file, columns) => rows(file, columns, split, batches))
+
+  override def answer(split: FileSplit, errors: ReadErrors)(
+      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader] =
+    opened(split, errors) { (file, columns) =>
+      asked(new OrcSummary(file, columns, split)) match {
+        case Some(answer) =>
+          file.close()
+          Left(answer)
+        case None => Right(rows(file, columns, split, batches = false))
+      }
+    }
+
+  /** Uses a file that has passed the guard, with its columns; it is closed if anything fails. */
+  private def opened[T](split: FileSplit, errors: ReadErrors)(use: (Reader, OrcColumns) => T): T = {
     val file = files.open(split, conf, errors)
     try {
       val encrypted = file.getEncryptionVariants.flatMap(each => OrcColumns.idOf(each.getRoot)).toSet
-      val columns = new OrcColumns(file.getSchema, wanted, split.file.withoutLike, masked -- encrypted, errors)
-      val options = file.options
-        .range(split.start, split.length)
-        .include(columns.included)
-        .skipCorruptRecords(false)
-        .useZeroCopy(false)
-        .allowPluginFilters(false)
-        .allowSARGToFilter(false)
-      new OrcPredicates(columns, wanted).of(filters).foreach { found =>
-        options.searchArgument(found, Array.empty[String])
-      }
-      val batch = file.getSchema.createRowBatch(TypeDescription.RowBatchVersion.USE_DECIMAL64, mode.batchRows)
-      val shown = new ColumnarBatch(columns.vectors(batch, mode.batchRows))
-      val rows = file.rows(options)
-      if (batches) new OrcReading.Batches(file, rows, batch, shown) else new OrcReading.Rows(file, rows, batch, shown)
+      use(file, new OrcColumns(file.getSchema, wanted, split.file.withoutLike, masked -- encrypted, errors))
     } catch {
       case failure: Throwable =>
         file.close()
         throw failure
     }
+  }
+
+  private def rows(file: Reader, columns: OrcColumns, split: FileSplit, batches: Boolean): FileReader = {
+    val options = file.options
+      .range(split.start, split.length)
+      .include(columns.included)
+      .skipCorruptRecords(false)
+      .useZeroCopy(false)
+      .allowPluginFilters(false)
+      .allowSARGToFilter(false)
+    new OrcPredicates(columns, wanted).of(filters).foreach { found =>
+      options.searchArgument(found, Array.empty[String])
+    }
+    val batch = file.getSchema.createRowBatch(TypeDescription.RowBatchVersion.USE_DECIMAL64, mode.batchRows)
+    val shown = new ColumnarBatch(columns.vectors(batch, mode.batchRows))
+    val read = file.rows(options)
+    if (batches) new OrcReading.Batches(file, read, batch, shown) else new OrcReading.Rows(file, read, batch, shown)
   }
 }
 

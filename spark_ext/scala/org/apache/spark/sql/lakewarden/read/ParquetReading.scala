@@ -22,29 +22,51 @@ import org.apache.spark.sql.types.StructType
   */
 private[read] final class ParquetReading(
     files: GuardedFiles, wanted: StructType, masked: Set[Int], filters: Seq[Filter], mode: ReadMode,
-    conf: Configuration) {
+    conf: Configuration)
+    extends FormatReading {
   private lazy val own = new JobConf(conf)
 
-  /** @param batches
-    *   whether it is read in batches
-    */
-  def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader = {
-    val opened = files.open(split, own, errors)
-    val reader = vectorized(opened)
+  override def open(split: FileSplit, batches: Boolean, errors: ReadErrors): FileReader =
+    opened(split, errors)(rows(_, split, batches))
+
+  override def answer(split: FileSplit, errors: ReadErrors)(
+      asked: FooterSummary => Option[InternalRow]): Either[InternalRow, FileReader] =
+    opened(split, errors) { file =>
+      asked(new ParquetSummary(file.footer)) match {
+        case Some(answer) =>
+          file.stream.close()
+          Left(answer)
+        case None => Right(rows(file, split, batches = false))
+      }
+    }
+
+  /** Uses a file that has passed the guard and whose columns are the wanted ones; it is closed if anything fails. */
+  private def opened[T](split: FileSplit, errors: ReadErrors)(use: OpenedFile => T): T = {
+    val file = files.open(split, own, errors)
     try {
-      val schema = opened.footer.getFileMetaData.getSchema
-      prepare(opened, new FileColumns(schema, split.file.withoutLike, errors, masked, locked(opened, split.file)))
+      val schema = file.footer.getFileMetaData.getSchema
+      prepare(new FileColumns(schema, split.file.withoutLike, errors, masked, locked(file, split.file)))
+      use(file)
+    } catch {
+      case failure: Throwable =>
+        file.stream.close()
+        throw failure
+    }
+  }
+
+  private def rows(file: OpenedFile, split: FileSplit, batches: Boolean): FileReader = {
+    val reader = vectorized(file)
+    try {
       val attempt = new TaskAttemptID(new TaskID(new JobID, TaskType.MAP, 0), 0)
       reader.initialize(
-        new HadoopSplit(opened.path, split.start, split.length, Array.empty[String]),
-        new TaskAttemptContextImpl(own, attempt), Some(opened.input), Some(opened.stream), Some(opened.footer))
+        new HadoopSplit(file.path, split.start, split.length, Array.empty[String]),
+        new TaskAttemptContextImpl(own, attempt), Some(file.input), Some(file.stream), Some(file.footer))
       reader.initBatch(new StructType, InternalRow.empty)
       if (batches) reader.enableReturningBatches()
       new ParquetReading.Reader(reader)
     } catch {
       case failure: Throwable =>
         reader.close()
-        opened.stream.close()
         throw failure
     }
   }
@@ -58,7 +80,7 @@ private[read] final class ParquetReading(
   }
 
   /** Says to the reader of one file which columns and rows are wanted, in the file's own names. */
-  private def prepare(opened: OpenedFile, columns: FileColumns): Unit = {
+  private def prepare(columns: FileColumns): Unit = {
     own.set(ParquetReadSupport.SPARK_ROW_REQUESTED_SCHEMA, columns.renamed(wanted).json)
     own.unset(ParquetInputFormat.FILTER_PREDICATE)
     new ParquetPredicates(columns, wanted).of(filters).foreach(ParquetInputFormat.setFilterPredicate(own, _))

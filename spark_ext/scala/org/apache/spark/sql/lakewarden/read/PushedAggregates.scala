@@ -75,8 +75,10 @@ private[read] object PushedAggregates {
     *
     * @param schema
     *   the table's, with ids
+    * @param times
+    *   whether footers tell of times
     */
-  def of(aggregation: Aggregation, schema: StructType): Option[PushedAggregates] = {
+  def of(aggregation: Aggregation, schema: StructType, times: Boolean): Option[PushedAggregates] = {
     val asked = aggregation.aggregateExpressions.toSeq
     val names = asked.flatMap(_.children.toSeq).collect { case reference: NamedReference => reference.fieldNames.last }
     val wanted = StructType(schema.filter(field => names.contains(field.name)))
@@ -88,8 +90,8 @@ private[read] object PushedAggregates {
     val found = asked.map {
       case _: CountStar                     => Some(CountRows)
       case count: Count if !count.isDistinct => column(count.column).filter(isCounted).map((CountValues.apply _).tupled)
-      case min: Min                         => column(min.column).filter(isBounded).map { case (of, at) => Extreme(of, at, least = true) }
-      case max: Max                         => column(max.column).filter(isBounded).map { case (of, at) => Extreme(of, at, least = false) }
+      case min: Min                         => column(min.column).filter(isBounded(times)).map { case (of, at) => Extreme(of, at, least = true) }
+      case max: Max                         => column(max.column).filter(isBounded(times)).map { case (of, at) => Extreme(of, at, least = false) }
       case _                                => None
     }
     Option.when(aggregation.groupByExpressions.isEmpty && found.nonEmpty && found.forall(_.nonEmpty))(
@@ -102,8 +104,9 @@ private[read] object PushedAggregates {
   }
 
   /** Writers may cut the bounds of texts and bytes, and leave NaN out of those of floating point. */
-  private def isBounded(column: (StructField, Int)): Boolean = column._1.dataType match {
-    case BooleanType | IntegerType | LongType | DateType | TimestampType | TimestampNTZType | _: DecimalType => true
-    case _ => false
+  private def isBounded(times: Boolean)(column: (StructField, Int)): Boolean = column._1.dataType match {
+    case BooleanType | IntegerType | LongType | DateType | _: DecimalType => true
+    case TimestampType | TimestampNTZType                                 => times
+    case _                                                                => false
   }
 }
