@@ -20,12 +20,9 @@ from policy import governed
 from policy import wanted as wanted_rules
 from policy.encrypted_columns import (
     judge_sources,
-    lets_stock_readers_in,
     masked_fields,
     protected_fields,
     resolve_columns,
-    shows_masked,
-    uncovers_fields,
 )
 from policy.encryption import ColumnKey, ColumnMask, EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, RequestInvalid
@@ -33,6 +30,7 @@ from policy.file_formats import FileFormat
 from policy.location import Location
 from policy.regimes import PekRef, Regime, Regimes
 from policy.wanted import Wanted, for_new_table
+from policy.weakening import keys_of_fields, uncovers_fields, weakens_files
 
 __all__ = [
     "Wanted",
@@ -125,13 +123,12 @@ def following(
                 rule="last-column",
                 hint="Unset encryption.columns first: then all columns are encrypted, under one key.",
             )
-    hidden = protected_fields(spec, resolve_columns(spec, column_ids(after)))
-    _refuse_returning(current, hidden, before, after, table)
-    regime = current.regimes.current
-    hidden_before = protected_fields(regime.spec, regime.columns)
-    unprotects = uncovers_fields(hidden_before, hidden, after.field_ids)
-    shows = shows_masked(current.spec, wanted.spec) or lets_stock_readers_in(current.spec, spec)
-    return replace(wanted, spec=spec, unprotects=unprotects or shows)
+    keyed, regime = resolve_columns(spec, column_ids(after)), current.regimes.current
+    _refuse_returning(current, protected_fields(spec, keyed), before, after, table)
+    uncovers = uncovers_fields(
+        keys_of_fields(regime.spec, regime.columns), keys_of_fields(spec, keyed), after.field_ids
+    )
+    return replace(wanted, spec=spec, unprotects=uncovers or weakens_files(current.spec, wanted.spec))
 
 
 def _refuse_other_meaning(

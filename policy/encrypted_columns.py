@@ -1,10 +1,7 @@
-"""Which columns a table's files encrypt, by field id; and what a change of its encryption would uncover.
+"""Which columns a table's files encrypt, by field id.
 
 Rules:
 - Columns are checked against the schema by field id, since names change.
-- Protection is dropped (`uncovers`, `uncovers_fields`) where new files would show a column in clear that they
-  hide now; (`shows_masked`) where they would show hashes or redacted values; and (`lets_stock_readers_in`)
-  where they would carry what stock readers need.
 - A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
   that would not fit into it are refused when they are named, not when the first file is written.
 - Masks are of top-level columns. So are keys in ORC, whose encryption takes a struct whole.
@@ -21,7 +18,7 @@ from typing import Final
 
 from policy import governed
 from policy.decision import Decision, Reason
-from policy.encryption import NULLIFY, EncryptionSpec
+from policy.encryption import EncryptionSpec
 from policy.errors import PropertyInvalid
 from policy.file_formats import FileFormat
 
@@ -128,55 +125,6 @@ def protected_fields(spec: EncryptionSpec, keyed: tuple[KeyedFields, ...]) -> fr
     if spec.encrypts and not spec.columns:
         return None
     return frozenset(field_id for group in keyed for field_id in group.field_ids)
-
-
-def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
-    """Whether columns that new files hide would be in clear, by the names of one and the same schema.
-
-    From all columns to some counts, also if all are named: a column that is added later would be in clear.
-    Where the schema changes as well, names may stand for other columns: see `uncovers_fields`.
-    """
-    if not before.encrypts or (after.encrypts and not after.columns):
-        return False
-    if not after.encrypts or not before.columns:
-        return True
-    kept = {column for group in after.columns for column in group.columns}
-    return not all(_lies_in(column, kept) for group in before.columns for column in group.columns)
-
-
-def lets_stock_readers_in(before: EncryptionSpec, after: EncryptionSpec) -> bool:
-    """Whether new files would carry what stock readers need, as those of now do not."""
-    return after.stock_readers and not before.stock_readers
-
-
-def shows_masked(before: EncryptionSpec, after: EncryptionSpec) -> bool:
-    """Whether new files would show hashed or redacted values to those who may not select a column."""
-
-    def shown(spec: EncryptionSpec) -> set[tuple[str, str]]:
-        groups = (group for group in spec.masks if group.mask != NULLIFY)
-        return {(group.mask, column) for group in groups for column in group.columns}
-
-    return not shown(after) <= shown(before)
-
-
-def uncovers_fields(
-    before: frozenset[int] | None, after: frozenset[int] | None, fields: Collection[int]
-) -> bool:
-    """Whether fields that new files hide would be in clear, whatever they are called.
-
-    Args:
-        before: the fields that are hidden now, from `protected_fields`; None for all.
-        after: the fields that would be hidden.
-        fields: the fields of the schema that comes; one that is dropped needs no protection.
-    """
-    if before is None or after is None:
-        return after is not None
-    return not (before & set(fields)) <= after
-
-
-def _lies_in(column: str, columns: Collection[str]) -> bool:
-    parts = column.split(".")
-    return any(".".join(parts[:depth]) in columns for depth in range(1, len(parts) + 1))
 
 
 def _fields_inside(name_to_field_id: Mapping[str, int]) -> Mapping[str, list[int]]:

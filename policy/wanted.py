@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from policy import governed as names
 from policy.allowlist import AllowList
-from policy.encrypted_columns import lets_stock_readers_in, shows_masked, uncovers
 from policy.encryption import EncryptionSpec, Footer, Mechanism, default_verification
 from policy.errors import NotSupportedYet
 from policy.file_formats import FileFormat
 from policy.location import Location
+from policy.weakening import weakens
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Wanted:
         spec: the encryption of new files.
         added: locations that the list did not hold before.
         new_keys: master key ids that the specification did not name before.
-        unprotects: whether columns that new files hide would be in clear, or their keys be had by readers
-            that this catalog does not plan for.
+        unprotects: whether new files would promise less than those of now (`policy.weakening`), or their keys
+            be had by readers that this catalog does not plan for.
     """
 
     allowed: AllowList
@@ -105,9 +105,7 @@ def for_change(
         spec=wanted,
         added=tuple(entry for entry in next_allowed.entries if not allowed.covers(entry)),
         new_keys=tuple(key for key in wanted.key_ids() if key not in spec.key_ids()),
-        unprotects=(
-            uncovers(spec, wanted) or shows_masked(spec, wanted) or lets_stock_readers_in(spec, wanted)
-        ),
+        unprotects=weakens(spec, wanted),
     )
 
 

@@ -8,7 +8,7 @@ might ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -35,11 +35,12 @@ from policy.ddl.statements import (
 from policy.encrypted_columns import judge_sources, resolve_columns
 from policy.encryption import EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
-from policy.file_formats import written_format
+from policy.file_formats import WRITE_FORMAT, FileFormat, written_format
 from policy.identifiers import TableName, slug, table_name
 from policy.key_groups import splits
 from policy.location import Location
 from policy.namespace_gates import check_namespace_properties, namespace_requests
+from policy.weakening import could_weaken
 
 _FORMAT_VERSION: Final = "format-version"
 _WRITTEN: Final = "2"
@@ -106,7 +107,8 @@ class Asks(ReadingNeeds):
             gates.check_table_location(each, str(name))
             self.assumed.append(f"no other table lies at or around {each}")
         self._table(name, "alter", facts)
-        asked = self._next(facts, governed, removed, str(name))
+        file_format = _format_said(ordinary, statement.removals)
+        asked = self._next(facts, governed, removed, str(name), file_format)
         own = facts.location if facts.default_location else None
         self._storage([*moved, *asked.added], own, facts)
         self._keys(asked.new_keys)
@@ -115,7 +117,7 @@ class Asks(ReadingNeeds):
         if governed or removed:
             self.assumed.append("no live snapshot needs a location that the allowed list would lose")
             self._check_keyed(asked.spec, facts)
-        after = _with(facts, asked, touched=bool(governed or removed))
+        after = _with(facts, asked, touched=bool(governed or removed or file_format))
         if governed or removed:
             self._note_splits(name, after)
         if after.spec is None or after.spec != facts.spec:
@@ -226,21 +228,28 @@ class Asks(ReadingNeeds):
             self.assumed.append("the namespace is empty: CASCADE does not drop its tables")
 
     def _next(
-        self, facts: TableFacts, governed: Mapping[str, str], removed: frozenset[str], table: str
+        self,
+        facts: TableFacts,
+        governed: Mapping[str, str],
+        removed: frozenset[str],
+        table: str,
+        file_format: FileFormat | None,
     ) -> wanted.Wanted:
         """What governs an existing table next; where its present state is not known, at its widest."""
         key = self.context.master_key_id
         place_counts = governed_names.ALLOWED_PATHS in removed
         place = facts.location or (None if place_counts else _ANYWHERE)
         if facts.allowed is not None and facts.spec is not None and place is not None:
-            return wanted.for_change(facts.allowed, facts.spec, governed, removed, place, key, table)
+            return wanted.for_change(
+                facts.allowed, facts.spec, governed, removed, place, key, table, file_format=file_format
+            )
         if place_counts:
             raise Refusal(
                 "state-unknown",
                 "The allowed list would go back to the table's own location, which is not known.",
                 "Give --live to look it up, or set the list.",
             )
-        return _widest(governed, removed, key, table)
+        return _widest(governed, removed, key, table, file_format)
 
     def _check_keyed(self, spec: EncryptionSpec, facts: TableFacts) -> None:
         """Columns that get keys are there, as far as it is known which are."""
@@ -313,20 +322,29 @@ def _above_default(warehouse: Location | None, name: TableName) -> Location | No
 
 
 def _widest(
-    governed: Mapping[str, str], removed: frozenset[str], key: str | None, table: str
+    governed: Mapping[str, str],
+    removed: frozenset[str],
+    key: str | None,
+    table: str,
+    file_format: FileFormat | None,
 ) -> wanted.Wanted:
     """All that a change could bring or take away, whatever governs the table now."""
     nothing = EncryptionSpec.parse({}, catalog_master_key_id=key)
-    given = wanted.for_change(AllowList.of([]), nothing, governed, frozenset(), _ANYWHERE, key, table)
+    given = wanted.for_change(
+        AllowList.of([]), nothing, governed, frozenset(), _ANYWHERE, key, table, file_format=file_format
+    )
     keys = set(given.new_keys)
     if removed and key is not None:
         keys.add(key)
-    touched = (
-        bool(removed)
-        or given.unprotects
-        or (governed_names.MECHANISM in governed and not given.spec.encrypts)
-    )
+    touched = bool(removed or file_format) or given.unprotects or could_weaken(governed)
     return wanted.Wanted(given.allowed, given.spec, given.added, tuple(sorted(keys)), touched)
+
+
+def _format_said(ordinary: Mapping[str, str], removals: Collection[str]) -> FileFormat | None:
+    """The format that new files get by a change of properties; None if it says nothing of it."""
+    if WRITE_FORMAT not in ordinary and WRITE_FORMAT not in removals:
+        return None
+    return written_format(ordinary) or FileFormat.AVRO
 
 
 def _with(facts: TableFacts, asked: wanted.Wanted, *, touched: bool) -> TableFacts:

@@ -72,9 +72,13 @@ def alter(lake: Lake, table: Table, *changes: Change) -> None:
     lake.warden.alterer.alter(lake.caller(MALLORY), name_of(table), changes)
 
 
-def commit(lake: Lake, table: Table, *updates: TableUpdate) -> None:
-    catalog = lake.catalog(MALLORY)
+def commit(lake: Lake, table: Table, *updates: TableUpdate, user: str = MALLORY) -> None:
+    catalog = lake.catalog(user)
     catalog.commit_table(catalog.load_table(table.name()), (), updates)
+
+
+#: Breaks the rule; and weakens a table, so that the rule is met by those alone who may unprotect it.
+SHORTER = SetPropertiesUpdate(updates={"encryption.data-key-length": "16"})
 
 
 def governed(lake: Lake, table: Table) -> Any:
@@ -142,9 +146,10 @@ def test_rename_to_something_harmless_then_drop_the_protection(lake: Lake) -> No
     """The column keeps its field id, and with it the values and the rule."""
     table = make(lake, PERSONAL, **ENCRYPTED)
     alter(lake, table, RenameColumn(("ssn",), "note"))
-    weaker = SetPropertiesUpdate(updates={"encryption.data-key-length": "16"})
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        commit(lake, table, SHORTER)
     with pytest.raises(EncryptionPolicyViolation, match="too short"):
-        commit(lake, table, weaker)
+        commit(lake, table, SHORTER, user=ALICE)
     plain = SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"})
     with pytest.raises(NotAuthorized):
         commit(lake, table, plain)
@@ -158,7 +163,7 @@ def test_rename_in_a_plain_commit(lake: Lake) -> None:
     renamed = with_schema(PERSONAL.fields[0], NestedField(2, "note", StringType()))
     commit(lake, table, renamed, SetCurrentSchemaUpdate(schema_id=-1))
     with pytest.raises(EncryptionPolicyViolation):
-        commit(lake, table, SetPropertiesUpdate(updates={"encryption.data-key-length": "16"}))
+        commit(lake, table, SHORTER, user=ALICE)
 
 
 def test_rename_of_the_struct_around_it(lake: Lake) -> None:
@@ -210,7 +215,7 @@ def test_another_type_is_the_same_column(lake: Lake) -> None:
     table = make(lake, number, **ENCRYPTED)
     alter(lake, table, UpdateType(("ssn",), LongType()), RenameColumn(("ssn",), "number"))
     with pytest.raises(EncryptionPolicyViolation):
-        commit(lake, table, SetPropertiesUpdate(updates={"encryption.data-key-length": "16"}))
+        commit(lake, table, SHORTER, user=ALICE)
 
 
 # -- schemas
@@ -272,7 +277,8 @@ def test_a_replaced_table(lake: Lake) -> None:
             table,
             replaced,
             SetCurrentSchemaUpdate(schema_id=-1),
-            SetPropertiesUpdate(updates={"encryption.data-key-length": "16"}),
+            SHORTER,
+            user=ALICE,
         )
 
 

@@ -6,8 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from pyiceberg.table.update import RemovePropertiesUpdate, SetLocationUpdate, SetPropertiesUpdate, TableUpdate
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    RemovePropertiesUpdate,
+    SetCurrentSchemaUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
+from pyiceberg.types import LongType, NestedField
 
+from catalog.alter import SetProperty
 from catalog.identifiers import table_name
 from catalog.loading import LoadedTable
 from catalog.planning.plan import ScanRequest
@@ -48,9 +58,13 @@ def fresh(lake: Lake) -> Attacker:
 def make_vault(lake: Lake) -> Attacker:
     lake.catalog(ALICE).create_namespace("bobs")
     lake.catalog(ALICE).create_table("bobs.vault", OWN_ROWS.schema, properties=_ENVELOPE)
-    rights = ["select", "update", "alter", "create", "drop"]
-    grant(lake, policy("dave", tables("bobs"), {DAVE: rights}))
+    lake.kms.create_master_key("another")
+    grant(lake, _dave_alters())
     return Attacker(lake, "bobs.vault", DAVE)
+
+
+def _dave_alters() -> dict[str, Any]:
+    return policy("dave", tables("bobs"), {DAVE: ["select", "update", "alter", "create", "drop"]})
 
 
 def governed(attacker: Attacker) -> Any:
@@ -87,6 +101,51 @@ def test_protection_dropped_without_unprotect(vault: Attacker, way: str) -> None
     assert governed(vault).spec == before.spec
     assert governed(vault).regimes == before.regimes
     assert before.spec.encrypts
+
+
+_WEAKER = {
+    "pages without a tag": {"encryption.algorithm": "AES_GCM_CTR_V1"},
+    "as Parquet calls it": {"parquet.encryption.algorithm": "AES_GCM_CTR_V1"},
+    "a footer in clear": {"encryption.footer": "plaintext"},
+    "shorter keys": {"encryption.data-key-length": "16"},
+    "some columns": {"encryption.columns": "lakewarden:id,name"},
+    "another key": {"encryption.master-key-id": "another"},
+    "other readers": {"encryption.stock-readers": "true"},
+    "another format": {"write.format.default": "orc"},
+}
+
+
+def _by_commit(attacker: Attacker, properties: dict[str, str]) -> None:
+    attacker.commit_properties(properties)
+
+
+def _by_alter(attacker: Attacker, properties: dict[str, str]) -> None:
+    changes = [SetProperty(name, value) for name, value in properties.items()]
+    lake, name = attacker.lake, attacker.loaded().record.name
+    lake.warden.alterer.alter(lake.caller(attacker.user), name, changes)
+
+
+def _beside_a_column(attacker: Attacker, properties: dict[str, str]) -> None:
+    schema = attacker.metadata.schema()
+    more = Schema(*schema.fields, NestedField(9, "more", LongType()), schema_id=schema.schema_id + 1)
+    attacker.commit(
+        AddSchemaUpdate(schema_=more),
+        SetCurrentSchemaUpdate(schema_id=-1),
+        SetPropertiesUpdate(updates=properties),
+    )
+
+
+@pytest.mark.parametrize("door", [_by_commit, _by_alter, _beside_a_column])
+@pytest.mark.parametrize("way", _WEAKER)
+def test_protection_weakened_without_unprotect(
+    vault: Attacker, way: str, door: Callable[[Attacker, dict[str, str]], None]
+) -> None:
+    """Whoever may alter the table, and use every key, does not make its new files promise less."""
+    grant(vault.lake, _dave_alters(), policy("dave-keys", {"key": ["*"]}, {DAVE: ["use", "release"]}))
+    before = governed(vault)
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        door(vault, _WEAKER[way])
+    assert governed(vault) == before
 
 
 @pytest.mark.parametrize("way", ["set", "set as an option", "all removed"])

@@ -1,4 +1,4 @@
-"""Columns that would be in clear after they were encrypted: by name, by id, by their place."""
+"""Columns that would be in clear, or under another key, where they were encrypted: by name, id and place."""
 
 from __future__ import annotations
 
@@ -47,9 +47,11 @@ def table(lake: Lake) -> Table:
         ("pii:ssn,email", "pii:ssn"),
         ("pii:home", "pii:home.street"),
         (None, "pii:ssn,email,home,id"),
+        ("pii:ssn", "hr:ssn"),
+        ("pii:ssn;hr:email", "pii:email,ssn"),
     ],
 )
-def test_a_column_in_clear_that_was_encrypted_needs_the_right_to_unprotect(
+def test_a_column_in_clear_or_under_another_key_needs_the_right_to_unprotect(
     lake: Lake, bob_alters: None, before: str | None, after: str
 ) -> None:
     made = make(lake, schema=PERSON, properties={COLUMNS: before} if before else ENCRYPTED)
@@ -143,6 +145,24 @@ def test_a_field_that_is_moved_out_of_an_encrypted_struct_is_unprotected(
 
 
 def test_more_protection_needs_no_such_right(lake: Lake, bob_alters: None, table: Table) -> None:
-    alter(lake, table, SetProperty(COLUMNS, "pii:email,id;hr:ssn,home"), user=BOB)
-    alter(lake, table, RemoveProperty(COLUMNS), user=BOB)
+    alter(lake, table, SetProperty(COLUMNS, "pii:home,id,ssn;hr:email"), user=BOB)
+    assert groups(lake, table) == {"pii": (1, 2, 4, 5), "hr": (3,)}
+
+
+def test_keys_of_columns_given_up_for_one_for_all(lake: Lake, bob_alters: None, table: Table) -> None:
+    """More is encrypted; but from one column the engine alone keeps who may have another."""
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        alter(lake, table, RemoveProperty(COLUMNS), user=BOB)
+    alter(lake, table, RemoveProperty(COLUMNS))
     assert groups(lake, table) == {}
+
+
+def test_keys_that_change_hands_beside_a_change_of_the_schema(lake: Lake, bob_alters: None) -> None:
+    """By name each column has the key that its name had; by id the two are exchanged."""
+    table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn;hr:email"})
+    swap = (RenameColumn(("ssn",), "x"), RenameColumn(("email",), "ssn"), RenameColumn(("x",), "email"))
+    named = SetProperty(COLUMNS, "pii:ssn;hr:email,id")
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        alter(lake, table, *swap, named, user=BOB)
+    alter(lake, table, *swap, SetProperty(COLUMNS, "pii:email,id;hr:ssn"), user=BOB)
+    assert groups(lake, table) == {"pii": (1, 2), "hr": (3,)}

@@ -137,10 +137,12 @@ def test_properties_that_are_not_named_stay() -> None:
     assert (back.spec.data_key_length, back.new_keys) == (32, ())
 
 
-def test_only_turning_encryption_off_unprotects() -> None:
+def test_what_weakens_the_encryption_unprotects() -> None:
     current = first(new(encryption__mechanism="envelope"))
     assert changed(current, setting(encryption__mechanism="plaintext")).unprotects
-    assert not changed(current, setting(encryption__master_key_id="hr")).unprotects
+    assert changed(current, setting(encryption__master_key_id="hr")).unprotects
+    assert changed(current, setting(encryption__algorithm="AES_GCM_CTR_V1")).unprotects
+    assert not changed(current, setting(encryption__verify_digest="always")).unprotects
     assert not changed(first(new()), setting(encryption__mechanism="plaintext")).unprotects
 
 

@@ -9,8 +9,6 @@ from policy.encrypted_columns import (
     judge_sources,
     protected_fields,
     resolve_columns,
-    uncovers,
-    uncovers_fields,
 )
 from policy.encryption import (
     Algorithm,
@@ -221,52 +219,6 @@ def test_under_a_uniform_key_every_source_is_encrypted():
 def test_protected_are_all_columns_or_those_that_are_named(given, fields):
     spec = parse(**given)
     assert protected_fields(spec, resolve_columns(spec, SCHEMA)) == fields
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "dropped"),
-    [
-        ({}, {"mechanism": "envelope"}, False),
-        ({}, {"columns": "pii:ssn"}, False),
-        ({}, {}, False),
-        ({"mechanism": "envelope"}, {}, True),
-        ({"mechanism": "envelope"}, {"master_key_id": "x"}, False),
-        ({"mechanism": "envelope"}, {"columns": "pii:ssn"}, True),
-        ({"columns": "pii:ssn"}, {}, True),
-        ({"columns": "pii:ssn"}, {"mechanism": "envelope"}, False),
-        ({"columns": "pii:ssn"}, {"columns": "other:ssn"}, False),
-        ({"columns": "pii:ssn"}, {"columns": "pii:id;other:ssn"}, False),
-        ({"columns": "pii:ssn,id"}, {"columns": "pii:ssn"}, True),
-        ({"columns": "pii:ssn;other:id"}, {"columns": "pii:ssn"}, True),
-        ({"columns": "pii:address"}, {"columns": "pii:address.city"}, True),
-        ({"columns": "pii:address.city"}, {"columns": "pii:address"}, False),
-        ({"columns": "pii:address.city"}, {"columns": "pii:city"}, True),
-        ({"columns": "pii:addresses"}, {"columns": "pii:address"}, True),
-    ],
-)
-def test_protection_is_dropped_where_a_column_would_be_in_clear(before, after, dropped):
-    assert uncovers(parse(**before), parse(**after)) is dropped
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "dropped"),
-    [
-        ((), (), False),
-        ((), None, False),
-        ((), (2,), False),
-        (None, None, False),
-        (None, (1, 2, 3), True),
-        ((2,), None, False),
-        ((2,), (), True),
-        ((2,), (3,), True),
-        ((2,), (2, 3), False),
-        ((2, 9), (2,), False),
-        ((9,), (), False),
-    ],
-)
-def test_protection_is_dropped_by_field_id_of_what_is_still_there(before, after, dropped):
-    hidden, then = (each if each is None else frozenset(each) for each in (before, after))
-    assert uncovers_fields(hidden, then, [1, 2, 3]) is dropped
 
 
 def wide(keys, fields):

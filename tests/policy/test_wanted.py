@@ -97,9 +97,9 @@ def test_the_list_alone_leaves_the_encryption_as_it_is() -> None:
     ("before", "given", "unset", "after", "new_keys", "unprotects"),
     [
         ({}, ENVELOPE, (), ENVELOPE, ("lake",), False),
-        (ENVELOPE, OWN, (), OWN, ("own",), False),
-        (OWN, {}, ("encryption.master-key-id",), ENVELOPE, ("lake",), False),
-        (OWN, {}, ("encryption.master-key-id", "encryption.mechanism"), ENVELOPE, ("lake",), False),
+        (ENVELOPE, OWN, (), OWN, ("own",), True),
+        (OWN, {}, ("encryption.master-key-id",), ENVELOPE, ("lake",), True),
+        (OWN, {}, ("encryption.master-key-id", "encryption.mechanism"), ENVELOPE, ("lake",), True),
         (ENVELOPE, {"encryption.mechanism": "plaintext"}, (), {}, (), True),
         (OWN, {"encryption.algorithm": "AES_GCM_V1"}, (), OWN, (), False),
     ],

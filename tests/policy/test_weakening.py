@@ -1,0 +1,145 @@
+"""Changes after which new files would promise less than they do now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from policy import governed
+from policy.encryption import EncryptionSpec
+from policy.file_formats import FileFormat
+from policy.weakening import could_weaken, uncovers_fields, weakens, weakens_files
+
+
+def parse(text: str) -> EncryptionSpec:
+    """A specification: `format`, and encryption properties without their prefix."""
+    given = dict(each.split("=") for each in text.split())
+    file_format = FileFormat(given.pop("format", "parquet"))
+    named = {f"encryption.{name}": value for name, value in given.items()}
+    return EncryptionSpec.parse(named, catalog_master_key_id="lake", file_format=file_format)
+
+
+ALL = "mechanism=envelope"
+SOME = "columns=pii:ssn"
+CTR = "algorithm=AES_GCM_CTR_V1"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "less"),
+    [
+        # a column that would be in clear
+        ("", ALL, False),
+        ("", SOME, False),
+        ("", "", False),
+        (ALL, "", True),
+        (ALL, SOME, True),
+        (SOME, "", True),
+        ("columns=pii:ssn,id", SOME, True),
+        ("columns=pii:ssn;other:id", SOME, True),
+        ("columns=pii:address", "columns=pii:address.city", True),
+        ("columns=pii:address.city", "columns=pii:city", True),
+        ("columns=pii:addresses", "columns=pii:address", True),
+        # or under another key
+        (ALL, "master-key-id=x", True),
+        (SOME, f"{SOME} master-key-id=x", True),
+        (SOME, "columns=other:ssn", True),
+        (SOME, "columns=pii:id;other:ssn", True),
+        (SOME, ALL, True),
+        ("columns=pii:address.city", "columns=other:address", True),
+        ("columns=pii:address.city", "columns=pii:address", False),
+        (SOME, "columns=pii:ssn,id", False),
+        (SOME, "columns=pii:ssn;other:id", False),
+        # changes that would be noticed less
+        (ALL, CTR, True),
+        (CTR, ALL, False),
+        (ALL, f"{CTR} verify-digest=first-read", True),
+        (ALL, f"{CTR} verify-digest=always", False),
+        (f"{CTR} verify-digest=always", f"{CTR} verify-digest=first-read", True),
+        (f"{CTR} verify-digest=first-read", f"{CTR} verify-digest=never", True),
+        (f"{CTR} verify-digest=first-read", f"{CTR} verify-digest=always", False),
+        ("verify-digest=always", "verify-digest=never", False),
+        (f"{SOME} verify-digest=always", f"{SOME} verify-digest=first-read", True),
+        # a footer in clear
+        (ALL, "footer=plaintext", True),
+        ("footer=plaintext", ALL, False),
+        ("footer=plaintext", "footer=plaintext", False),
+        # shorter keys
+        (ALL, "data-key-length=24", True),
+        ("data-key-length=24", "data-key-length=16", True),
+        ("data-key-length=16", ALL, False),
+        # another format
+        (ALL, "format=orc mechanism=envelope verify-digest=always", True),
+        ("footer=plaintext", "format=orc mechanism=envelope verify-digest=always", False),
+        ("footer=plaintext", "format=orc mechanism=envelope", True),
+        ("format=orc mechanism=envelope", ALL, False),
+        (f"format=orc {SOME}", SOME, True),
+        (f"format=orc {SOME}", f"{SOME} verify-digest=first-read", False),
+        # other readers
+        ("", "stock-readers=true", True),
+        (ALL, "stock-readers=true", True),
+        ("stock-readers=true", ALL, False),
+        (f"format=orc {SOME} masks=nullify:ssn", f"format=orc {SOME} masks=sha256:ssn", True),
+        (f"format=orc {SOME} masks=sha256:ssn", f"format=orc {SOME} masks=nullify:ssn", False),
+    ],
+)
+def test_what_new_files_would_promise_less(before: str, after: str, less: bool) -> None:
+    assert weakens(parse(before), parse(after)) is less
+
+
+@pytest.mark.parametrize(
+    "text", ["", ALL, SOME, CTR, "stock-readers=true", f"format=orc {SOME} masks=sha256:ssn"]
+)
+def test_what_stays_as_it_is_weakens_nothing(text: str) -> None:
+    assert not weakens(parse(text), parse(text))
+    assert not weakens_files(parse(text), parse(text))
+
+
+Keys = Mapping[int, str] | None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "less"),
+    [
+        ({}, {}, False),
+        ({}, None, False),
+        ({}, {2: "pii"}, False),
+        (None, None, False),
+        (None, {1: "pii", 2: "pii", 3: "pii"}, True),
+        ({2: "pii"}, None, True),
+        ({2: "pii"}, {}, True),
+        ({2: "pii"}, {3: "pii"}, True),
+        ({2: "pii"}, {2: "pii", 3: "pii"}, False),
+        ({2: "pii"}, {2: "other"}, True),
+        ({2: "pii", 9: "pii"}, {2: "pii"}, False),
+        ({9: "pii"}, {}, False),
+        ({9: "pii"}, None, False),
+    ],
+)
+def test_columns_are_told_apart_by_the_ids_of_those_that_are_still_there(
+    before: Keys, after: Keys, less: bool
+) -> None:
+    assert uncovers_fields(before, after, [1, 2, 3]) is less
+
+
+@pytest.mark.parametrize(
+    ("name", "harmless", "weaker"),
+    [
+        ("encryption.mechanism", ["envelope"], ["plaintext"]),
+        ("encryption.algorithm", ["AES_GCM_V1"], ["AES_GCM_CTR_V1", "ORC_AES_CTR"]),
+        ("encryption.footer", ["encrypted"], ["plaintext"]),
+        ("encryption.data-key-length", ["32"], ["16", "24"]),
+        ("encryption.verify-digest", ["always"], ["never", "first-read"]),
+        ("encryption.stock-readers", ["false"], ["true"]),
+        ("encryption.columns", [], ["pii:ssn"]),
+        ("encryption.master-key-id", [], ["x"]),
+        ("encryption.masks", ["nullify:ssn"], []),
+        ("read.allowed.data.paths", ["s3://b/t"], []),
+    ],
+)
+def test_of_an_unknown_table_it_is_told_what_could_weaken_it(
+    name: str, harmless: list[str], weaker: list[str]
+) -> None:
+    assert governed.canonical_name(name) == name
+    assert not any(could_weaken({name: value}) for value in harmless)
+    assert all(could_weaken({name: value}) for value in weaker)
