@@ -179,7 +179,8 @@ class _OldFiles:
         rows = planned_rows(manifest.entries.filter(mask), manifest.listed, self._shown)
         if deletes is None:
             return rows
-        return deletes.attach(rows, manifest, pc.indices_nonzero(mask).to_pylist())
+        spec_id = manifest.listed.partition_spec_id
+        return deletes.attach(rows, manifest.decoded, spec_id, pc.indices_nonzero(mask).to_pylist())
 
     def _otherwise(self, entries: pa.Table) -> pa.Array | pa.ChunkedArray:
         """Of each file, whether it is in another format than the table says."""

@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID, DeleteFileIndex
 
 from catalog.entry_checks import DELETED
-from catalog.manifests import data_files
+from catalog.manifests import DecodedManifest, data_files
 from catalog.partition_values import ShownPartitions
 from catalog.planning.rows import planned_rows
 from catalog.snapshots import OpenManifest
@@ -44,15 +44,16 @@ class Deletes:
         for manifest in manifests:
             self._add(manifest, table)
 
-    def attach(self, files: pa.Table, opened: OpenManifest, rows: list[int]) -> pa.Table:
+    def attach(self, files: pa.Table, decoded: DecodedManifest, spec_id: int, rows: list[int]) -> pa.Table:
         """Name the deletes that apply to data files.
 
         Args:
             files: planned rows of data files.
-            opened: the manifest that they come from.
+            decoded: the manifest that they come from.
+            spec_id: its partition spec.
             rows: their row numbers in it.
         """
-        found = data_files(opened.decoded, rows, opened.listed.partition_spec_id)
+        found = data_files(decoded, rows, spec_id)
         numbers = files["sequence_number"].to_pylist()
         applying = [self._applying(each, number) for each, number in zip(found, numbers, strict=True)]
         column = pa.array([each or None for each in applying], pa.list_(pa.int32()))

@@ -37,6 +37,7 @@ from catalog.manifests import ManifestContent, ManifestListEntry
 from catalog.partition_values import ShownPartitions
 from catalog.planning.columns import authorize, resolve
 from catalog.planning.deletes import Deletes
+from catalog.planning.gathering import Gathered, gathered
 from catalog.planning.masks import masked_for, record_masked, weakened, without_masked
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
@@ -44,7 +45,7 @@ from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
 from catalog.planning.sealed import SealedPruner
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
-from policy.errors import MetadataUnsealed, RequestInvalid
+from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,30 +254,31 @@ class Planner:
             each for each in listed if each.content is ManifestContent.DATA and pruner.keeps_manifest(each)
         ]
         deletes = [each for each in listed if each.content is ManifestContent.DELETES]
-        applied = Deletes(self._opened(table, deletes), shown, table.name) if deletes else None
+        applied = Deletes(self._deletes(table, deletes), shown, table.name) if deletes else None
         sealed = SealedPruner(self._keyring, table, pruner)
         whole = request.files is not None
         parts = [
-            self._kept(each, pruner, sealed, shown, applied, whole=whole)
-            for each in self._opened(table, data)
+            self._kept_of(each, pruner, sealed, shown, applied, whole=whole)
+            for each in self._data(table, data)
         ]
         files = pa.concat_tables([empty_rows(), *parts])
         if request.files is not None:
             return those_of(files, request.files, table)
         return applied.append_to(files) if applied else files
 
-    def _opened(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[OpenManifest]:
-        """Manifests, opened; every live path in them is checked, whether it will be read or not."""
+    def _data(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[Gathered]:
+        for files in gathered(self._reader.open(table, listed)):
+            _require_inside(table, files.entries)
+            yield files
+
+    def _deletes(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[OpenManifest]:
         for opened in self._reader.open(table, listed):
-            live = pc.not_equal(opened.entries["status"], DELETED)
-            refuse_outside(
-                table.governed.allowed, opened.entries["file_path"].filter(live), table.name, "files"
-            )
+            _require_inside(table, opened.entries)
             yield opened
 
-    def _kept(
+    def _kept_of(
         self,
-        opened: OpenManifest,
+        files: Gathered,
         pruner: Pruner,
         sealed: SealedPruner,
         shown: ShownPartitions,
@@ -284,15 +286,39 @@ class Planner:
         *,
         whole: bool,
     ) -> pa.Table:
-        """The files of a manifest that may hold wanted rows; all of them where files are chosen by path."""
-        mask = pc.not_equal(opened.entries["status"], DELETED)
+        """See `_kept`; an error names the very manifest."""
+        try:
+            return self._kept(files, pruner, sealed, shown, deletes, whole=whole)
+        except MetadataInvalid:
+            for each in files.apart():
+                self._kept(each, pruner, sealed, shown, deletes, whole=whole)
+            raise
+
+    def _kept(
+        self,
+        files: Gathered,
+        pruner: Pruner,
+        sealed: SealedPruner,
+        shown: ShownPartitions,
+        deletes: Deletes | None,
+        *,
+        whole: bool,
+    ) -> pa.Table:
+        """Those files that may hold wanted rows; all of them where files are chosen by path."""
+        mask = pc.not_equal(files.entries["status"], DELETED)
+        spec_id, path = files.listed.partition_spec_id, files.listed.manifest_path
         if not whole:
-            spec_id, path = opened.listed.partition_spec_id, opened.listed.manifest_path
-            mask = sealed.keeps(opened, pc.and_(mask, pruner.keeps(opened.decoded, spec_id, path=path)))
-        rows = planned_rows(opened.entries.filter(mask), opened.listed, shown)
+            mask = sealed.keeps(files, pc.and_(mask, pruner.keeps(files.decoded, spec_id, path=path)))
+        rows = planned_rows(files.entries.filter(mask), files.listed, shown)
         if deletes is None:
             return rows
-        return deletes.attach(rows, opened, pc.indices_nonzero(mask).to_pylist())
+        return deletes.attach(rows, files.decoded, spec_id, pc.indices_nonzero(mask).to_pylist())
+
+
+def _require_inside(table: LoadedTable, entries: pa.Table) -> None:
+    """Every live path of manifests is checked, whether it will be read or not."""
+    live = pc.not_equal(entries["status"], DELETED)
+    refuse_outside(table.governed.allowed, entries["file_path"].filter(live), table.name, "files")
 
 
 def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> ScanRequest:

@@ -22,8 +22,8 @@ from catalog.keys.alike import Rows
 from catalog.keys.scan_bounds import ColumnOfFiles
 from catalog.loading import LoadedTable
 from catalog.manifests import FieldStatistics
+from catalog.planning.gathering import Gathered
 from catalog.planning.prune import Pruner
-from catalog.snapshots import OpenManifest
 
 #: The parts of `FieldStatistics`, in order.
 _PARTS = tuple(each.name for each in fields(FieldStatistics))
@@ -43,11 +43,11 @@ class SealedPruner:
         self._table = table
         self._pruner = pruner
 
-    def keeps(self, opened: OpenManifest, kept: pa.BooleanArray) -> pa.BooleanArray:
+    def keeps(self, gathered: Gathered, kept: pa.BooleanArray) -> pa.BooleanArray:
         """Which of the entries that are kept so far may hold matching rows.
 
         Args:
-            opened: a manifest.
+            gathered: manifests.
             kept: one flag an entry.
 
         Raises:
@@ -59,12 +59,12 @@ class SealedPruner:
         rows = np.flatnonzero(np.asarray(kept))
         if not columns or not len(rows) or not self._table.governed.ever_encrypted:
             return kept
-        files = opened.entries.take(pa.array(rows))
+        files = gathered.entries.take(pa.array(rows))
         judged = self._keyring.judged_files(self._table.record, self._table.governed, files)
         parts = self._keyring.open_bounds(self._table.record, judged, columns)
         if not parts:
             return kept
-        clear = {i: _taken(each, rows) for i, each in opened.decoded.stats(columns).items()}
+        clear = {i: _taken(each, rows) for i, each in gathered.decoded.stats(columns).items()}
         statistics = reduce(_merged, parts, clear)
         flags = np.asarray(kept).copy()
         flags[rows] = self._pruner.may_match(statistics, len(rows))

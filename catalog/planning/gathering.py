@@ -1,0 +1,82 @@
+"""Small manifests taken together.
+
+What planning asks of files costs nearly the same for one as for thousands, and every append brings a manifest
+of its own. So neighbours of one partition spec, with partition columns of one type, are put together after
+each was checked by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from catalog.manifests import DecodedManifest, ManifestListEntry
+from catalog.snapshots import OpenManifest
+
+#: Entries of a manifest that is small. Putting together copies, which large ones do not gain from.
+_SMALL: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The entries of some manifests.
+
+    Attributes:
+        manifests: these, in order; one at least.
+        decoded: their entries and statistics.
+        entries: the same entries with what they inherit.
+    """
+
+    manifests: tuple[OpenManifest, ...]
+    decoded: DecodedManifest
+    entries: pa.Table
+
+    @property
+    def listed(self) -> ManifestListEntry:
+        """What the manifest list says of the first."""
+        return self.manifests[0].listed
+
+    @classmethod
+    def of(cls, manifests: Sequence[OpenManifest]) -> Gathered:
+        """Those of manifests that are alike."""
+        first = manifests[0]
+        if len(manifests) == 1:
+            return cls((first,), first.decoded, first.entries)
+        decoded = DecodedManifest(
+            first.decoded.header,
+            _joined(each.decoded.entries for each in manifests),
+            _joined(each.decoded.statistics for each in manifests),
+        )
+        return cls(tuple(manifests), decoded, _joined(each.entries for each in manifests))
+
+    def apart(self) -> Iterator[Gathered]:
+        """Each manifest by itself."""
+        return (Gathered.of([each]) for each in self.manifests)
+
+
+def gathered(opened: Iterable[OpenManifest]) -> Iterator[Gathered]:
+    """Manifests, in order, the small ones together with their neighbours."""
+    held: list[OpenManifest] = []
+    for manifest in opened:
+        if held and not _go_together(held, manifest):
+            yield Gathered.of(held)
+            held = []
+        held.append(manifest)
+    if held:
+        yield Gathered.of(held)
+
+
+def _go_together(held: Sequence[OpenManifest], next_one: OpenManifest) -> bool:
+    first = held[0]
+    return (
+        sum(len(each.entries) for each in (*held, next_one)) <= _SMALL
+        and first.listed.partition_spec_id == next_one.listed.partition_spec_id
+        and first.entries.schema.equals(next_one.entries.schema, check_metadata=True)
+    )
+
+
+def _joined(tables: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks()
