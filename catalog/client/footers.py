@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from catalog.client import thrift
-from catalog.client.thrift import Malformed, Struct
+from catalog.client.thrift import Malformed, Shape, Struct
 from catalog.keys.aead import NONCE_LENGTH, TAG_LENGTH, Aead
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
@@ -47,6 +47,15 @@ _TYPE, _NAME, _CHILDREN, _FIELD_ID = 1, 4, 5, 9
 _ALGORITHM, KEY_METADATA = 1, 2
 _PREFIX, _UNIQUE, _SUPPLIED = 1, 2, 3
 UNDER_FOOTER_KEY, UNDER_COLUMN_KEY = 1, 2
+#: What is looked into here; the rest of a footer is PyArrow's to read.
+_LOOKED_INTO: Final = Shape(
+    {
+        _SCHEMA: Shape(),
+        ROW_GROUPS: Shape(
+            {COLUMNS: Shape({CRYPTO: Shape({UNDER_FOOTER_KEY: Shape(), UNDER_COLUMN_KEY: Shape()})})}
+        ),
+    }
+)
 _UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
 
 Piece = Callable[[int, int], bytes]
@@ -137,7 +146,8 @@ def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
     crypto, end = thrift.read(data[: thrift.MOST_UNCHECKED])
     algorithm = crypto.get(_ALGORITHM, thrift.STRUCT)
     aad = _file_aad(algorithm, keys)
-    metadata, _ = thrift.read(_unsealed(Aead(keys.footer), data[end:], aad + _FOOTER_MODULE))
+    plain = _unsealed(Aead(keys.footer), data[end:], aad + _FOOTER_MODULE)
+    metadata, _ = thrift.read(plain, shape=_LOOKED_INTO)
     return OpenedFooter(start, algorithm, metadata, leaves_of(metadata), aad)
 
 
@@ -153,7 +163,7 @@ def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
         raise refused(
             "The footer of the file is signed with another key, or was changed.", "footer-signature"
         )
-    metadata, _ = thrift.read(data)
+    metadata, _ = thrift.read(data, shape=_LOOKED_INTO)
     return OpenedFooter(start, algorithm, metadata, leaves_of(metadata), aad)
 
 

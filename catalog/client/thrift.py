@@ -3,6 +3,8 @@
 - A structure is read as it stands, unknown fields included, and writes back to the same meaning.
 - Bytes that are not exactly one structure, a field that comes twice, a number too large for its type (which
   other readers would cut), lengths beyond the bytes at hand and nesting beyond a bound are `Malformed`.
+- What nobody here looks into may be passed over. Of that only where it ends is known, by the rules that all
+  readers go by; it writes back byte for byte.
 
 Source: Apache Thrift, "Thrift Compact protocol".
 """
@@ -24,6 +26,9 @@ LIST: Final = 9
 SET: Final = 10
 STRUCT: Final = 12
 _INTEGERS: Final = {I16: 16, I32: 32, I64: 64}
+_NESTED: Final = frozenset({LIST, SET, STRUCT})
+#: Bytes of a value in a field; in a list, a boolean has one.
+_WIDTHS: Final = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8}
 _MAX_DEPTH: Final = 32
 MOST_UNCHECKED: Final = 64 << 10
 """Bytes that are made into structures before anybody has authenticated them."""
@@ -33,8 +38,19 @@ class Malformed(ValueError):
     """Bytes that are no such structure."""
 
 
+class Shape(dict[int, "Shape"]):
+    """Which structures and lists of a structure, or of those in a list, are read, each with its own shape."""
+
+
+class Passed(bytes):
+    """A structure or list that was passed over."""
+
+
 class Value(NamedTuple):
-    """A field of a structure: its type, and what it holds (True, int, bytes, `Items` or `Struct`)."""
+    """A field of a structure: its type, and what it holds.
+
+    That is True, int, bytes, `Items`, `Struct` or `Passed`.
+    """
 
     kind: int
     held: Any
@@ -80,15 +96,19 @@ class Struct:
         return list(items.elements)
 
 
-def read(data: bytes, start: int = 0) -> tuple[Struct, int]:
+def read(data: bytes, start: int = 0, shape: Shape | None = None) -> tuple[Struct, int]:
     """The structure that begins at a place, and where it ends.
+
+    Args:
+        data: the bytes.
+        start: the place.
+        shape: what of it is read; by default everything.
 
     Raises:
         Malformed: there is none.
     """
-    reader = _Reader(data, start)
     try:
-        return reader.struct(0), reader.at
+        return _struct(data, start, 0, shape)
     except IndexError as error:
         raise Malformed("the bytes end too early") from error
 
@@ -101,9 +121,8 @@ def field_of(data: bytes, number: int) -> tuple[Value | None, int]:
     Raises:
         Malformed: there is no structure, or the field is longer.
     """
-    reader = _Reader(data, 0)
     try:
-        return reader.only(number), reader.at
+        return _only(data, number)
     except IndexError as error:
         raise Malformed("the bytes end too early") from error
 
@@ -115,127 +134,167 @@ def write(structure: Struct) -> bytes:
     return bytes(output)
 
 
-class _Reader:
-    """Reads forward from a place."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data = data
-        self.at = at
-
-    def struct(self, depth: int) -> Struct:
-        if depth > _MAX_DEPTH:
-            raise Malformed("nested too deep")
-        fields: dict[int, Value] = {}
-        number = 0
-        while head := self._byte():
-            kind = head & 0x0F
-            number = self._number(head, number)
-            if number in fields:
-                raise Malformed("a field comes twice")
-            fields[number] = Value(kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind, depth))
-        return Struct(fields)
-
-    def only(self, wanted: int) -> Value | None:
-        """One field of the structure that begins here; the others are passed over."""
-        found: Value | None = None
-        number = 0
-        while head := self._byte():
-            kind = head & 0x0F
-            number = self._number(head, number)
-            start = self.at
-            self._pass(kind, 0)
-            if number == wanted:
-                if found is not None or self.at - start > MOST_UNCHECKED:
-                    raise Malformed("a field comes twice, or is too long")
-                again = _Reader(self._data, start)
-                found = Value(kind, kind == TRUE if kind in (TRUE, FALSE) else again._value(kind, 0))
-        return found
-
-    def _pass(self, kind: int, depth: int) -> None:
-        if depth > _MAX_DEPTH:
-            raise Malformed("nested too deep")
-        if kind == STRUCT:
-            while head := self._byte():
-                self._number(head, 0)
-                self._pass(head & 0x0F, depth + 1)
-        elif kind in (LIST, SET):
-            inner, count = self._list()
-            for _ in range(count):
-                self._pass(BYTE if inner in (TRUE, FALSE) else inner, depth + 1)
-        elif kind not in (TRUE, FALSE):
-            self._value(kind, depth)
-
-    def _number(self, head: int, last: int) -> int:
-        number = last + (head >> 4) if head >> 4 else self._integer(16)
-        if number >= 1 << 15:
-            raise Malformed("a number that is too large for its type")
-        return number
-
-    def _list(self) -> tuple[int, int]:
-        """The type of a list's elements, and how many there are."""
-        head = self._byte()
-        count = self._varint() if head >> 4 == 15 else head >> 4
-        if count > len(self._data) - self.at:
-            raise Malformed("a list of more elements than there are bytes")
-        return head & 0x0F, count
-
-    def _value(self, kind: int, depth: int) -> Any:
-        if kind in _INTEGERS:
-            return self._integer(_INTEGERS[kind])
-        if kind == BINARY:
-            return self._bytes(self._varint())
-        if kind == STRUCT:
-            return self.struct(depth + 1)
-        if kind in (LIST, SET):
-            return self._items(depth + 1)
-        if kind == BYTE:
-            return self._byte()
-        if kind == DOUBLE:
-            return self._bytes(8)
-        raise Malformed("an unknown type")
-
-    def _items(self, depth: int) -> Items:
-        kind, count = self._list()
-        if depth > _MAX_DEPTH:
-            raise Malformed("nested too deep")
+def _struct(data: bytes, at: int, depth: int, shape: Shape | None) -> tuple[Struct, int]:
+    if depth > _MAX_DEPTH:
+        raise Malformed("nested too deep")
+    fields: dict[int, Value] = {}
+    number = 0
+    while head := data[at]:
+        number, at = _number(data, at, number)
+        kind = head & 0x0F
+        if number in fields:
+            raise Malformed("a field comes twice")
+        held: Any
         if kind in (TRUE, FALSE):
-            return Items(kind, [self._byte() for _ in range(count)])
-        return Items(kind, [self._value(kind, depth) for _ in range(count)])
-
-    def _byte(self) -> int:
-        value = self._data[self.at]
-        self.at += 1
-        return value
-
-    def _bytes(self, length: int) -> bytes:
-        end = self.at + length
-        if end > len(self._data):
-            raise Malformed("a value is longer than the bytes at hand")
-        value = self._data[self.at : end]
-        self.at = end
-        return value
-
-    def _integer(self, bits: int) -> int:
-        value = self._varint()
-        if value >> bits:
-            raise Malformed("a number that is too large for its type")
-        return _signed(value)
-
-    def _varint(self) -> int:
-        result = shift = 0
-        while True:
-            byte = self._byte()
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 63:
-                raise Malformed("a number of more than 64 bits")
-        return result
+            held = kind == TRUE
+        elif shape is None or kind not in _NESTED:
+            held, at = _value(data, at, kind, depth, None)
+        elif number in shape:
+            held, at = _value(data, at, kind, depth, shape[number])
+        else:
+            start, at = at, _end(data, at, kind, depth)
+            held = Passed(data[start:at])
+        fields[number] = Value(kind, held)
+    return Struct(fields), at + 1
 
 
-def _signed(number: int) -> int:
-    return (number >> 1) ^ -(number & 1)
+def _only(data: bytes, wanted: int) -> tuple[Value | None, int]:
+    """One field of the structure that the bytes begin with; the others are passed over."""
+    found: Value | None = None
+    number = at = 0
+    while head := data[at]:
+        number, start = _number(data, at, number)
+        kind = head & 0x0F
+        at = _end(data, start, kind, 0)
+        if number == wanted:
+            if found is not None or at - start > MOST_UNCHECKED:
+                raise Malformed("a field comes twice, or is too long")
+            plain = kind in (TRUE, FALSE)
+            found = Value(kind, kind == TRUE if plain else _value(data, start, kind, 0, None)[0])
+    return found, at + 1
+
+
+def _number(data: bytes, at: int, last: int) -> tuple[int, int]:
+    """The number of the field whose head is at a place, and where its value begins."""
+    step = data[at] >> 4
+    number, at = (last + step, at + 1) if step else _integer(data, at + 1, 16)
+    if number >= 1 << 15:
+        raise Malformed("a number that is too large for its type")
+    return number, at
+
+
+def _value(data: bytes, at: int, kind: int, depth: int, shape: Shape | None) -> tuple[Any, int]:
+    if kind in _INTEGERS:
+        return _integer(data, at, _INTEGERS[kind])
+    if kind == BINARY:
+        length, at = _varint(data, at)
+        return _bytes(data, at, length)
+    if kind == STRUCT:
+        return _struct(data, at, depth + 1, shape)
+    if kind in (LIST, SET):
+        return _items(data, at, depth + 1, shape)
+    if kind == BYTE:
+        return data[at], at + 1
+    if kind == DOUBLE:
+        return _bytes(data, at, 8)
+    raise Malformed("an unknown type")
+
+
+def _items(data: bytes, at: int, depth: int, shape: Shape | None) -> tuple[Items, int]:
+    kind, count, at = _list(data, at)
+    if depth > _MAX_DEPTH:
+        raise Malformed("nested too deep")
+    if kind in (TRUE, FALSE):
+        return Items(kind, list(data[at : at + count])), at + count
+    elements = []
+    for _ in range(count):
+        held, at = _value(data, at, kind, depth, shape)
+        elements.append(held)
+    return Items(kind, elements), at
+
+
+def _bytes(data: bytes, at: int, length: int) -> tuple[bytes, int]:
+    end = at + length
+    if end > len(data):
+        raise Malformed("a value is longer than the bytes at hand")
+    return data[at:end], end
+
+
+def _integer(data: bytes, at: int, bits: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    if value >> bits:
+        raise Malformed("a number that is too large for its type")
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _end(data: bytes, at: int, kind: int, depth: int) -> int:
+    """Where a value ends that begins at a place."""
+    if kind == STRUCT:
+        return _end_of_struct(data, at, depth + 1)
+    if kind in (LIST, SET):
+        return _end_of_list(data, at, depth + 1)
+    if kind in _INTEGERS:
+        return _varint(data, at)[1]
+    if kind == BINARY:
+        length, at = _varint(data, at)
+        return at + length
+    if kind in _WIDTHS:
+        return at + _WIDTHS[kind]
+    raise Malformed("an unknown type")
+
+
+def _end_of_struct(data: bytes, at: int, depth: int) -> int:
+    """Most of a footer is passed over: here is where opening a file spends its time."""
+    if depth > _MAX_DEPTH:
+        raise Malformed("nested too deep")
+    while head := data[at]:
+        at += 1
+        if head < 0x10:
+            at = _varint(data, at)[1]
+        kind = head & 0x0F
+        if I16 <= kind <= I64:
+            while data[at] > 0x7F:
+                at += 1
+            at += 1
+        elif kind == BINARY and data[at] < 0x80:
+            at += data[at] + 1
+        else:
+            at = _end(data, at, kind, depth)
+    return at + 1
+
+
+def _end_of_list(data: bytes, at: int, depth: int) -> int:
+    if depth > _MAX_DEPTH:
+        raise Malformed("nested too deep")
+    kind, count, at = _list(data, at)
+    if kind in (TRUE, FALSE):
+        return at + count
+    for _ in range(count):
+        at = _end(data, at, kind, depth)
+    return at
+
+
+def _list(data: bytes, at: int) -> tuple[int, int, int]:
+    """The type of a list's elements, how many there are, and where they begin."""
+    head = data[at]
+    count, at = _varint(data, at + 1) if head >> 4 == 15 else (head >> 4, at + 1)
+    if count > len(data) - at:
+        raise Malformed("a list of more elements than there are bytes")
+    return head & 0x0F, count, at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    if (byte := data[at]) < 0x80:
+        return byte, at + 1
+    result = shift = 0
+    while (byte := data[at]) > 0x7F:
+        result |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+        if shift > 63:
+            raise Malformed("a number of more than 64 bits")
+    return result | byte << shift, at + 1
 
 
 def _put_struct(output: bytearray, structure: Struct) -> None:
@@ -254,7 +313,9 @@ def _put_struct(output: bytearray, structure: Struct) -> None:
 
 
 def _put_value(output: bytearray, kind: int, held: Any) -> None:
-    if kind in _INTEGERS:
+    if isinstance(held, Passed):
+        output += held
+    elif kind in _INTEGERS:
         _put_varint(output, held << 1 ^ held >> 63)
     elif kind == BINARY:
         _put_varint(output, len(held))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.client import thrift
-from catalog.client.thrift import Items, Malformed, Struct, Value
+from catalog.client.thrift import Items, Malformed, Shape, Struct, Value
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 PLAIN = st.one_of(
@@ -70,21 +70,59 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert thrift.read(thrift.write(structure))[0] == structure
 
 
+#: Bytes whose end other readers would see elsewhere, or nowhere.
+WITHOUT_AN_END = [
+    pytest.param(b"\x1c" * 100, id="nested too deep"),
+    pytest.param(b"\x19" * 100, id="lists nested too deep"),
+    pytest.param(b"\x18\xff\xff\xff\xff\x0f", id="a text that is longer than the bytes"),
+    pytest.param(b"\x19\xf5\xff\xff\xff\xff\x0f", id="a list that is longer than the bytes"),
+    pytest.param(b"\x1f\x00\x00", id="a type that there is not"),
+    pytest.param(b"\x10\x00\x00", id="an end with a number"),
+]
+
+
 @pytest.mark.parametrize(
     "data",
     [
+        *WITHOUT_AN_END,
         pytest.param(b"\x15\x02\x05\x02\x02\x00", id="a field twice"),
-        pytest.param(b"\x1c" * 100, id="nested too deep"),
-        pytest.param(b"\x19" * 100, id="lists nested too deep"),
-        pytest.param(b"\x18\xff\xff\xff\xff\x0f", id="a text that is longer than the bytes"),
-        pytest.param(b"\x19\xf5\xff\xff\xff\xff\x0f", id="a list that is longer than the bytes"),
         pytest.param(b"\x16" + b"\xff" * 11 + b"\x00\x00", id="a number without an end"),
-        pytest.param(b"\x1f\x00\x00", id="a type that there is not"),
     ],
 )
 def test_hostile_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(Malformed):
         thrift.read(data)
+
+
+@pytest.mark.parametrize("data", WITHOUT_AN_END)
+def test_nothing_is_passed_over_that_has_no_end(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        thrift.read(b"\x1c" + data + b"\x00\x00", shape=Shape())
+
+
+SHAPES = st.recursive(
+    st.builds(Shape), lambda inner: st.builds(Shape, st.dictionaries(st.integers(1, 40), inner, max_size=4))
+)
+
+
+@given(STRUCTS, SHAPES, st.binary(max_size=5))
+def test_what_was_passed_over_ends_where_it_ends_and_writes_back(
+    structure: Struct, shape: Shape, behind: bytes
+) -> None:
+    data = thrift.write(structure)
+    found, end = thrift.read(data + behind, shape=shape)
+    assert (thrift.write(found), end) == (data, len(data))
+
+
+@given(st.binary(max_size=300), SHAPES)
+def test_whatever_is_read_is_passed_over_alike(data: bytes, shape: Shape) -> None:
+    try:
+        structure, end = thrift.read(data)
+    except Malformed:
+        return
+    found, end_of_found = thrift.read(data, shape=shape)
+    assert end_of_found == end
+    assert thrift.read(thrift.write(found))[0] == structure
 
 
 def test_a_footer_of_pyarrow_writes_back_to_the_same_bytes() -> None:
