@@ -103,6 +103,7 @@ def test_keys_are_listed_without_key_bytes(host: Host) -> None:
         "state",
         "in-force",
         "destroyed-from",
+        "invocations",
     }
     assert keys[0]["id"] in host.run("key", "list", TABLE, *_AS_ADMIN).stdout
 
