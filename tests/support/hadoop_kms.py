@@ -22,6 +22,8 @@ from tests.support.service import Service, running
 #: The catalog that keeps its keys in this KMS.
 CLIENT = "other-catalog"
 _KEYS = ("lake", "pii")
+#: Each answer waits for a record in the trail; longer than options may say, for a machine that is busy.
+_PATIENCE_S = 30.0
 
 
 def policies(allowed: set[str]) -> list[dict[str, Any]]:
@@ -32,11 +34,13 @@ def policies(allowed: set[str]) -> list[dict[str, Any]]:
     return made
 
 
-def client_of(service: Service, **more: Any) -> HadoopKms:
+def client_of(service: Service) -> HadoopKms:
     """The back end with a token of the other catalog's."""
     port = service.url.rpartition(":")[2]
-    options = {"url": f"kms://http@127.0.0.1:{port}/kms", "token": SecretStr(service.token(CLIENT, "kms"))}
-    return HadoopKms(HadoopKmsOptions(**{**options, **more}))
+    options = HadoopKmsOptions(
+        url=f"kms://http@127.0.0.1:{port}/kms", token=SecretStr(service.token(CLIENT, "kms"))
+    )
+    return HadoopKms(options.model_copy(update={"request_timeout_s": _PATIENCE_S}))
 
 
 @contextmanager
