@@ -6,15 +6,17 @@
   Files of a partition stand together. A group has no more bytes than were asked for, unless it is of one
   file.
 - A file in another format than `write.format.default` says, where the table says one, is rewritten too.
-- A file with deleted rows is left, and counted: nothing here applies deletes.
+- A file with deleted rows is left, counted, and named: nothing here applies deletes.
+- Whoever found files that cannot be read asks for groups without them, so that they hold back no others.
 - Nothing is remembered between requests. What is left follows from the table alone, so that a rewrite goes on
   wherever the one before it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NoReturn
 
 import pyarrow as pa
@@ -42,6 +44,8 @@ ACTION: Final = "table.rewrite"
 
 #: Files of one group at the most: its plan and its commit name them one by one.
 _MOST_FILES: Final = 5_000
+#: Files that are named of those that cannot be rewritten.
+_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +73,16 @@ class Rewrites:
 
     Attributes:
         groups: the next groups.
-        files, bytes: all at the heads of the branches that is to be rewritten, in groups or not.
+        files, bytes: all at the heads of the branches looked at that is to be rewritten, in groups or not.
         held_files: those of them that cannot be rewritten here: files with deleted rows, and delete files.
+        held: where the first of these are.
     """
 
-    groups: tuple[RewriteGroup, ...]
-    files: int
-    bytes: int
-    held_files: int
+    groups: tuple[RewriteGroup, ...] = ()
+    files: int = 0
+    bytes: int = 0
+    held_files: int = 0
+    held: tuple[str, ...] = ()
 
 
 class Rewriter:
@@ -94,7 +100,14 @@ class Rewriter:
         self._authorizer = authorizer
 
     def groups(
-        self, caller: Caller, name: TableName, *, max_bytes: int, max_groups: int, branch: str | None = None
+        self,
+        caller: Caller,
+        name: TableName,
+        *,
+        max_bytes: int,
+        max_groups: int,
+        branch: str | None = None,
+        without: Collection[str] = (),
     ) -> Rewrites:
         """The next groups of files to write anew, and how much is left in all.
 
@@ -104,6 +117,7 @@ class Rewriter:
             max_bytes: bytes of a group.
             max_groups: how many groups are answered.
             branch: the branch to look at; None for all.
+            without: files that are to be in no group.
 
         Raises:
             NotAuthorized: UPDATE on the table and unmasked SELECT on all of its columns are needed; `release`
@@ -121,21 +135,24 @@ class Rewriter:
             schema = table.metadata.schema()
             columns = resolve(table, schema, None, AlwaysTrue(), case_sensitive=True)
             authorize(authorizer, caller, table, columns.names)
-            return self._groups(table, max_bytes, max_groups, branch)
+            looked = [_OldFiles(self._reader, table, *each) for each in _heads(table, branch)]
+        groups = (group for old in looked for group in old.packed(max_bytes, without))
+        held = [path for old in looked for path in old.held]
+        return Rewrites(
+            tuple(islice(groups, max_groups)),
+            sum(old.count for old in looked),
+            sum(old.bytes for old in looked),
+            len(held),
+            tuple(held[:_SHOWN]),
+        )
 
-    def _groups(self, table: LoadedTable, max_bytes: int, max_groups: int, branch: str | None) -> Rewrites:
-        groups: list[RewriteGroup] = []
-        files = total = held = 0
-        found = heads(table.metadata)
-        if branch is not None:
-            found = [each for each in found if each[0] == branch] or _no_such(branch, table)
-        for name, head in found:
-            old = _OldFiles(self._reader, table, head)
-            files += old.count
-            total += old.bytes
-            held += old.count - old.free.num_rows
-            groups += _packed(name, head, old.free, max_bytes)
-        return Rewrites(tuple(groups[:max_groups]), files, total, held)
+
+def _heads(table: LoadedTable, branch: str | None) -> list[tuple[str, Snapshot]]:
+    """The branches to look at, with their heads."""
+    found = heads(table.metadata)
+    if branch is None:
+        return found
+    return [each for each in found if each[0] == branch] or _no_such(branch, table)
 
 
 def _no_such(branch: str, table: LoadedTable) -> NoReturn:
@@ -152,11 +169,12 @@ class _OldFiles:
 
     Attributes:
         count, bytes: all of them.
-        free: those that can be rewritten, as planned rows.
+        held: paths of those that cannot be rewritten.
     """
 
-    def __init__(self, reader: SnapshotReader, table: LoadedTable, head: Snapshot) -> None:
+    def __init__(self, reader: SnapshotReader, table: LoadedTable, branch: str, head: Snapshot) -> None:
         schema = table.metadata.schema()
+        self._branch, self._head = branch, head
         self._census = Census(reader, table)
         self._format = table.metadata.properties.get(WRITE_FORMAT)
         self._shown = ShownPartitions(table.metadata.specs(), schema, frozenset(schema.field_ids))
@@ -171,7 +189,26 @@ class _OldFiles:
         self.count = rows.num_rows + sum(each.num_rows for each in beside)
         sizes = [rows["file_size_in_bytes"], *(each["file_size_in_bytes"] for each in beside)]
         self.bytes: int = sum(pc.sum(each).as_py() or 0 for each in sizes)
-        self.free = rows.filter(pc.is_null(rows["deletes"]))
+        self._free = rows.filter(pc.is_null(rows["deletes"]))
+        held = [rows.filter(pc.is_valid(rows["deletes"])), *beside]
+        self.held: list[str] = [path for each in held for path in each["file_path"].to_pylist()]
+
+    def packed(self, max_bytes: int, without: Collection[str]) -> Iterator[RewriteGroup]:
+        """The files that can be rewritten in groups, those of a partition next to each other."""
+        left_out = pc.is_in(self._free["file_path"], value_set=pa.array(without, pa.string()))
+        ordered = self._free.filter(pc.invert(left_out)).sort_by(
+            [("spec_id", "ascending"), ("partition", "ascending")]
+        )
+        names = ("file_path", "file_size_in_bytes", "record_count")
+        rows = list(zip(*(ordered[name].to_pylist() for name in names), strict=True))
+        first = size = 0
+        for at, (_, length, _) in enumerate(rows):
+            if at > first and (size + length > max_bytes or at - first == _MOST_FILES):
+                yield _group(self._branch, self._head, rows[first:at])
+                first, size = at, 0
+            size += length
+        if rows:
+            yield _group(self._branch, self._head, rows[first:])
 
     def _old(self, manifest: OpenManifest, deletes: Deletes | None) -> pa.Table:
         live = pc.not_equal(manifest.entries["status"], DELETED)
@@ -187,21 +224,6 @@ class _OldFiles:
         if self._format is None:
             return pa.repeat(False, entries.num_rows)
         return pc.not_equal(pc.utf8_lower(entries["file_format"]), self._format.lower())
-
-
-def _packed(branch: str, head: Snapshot, files: pa.Table, max_bytes: int) -> Iterator[RewriteGroup]:
-    """Files in groups, those of a partition next to each other."""
-    ordered = files.sort_by([("spec_id", "ascending"), ("partition", "ascending")])
-    names = ("file_path", "file_size_in_bytes", "record_count")
-    rows = list(zip(*(ordered[name].to_pylist() for name in names), strict=True))
-    first = size = 0
-    for at, (_, length, _) in enumerate(rows):
-        if at > first and (size + length > max_bytes or at - first == _MOST_FILES):
-            yield _group(branch, head, rows[first:at])
-            first, size = at, 0
-        size += length
-    if rows:
-        yield _group(branch, head, rows[first:])
 
 
 def _group(branch: str, head: Snapshot, files: Sequence[tuple[str, int, int]]) -> RewriteGroup:

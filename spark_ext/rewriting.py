@@ -31,6 +31,9 @@ _COLUMNS: Final = ("table", "files", "bytes", "new files", "left", "with deletes
 _PART: Final = re.compile(r"`(?:[^`]|``)+`|[^.`]+")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+#: What stands between what Spark says and where it said so.
+_TRACE: Final = "\n\nJVM stacktrace:"
+
 Tell = Callable[[str, int, int | None], None]
 
 
@@ -46,7 +49,7 @@ class RewrittenTable:
         left_files: files that still are not as the table's properties say, on all branches.
         held_files: those of them that cannot be rewritten: with deleted rows, or delete files.
         old_forbidden: whether files of before are refused from now on.
-        problem: why something was left, or not forbidden; None if nothing was in the way.
+        problem: why something was left, or not forbidden, a line each; None if nothing was in the way.
     """
 
     table: str
@@ -109,15 +112,21 @@ class _Rewriting:
         """Rewrite what is left; then forbid the rest, if that is asked for."""
         try:
             self._step(max_groups=0)
-            while self._step(max_groups=1):
+            while self._step(max_groups=1) and not self._failing:
                 pass
         except PySparkException as problem:
-            # One group may be in the way of the others: once more, passing over those that fail.
             self._failed(problem)
+        if self._failing:
+            # Files or groups are in the way of others: the rest by one call, which passes over them once.
             self._try(self._rest)
         if forbid_old:
             self._try(lambda: self._step(max_groups=0, forbid_old=True))
         return self._done
+
+    @property
+    def _failing(self) -> bool:
+        """Whether something else than deleted rows kept files from being rewritten."""
+        return self._done.problem is not None and self._done.left_files > self._done.held_files
 
     def _rest(self) -> None:
         while self._step():
@@ -134,7 +143,7 @@ class _Rewriting:
         condition = (problem.getCondition() or "").removeprefix("LAKEWARDEN.")
         if condition in _EVERYWHERE:
             raise problem
-        self._done = replace(self._done, problem=str(problem).partition("\n")[0])
+        self._done = replace(self._done, problem=str(problem).partition(_TRACE)[0].strip())
 
     def _step(self, **options: int | bool) -> bool:
         """One CALL; whether it rewrote something."""
@@ -208,7 +217,7 @@ def _line(done: RewrittenTable) -> Sequence[object]:
         done.left_files,
         done.held_files,
         "yes" if done.old_forbidden else "no",
-        done.problem,
+        done.problem and done.problem.replace("\n", " "),
     )
 
 

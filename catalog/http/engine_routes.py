@@ -94,6 +94,7 @@ def rewrites(
         max_bytes=body.max_group_bytes,
         max_groups=body.max_groups,
         branch=body.branch,
+        without=body.without,
     )
     return RewritesAnswer.of(found)
 

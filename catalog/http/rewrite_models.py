@@ -15,11 +15,13 @@ _GIBIBYTE: Final = 2**30
 
 
 class RewritesBody(OwnBody):
-    """How large groups of files to rewrite may be, how many are wanted, and of which branch; none: of all."""
+    """How large groups of files to rewrite may be, how many are wanted, of which branch, or of all, and which
+    files are to be in none."""
 
     max_group_bytes: Annotated[int, Field(ge=1, le=_LONG)] = _GIBIBYTE
     max_groups: Annotated[int, Field(ge=0, le=1000)] = 100
     branch: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    without: list[str] = Field([], max_length=1000)
 
 
 class GroupAnswer(Answer):
@@ -33,12 +35,16 @@ class GroupAnswer(Answer):
 
 
 class RewritesAnswer(Answer):
-    """The next groups, and all files at the heads of the branches that are not as the current regime says."""
+    """The next groups, and all files at the heads of the branches that are not as the current regime says.
+
+    `held` names some of those that cannot be rewritten.
+    """
 
     groups: list[GroupAnswer]
     left_files: int
     left_bytes: int
     held_files: int
+    held: list[str]
 
     @classmethod
     def of(cls, found: Rewrites) -> RewritesAnswer:
@@ -53,7 +59,13 @@ class RewritesAnswer(Answer):
             )
             for each in found.groups
         ]
-        return cls(groups=groups, left_files=found.files, left_bytes=found.bytes, held_files=found.held_files)
+        return cls(
+            groups=groups,
+            left_files=found.files,
+            left_bytes=found.bytes,
+            held_files=found.held_files,
+            held=list(found.held),
+        )
 
 
 class RegimeFilesAnswer(Answer):

@@ -93,7 +93,7 @@ def test_a_table_as_its_regime_says_has_nothing_to_rewrite(lake: Lake) -> None:
     for properties in ({}, ENCRYPTED):
         table = make(lake, properties=properties)
         append_files(lake, name_of(table))
-        assert ask(lake, table) == Rewrites((), 0, 0, 0)
+        assert ask(lake, table) == Rewrites()
 
 
 def test_files_in_another_format_than_the_table_says_are_to_be_rewritten(lake: Lake) -> None:
@@ -376,14 +376,24 @@ def test_a_path_that_was_added_again_since_is_another_file(lake: Lake) -> None:
         assert refused.value.rule == "replaced-files"
 
 
-def test_files_with_deleted_rows_are_left_and_counted(lake: Lake) -> None:
+def test_groups_are_made_without_files_that_are_not_wanted(lake: Lake) -> None:
+    table = migrating(lake, files=3)
+    first, *others = sorted(paths(lake, table))
+    found = ask(lake, table, without=[first, "file:///absent"])
+    assert sorted(path for each in found.groups for path in each.paths) == others
+    assert (found.files, found.held_files) == (3, 0)
+    assert ask(lake, table, without=[first, *others]).groups == ()
+
+
+def test_files_with_deleted_rows_are_left_counted_and_named(lake: Lake) -> None:
     table = make(lake)
     first, second = append_files(lake, name_of(table), 2)
-    add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[first])
+    deletes = add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[first])
     encrypt(lake, table)
     found = ask(lake, table)
     (group,) = found.groups
     assert (group.paths, found.files, found.held_files) == ((second,), 3, 2)
+    assert found.held == (first, deletes)
     rewrite(lake, table, group)
     with pytest.raises(NotSupportedYet):
         plan(lake, table, files=frozenset([first]))

@@ -46,7 +46,9 @@ def test_from_the_groups_to_the_end_of_the_old_regime(
         (group,) = found["groups"]
         assert (group["branch"], group["snapshot-id"]) == ("main", old)
         assert (len(group["paths"]), group["bytes"], group["records"]) == (2, 2000, 20)
-        assert (found["left-files"], found["left-bytes"], found["held-files"]) == (2, 2000, 0)
+        left = [found[each] for each in ("left-files", "left-bytes", "held-files", "held")]
+        assert left == [2, 2000, 0, []]
+        assert post(engine, url(name, "rewrites"), without=group["paths"])["groups"] == []
         few = post(engine, url(name, "rewrites"), **{"max-group-bytes": 1000, "max-groups": 1})
         assert [len(each["paths"]) for each in few["groups"]] == [1]
         planned = engine.post(url(name, "plan"), json={"ref": "main", "files": group["paths"]})
@@ -93,8 +95,15 @@ def _key(key: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "body",
-    [{"max-groups": -1}, {"max-groups": 1001}, {"max-group-bytes": 0}, {"branch": ""}, {"where": "id = 1"}],
-    ids=str,
+    [
+        {"max-groups": -1},
+        {"max-groups": 1001},
+        {"max-group-bytes": 0},
+        {"branch": ""},
+        {"where": "id = 1"},
+        {"without": ["x"] * 1001},
+    ],
+    ids=lambda body: str(body)[:40],
 )
 def test_limits_without_a_meaning_are_refused(
     alice: httpx.Client, name: TableName, body: dict[str, Any]

@@ -7,15 +7,17 @@ from contextlib import suppress
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyiceberg.manifest import DataFileContent
 from pyspark.errors import PySparkException
 
 from catalog import faults
 from catalog.keys.key_metadata import KeyMetadata
 from policy.encryption import Algorithm, Footer
 from policy.errors import StateUnavailable
+from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
-from tests.support.spark_refusals import refused_as
+from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import create_table, data_files, local_path, master_keys, stock_table
 
 pytestmark = pytest.mark.core
@@ -117,6 +119,33 @@ def test_a_rewrite_that_is_cut_short_goes_on_with_what_is_left(spark_lake: Spark
     last = call(spark_lake, table)
     assert (last["rewritten_files"], last["left_files"], last["problem"]) == (1, 0, None)
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
+
+
+def test_files_that_cannot_be_read_are_named_and_hold_back_no_others(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """Of one group: one file is gone, one is cut short, rows of one are deleted."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT")
+    for number in range(5):
+        spark_lake.rows(f"INSERT INTO {table} VALUES ({number})")
+    gone, cut, held, *others = (local_path(file) for file in data_files(spark_lake, table))
+    stock = stock_table(spark_lake, table)
+    add_deletes(spark_lake.lake, stock, DataFileContent.POSITION_DELETES, applies_to=[f"file://{held}"])
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes()[:100])
+    done = call(spark_lake, table)
+    assert (done["rewritten_files"], done["failed_groups"], done["failed_files"]) == (2, 0, 2)
+    assert (done["left_files"], done["held_files"]) == (4, 2)
+    *unread, deleted = str(done["problem"]).splitlines()
+    assert {line.partition(":")[0] for line in unread} == {"DataFileMissing", "DataFileDamaged"}
+    assert gone.name in "".join(unread) and cut.name in "".join(unread)
+    assert held.name in deleted and "rule=deletes" in deleted
+    assert not any(file.name in str(done["problem"]) for file in others)
+    # What nothing more can be done about is refused, by name.
+    refused = str(refusal(lambda: call(spark_lake, table)))
+    assert gone.name in refused and cut.name in refused
 
 
 def test_whoever_cancels_a_job_cancels_the_rewrite(spark_lake: SparkLake, namespace: str) -> None:

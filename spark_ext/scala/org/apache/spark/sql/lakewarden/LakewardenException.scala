@@ -12,13 +12,16 @@ import org.apache.spark.sql.AnalysisException
   *   the rule that was broken
   * @param hint
   *   what the user can do
+  * @param file
+  *   the data file that is the matter, and that no other attempt would read either
   */
 final class LakewardenException(
     val kind: String,
     problem: String,
     val rule: Option[String] = None,
     val hint: Option[String] = None,
-    cause: Throwable = null)
+    cause: Throwable = null,
+    val file: Option[String] = None)
     extends AnalysisException(
       message = LakewardenException.text(kind, problem, rule, hint),
       cause = Option(cause),

@@ -15,6 +15,7 @@ import org.apache.spark.sql.connector.catalog.Identifier
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
 import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.read.AllowedPaths
 import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
 import org.apache.spark.sql.lakewarden.write.GroupTarget
 import org.apache.spark.sql.types._
@@ -25,7 +26,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *
   * Which files these are, and in what groups, the catalog says. Each group is read by a plan of its own, written
   * like any rows, and committed by itself, on top of what others commit meanwhile. A group that fails is passed
-  * over and counted.
+  * over and counted; where one of its files is the reason, the group is tried again without that file.
   */
 private final class RewriteProcedure(catalogName: String, client: CatalogClient, tables: => Tables)
     extends TableProcedure(catalogName) {
@@ -50,29 +51,29 @@ private final class RewriteProcedure(catalogName: String, client: CatalogClient,
     new AnsweredRows(Schema, Array(done.row(left, forbidden)))
   }
 
-  /** Group by group, until none is left, or none could be rewritten. */
+  /** Group by group, until none is left, or a pass over them neither rewrote one nor found a file to do without. */
   @tailrec
   private def rewritten(table: Identifier, request: ObjectNode, done: Done, most: Int): Done = {
-    val groups = Answers.field(ask(table, request, math.min(most, AtOnce)), "groups").elements.asScala
+    val groups = Answers.field(ask(table, done.without(request), math.min(most, AtOnce)), "groups").elements.asScala
       .map(FileGroup.of).toSeq
-    val pass = groups.foldLeft(done.copy(failed = 0))((sum, group) => sum.and(attempt(table, group)))
-    val count = groups.size - pass.failed
-    if (count == 0) pass.orRefusal
-    else rewritten(table, request, pass, most - count)
+    val pass = groups.foldLeft(done.copy(failed = Nil))((sum, group) => sum.and(group, attempt(table, group)))
+    if (pass.groups == done.groups && pass.unread.size == done.unread.size) pass.orRefusal
+    else rewritten(table, request, pass, most - (pass.groups - done.groups))
   }
 
   /** Whoever cancels a group's job means the whole. */
-  private def attempt(table: Identifier, group: FileGroup): Either[LakewardenException, Rewritten] =
+  private def attempt(table: Identifier, group: FileGroup): Either[LakewardenException, Int] =
     try Right(rewrite(table, group))
     catch { case NonFatal(problem) => if (causes(problem).exists(isCancelled)) throw problem else Left(refusal(problem)) }
 
-  private def rewrite(table: Identifier, group: FileGroup): Rewritten = {
+  /** How many files came in place of the group's. */
+  private def rewrite(table: Identifier, group: FileGroup): Int = {
     val handle = tables.load(table).handle
     val target = new GroupTarget(handle, group)
     val files = new GroupTable(handle, group, target)
     val write = AppendData.byPosition(relation(files), packed(relation(files), files))
     Dataset.ofRows(SparkSession.active, write)
-    Rewritten(group, target.added)
+    target.added
   }
 
   private def relation(files: GroupTable): DataSourceV2Relation = DataSourceV2Relation.create(files, None, None)
@@ -99,11 +100,15 @@ private object RewriteProcedure {
   private val AtOnce = 100
   private val MostCauses = 20
 
+  /** Files that a call does without at the most; and problems that it tells. */
+  private val (mostUnread, mostTold) = (100, 10)
+
   private val Schema = StructType(Seq(
     StructField("rewritten_files", LongType, nullable = false),
     StructField("added_files", LongType, nullable = false),
     StructField("rewritten_bytes", LongType, nullable = false),
     StructField("failed_groups", LongType, nullable = false),
+    StructField("failed_files", LongType, nullable = false),
     StructField("left_files", LongType, nullable = false),
     StructField("left_bytes", LongType, nullable = false),
     StructField("held_files", LongType, nullable = false),
@@ -128,30 +133,66 @@ private object RewriteProcedure {
   private def parameter(name: String, kind: DataType, default: String, about: String): ProcedureParameter =
     ProcedureParameter.in(name, kind).defaultValue(default).comment(about).build()
 
-  private final case class Rewritten(group: FileGroup, added: Int)
-
   /** What was done.
     *
+    * @param groups
+    *   groups that were rewritten
     * @param failed
-    *   groups of the last pass that could not be rewritten
-    * @param problem
-    *   why the first of them could not
+    *   why groups of the last pass could not be rewritten, whose files are not the reason
+    * @param unread
+    *   the files that could not be read, and why
     */
   private final case class Done(
-      files: Long = 0, added: Long = 0, bytes: Long = 0, failed: Int = 0, problem: Option[LakewardenException] = None) {
+      groups: Int = 0,
+      files: Long = 0,
+      added: Long = 0,
+      bytes: Long = 0,
+      failed: Seq[LakewardenException] = Nil,
+      unread: Seq[(String, LakewardenException)] = Nil) {
 
-    def and(outcome: Either[LakewardenException, Rewritten]): Done = outcome match {
-      case Right(more) =>
-        copy(files = files + more.group.paths.size, added = added + more.added, bytes = bytes + more.group.bytes)
-      case Left(why) => copy(failed = failed + 1, problem = problem.orElse(Some(why)))
+    def and(group: FileGroup, outcome: Either[LakewardenException, Int]): Done = outcome match {
+      case Right(come) => copy(groups + 1, files + group.paths.size, added + come, bytes + group.bytes)
+      case Left(why) =>
+        why.file.filter(file => group.paths.contains(file) && unread.size < mostUnread)
+          .fold(copy(failed = failed :+ why))(file => copy(unread = unread :+ (file -> why)))
+    }
+
+    /** The request, for groups without the files that cannot be read. */
+    def without(request: ObjectNode): ObjectNode = {
+      val asked = request.deepCopy
+      unread.foldLeft(asked.putArray("without"))((paths, each) => paths.add(each._1))
+      asked
     }
 
     /** What nothing came of is refused, by its first reason. */
-    def orRefusal: Done = if (files == 0) problem.fold(this)(throw _) else this
+    def orRefusal: Done = problems.headOption.filter(_ => files == 0).fold(this) { first =>
+      throw new LakewardenException(first.kind, told(problems.map(_.getMessage)).stripPrefix(s"${first.kind}: "), cause = first)
+    }
 
-    def row(left: JsonNode, forbidden: Boolean): InternalRow = InternalRow(
-      files, added, bytes, failed.toLong, Answers.field(left, "left-files").longValue,
-      Answers.field(left, "left-bytes").longValue, Answers.field(left, "held-files").longValue, forbidden,
-      problem.filter(_ => failed > 0).map(each => UTF8String.fromString(each.getMessage)).orNull)
+    def row(left: JsonNode, forbidden: Boolean): InternalRow = {
+      val problem = told(problems.map(_.getMessage) ++ held(left))
+      InternalRow(
+        files, added, bytes, failed.size.toLong, unread.size.toLong, Answers.field(left, "left-files").longValue,
+        Answers.field(left, "left-bytes").longValue, Answers.field(left, "held-files").longValue, forbidden,
+        Option(problem).filter(_.nonEmpty).map(UTF8String.fromString).orNull)
+    }
+
+    private def problems: Seq[LakewardenException] = unread.map(_._2) ++ failed
+  }
+
+  /** A line each. */
+  private def told(problems: Seq[String]): String = {
+    val more = problems.size - mostTold
+    (problems.take(mostTold) ++ Option.when(more > 0)(s"And $more more.")).mkString("\n")
+  }
+
+  /** Files that nothing here can rewrite. */
+  private def held(left: JsonNode): Option[String] = {
+    val count = Answers.field(left, "held-files").longValue
+    val named = Answers.field(left, "held").elements.asScala.map(each => AllowedPaths.shown(each.asText)).toSeq
+    val more = if (count > named.size) s" and ${count - named.size} more" else ""
+    Option.when(count > 0)(
+      s"Files with deleted rows, and such that delete rows, are left: ${named.mkString(", ")}$more. [rule=deletes] " +
+        "Compact the table, while it is in plaintext, with an engine that applies deletes.")
   }
 }

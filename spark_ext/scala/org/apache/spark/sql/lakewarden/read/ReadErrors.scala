@@ -46,16 +46,16 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
 
   /** The file is not what the table says. */
   def refused(problem: String, rule: String): LakewardenException =
-    if (encrypted) new LakewardenException("DecryptionRefused", said(problem), Some(rule), Some(ReadErrors.Restore))
+    if (encrypted) ofFile("DecryptionRefused", problem, rule, Some(ReadErrors.Restore))
     else damaged(problem, rule)
 
   /** The file cannot be read as a part of this table. */
   def damaged(problem: String, rule: String): LakewardenException =
-    new LakewardenException("DataFileDamaged", said(problem), Some(rule), Some(ReadErrors.Restore))
+    ofFile("DataFileDamaged", problem, rule, Some(ReadErrors.Restore))
 
   /** The file asks for what is not there yet. */
   def unsupported(problem: String, rule: String): LakewardenException =
-    new LakewardenException("NotSupportedYet", said(problem), Some(rule))
+    ofFile("NotSupportedYet", problem, rule)
 
   /** Runs a part of keeping a copy of the file on this executor, whose failures are not the file's. */
   def kept[T](part: => T): T =
@@ -70,13 +70,13 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
     }
 
   /** The path may be allowed, but what lies there is another file or none. */
-  def linked(problem: String): LakewardenException = new LakewardenException(
-    "LocationNotAllowed", said(problem), Some("no-links"),
+  def linked(problem: String): LakewardenException = ofFile(
+    "LocationNotAllowed", problem, "no-links",
     Some("Store the file itself below the table's location, or name the path that the link stands for."))
 
   private def error(failure: Throwable): LakewardenException = failure match {
-    case _: FileNotFoundException | _: NoSuchFileException => new LakewardenException(
-        "DataFileMissing", said("The file is not there."), Some("data-file"), Some(ReadErrors.Restore))
+    case _: FileNotFoundException | _: NoSuchFileException =>
+      ofFile("DataFileMissing", "The file is not there.", "data-file", Some(ReadErrors.Restore))
     case _: AccessDeniedException | _: AccessControlException | _: SocketException | _: SocketTimeoutException |
         _: UnknownHostException => new LakewardenException(
         "StorageUnavailable", said(s"The storage does not give the file (${name(failure)})."), Some("storage"),
@@ -86,6 +86,9 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
     case _ => refused(s"The file is damaged, or not the one that the table was written with (${name(failure)}).",
         if (encrypted) "file-authentic" else "data-file")
   }
+
+  private def ofFile(kind: String, problem: String, rule: String, hint: Option[String] = None): LakewardenException =
+    new LakewardenException(kind, said(problem), Some(rule), hint, file = Some(path))
 
   private def said(problem: String): String =
     s"$problem [table=$table, file=${AllowedPaths.shown(path)}]"
