@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.types import (
     BinaryType,
@@ -41,6 +40,7 @@ from pyiceberg.types import (
 )
 
 from catalog.client.errors import DataFileDamaged
+from catalog.client.nested import Rows, inner_fields
 from policy.errors import NotSupportedYet
 
 _ID_NAMES: Final = (b"PARQUET:field_id", b"iceberg.id")
@@ -152,9 +152,10 @@ class FileColumns:
             return pa.chunked_array([pa.nulls(table.num_rows, kind)])
         for found in self.schema:
             if field_id(found) == wanted.field_id:
-                if _is_same(found, wanted):
-                    return table.column(found.name)
-                chunks = [self._converted(each, found, wanted) for each in table.column(found.name).chunks]
+                column = table.column(found.name)
+                if column.type == kind and _is_same(found, wanted):
+                    return column
+                chunks = [self._converted(each, found, wanted) for each in column.chunks]
                 return pa.chunked_array(chunks, kind)
         return pa.chunked_array([self._absent(wanted, table.num_rows)], kind)
 
@@ -165,13 +166,13 @@ class FileColumns:
                 rule="absent-column",
             )
         if wanted.required:
-            raise _damaged(f"There is no required column {wanted.name}.", "required-column")
+            raise damaged(f"There is no required column {wanted.name}.", "required-column")
         return pa.nulls(rows, arrow_type(wanted.field_type))
 
     def _converted(self, array: pa.Array, found: pa.Field, wanted: NestedField) -> pa.Array:
         """The array of one field of the file as the table has it."""
         if wanted.required and found.nullable:
-            raise _damaged(
+            raise damaged(
                 f"There may be null in {found.name}, which is required in the table.", "required-column"
             )
         kind = wanted.field_type
@@ -225,7 +226,7 @@ class _Leaves:
         """The places below some fields; with `needed` at least one."""
         ids = [field_id(each) for each in fields]
         if min(len(set(ids)), len({each.name for each in fields})) < len(ids):
-            raise _damaged("The file has a field id or a name twice.", "field-id")
+            raise damaged("The file has a field id or a name twice.", "field-id")
         first = self._next
         picked = [
             place
@@ -241,7 +242,7 @@ class _Leaves:
         for place in range(first, self._next):
             if self._readable(place):
                 return place
-        raise _damaged("No column of the file says where a struct is null.", "absent-column")
+        raise damaged("No column of the file says where a struct is null.", "absent-column")
 
     def _of(self, field: pa.Field, wanted: IcebergType | None) -> list[int]:
         inner = _nested(field.type)
@@ -262,13 +263,13 @@ def field_id(field: pa.Field) -> int:
         text = metadata.get(name, b"")
         if text.isdigit():
             return int(text)
-    raise _damaged(f"The field {field.name} of the file has no field id.", "field-id")
+    raise damaged(f"The field {field.name} of the file has no field id.", "field-id")
 
 
 def _same_ids(found: Sequence[pa.Field], wanted: Sequence[NestedField]) -> None:
     """What lies in a list or map is not looked up by its id; it is held against it."""
     if [field_id(each) for each in found] != [each.field_id for each in wanted]:
-        raise _damaged("A list or map of the file holds other fields than the table's.", "field-id")
+        raise damaged("A list or map of the file holds other fields than the table's.", "field-id")
 
 
 def _is_same(found: pa.Field, wanted: NestedField) -> bool:
@@ -297,59 +298,8 @@ def _inner(wanted: IcebergType | None) -> dict[int, IcebergType]:
     return {} if wanted is None else {each.field_id: each.field_type for each in inner_fields(wanted)}
 
 
-def inner_fields(kind: IcebergType) -> tuple[NestedField, ...]:
-    """What is nested in a type, one level down."""
-    if isinstance(kind, StructType):
-        return kind.fields
-    if isinstance(kind, ListType):
-        return (kind.element_field,)
-    return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
-
-
-def all_ids(fields: Sequence[NestedField]) -> Iterator[int]:
-    """The ids of fields and of everything nested in them."""
-    for each in fields:
-        yield each.field_id
-        yield from all_ids(inner_fields(each.field_type))
-
-
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Where the elements of a list or map lie, those of null rows left out.
-
-    Attributes:
-        offsets: where the elements of each row begin.
-        null: which rows are null.
-        places: of the elements among what the array holds: a range, or one by one.
-    """
-
-    offsets: pa.Array
-    null: pa.Array
-    places: range | pa.Array
-
-    @classmethod
-    def of(cls, array: pa.Array) -> Rows:
-        """Those of a list or a map."""
-        null = array.is_null()
-        starts = array.offsets.to_numpy()
-        lengths = np.diff(starts)
-        gone = null.to_numpy(zero_copy_only=False)
-        places: range | pa.Array = range(starts[0], starts[-1])
-        if lengths[gone].any():
-            lengths[gone] = 0
-            kept = np.repeat(starts[:-1] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-            places = pa.array(kept)
-        return cls(pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32()), null, places)
-
-    def elements(self, held: pa.Array) -> pa.Array:
-        """The elements out of all that the array holds."""
-        if isinstance(self.places, range):
-            return held.slice(self.places.start, len(self.places))
-        return held.take(self.places)
 
 
 def _widened(array: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
@@ -388,10 +338,11 @@ def _promotes(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _mistyped(name: str) -> DataFileDamaged:
-    return _damaged(f"The column {name} has another type than the table says.", "column-type")
+    return damaged(f"The column {name} has another type than the table says.", "column-type")
 
 
-def _damaged(problem: str, rule: str) -> DataFileDamaged:
+def damaged(problem: str, rule: str) -> DataFileDamaged:
+    """The refusal of a file that the table cannot have; its caller names table and path."""
     return DataFileDamaged(
         problem, rule=rule, hint="Restore the file that the table was written with; ask who changed it."
     )

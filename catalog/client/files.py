@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate
@@ -30,10 +30,11 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import InputStream
 from pyiceberg.types import NestedField
 
-from catalog.client import footers, pruning
-from catalog.client.columns import FileColumns, all_ids
+from catalog.client import footers, orc, pruning
+from catalog.client.columns import FileColumns
 from catalog.client.errors import DataFileDamaged, DataFileMissing
 from catalog.client.footers import FileKeys
+from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
 from catalog.client.private_copy import verified
 from catalog.storage.base import Storage
@@ -42,6 +43,7 @@ from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet
 
 _RESTORE: Final = "Restore the file that the table was written with; ask who changed it."
 _ENCRYPTED_MAGIC: Final = b"PARE"
+_FORMATS: Final = frozenset({"parquet", "orc"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Opened:
 @contextmanager
 def opened(
     plan: Plan, file: PlannedFile, storage: Storage, wanted: Sequence[NestedField]
-) -> Iterator[Opened]:
+) -> Iterator[Opened | orc.OrcRows]:
     """A planned file, open until the end of the block.
 
     Raises:
@@ -100,22 +102,32 @@ def opened(
         DataFileDamaged, DataFileMissing: not a file that the table can have, or none.
         NotSupportedYet: a format that is not read here.
     """
-    if file.file_format != "parquet":
+    location = plan.location(file)
+    _refuse_unreadable(plan, file)
+    with translated(plan, file):
+        keys = plan.keys(file, location)
+        with closing(storage.open_input(location)) as stream, ExitStack() as until_read:
+            if file.file_format == "orc":
+                yield until_read.enter_context(orc.opened(stream, file, plan.masked))
+                return
+            held = until_read.enter_context(_held(stream, file))
+            seen = [each for each in wanted if each.field_id not in plan.masked]
+            parquet, readable = _judged(held, file, keys, frozenset(all_ids(seen)))
+            _count(parquet.metadata, file)
+            columns = FileColumns(parquet.schema_arrow, file.without_like, plan.masked)
+            yield Opened(parquet, columns, readable)
+
+
+def _refuse_unreadable(plan: Plan, file: PlannedFile) -> None:
+    if file.file_format == "orc" and file.algorithm is not None:
+        raise orc.undecipherable(plan.table)
+    if file.file_format not in _FORMATS:
         raise NotSupportedYet(
             f"Files in the format {file.file_format} are not read without Spark.",
             table=plan.table,
             rule="file-format",
             hint="Read the table with Spark.",
         )
-    location = plan.location(file)
-    with translated(plan, file):
-        keys = plan.keys(file, location)
-        with closing(storage.open_input(location)) as stream, _held(stream, file) as held:
-            seen = [each for each in wanted if each.field_id not in plan.masked]
-            parquet, readable = _judged(held, file, keys, frozenset(all_ids(seen)))
-            _count(parquet.metadata, file)
-            columns = FileColumns(parquet.schema_arrow, file.without_like, plan.masked)
-            yield Opened(parquet, columns, readable)
 
 
 def _count(metadata: pq.FileMetaData, file: PlannedFile) -> None:

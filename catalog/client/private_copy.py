@@ -1,4 +1,4 @@
-"""Files that are held against their digests: what was verified is what is read.
+"""Copies of files that nobody else can reach: what was verified, or is read elsewhere, stays what it is.
 
 - A file is copied piece by piece while its digest is taken, and read from the copy, whatever lies under its
   path by then.
@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Final
 
 from pyiceberg.io import InputStream
@@ -44,23 +44,45 @@ def verified(stream: InputStream, size: int, sha256: bytes) -> Iterator[IO[bytes
         yield copy
 
 
+@contextmanager
+def copied(stream: InputStream, size: int) -> Iterator[IO[bytes]]:
+    """A copy of a file, never in memory, until the end of the block.
+
+    Args:
+        stream: the file, at its first byte.
+        size: bytes that it has; of a longer one there is one more.
+
+    Raises:
+        StorageUnavailable: there is no room for a copy.
+    """
+    with ExitStack() as until_read:
+        with _room():
+            copy = until_read.enter_context(tempfile.TemporaryFile())
+        _filled(copy, stream, size)
+        copy.seek(0)
+        yield copy
+
+
 def _filled(copy: IO[bytes], stream: InputStream, size: int) -> bytes:
     """The digest of what was copied, which is one byte too many of a file that is too long."""
     digest, left = hashlib.sha256(), size + 1
     while piece := stream.read(min(left, _PIECE)):
         digest.update(piece)
-        _keep(copy, piece)
+        with _room():
+            copy.write(piece)
+            copy.flush()
         left -= len(piece)
     return digest.digest()
 
 
-def _keep(copy: IO[bytes], piece: bytes) -> None:
+@contextmanager
+def _room() -> Iterator[None]:
+    """What goes wrong with a copy is not the file's fault."""
     try:
-        copy.write(piece)
-        copy.flush()
+        yield
     except OSError as error:
         raise StorageUnavailable(
-            f"There is no room for the copy of a file that is verified ({type(error).__name__}).",
+            f"There is no room for the copy of a file ({type(error).__name__}).",
             rule="local-directory",
             hint="Make room in the directory for temporary files (TMPDIR).",
         ) from error

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from catalog.client.columns import FileColumns, Rows, arrow_schema, inner_fields, with_id
+from catalog.client.columns import FileColumns, arrow_schema, with_id
 from catalog.client.errors import DataFileDamaged
+from catalog.client.nested import inner_fields, null_where_none
 from policy.errors import RequestInvalid
 
 
@@ -67,7 +68,11 @@ class Fitting:
             column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in fitted.columns
         ]
         for array, field in zip(arrays, self._fields, strict=True):
-            self._require_values(array, field)
+            missing = null_where_none(array, field)
+            if missing is not None:
+                raise self._unfit(
+                    f"There is null in {missing.name}, which is required in the table.", "required-column"
+                )
         return pa.RecordBatch.from_arrays(
             [array.cast(each.type) for array, each in zip(arrays, self.schema, strict=True)],
             schema=self.schema,
@@ -100,15 +105,6 @@ class Fitting:
             return pa.map_(self._marked(given.key_field, key), self._marked(given.item_field, value))
         return given
 
-    def _require_values(self, array: pa.Array, field: NestedField) -> None:
-        """Refuse null where the table has none."""
-        if field.required and array.null_count:
-            raise self._unfit(
-                f"There is null in {field.name}, which is required in the table.", "required-column"
-            )
-        for inner, wanted in _inside(array, field.field_type):
-            self._require_values(inner, wanted)
-
     def _unfit(self, problem: str, rule: str | None) -> RequestInvalid:
         return RequestInvalid(
             f"The rows do not fit the table: {problem}",
@@ -116,17 +112,3 @@ class Fitting:
             rule=rule,
             hint="Name and type the columns as the table does.",
         )
-
-
-def _inside(array: pa.Array, kind: IcebergType) -> Iterator[tuple[pa.Array, NestedField]]:
-    """What is nested in an array where it is not null, one level down."""
-    fields = inner_fields(kind)
-    if isinstance(kind, StructType):
-        valid = array.filter(array.is_valid())
-        yield from ((valid.field(place), each) for place, each in enumerate(fields))
-    elif isinstance(kind, MapType):
-        rows = Rows.of(array)
-        yield rows.elements(array.keys), fields[0]
-        yield rows.elements(array.items), fields[1]
-    elif isinstance(kind, ListType):
-        yield Rows.of(array).elements(array.values), fields[0]

@@ -20,11 +20,12 @@ from pyiceberg.types import NestedField
 
 from catalog.client import filters, frames
 from catalog.client import plan as plans
-from catalog.client.columns import all_ids, arrow_schema
+from catalog.client.columns import arrow_schema
 from catalog.client.deletes import DeletedRows
 from catalog.client.errors import TableChanged
 from catalog.client.files import opened
 from catalog.client.http import CatalogClient, table_path
+from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
 from catalog.identifiers import TableName
 from catalog.storage.base import Storage

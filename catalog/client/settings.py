@@ -55,7 +55,10 @@ class WriteSettings:
         found = properties.get("write.format.default", "parquet")
         if found.lower() != "parquet":
             raise NotSupportedYet(
-                f"Files in the format {found} are not written without Spark.", table=table, rule="file-format"
+                f"Files in the format {found} are not written without Spark.",
+                table=table,
+                rule="file-format",
+                hint="Write to the table with Spark, or set its property write.format.default to parquet.",
             )
         codec = properties.get("write.parquet.compression-codec", "zstd").lower()
         if codec not in _CODECS:

@@ -1,0 +1,83 @@
+"""What is nested in columns: their fields, the elements of lists and maps, null where the table has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+
+def inner_fields(kind: IcebergType) -> tuple[NestedField, ...]:
+    """What is nested in a type, one level down."""
+    if isinstance(kind, StructType):
+        return kind.fields
+    if isinstance(kind, ListType):
+        return (kind.element_field,)
+    return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
+
+
+def all_ids(fields: Sequence[NestedField]) -> Iterator[int]:
+    """The ids of fields and of everything nested in them."""
+    for each in fields:
+        yield each.field_id
+        yield from all_ids(inner_fields(each.field_type))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where the elements of a list or map lie, those of null rows left out.
+
+    Attributes:
+        offsets: where the elements of each row begin.
+        null: which rows are null.
+        places: of the elements among what the array holds: a range, or one by one.
+    """
+
+    offsets: pa.Array
+    null: pa.Array
+    places: range | pa.Array
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Rows:
+        """Those of a list or a map."""
+        null = array.is_null()
+        starts = array.offsets.to_numpy()
+        lengths = np.diff(starts)
+        gone = null.to_numpy(zero_copy_only=False)
+        places: range | pa.Array = range(starts[0], starts[-1])
+        if lengths[gone].any():
+            lengths[gone] = 0
+            kept = np.repeat(starts[:-1] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+            places = pa.array(kept)
+        return cls(pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32()), null, places)
+
+    def elements(self, held: pa.Array) -> pa.Array:
+        """The elements out of all that the array holds."""
+        if isinstance(self.places, range):
+            return held.slice(self.places.start, len(self.places))
+        return held.take(self.places)
+
+
+def null_where_none(array: pa.Array, field: NestedField) -> NestedField | None:
+    """The column, this or one inside of it, that holds null where the table has none; None if none does."""
+    if field.required and array.null_count:
+        return field
+    inside = (null_where_none(inner, wanted) for inner, wanted in _inside(array, field.field_type))
+    return next((each for each in inside if each is not None), None)
+
+
+def _inside(array: pa.Array, kind: IcebergType) -> Iterator[tuple[pa.Array, NestedField]]:
+    """What is nested in an array where it is not null, one level down."""
+    fields = inner_fields(kind)
+    if isinstance(kind, StructType):
+        valid = array.filter(array.is_valid())
+        yield from ((valid.field(place), each) for place, each in enumerate(fields))
+    elif isinstance(kind, MapType):
+        rows = Rows.of(array)
+        yield rows.elements(array.keys), fields[0]
+        yield rows.elements(array.items), fields[1]
+    elif isinstance(kind, ListType):
+        yield Rows.of(array).elements(array.values), fields[0]
