@@ -2,6 +2,9 @@
 
 pandas by itself makes floating-point numbers of whole numbers where one of them is null, within lists too,
 and then 2**53 + 1 is another number. It also has types in which they stay what they are.
+
+Text that is none is refused first: a file's writer chose its bytes, and Polars may end the process where they
+are no UTF-8.
 """
 
 from __future__ import annotations
@@ -11,16 +14,23 @@ from typing import Any
 
 import pyarrow as pa
 
+from catalog.client.errors import DataFileDamaged
 from policy.errors import NotSupportedYet
 
 
-def to_pandas(rows: pa.Table) -> Any:
+def to_pandas(rows: pa.Table, table: str) -> Any:
     """A DataFrame of pandas.
+
+    Args:
+        rows: its rows.
+        table: whose they are, for messages.
 
     Raises:
         NotSupportedYet: pandas is not installed.
+        DataFileDamaged: values that are none of their types.
     """
     pandas = _installed("pandas")
+    _validate(rows, table)
     own = {
         pa.int32(): pandas.Int32Dtype(),
         pa.int64(): pandas.Int64Dtype(),
@@ -31,13 +41,28 @@ def to_pandas(rows: pa.Table) -> Any:
     )
 
 
-def to_polars(rows: pa.Table) -> Any:
-    """A DataFrame of Polars.
+def to_polars(rows: pa.Table, table: str) -> Any:
+    """A DataFrame of Polars; see `to_pandas`.
 
     Raises:
         NotSupportedYet: Polars is not installed.
+        DataFileDamaged: values that are none of their types.
     """
-    return _installed("polars").from_arrow(rows)
+    polars = _installed("polars")
+    _validate(rows, table)
+    return polars.from_arrow(rows)
+
+
+def _validate(rows: pa.Table, table: str) -> None:
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise DataFileDamaged(
+            "A file of the table holds values that are none of their columns' types.",
+            table=table,
+            rule="column-values",
+            hint="Restore the file that the table was written with; ask who changed it.",
+        ) from error
 
 
 def _installed(name: str) -> Any:

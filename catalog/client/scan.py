@@ -84,7 +84,7 @@ class Scan:
         Raises:
             NotSupportedYet: pandas is not installed.
         """
-        return frames.to_pandas(self.to_arrow())
+        return frames.to_pandas(self.to_arrow(), str(self.table))
 
     def to_polars(self) -> Any:
         """All wanted rows as a DataFrame of Polars; errors as in `to_arrow`.
@@ -92,7 +92,7 @@ class Scan:
         Raises:
             NotSupportedYet: Polars is not installed.
         """
-        return frames.to_polars(self.to_arrow())
+        return frames.to_polars(self.to_arrow(), str(self.table))
 
     def _plan(self) -> Plan:
         body: dict[str, Any] = {

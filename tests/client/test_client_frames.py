@@ -6,11 +6,13 @@ import datetime
 import sys
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -30,8 +32,10 @@ from pyiceberg.types import (
 
 import catalog
 from catalog.client.columns import arrow_schema
+from catalog.client.errors import DataFileDamaged
 from policy.errors import NotSupportedYet
-from tests.support.tables import ENCRYPTED
+from tests.support.service import Service
+from tests.support.tables import ENCRYPTED, Engine
 
 SCHEMA = Schema(
     NestedField(1, "id", IntegerType(), required=True),
@@ -108,4 +112,24 @@ def test_polars_takes_batches_one_after_the_other(table: Any) -> None:
 def test_a_library_that_is_not_there_is_named(table: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NotSupportedYet, match=f"{name} is not installed"):
+        getattr(table.scan(), f"to_{name}")()
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_text_that_is_none_is_refused_and_ends_no_process(
+    served: Service, make: Callable[..., str], alice: catalog.Connection, name: str
+) -> None:
+    """A writer may put any bytes into a file; Polars believes that they are UTF-8."""
+    table = alice.table(make(Schema(NestedField(1, "name", StringType()))))
+    text = pa.array([b"\xff\xfe" * 20, b"b"])
+    field = pa.field("name", pa.string(), metadata={"PARQUET:field_id": "1"})
+    rows = pa.table([pa.Array.from_buffers(pa.string(), 2, text.buffers())], schema=pa.schema([field]))
+    engine = Engine.begin(served.lake, table.name)
+    written = engine.path()
+    path = Path(written.removeprefix("file://"))
+    path.parent.mkdir(parents=True)
+    pq.write_table(rows, path, store_schema=False)
+    engine.append(engine.file(written, record_count=2, file_size_in_bytes=path.stat().st_size))
+    assert table.scan().to_arrow().num_rows == 2
+    with pytest.raises(DataFileDamaged, match="rule=column-values"):
         getattr(table.scan(), f"to_{name}")()
