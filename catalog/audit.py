@@ -1,6 +1,7 @@
 """The audit trail: what was decided, for whom, and why.
 
-- `append` returns only when its records are durable. Without a record there is no grant.
+- `append` returns only when its records are durable; what `submit` answers, too. Without a record there is no
+  grant.
 - Refusals that repeat each other, or are many, are counted, and the counts are written later
   (`catalog.audit_tallies`). They have a share of the space alone; once it is used up, they are only counted.
 - One thread writes; it takes whatever waits into one transaction, so that concurrent requests share a flush
@@ -24,7 +25,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -111,11 +112,20 @@ class AuditTrail:
         return self._chain.end.writer
 
     def append(self, records: Iterable[AuditRecord]) -> None:
-        """Write records, all or none, and wait until they are durable.
+        """Write records, all or none, and wait until they are durable; see `submit`."""
+        self.submit(records)()
+
+    def submit(self, records: Iterable[AuditRecord]) -> Callable[[], None]:
+        """Begin to write records, all or none.
 
         A refusal alone may be counted instead, on top of one that is durable; see `catalog.audit_tallies`.
+        That is waited for here.
 
         Must not be called inside a `catalog.db.engine.write` block: the two would wait for each other.
+
+        Returns:
+            what waits until the records are durable, and raises if they are not. What they allow must not
+            happen before it has returned.
 
         Raises:
             StateUnavailable: the records are not known to be durable after ten seconds at the most; what they
@@ -130,8 +140,8 @@ class AuditTrail:
             raise RuntimeError("append() inside write() would wait for itself")
         if len(rows) == 1 and not rows[0]["allowed"]:
             self._refuse(rows[0])
-        else:
-            self._write_and_wait(_Waiting(rows, Future()))
+            return _nothing_to_wait_for
+        return self._begun(_Waiting(rows, Future()))
 
     def _refuse(self, row: Row) -> None:
         """Write a refusal, or count it."""
@@ -142,21 +152,25 @@ class AuditTrail:
             if self._tallies.is_closed:
                 raise _no_record("the trail is closed")
         elif found.leads:
-            self._write_and_wait(_Waiting((found.tally.first,), found.tally.on_record))
+            self._begun(_Waiting((found.tally.first,), found.tally.on_record))()
         else:
             _wait_for(found.tally.on_record, _WAIT_S)
 
-    def _write_and_wait(self, waiting: _Waiting) -> None:
+    def _begun(self, waiting: _Waiting) -> Callable[[], None]:
         deadline = time.monotonic() + _WAIT_S
         try:
             self._enqueue(waiting, deadline)
         except StateUnavailable as refusal:
             waiting.done.set_exception(refusal)
             raise
-        try:
-            _wait_for(waiting.done, deadline - time.monotonic())
-        finally:
-            waiting.done.cancel()
+
+        def wait() -> None:
+            try:
+                _wait_for(waiting.done, deadline - time.monotonic())
+            finally:
+                waiting.done.cancel()
+
+        return wait
 
     def close(self) -> None:
         """Write what waits and what was counted, then stop. Later appends are refused."""
@@ -285,6 +299,10 @@ class AuditTrail:
         for waiting in left:
             if not waiting.done.done():
                 waiting.done.set_exception(_no_record("the trail stopped"))
+
+
+def _nothing_to_wait_for() -> None:
+    """For records that are durable already."""
 
 
 def _wait_for(done: Future[None], seconds: float) -> None:

@@ -3,7 +3,8 @@
 - A request is decided as a whole: all of its parts or nothing, and by one set of policies. What is asked in
   several steps that only count together is asked of one `settled` authorizer; otherwise a mask that a change
   takes away together with the grant would be missed between two steps.
-- The decision is in the audit trail before it is answered; without a record there is no grant.
+- The decision is in the audit trail before it is answered; without a record there is no grant. What takes
+  long may go on meanwhile (`Records`).
 - The records of a grant name every key and location granted, however many columns the table has.
 - A refusal by a later rule (a foreign path, a broken seal) is recorded too, under the same request id.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -40,6 +41,36 @@ class Caller:
     request_id: str
 
 
+class Records:
+    """Records of grants that are being written while their request goes on."""
+
+    def __init__(self) -> None:
+        self._waits: list[Callable[[], None]] = []
+
+    def add(self, wait: Callable[[], None]) -> None:
+        """One more, with what waits for it."""
+        self._waits.append(wait)
+
+    def wait(self) -> None:
+        """Wait until all are durable; nothing is answered before.
+
+        Raises:
+            StateUnavailable: one could not be recorded.
+        """
+        for each in self._waits:
+            each()
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """By what one request is decided, and what was decided by it."""
+
+    policies: PolicySet
+    now: datetime
+    records: Records | None
+    answers: dict[AccessRequest, Decision] = field(default_factory=dict)
+
+
 class Authorizer:
     """Decides requests against the policies in force and records what was decided.
 
@@ -55,26 +86,39 @@ class Authorizer:
         self._policies = policies
         self._audit = audit
         self._now = now
-        self._settled_at: datetime | None = None
+        self._settled: _Settled | None = None
 
-    def settled(self) -> Authorizer:
-        """One that goes on deciding by the policies and the time of now; for a single request."""
-        policies = self._policies()
-        settled = Authorizer(lambda: policies, self._audit, self._now)
-        settled._settled_at = self.now()
+    def settled(self, records: Records | None = None) -> Authorizer:
+        """One that goes on deciding by the policies and the time of now; for a single request.
+
+        Args:
+            records: takes the records of grants, which the request waits for before it is answered; without
+                it, each grant waits for its own.
+        """
+        settled = Authorizer(self._policies, self._audit, self._now)
+        settled._settled = _Settled(self.policies(), self.now(), records)
         return settled
 
     def decide(self, requests: Sequence[AccessRequest]) -> Decision:
         """All or nothing, without a record: for explaining and for filtering lists."""
-        return self._policies().decide_all(requests, self.now())
+        return Decision.all_of(self._answers(requests))
 
     def policies(self) -> PolicySet:
         """The policies in force."""
-        return self._policies()
+        return self._policies() if self._settled is None else self._settled.policies
 
     def now(self) -> datetime:
         """The time by which policies are judged."""
-        return self._settled_at or self._now()
+        return self._now() if self._settled is None else self._settled.now
+
+    def _answers(self, requests: Sequence[AccessRequest]) -> list[Decision]:
+        """What each is answered, by one set of policies."""
+        policies, now = self.policies(), self.now()
+        known = {} if self._settled is None else self._settled.answers
+        for each in requests:
+            if each not in known:
+                known[each] = policies.decide(each, now)
+        return [known[each] for each in requests]
 
     def screen(self, caller: Caller, action: str, resource: str, *ways: AccessRequest) -> None:
         """Refuse those who have none of some rights before anything is told or looked at.
@@ -117,8 +161,7 @@ class Authorizer:
             StateUnavailable: the decision could not be recorded.
         """
         asked = [*requests, *hidden]
-        policies, now = self._policies(), self.now()
-        answers = [policies.decide(each, now) for each in asked]
+        answers = self._answers(asked)
         decision = Decision.all_of(answers)
         parts = _grant_parts(asked, answers) if decision.allowed else [decision.reasons]
         self._append(caller, action, resource, decision.allowed, parts)
@@ -159,7 +202,7 @@ class Authorizer:
         """One record for each part of the reasons; all of them or none."""
         engine = caller.engine.name if caller.engine else None
         at_ms = int(self._now().timestamp() * 1000)
-        self._audit.append(
+        wait = self._audit.submit(
             AuditRecord(
                 principal=caller.principal.name,
                 engine=engine,
@@ -172,6 +215,10 @@ class Authorizer:
             )
             for reasons in parts
         )
+        if allowed and self._settled is not None and self._settled.records is not None:
+            self._settled.records.add(wait)
+        else:
+            wait()
 
     @contextmanager
     def recorded(

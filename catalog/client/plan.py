@@ -10,8 +10,9 @@ Source: docs/rest-api.md, "POST /engine/v1/tables/{namespace}/{table}/plan".
 from __future__ import annotations
 
 import base64
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -33,6 +34,8 @@ from policy.location import Location, shown
 _HEADER: Final = b"lakewarden.plan"
 _TRANSPORT: Final = b"lakewarden.transport-key"
 _NEVER: Final = "never"
+#: Bytes that are taken of the answer at once; Arrow asks for few at a time.
+_BUFFER: Final = 1 << 16
 #: Of a digest, the bytes that say how long the file is.
 _LENGTH: Final = 8
 _COLUMNS: Final = frozenset(
@@ -178,17 +181,18 @@ def parse(stream: Any) -> Plan:
 
 
 def _parsed(stream: Any) -> Plan:
-    with pa.ipc.open_stream(stream) as reader:
+    with pa.ipc.open_stream(io.BufferedReader(stream, _BUFFER)) as reader:
         said = reader.schema.metadata
         rows = reader.read_all()
     header = json.loads(said[_HEADER])
     _refuse_unknown(rows, header)
-    without_like = _absences(header)
+    schema = Schema.model_validate(header["schema"])
+    without_like = _absences(header, schema)
     return Plan(
         table=header["table"],
         table_uuid=UUID(header["table-uuid"]),
         snapshot_id=header["snapshot-id"],
-        schema=_schema(header),
+        schema=_shown(schema, header.get("masked", ())),
         masked=frozenset(header.get("masked", ())),
         valid_ms=header["valid-ms"],
         files=_files(rows.to_pylist(), without_like, verified=header.get("verify-digest", _NEVER) != _NEVER),
@@ -203,10 +207,8 @@ def transport_key(document: Mapping[str, str], purpose: Purpose) -> TransportKey
     return TransportKey(bare["id"], purpose, SecretBytes(bare["key"]))
 
 
-def _schema(header: Mapping[str, Any]) -> Schema:
+def _shown(schema: Schema, masked: Collection[int]) -> Schema:
     """What is read with; a masked column may be null, whatever the table says."""
-    schema = Schema.model_validate(header["schema"])
-    masked = header.get("masked", ())
     fields = [
         each.model_copy(update={"required": False}) if each.field_id in masked else each
         for each in schema.as_struct().fields
@@ -270,9 +272,8 @@ def _known(kind: Any, value: str | None) -> Any:
         ) from error
 
 
-def _absences(header: Mapping[str, Any]) -> dict[int, frozenset[int]]:
+def _absences(header: Mapping[str, Any], schema: Schema) -> dict[int, frozenset[int]]:
     """By partition spec the ids of columns that a file may lack although they have values."""
-    schema = Schema.model_validate(header["schema"])
     defaults = {each.field_id for each in _all_fields(schema) if each.initial_default is not None}
     return {
         spec["spec-id"]: frozenset(

@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from catalog import gates
 from catalog.access import loading_ways, report
-from catalog.authorize import Authorizer, Caller
+from catalog.authorize import Authorizer, Caller, Records
 from catalog.entry_checks import DELETED
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
@@ -169,8 +169,14 @@ class Planner:
             LocationNotAllowed, MetadataTampered, MetadataUnsealed, MetadataInvalid: the table breaks a rule.
             EncryptionPolicyViolation, DecryptionRefused, KeyNotUsable, KmsUnavailable: its keys do.
         """
+        records = Records()
+        plan = self._planned(caller, name, request, records)
+        records.wait()
+        return plan
+
+    def _planned(self, caller: Caller, name: TableName, request: ScanRequest, records: Records) -> Plan:
         # Columns and masks are decided in several steps, which policies that come meanwhile must not part.
-        authorizer = self._authorizer.settled()
+        authorizer = self._authorizer.settled(records)
         owner = self._loader.owner(name)
         _require_sight(authorizer, caller, name, owner)
         see_paths = _sees_paths(authorizer, caller, name, owner)
@@ -203,7 +209,7 @@ class Planner:
             planned = self._files(table, snapshot, schema, request, shown)
             if self._authorizer.policies() is not authorizer.policies():
                 # Reading manifests may take long, and no key is released by policies of the past.
-                authorizer = self._authorizer.settled()
+                authorizer = self._authorizer.settled(records)
                 authorize(authorizer, caller, table, columns.names)
             judged = self._keyring.judged_files(table.record, table.governed, planned)
             require_formats(planned, judged.forms, table.name)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.table import Table
 
+from catalog import audit
 from catalog.audit import AuditTrail
+from catalog.audit_store import ChainWriter
 from catalog.keyring import Keyring
 from catalog.planning.plan import Plan, Planner, ScanRequest
-from policy.errors import NotAuthorized
-from tests.support.lake import CAROL, Lake, open_lake, policy, standard_policies
+from policy.errors import NotAuthorized, StateUnavailable
+from tests.support.lake import ALICE, CAROL, Lake, open_lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, append_files, make, name_of
 
 
@@ -93,3 +96,22 @@ def test_a_plan_names_the_policies_that_decided_last(
     before = lake.warden.policies.current().version
     version = _plan(lake, table).header.policy_version
     assert version == lake.warden.policies.current().version != before
+
+
+@pytest.mark.parametrize("failing", [1, 2], ids=["of the columns", "of the keys"])
+def test_a_plan_is_not_answered_whose_record_fails_while_it_is_made(
+    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    write, attempts = ChainWriter.write, count(1)
+
+    def fail(writer: ChainWriter, written: Sequence[Any]) -> None:
+        if next(attempts) == failing:
+            raise StateUnavailable("The database does not answer.")
+        write(writer, written)
+
+    monkeypatch.setattr(audit, "_BATCH_RECORDS", 1)
+    monkeypatch.setattr(ChainWriter, "write", fail)
+    with pytest.raises(StateUnavailable, match="without a record there is no grant"):
+        lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest())
+    lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest())
+    assert next(attempts) > failing
