@@ -121,6 +121,16 @@ def digests(spark: SparkSession, warehouse: Path) -> dict[tuple[str, str], Side]
     }
 
 
+def spark_files(spark: SparkSession, root: Path) -> Side:
+    """Spark's own Parquet in clear, below a directory."""
+    return _SparkFiles(spark, root, "", {})
+
+
+def lake_table(spark: SparkSession, warehouse: Path, suffix: str, properties: Mapping[str, str]) -> Side:
+    """Lakewarden's tables with these properties, by a suffix of their names, below the directory."""
+    return _LakeTable(spark, warehouse, suffix, _LAKE_FILES | properties)
+
+
 @dataclass(frozen=True)
 class _SparkFiles:
     """Spark's own files in directories; schema and files are looked up once, when a table is opened."""
