@@ -22,6 +22,7 @@ from policy.encrypted_columns import (
     judge_sources,
     masked_fields,
     protected_fields,
+    require_numbered,
     resolve_columns,
 )
 from policy.encryption import ColumnKey, ColumnMask, EncryptionSpec
@@ -188,11 +189,12 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
     """Hold a specification against a table's columns: none that is encrypted may be seen in paths or order.
 
     Raises:
-        PropertyInvalid: a column does not exist.
+        PropertyInvalid: a column does not exist, or there are too many.
         EncryptionPolicyViolation: an encrypted column is a partition or sort source.
     """
     if not spec.encrypts:
         return
+    require_numbered(spec, _leaves(metadata.schema()))
     keyed = resolve_columns(spec, column_ids(metadata.schema()))
     check_masks(spec, metadata.schema(), table)
     partitioned = [field.source_id for field in metadata.spec().fields if str(field.transform) != "void"]
@@ -205,6 +207,10 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
             rule=decision.reasons[0].rule,
             hint="Partition and sort by columns that are not encrypted.",
         )
+
+
+def _leaves(schema: Schema) -> int:
+    return sum(schema.find_field(each).field_type.is_primitive for each in schema.field_ids)
 
 
 def first_version(

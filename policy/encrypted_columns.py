@@ -4,6 +4,7 @@ Rules:
 - Columns are checked against the schema by field id, since names change.
 - A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
   that would not fit into it are refused when they are named, not when the first file is written.
+- Parquet's encryption numbers the columns of a file with 15 bits: more of them are refused, in clear or not.
 - Masks are of top-level columns. So are keys in ORC, whose encryption takes a struct whole.
 
 Source: docs/architecture.md.
@@ -27,6 +28,8 @@ _MAX_GROUPS: Final = 254
 _MAX_GROUPS_BYTES: Final = 65_536 - 512
 _ENTRY_BYTES: Final = 85
 _FIELD_ID_BYTES: Final = 4
+#: Parquet Modular Encryption, section 4.4.2: ordinals are signed numbers of two bytes, from 0 on.
+_MAX_LEAVES: Final = 2**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,25 @@ def _refuse_too_many(keyed: tuple[KeyedFields, ...]) -> None:
             "the key metadata of a file holds.",
             rule="too-many-columns",
             hint="Use fewer keys or columns; without the property all columns are encrypted, under one key.",
+        )
+
+
+def require_numbered(spec: EncryptionSpec, leaves: int) -> None:
+    """Refuse a table with more columns than its files can number.
+
+    Args:
+        spec: the table's specification.
+        leaves: how many columns and nested fields have values of their own.
+
+    Raises:
+        PropertyInvalid: there are too many.
+    """
+    if spec.file_format is FileFormat.PARQUET and leaves > _MAX_LEAVES:
+        raise PropertyInvalid(
+            f"The table has {leaves} columns, nested ones included; an encrypted Parquet file has at most "
+            f"{_MAX_LEAVES}.",
+            rule="too-many-columns",
+            hint="Use several tables, or ORC, or no encryption.",
         )
 
 

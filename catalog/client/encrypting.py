@@ -32,9 +32,11 @@ from catalog.client.thrift import Items, Struct, Value
 from catalog.keys.aead import NONCE_LENGTH, Aead
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
+from policy.errors import NotSupportedYet
 
 _MAGIC: Final = {Footer.ENCRYPTED: b"PARE", Footer.PLAINTEXT: b"PAR1"}
 _UNIQUE_LENGTH: Final = 8
+_LARGEST_NUMBER: Final = 2**15 - 1
 _DICTIONARY_PAGE: Final = 2
 _MODULES: Final = {"page": 2, "dictionary": 3, "page header": 4, "dictionary header": 5}
 #: Of what a footer in clear says of an encrypted column: statistics, encodings, bloom filter, sizes.
@@ -180,9 +182,19 @@ class _Place:
         return _Place(self.aad, self.row_group, self.at, column)
 
     def module(self, kind: int, page: int | None = None) -> bytes:
-        """The AAD of a module of the column."""
-        ordinals = struct.pack("<hh", self.row_group, self.column)
-        return self.aad + bytes([kind]) + ordinals + (b"" if page is None else struct.pack("<h", page))
+        """The AAD of a module of the column.
+
+        Raises:
+            NotSupportedYet: a number is larger than an AAD can hold.
+        """
+        numbers = (self.row_group, self.column) if page is None else (self.row_group, self.column, page)
+        if max(numbers) > _LARGEST_NUMBER:
+            raise NotSupportedYet(
+                "The file has more row groups, columns, or pages of one, than an encrypted one can number.",
+                rule="too-many-modules",
+                hint="Set larger write.parquet.row-group-size-bytes and write.parquet.page-size-bytes.",
+            )
+        return self.aad + bytes([kind]) + struct.pack(f"<{len(numbers)}h", *numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@
 - Without column keys, every column is under the footer's key.
 - With them, a column is under the key of its group, or in clear; never under the footer's key. A column whose
   key was released has to be under that very key; one that is read without a key, in clear.
+- Each column under a released key is in the file: one that was left out would read as null. Its type and name
+  under its own key are those of the schema, which is under the footer's key, that more people have.
 - Every column has a field id of Parquet's own. What else the file says of itself, Arrow's schema above all,
   is kept from PyArrow: it would give columns ids that nobody judged.
 - The AAD prefix is the reader's. A file that stores one has to store that one.
@@ -39,11 +41,12 @@ _FOOTER_MODULE: Final = b"\x00"
 _COLUMN_MODULE: Final = b"\x01"
 _LARGEST: Final = 256 << 20
 
-# Of FileMetaData, RowGroup, ColumnChunk, SchemaElement and FileCryptoMetaData (parquet.thrift).
+# Of FileMetaData, RowGroup, ColumnChunk, SchemaElement, ColumnMetaData, FileCryptoMetaData (parquet.thrift).
 _SCHEMA, ROW_GROUPS, _KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 5, 8, 9
 COLUMNS, ORDINAL = 1, 7
 METADATA, CRYPTO, SEALED = 3, 8, 9
 _TYPE, _NAME, _CHILDREN, _FIELD_ID = 1, 4, 5, 9
+_KIND, _PATH = 1, 3
 _ALGORITHM, KEY_METADATA = 1, 2
 _PREFIX, _UNIQUE, _SUPPLIED = 1, 2, 3
 UNDER_FOOTER_KEY, UNDER_COLUMN_KEY = 1, 2
@@ -56,6 +59,7 @@ _LOOKED_INTO: Final = Shape(
         ),
     }
 )
+_SAID_OF_COLUMN: Final = Shape({_PATH: Shape()})
 _UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
 
 Piece = Callable[[int, int], bytes]
@@ -83,9 +87,10 @@ class FileKeys:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column of a file: its names from the top, and its field id if it has one."""
+    """A column of a file: its names from the top, its type, and its field id if it has one."""
 
     path: tuple[bytes, ...]
+    kind: int
     field_id: int | None
 
     @property
@@ -263,7 +268,9 @@ def _below(
         if children:
             _below(element, rest, path, found, depth + 1)
         else:
-            found.append(Leaf(path, element.get(_FIELD_ID, thrift.I32)))
+            kind = element.get(_TYPE, thrift.I32)
+            assert kind is not None
+            found.append(Leaf(path, kind, element.get(_FIELD_ID, thrift.I32)))
 
 
 def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
@@ -283,6 +290,11 @@ def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
     for leaf in footer.leaves:
         if leaf.field_id is None:
             raise refused(f"The column {leaf.name!r} of the file has no field id.", "field-id")
+    left_out = ciphers.keys() - {
+        element.get(_FIELD_ID, thrift.I32) for element in footer.metadata.structs(_SCHEMA)
+    }
+    if left_out:
+        raise refused(f"The file lacks the column {min(left_out)}, of which it has a key.", "column-key")
     judges = [_Column(place, leaf, keys, ciphers, wanted) for place, leaf in enumerate(footer.leaves)]
     try:
         for index, group in enumerate(footer.metadata.structs(ROW_GROUPS)):
@@ -332,9 +344,14 @@ class _Column:
         ordinals = struct.pack("<hh", row_group, self.place)
         sealed = chunk.get(SEALED, thrift.BINARY) or b""
         try:
-            _unsealed(self.ciphers[self.leaf.field_id], sealed, aad + _COLUMN_MODULE + ordinals)
+            said = _unsealed(self.ciphers[self.leaf.field_id], sealed, aad + _COLUMN_MODULE + ordinals)
         except (DecryptionRefused, struct.error) as error:
             raise self._mistaken() from error
+        known, _ = thrift.read(said, shape=_SAID_OF_COLUMN)
+        path = known.get(_PATH, thrift.LIST)
+        told = known.get(_KIND, thrift.I32), () if path is None else tuple(path.elements)
+        if told != (self.leaf.kind, self.leaf.path):
+            raise refused(f"The column {self.leaf.name!r} was written as another one.", "column-key")
 
     def _mistaken(self) -> DecryptionRefused:
         return refused(f"The column {self.leaf.name!r} is not under the key that it has to be.", "column-key")

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import StringType
+from pyiceberg.types import NestedField, StringType
 
 from catalog.alter import RemoveProperty, SetProperty
 from catalog.authorize import Caller
@@ -22,7 +22,14 @@ from catalog.keys.transport import KeyLabel, open_transported
 from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.schema_changes import AddColumn, DropColumn, RenameColumn
-from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable, RequestInvalid
+from policy import encrypted_columns
+from policy.errors import (
+    DecryptionRefused,
+    EncryptionPolicyViolation,
+    KeyNotUsable,
+    PropertyInvalid,
+    RequestInvalid,
+)
 from tests.support.attacker import Attacker, data_file, entry
 from tests.support.column_keys import (
     COLUMNS,
@@ -349,3 +356,20 @@ def test_a_client_may_show_statistics_of_columns_in_clear_alone(lake: Lake, tabl
         forbidden = partial(commit, lake, table, *showing(field_id))
         refused(forbidden, EncryptionPolicyViolation, "plaintext-bounds")
     commit(lake, table, *showing(1))
+
+
+def test_a_table_with_more_columns_than_an_encrypted_file_can_number(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At CREATE and ALTER, with or without rows, rather than by Parquet's writer at the first row."""
+    plain, full = make(lake, schema=PERSON), make(lake, schema=PERSON, properties=ENCRYPTED)
+    monkeypatch.setattr(encrypted_columns, "_MAX_LEAVES", 4)
+    rule = "too-many-columns"
+    refused(lambda: alter(lake, full, AddColumn(("more",), StringType())), PropertyInvalid, rule)
+    alter(lake, plain, AddColumn(("more",), StringType()))
+    refused(
+        lambda: alter(lake, plain, SetProperty("encryption.mechanism", "envelope")), PropertyInvalid, rule
+    )
+    wide = Schema(*PERSON.fields, NestedField(9, "more", StringType()))
+    refused(lambda: make(lake, schema=wide, properties=ENCRYPTED), PropertyInvalid, rule)
+    refused(lambda: Engine.stage(lake, fresh(), schema=wide, properties=ENCRYPTED), PropertyInvalid, rule)

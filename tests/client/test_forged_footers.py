@@ -38,6 +38,11 @@ SCHEMA = Schema(
     NestedField(3, "ssn", StringType()),
 )
 ROWS = pa.table({"id": [1, 2], "name": ["forged", "forged"], "ssn": ["x", "y"]})
+PAID = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "pay", LongType()),
+    NestedField(3, "bonus", LongType()),
+)
 TEXTS = ListType(10, StringType())
 PAIRS = MapType(10, StringType(), 11, StringType())
 NAME, FIELD_ID = 4, 9
@@ -100,6 +105,21 @@ def test_a_footer_that_nobody_signed_is_not_taken_apart(form: Footer) -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("edit", ["left_out", "another_type", "another_name"])
+def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
+    make: Make, alice: catalog.Connection, form: str, edit: str
+) -> None:
+    """Left out, it would be null; as another one, its bytes would mean other values."""
+    table = alice.table(make(PAID, properties={"encryption.columns": "pii:pay,bonus"} | FORMS[form]))
+    table.append(pa.table({"id": [1, 2], "pay": [2**40, 2**41], "bonus": [1, 2]}))
+    assert (read(table.scan(), "pay"), read(table.scan(), "bonus")) == ([2**40, 2**41], [1, 2])
+    forged(table.scan(), DESCRIBED[edit])
+    for column in ("pay", "bonus"):
+        with pytest.raises(DecryptionRefused, match="column-key"):
+            read(table.scan(), column)
 
 
 def forged(scan: Scan, edit: Edit) -> None:
@@ -190,7 +210,29 @@ def short_group(metadata: Struct) -> None:
     metadata.fields[3] = Value(thrift.I64, 5)
 
 
+def left_out(metadata: Struct) -> None:
+    """The last column is gone from the schema and from every row group."""
+    metadata.structs(2)[0].fields[5] = Value(thrift.I32, 2)
+    kept = [each for each in metadata.structs(2) if each.get(NAME, thrift.BINARY) != b"bonus"]
+    metadata.fields[2] = Value(thrift.LIST, Items(thrift.STRUCT, kept))
+    for group in metadata.structs(4):
+        group.fields[1] = Value(thrift.LIST, Items(thrift.STRUCT, group.structs(1)[:2]))
+    metadata.fields.pop(7)
+
+
+def another_type(metadata: Struct) -> None:
+    """Numbers of 64 bits are read as if they had 32, which a column may have been promoted from."""
+    element(metadata, b"pay").fields[1] = Value(thrift.I32, 1)
+
+
+def another_name(metadata: Struct) -> None:
+    """Two columns under one key change places: names and ids."""
+    pay, bonus = element(metadata, b"pay"), element(metadata, b"bonus")
+    pay.fields, bonus.fields = bonus.fields, pay.fields
+
+
 COUNTS: dict[str, Edit] = {each.__name__: each for each in (no_groups, half_a_group, short_group)}
+DESCRIBED: dict[str, Edit] = {each.__name__: each for each in (left_out, another_type, another_name)}
 EDITS: dict[str, Edit] = {
     each.__name__: each for each in (arrow, arrow_besides, wide_id, wide_number, empty_group)
 }

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from policy.encrypted_columns import (
     KeyedFields,
     judge_sources,
     protected_fields,
+    require_numbered,
     resolve_columns,
 )
 from policy.encryption import (
@@ -20,6 +23,7 @@ from policy.encryption import (
     VerifyDigest,
 )
 from policy.errors import PropertyInvalid
+from policy.file_formats import FileFormat
 
 SCHEMA = {"id": 1, "ssn": 2, "email": 3, "address": 4, "address.city": 5, "address.zip": 6, "addresses": 7}
 
@@ -332,3 +336,16 @@ def test_the_reasons_about_sources():
 def test_a_column_has_the_fields_in_it_and_no_others(column, field_ids):
     schema = {"a": 1, "a.b": 2, "a.b.c": 3, "a.bc": 4, "ab": 5}
     assert resolve_columns(parse(columns=f"k:{column}"), schema) == (KeyedFields("k", field_ids),)
+
+
+@pytest.mark.parametrize(
+    ("file_format", "leaves", "refused"),
+    [("parquet", 32_768, False), ("parquet", 32_769, True), ("orc", 40_000, False)],
+)
+def test_columns_are_no_more_than_an_encrypted_file_can_number(file_format, leaves, refused):
+    spec = EncryptionSpec.parse(
+        {"encryption.mechanism": "envelope"}, catalog_master_key_id="m", file_format=FileFormat(file_format)
+    )
+    with pytest.raises(PropertyInvalid, match="too-many-columns") if refused else nullcontext():
+        require_numbered(spec, leaves)
+    require_numbered(EncryptionSpec.parse({}, catalog_master_key_id="m"), leaves)

@@ -49,6 +49,38 @@ def _no_row_group(footer: thrift.Struct) -> None:
     footer.fields[4] = _list(thrift.STRUCT, [])
 
 
+def _left_out(footer: thrift.Struct) -> None:
+    """The last column, `at`, is gone from the schema and from every row group."""
+    elements = footer.structs(2)
+    elements[0].fields[5] = thrift.Value(thrift.I32, len(elements) - 2)
+    footer.fields[2] = _list(thrift.STRUCT, elements[:-1])
+    for group in footer.structs(4):
+        group.fields[1] = _list(thrift.STRUCT, group.structs(1)[:-1])
+    footer.fields.pop(7, None)
+
+
+def _typed(footer: thrift.Struct, name: bytes, converted: int, logical: dict[int, thrift.Value]) -> None:
+    """Another logical type of a column (parquet.thrift, SchemaElement)."""
+    (element,) = [each for each in footer.structs(2) if each.get(4, thrift.BINARY) == name]
+    element.fields[6] = thrift.Value(thrift.I32, converted)
+    element.fields[10] = thrift.Value(thrift.STRUCT, thrift.Struct(logical))
+
+
+def _another_scale(footer: thrift.Struct) -> None:
+    """What is 1.20 would be 120."""
+    said = {1: thrift.Value(thrift.I32, 0), 2: thrift.Value(thrift.I32, 7)}
+    (element,) = [each for each in footer.structs(2) if each.get(4, thrift.BINARY) == b"price"]
+    element.fields |= {7: said[1], 8: said[2]}
+    _typed(footer, b"price", 5, {5: thrift.Value(thrift.STRUCT, thrift.Struct(said))})
+
+
+def _another_unit(footer: thrift.Struct) -> None:
+    """Microseconds would be milliseconds."""
+    unit = thrift.Struct({1: thrift.Value(thrift.STRUCT, thrift.Struct({}))})
+    said = {1: thrift.Value(thrift.TRUE, True), 2: thrift.Value(thrift.STRUCT, unit)}
+    _typed(footer, b"at", 9, {8: thrift.Value(thrift.STRUCT, thrift.Struct(said))})
+
+
 @pytest.fixture
 def table(spark_lake: SparkLake, namespace: str) -> str:
     """A table whose column `n` has a key of its own; one file."""
@@ -96,6 +128,44 @@ def _write(scan: Scan, location: Location, keys: FileKeys, path: Path, rows: pa.
         writer.write_batch(rows.to_batches()[0], len(rows))
         writer.close()
     return path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [(_left_out, "column-key"), (_another_scale, "column-type"), (_another_unit, "column-type")],
+)
+def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
+    spark_lake: SparkLake, namespace: str, change: Change, rule: str
+) -> None:
+    master_keys(spark_lake, "pii")
+    name = f"{namespace}.t"
+    columns = "id BIGINT, price DECIMAL(9, 2), at TIMESTAMP"
+    create_table(spark_lake, name, columns, {"encryption.columns": "pii:price,at"})
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, 1.20, TIMESTAMP '2024-01-01 00:00:00')")
+    query = f"SELECT price, at FROM {name}"
+    assert str(spark_lake.rows(query)[0][0]) == "1.20"
+    edited(spark_lake, name, change)
+    assert f"rule={rule}" in refused_as("DECRYPTION_REFUSED", spark_lake.spark, query)
+
+
+def edited(spark_lake: SparkLake, table: str, change: Change) -> None:
+    """Edit the footer of the table's file with the footer's key; the file keeps its size."""
+    mine = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
+    plan = mine.table(table.split(".", 1)[1]).scan()._plan()
+    (file,) = plan.files
+    keys = plan.keys(file, plan.location(file))
+    path = local_path(data_files(spark_lake, table)[0])
+    data, filling = path.read_bytes(), 0
+    while True:
+        footer = footers.read(lambda start, length: data[start : start + length], len(data), keys)
+        change(footer.metadata)
+        footer.metadata.fields[6] = thrift.Value(thrift.BINARY, b"x" * filling)
+        unique = footer.aad.removeprefix(keys.aad_prefix)
+        forged = data[: footer.start] + footers.sealed(footer.metadata, unique, keys)
+        if len(forged) == len(data):
+            break
+        filling += len(data) - len(forged)
+    path.write_bytes(forged)
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,12 @@ import org.apache.spark.sql.types._
   *   ids of columns that read as NULL whatever the file has
   * @param locked
   *   ids of leaves under keys that were not released
+  * @param keyed
+  *   ids of fields under keys of columns that were released: their types have to be just what the table's are stored as
   */
 private[read] final class FileColumns(
     file: MessageType, withoutLike: Set[Int], errors: ReadErrors, masked: Set[Int] = Set.empty,
-    locked: Set[Int] = Set.empty) {
+    locked: Set[Int] = Set.empty, keyed: Set[Int] = Set.empty) {
 
   /** The wanted schema with the file's own names, position by position; absent fields get a name that the file
     * does not have.
@@ -101,10 +103,15 @@ private[read] final class FileColumns(
       val Seq(keys, values) = repeated(group, LogicalTypeAnnotation.mapType, 2)
       MapType(renamedType(key, keys, nullable = false), renamedType(value, values, nullable), nullable)
     case (_: StructType | _: ArrayType | _: MapType, _) | (_, _: GroupType) =>
-      throw errors.damaged(s"The column ${found.getName} of the file has another type than the table says.",
-        "column-type")
-    case (primitive, _) => primitive
+      throw errors.damaged(mistyped(found), "column-type")
+    case (primitive, leaf) =>
+      if (Option(leaf.getId).exists(id => keyed(id.intValue)) && !StoredType.fits(primitive, leaf.asPrimitiveType))
+        throw errors.refused(mistyped(leaf), "column-type")
+      primitive
   }
+
+  private def mistyped(found: Type): String =
+    s"The column ${found.getName} of the file has another type than the table says."
 
   /** A part of a struct that can be read: behind all that is wanted of it, so that nobody sees more than whether the
     * struct is there.
@@ -132,6 +139,12 @@ private[read] final class FileColumns(
 }
 
 private[read] object FileColumns {
+
+  /** Ids of all fields in a type. */
+  def idsIn(one: GroupType): Set[Int] = one.getFields.asScala.toSet.flatMap { (each: Type) =>
+    val inner = if (each.isPrimitive) Set.empty[Int] else idsIn(each.asGroupType)
+    inner ++ Option(each.getId).map(_.intValue)
+  }
 
   /** Ids of the primitive columns in a type, itself included. */
   private def leavesIn(one: Type): Seq[Int] = one match {

@@ -12,7 +12,8 @@ import org.apache.spark.sql.lakewarden.crypto.{Footer, Secret}
 
 /** How one file has to be encrypted, and with which keys; its footer is read with them and held against it.
   *
-  *   - It has as many rows as the table says, and no column has the field id or the path of another.
+  *   - It has as many rows as the table says, every column whose key was released, and no column with the field id or
+  *     the path of another.
   *   - Without column keys, every column is under the footer's key.
   *   - With them, a column is under the key of its group, or in clear; never under the footer's key. A column whose
   *     key was released has to be under that very key; one that is read without a key, in clear: the catalog
@@ -50,6 +51,7 @@ private[read] final class FileEncryption(
     val first = footers.whole(properties(Map.empty))
     val schema = first.getFileMetaData.getSchema
     requireApart(schema)
+    requirePresent(schema)
     if (first.getBlocks.asScala.map(_.getRowCount).sum != records)
       throw errors.refused("The file has more or fewer rows than the table says.", "record-count")
     val keys = keysByPath(schema)
@@ -68,6 +70,13 @@ private[read] final class FileEncryption(
     def twice(all: Seq[Any]): Boolean = all.distinct.size < all.size
     if (twice(ids) || twice(leaves.map(_.getPath.toSeq)) || columnKeys.nonEmpty && ids.size < leaves.size)
       throw errors.refused("The file has a column without a field id, or an id or a name twice.", "field-id")
+  }
+
+  /** A column that was left out would read as NULL. */
+  private def requirePresent(schema: MessageType): Unit = columnKeys.foreach { own =>
+    val missing = own.keySet -- FileColumns.idsIn(schema)
+    if (missing.nonEmpty)
+      throw errors.refused(s"The file lacks the column ${missing.min}, of which it has a key.", "column-key")
   }
 
   private def wantedType: EncryptionType = footer match {

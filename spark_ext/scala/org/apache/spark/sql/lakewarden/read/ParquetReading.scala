@@ -45,7 +45,8 @@ private[read] final class ParquetReading(
     val file = files.open(split, own, errors)
     try {
       val schema = file.footer.getFileMetaData.getSchema
-      prepare(new FileColumns(schema, split.file.withoutLike, errors, masked, locked(file, split.file)))
+      val keyed = split.file.keys.flatMap(_.label.fieldIds).toSet
+      prepare(new FileColumns(schema, split.file.withoutLike, errors, masked, locked(file, keyed), keyed))
       use(file)
     } catch {
       case failure: Throwable =>
@@ -72,11 +73,11 @@ private[read] final class ParquetReading(
   }
 
   /** Ids of columns with keys of their own that this scan has not. */
-  private def locked(opened: OpenedFile, file: PlannedFile): Set[Int] = {
+  private def locked(opened: OpenedFile, keyed: Set[Int]): Set[Int] = {
     val schema = opened.footer.getFileMetaData.getSchema
     val encrypted = opened.footer.getBlocks.asScala.flatMap(_.getColumns.asScala).filter(_.isEncrypted)
     val ids = encrypted.flatMap(each => Option(schema.getColumnDescription(each.getPath.toArray).getPrimitiveType.getId))
-    ids.map(_.intValue).toSet -- file.keys.flatMap(_.label.fieldIds)
+    ids.map(_.intValue).toSet -- keyed
   }
 
   /** Says to the reader of one file which columns and rows are wanted, in the file's own names. */
