@@ -8,15 +8,15 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from catalog import faults
 from catalog.loading import LoadedTable
-from catalog.new_files import FileCommit
 from catalog.old_regimes import RegimeReport
 from catalog.planning.plan import ScanRequest
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, NotAuthorized, RequestInvalid
 from tests.support.attacker import Attacker, updates
 from tests.support.lake import ALICE, BOB, CAROL, Lake
+from tests.support.rewrites import ask, rewrite
 from tests.support.table_keys import load, rewrap, rotate
-from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, records
+from tests.support.tables import ENCRYPTED, append_files, make, name_of, records
 
 
 def report(lake: Lake, table: Table, user: str = ALICE) -> RegimeReport:
@@ -39,13 +39,8 @@ def read(lake: Lake, table: Table) -> int:
 
 def rewrite_all(lake: Lake, table: Table) -> None:
     """One file for each group."""
-    found = lake.warden.rewriter.groups(
-        lake.caller(ALICE, "spark"), name_of(table), max_bytes=2**40, max_groups=100
-    )
-    for group in found.groups:
-        engine = Engine.begin(lake, name_of(table))
-        file = engine.file(record_count=group.records)
-        engine.commit(FileCommit("replace", (file,), group.paths, group.snapshot_id, group.branch))
+    for group in ask(lake, table).groups:
+        rewrite(lake, table, group)
 
 
 def expire(lake: Lake, table: Table) -> None:

@@ -1,82 +1,25 @@
-"""Rewrites: which files are to be written anew, and replacing them while others commit."""
+"""Rewrites: which files are to be written anew, in what groups, and for whom."""
 
 from __future__ import annotations
-
-from typing import Any, Literal
 
 import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.table import Table
-from pyiceberg.table.update import SetCurrentSchemaUpdate
 from pyiceberg.transforms import IdentityTransform
 
-from catalog import faults, rewrites
+from catalog import rewrites
 from catalog.errors import CommitConflict
 from catalog.keys.dek import new_dek
 from catalog.new_files import FileCommit
-from catalog.rewrites import RewriteGroup, Rewrites
+from catalog.rewrites import Rewrites
 from catalog.schema_changes import RenameColumn
-from policy.errors import KeyNotUsable, NotAuthorized, NotSupportedYet, RequestInvalid
+from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables
 from tests.support.plans import plan
+from tests.support.rewrites import ask, encrypt, make_keys, migrating, paths, rewrite
 from tests.support.table_keys import load, rotate
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, rows
-
-_LARGE = 2**40
-
-#: Changes that a file shows.
-CHANGES = [
-    {"encryption.algorithm": "AES_GCM_CTR_V1"},
-    {"encryption.footer": "plaintext"},
-    {"encryption.data-key-length": "16"},
-    {"encryption.columns": "other:name"},
-    {"encryption.stock-readers": "true"},
-    {"encryption.verify-digest": "always"},
-    {"write.format.default": "orc"},
-]
-
-
-def ask(lake: Lake, table: Table, user: str = ALICE, **options: Any) -> Rewrites:
-    """What is to be rewritten, for an engine that acts for somebody."""
-    limits: dict[str, Any] = {"max_bytes": _LARGE, "max_groups": 100} | options
-    return lake.warden.rewriter.groups(lake.caller(user, "spark"), name_of(table), **limits)
-
-
-def paths(lake: Lake, table: Table, ref: str = "main") -> set[str]:
-    """The live files of a branch."""
-    return set(plan(lake, table, ref=ref).files["file_path"].to_pylist())
-
-
-def encrypt(lake: Lake, table: Table, **properties: str) -> None:
-    """ALTER the table's encryption."""
-    with lake.catalog().load_table(table.name()).transaction() as transaction:
-        transaction.set_properties(ENCRYPTED | {name.replace("_", "."): v for name, v in properties.items()})
-
-
-def rewrite(lake: Lake, table: Table, group: RewriteGroup, *, records: int | None = None) -> str:
-    """Commit one file in place of a group's; its path."""
-    engine = Engine.begin(lake, name_of(table))
-    file = engine.file(record_count=group.records if records is None else records)
-    engine.commit(FileCommit("replace", (file,), group.paths, group.snapshot_id, group.branch))
-    return file.path
-
-
-def make_keys(lake: Lake, *names: str) -> None:
-    """Master keys of these names, unless they are there."""
-    known = {key.id for key in lake.kms.list_master_keys()}
-    for name in set(names) - known:
-        lake.kms.create_master_key(name)
-
-
-def migrating(lake: Lake, files: int = 2) -> Table:
-    """A table with files in plaintext, which was encrypted since."""
-    table = make(lake)
-    for _ in range(files):
-        append_files(lake, name_of(table))
-    encrypt(lake, table)
-    return table
 
 
 def test_files_of_an_earlier_regime_are_to_be_rewritten(lake: Lake) -> None:
@@ -218,59 +161,6 @@ def test_each_branch_is_rewritten_by_itself_and_tags_stay(lake: Lake) -> None:
     assert ask(lake, table).files == 0
 
 
-def test_a_rewrite_goes_on_top_of_what_came_meanwhile(lake: Lake) -> None:
-    table = migrating(lake)
-    (group,) = ask(lake, table).groups
-    others = append_files(lake, name_of(table), 2)
-    new = rewrite(lake, table, group)
-    assert paths(lake, table) == {new, *others}
-    head = load(lake, name_of(table)).metadata.current_snapshot()
-    assert head is not None and head.summary is not None
-    assert head.summary.operation.value == "replace"
-    assert ask(lake, table).files == 0
-
-
-def test_a_commit_that_comes_at_the_last_moment_is_built_upon(lake: Lake) -> None:
-    table = migrating(lake)
-    (group,) = ask(lake, table).groups
-    came: list[str] = []
-
-    def hook(point: str) -> None:
-        if point == "write:announced" and not came:
-            came.append("")
-            came[:] = append_files(lake, name_of(table))
-
-    with faults.hooked(hook):
-        new = rewrite(lake, table, group)
-    assert paths(lake, table) == {new, *came}
-
-
-def test_two_rewrites_of_one_group_double_no_row(lake: Lake) -> None:
-    table = migrating(lake)
-    (group,) = ask(lake, table).groups
-    new = rewrite(lake, table, group)
-    with pytest.raises(CommitConflict):
-        rewrite(lake, table, group)
-    assert paths(lake, table) == {new}
-
-
-def test_groups_are_committed_one_by_one(lake: Lake) -> None:
-    table = migrating(lake, files=3)
-    for left in (2, 1, 0):
-        (group, *_) = ask(lake, table, max_bytes=1).groups
-        rewrite(lake, table, group)
-        assert ask(lake, table).files == left
-
-
-def test_files_without_rows_are_replaced_by_none(lake: Lake) -> None:
-    table = make(lake)
-    (kept,) = append_files(lake, name_of(table))
-    (empty,) = append_files(lake, name_of(table), record_count=0)
-    base = load(lake, name_of(table)).metadata.current_snapshot_id
-    Engine.begin(lake, name_of(table)).commit(FileCommit("replace", (), (empty,), base))
-    assert paths(lake, table) == {kept}
-
-
 def test_files_without_rows_are_planned_where_they_are_rewritten(lake: Lake) -> None:
     """Other scans leave them out."""
     table = make(lake)
@@ -285,52 +175,6 @@ def test_files_without_rows_are_planned_where_they_are_rewritten(lake: Lake) -> 
     assert ask(lake, table).files == 0
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=str)
-@pytest.mark.parametrize("operation", ["append", "replace"])
-def test_files_that_were_written_before_a_change_of_encryption_are_refused(
-    lake: Lake, change: dict[str, str], operation: Literal["append", "replace"]
-) -> None:
-    """What the catalog would write into their key metadata would not be what they are."""
-    make_keys(lake, "other")
-    table = make(lake, properties=ENCRYPTED)
-    old = append_files(lake, name_of(table))
-    base = load(lake, name_of(table)).metadata.current_snapshot_id
-    engine = Engine.begin(lake, name_of(table))
-    files = (engine.file(),)
-    with lake.catalog().load_table(table.name()).transaction() as transaction:
-        transaction.set_properties(change)
-    commit = (
-        FileCommit("append", files) if operation == "append" else FileCommit("replace", files, (*old,), base)
-    )
-    with pytest.raises(KeyNotUsable) as refused:
-        engine.commit(commit)
-    assert refused.value.rule == "write-key"
-    assert paths(lake, table) == set(old)
-
-
-def test_a_write_goes_on_over_a_rotation_a_rename_and_other_changes(lake: Lake) -> None:
-    make_keys(lake, "other")
-    table = make(lake, properties={"encryption.columns": "other:name"})
-    engine = Engine.begin(lake, name_of(table))
-    lake.warden.key_rotation.rotate(lake.caller(ALICE), name_of(table))
-    with lake.catalog().load_table(table.name()).update_schema() as update:
-        update.rename_column("name", "called")
-    with lake.catalog().load_table(table.name()).transaction() as transaction:
-        transaction.set_properties({"comment": "x"})
-    file = engine.file()
-    engine.append(file)
-    assert paths(lake, table) == {file.path}
-
-
-@pytest.mark.parametrize("records", [0, 19, 21])
-def test_a_replace_neither_loses_nor_adds_rows(lake: Lake, records: int) -> None:
-    table = migrating(lake)
-    (group,) = ask(lake, table).groups
-    with pytest.raises(RequestInvalid) as refused:
-        rewrite(lake, table, group, records=records)
-    assert refused.value.rule == "replaced-rows"
-
-
 def test_a_masked_column_that_is_renamed_makes_no_file_old(lake: Lake) -> None:
     make_keys(lake, "other")
     masked = {"encryption.columns": "other:name", "encryption.masks": "sha256:name"}
@@ -340,40 +184,6 @@ def test_a_masked_column_that_is_renamed_makes_no_file_old(lake: Lake) -> None:
     engine.append(engine.file(path, file_format="orc", sha256=bytes(32)))
     lake.warden.alterer.alter(lake.caller(ALICE), name_of(table), (RenameColumn(("name",), "label"),))
     assert ask(lake, table).files == 0
-
-
-def test_a_replace_is_refused_where_its_rows_were_read_by_another_schema(lake: Lake) -> None:
-    """A column that is back since then would be lost with the files that go."""
-    table = make(lake)
-    (old,) = append_files(lake, name_of(table))
-    first = load(lake, name_of(table)).metadata.current_schema_id
-    with lake.catalog().load_table(table.name()).update_schema(allow_incompatible_changes=True) as schema:
-        schema.delete_column("name")
-    encrypt(lake, table)
-    (group,) = ask(lake, table).groups
-    engine = Engine.begin(lake, name_of(table))
-    file = engine.file(record_count=group.records)
-    back = SetCurrentSchemaUpdate(schema_id=first)
-    stock = lake.catalog()
-    stock.commit_table(stock.load_table(table.name()), (), (back,))
-    with pytest.raises(CommitConflict) as refused:
-        engine.commit(FileCommit("replace", (file,), group.paths, group.snapshot_id))
-    assert refused.value.rule == "replaced-schema"
-    assert paths(lake, table) == {old}
-
-
-def test_a_path_that_was_added_again_since_is_another_file(lake: Lake) -> None:
-    table = migrating(lake, files=1)
-    old = paths(lake, table)
-    snapshot = load(lake, name_of(table)).metadata.current_snapshot_id
-    append_files(lake, name_of(table))
-    (newer,) = paths(lake, table) - old
-    engine = Engine.begin(lake, name_of(table))
-    for base in (snapshot, None, 12345):
-        commit = FileCommit("replace", (engine.file(),), (newer,), base)
-        with pytest.raises(CommitConflict) as refused:
-            engine.commit(commit)
-        assert refused.value.rule == "replaced-files"
 
 
 def test_groups_are_made_without_files_that_are_not_wanted(lake: Lake) -> None:
@@ -397,27 +207,6 @@ def test_files_with_deleted_rows_are_left_counted_and_named(lake: Lake) -> None:
     rewrite(lake, table, group)
     with pytest.raises(NotSupportedYet):
         plan(lake, table, files=frozenset([first]))
-
-
-def test_rows_that_are_deleted_meanwhile_do_not_come_back(lake: Lake) -> None:
-    table = make(lake)
-    (path,) = append_files(lake, name_of(table))
-    base = load(lake, name_of(table)).metadata.current_snapshot_id
-    assert base is not None
-    add_deletes(lake, table, DataFileContent.POSITION_DELETES)
-    with pytest.raises(CommitConflict) as refused:
-        rewrite(lake, table, RewriteGroup("main", base, (path,), 1000, 10))
-    assert refused.value.rule == "replaced-deletes"
-
-
-def test_deletes_of_other_files_do_not_hinder(lake: Lake) -> None:
-    table = make(lake)
-    path, other = append_files(lake, name_of(table), 2)
-    base = load(lake, name_of(table)).metadata.current_snapshot_id
-    assert base is not None
-    add_deletes(lake, table, DataFileContent.POSITION_DELETES, applies_to=[other])
-    new = rewrite(lake, table, RewriteGroup("main", base, (path,), 1000, 10))
-    assert new in paths(lake, table)
 
 
 def test_a_plan_of_files_has_those_and_no_others(lake: Lake) -> None:

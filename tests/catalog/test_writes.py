@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.conversions import to_bytes
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.update import SetPropertiesUpdate
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    NestedField,
-    StringType,
-    UUIDType,
-)
+from pyiceberg.types import LongType
 
 from catalog.errors import CommitConflict
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
-from catalog.keys.write_keys import WrittenKey
 from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.warden import Warden
 from policy.errors import (
-    DecryptionRefused,
-    EncryptionPolicyViolation,
-    KeyNotUsable,
     LakewardenError,
     LocationNotAllowed,
     NotSupportedYet,
     RequestInvalid,
 )
 from tests.support.lake import ALICE, Lake, open_lake
-from tests.support.tables import ENCRYPTED, LABEL, SCHEMA, Engine, append_files, make, name_of, rows
-
-
-def now(lake: Lake, table: Table) -> Table:
-    return lake.catalog().load_table(table.name())
+from tests.support.tables import ENCRYPTED, SCHEMA, Engine, append_files, make, name_of, rows
+from tests.support.write_sessions import now, refused
 
 
 def head(lake: Lake, table: Table) -> int | None:
@@ -59,15 +32,6 @@ def head(lake: Lake, table: Table) -> int | None:
 def live(lake: Lake, table: Table) -> list[str]:
     found = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest()).files
     return sorted(found["file_path"].to_pylist())
-
-
-def refused(lake: Lake, table: Table, error: type[LakewardenError], commit: Any) -> LakewardenError:
-    """The error of a commit that changes nothing."""
-    before = now(lake, table).metadata_location
-    with pytest.raises(error) as raised:
-        commit()
-    assert now(lake, table).metadata_location == before
-    return raised.value
 
 
 def test_an_append_adds_its_files_in_one_snapshot(lake: Lake) -> None:
@@ -141,78 +105,6 @@ def test_statistics_arrive_as_they_were_given(lake: Lake) -> None:
     (entry,) = manifest.fetch_manifest_entry(loaded.io)
     assert {name: getattr(entry.data_file, name) for name in given} == given
     assert entry.data_file.record_count == 10
-
-
-PARTITIONED = Schema(
-    NestedField(1, "d", DateType()),
-    NestedField(2, "s", StringType()),
-    NestedField(3, "n", LongType()),
-    NestedField(4, "m", DecimalType(9, 2)),
-    NestedField(5, "u", UUIDType()),
-    NestedField(6, "b", BinaryType()),
-    NestedField(7, "f", DoubleType()),
-    NestedField(8, "t", BooleanType()),
-)
-BY_ALL = PartitionSpec(
-    *(
-        PartitionField(each.field_id, 1000 + each.field_id, IdentityTransform(), each.name)
-        for each in PARTITIONED.fields
-    )
-)
-VALUES = {
-    "d": "2024-01-31",
-    "s": "a/b=c",
-    "n": -7,
-    "m": "12.50",
-    "u": "f79c3e09-677c-4bbd-a479-3f349cb785e7",
-    "b": "00ff",
-    "f": -1.5,
-    "t": False,
-}
-
-
-def test_partition_values_of_every_kind_arrive(lake: Lake) -> None:
-    table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
-    append_files(lake, name_of(table), partition=VALUES)
-    append_files(lake, name_of(table), partition=dict.fromkeys(VALUES))
-    found = lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files["partition"]
-    assert [json.loads(text) for text in found.to_pylist()] in (
-        [VALUES, dict.fromkeys(VALUES)],
-        [dict.fromkeys(VALUES), VALUES],
-    )
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"d": "not a date"}, {"d": "2024-02-30"}, {"d": True}, {"s": 5}, {"s": None, "extra": 1}),
-        *({"n": "text"}, {"n": "7"}, {"n": 1.5}, {"n": True}, {"n": 1 << 63}, {"u": "no-uuid"}, {"b": "xx"}),
-        *({"m": "many"}, {"m": "NaN"}, {"m": "1.005"}, {"m": "12345678.00"}, {"m": 5.5}),
-        *({"f": "x"}, {"t": "false"}, {"t": 0}),
-    ],
-    ids=str,
-)
-def test_partition_values_that_do_not_fit_are_refused(lake: Lake, changes: dict[str, Any]) -> None:
-    table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
-    engine = Engine.begin(lake, name_of(table))
-    refused(lake, table, RequestInvalid, lambda: engine.append(engine.file(partition=VALUES | changes)))
-    refused(lake, table, RequestInvalid, lambda: engine.append(engine.file()))
-
-
-def test_a_decimal_keeps_its_value_whatever_scale_it_was_written_with(lake: Lake) -> None:
-    table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
-    for written in ("12.5", "12.500", "1.25E1"):
-        append_files(lake, name_of(table), partition=VALUES | {"m": written})
-    found = lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files["partition"]
-    assert [json.loads(text)["m"] for text in found.to_pylist()] == ["12.50"] * 3
-
-
-def test_a_table_partitioned_anew_since_the_write_began_is_a_conflict(lake: Lake) -> None:
-    table = make(lake)
-    engine = Engine.begin(lake, name_of(table))
-    with table.update_spec() as update:
-        update.add_identity("name")
-    refused(lake, table, CommitConflict, lambda: engine.append(engine.file()))
 
 
 def test_an_append_is_based_anew_when_others_came_first(lake: Lake) -> None:
@@ -382,92 +274,6 @@ def test_expired_writes_are_swept_and_no_others(tmp_path: Path) -> None:
         assert len(live(lake, table)) == 2
 
 
-def test_an_encrypted_file_needs_keys_and_a_plaintext_file_none(lake: Lake) -> None:
-    secret, plain = make(lake, properties=ENCRYPTED), make(lake)
-    engine = Engine.begin(lake, name_of(secret))
-    error = refused(lake, secret, EncryptionPolicyViolation, lambda: engine.append(engine.file(keys=())))
-    assert error.rule == "encryption-required"
-    other = Engine.begin(lake, name_of(plain))
-    assert other.session.transport is None
-    key = WrittenKey(LABEL, b"x" * 60)
-    error = refused(lake, plain, EncryptionPolicyViolation, lambda: other.append(other.file(keys=(key,))))
-    assert error.rule == "plaintext-required"
-
-
-@pytest.mark.parametrize(("asked", "length"), [("32", 16), ("32", 24), ("16", 32)])
-def test_data_keys_have_the_length_that_the_table_asks_for(lake: Lake, asked: str, length: int) -> None:
-    table = make(lake, properties={"encryption.data-key-length": asked})
-    engine = Engine.begin(lake, name_of(table))
-    path = engine.path()
-    wrong = engine.file(path, keys=(engine.key(path, new_dek(length)),))
-    error = refused(lake, table, EncryptionPolicyViolation, lambda: engine.append(wrong))
-    assert error.rule == "data-key-length"
-    engine.append(engine.file(path, keys=(engine.key(path, new_dek(int(asked))),)))
-
-
-def test_keys_are_bound_to_file_write_and_master_key(lake: Lake) -> None:
-    table = make(lake, properties=ENCRYPTED)
-    engine, other = Engine.begin(lake, name_of(table)), Engine.begin(lake, name_of(table))
-    path = engine.path()
-    identity = FileIdentity.of(table.metadata.table_uuid, path)
-    made_up = TransportKey.new(Purpose.WRITE)
-    foreign = KeyLabel("another-key")
-    transport = engine.session.transport
-    assert transport is not None
-    for key in (
-        engine.key(engine.path()),
-        other.key(path),
-        WrittenKey(LABEL, wrap_for_write(made_up, new_dek(32), identity, LABEL)),
-        WrittenKey(foreign, wrap_for_write(transport, new_dek(32), identity, foreign)),
-        WrittenKey(LABEL, b""),
-    ):
-        refused(lake, table, DecryptionRefused, lambda key=key: engine.append(engine.file(path, keys=(key,))))
-    refused(
-        lake,
-        table,
-        DecryptionRefused,
-        lambda: engine.append(engine.file(f"{path}.no-id.parquet", keys=(engine.key(path),))),
-    )
-
-
-def test_statistics_of_an_encrypted_table_are_not_written(lake: Lake) -> None:
-    table = make(lake, properties=ENCRYPTED)
-    counts = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
-    bounds = {"lower_bounds": {1: b"\0" * 8}, "upper_bounds": {1: b"\1" * 8}}
-    append_files(lake, name_of(table), **bounds, **{name: {1: 3} for name in counts})
-    loaded = now(lake, table)
-    (manifest,) = loaded.current_snapshot().manifests(loaded.io)  # type: ignore[union-attr]
-    (entry,) = manifest.fetch_manifest_entry(loaded.io)
-    assert not any(getattr(entry.data_file, name) for name in (*counts, *bounds))
-    assert entry.data_file.key_metadata is not None
-
-
-def test_the_summary_names_the_keys_in_use(lake: Lake) -> None:
-    table = make(lake, properties=ENCRYPTED)
-    append_files(lake, name_of(table))
-    summary = now(lake, table).current_snapshot().summary  # type: ignore[union-attr]
-    assert summary is not None
-    assert summary["encryption.pek-id"] == table.properties["encryption.pek-id"]
-
-
-def test_a_table_encrypted_meanwhile_takes_no_plaintext_file(lake: Lake) -> None:
-    table = make(lake)
-    engine = Engine.begin(lake, name_of(table))
-    encrypt = SetPropertiesUpdate(updates=ENCRYPTED)
-    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [encrypt])
-    refused(lake, table, KeyNotUsable, lambda: engine.append(engine.file()))
-    again = Engine.begin(lake, name_of(table))
-    again.append(again.file())
-
-
-def test_a_table_decrypted_meanwhile_takes_no_encrypted_file(lake: Lake) -> None:
-    table = make(lake, properties=ENCRYPTED)
-    engine = Engine.begin(lake, name_of(table))
-    plain = SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"})
-    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [plain])
-    refused(lake, table, EncryptionPolicyViolation, lambda: engine.append(engine.file()))
-
-
 def test_a_write_survives_the_process_that_began_it(lake: Lake) -> None:
     table = make(lake, properties=ENCRYPTED)
     engine = Engine.begin(lake, name_of(table))
@@ -494,13 +300,3 @@ def test_a_dropped_tables_write_is_over(lake: Lake) -> None:
     with pytest.raises(LakewardenError):
         engine.append(engine.file())
     assert live(lake, again) == []
-
-
-def test_transport_keys_are_never_stored_in_clear(lake: Lake) -> None:
-    table = make(lake, properties=ENCRYPTED)
-    engine = Engine.begin(lake, name_of(table))
-    assert engine.session.transport is not None
-    secret = engine.session.transport.key.reveal()
-    stored: Iterator[Path] = (path for path in lake.root.rglob("*") if path.is_file())
-    assert not any(secret in path.read_bytes() for path in stored)
-    assert secret.hex() not in repr(engine.session)

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
-import second_implementation
+import second_transport
 
 from catalog.keys.aead import Aead
 from catalog.keys.alike import read_forms
@@ -33,7 +33,7 @@ from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused, KeyNotUsable
 from policy.regimes import PekRef
 
-VECTORS = json.loads((second_implementation.VECTORS / "transport.json").read_text(encoding="utf-8"))
+VECTORS = json.loads((second_transport.VECTORS / "transport.json").read_text(encoding="utf-8"))
 TABLE = UUID(int=7)
 
 
@@ -43,6 +43,10 @@ def make_pek(name: str, table: UUID = TABLE) -> Pek:
 
 LAKE, PII = make_pek("lake"), make_pek("pii")
 PEKS = {LAKE.ref: LAKE, PII.ref: PII}
+
+
+def test_committed_vectors_are_those_of_the_second_implementation():
+    assert second_transport.transport_document() == VECTORS
 
 
 class Planned(NamedTuple):
