@@ -300,6 +300,43 @@ def test_a_process_that_was_taken_over_or_ended_is_a_damaged_file(
         small.scan().to_arrow()
 
 
+def test_stripes_of_other_types_than_were_judged_are_refused(
+    served: Service, alice: catalog.Connection, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    schema = Schema(NestedField(1, "who", StructType(NestedField(2, "x", LongType()))))
+    name = make(schema, properties=ORC)
+    path = land(served, name, pa.table({"who": [{"x": 1}]}).cast(marked(schema)))
+    tail = arrow_orc.ORCFile(path).reader.serialized_file_tail()
+    judged, sent = marked(schema).serialize().to_pybytes(), pa.BufferOutputStream()
+    rows = pa.table({"who": [1]})
+    with pa.ipc.new_stream(sent, rows.schema) as stream:
+        stream.write_table(rows)
+    parts = f"say(b'running'); say(b'1'); say({tail!r}); say({judged!r}); "
+    (tmp_path / "child.py").write_text(f"{SAYS}{parts}os.write(1, {sent.getvalue().to_pybytes()!r})")
+    monkeypatch.setattr(orc, "_CHILD", tmp_path / "child.py")
+    with pytest.raises(DataFileDamaged, match="rule=column-type"):
+        alice.table(name).scan().to_arrow()
+
+
+def test_names_in_a_file_are_no_paths(served: Service, alice: catalog.Connection, make: Make) -> None:
+    """ORC's reader takes `s.x` for the field of `s`."""
+    name = make(SMALL, properties=ORC)
+    inner = pa.field("x", pa.int64(), metadata={"iceberg.id": "10"})
+    fields = [
+        HONEST.field("id"),
+        HONEST.field("name").with_name("s.x"),
+        pa.field("s", pa.struct([inner]), metadata={"iceberg.id": "9"}),
+    ]
+    land(
+        served,
+        name,
+        pa.table([TWO["id"], TWO["name"], [{"x": 7}, {"x": 8}]], names=["id", "s.x", "s"]).cast(
+            pa.schema(fields)
+        ),
+    )
+    assert alice.table(name).scan().to_arrow().to_pylist() == TWO.to_pylist()
+
+
 def test_a_process_that_does_not_start_is_not_the_files_fault(
     small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

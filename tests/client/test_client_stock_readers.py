@@ -118,13 +118,17 @@ def test_files_share_no_data_key_and_a_write_has_one_key_for_the_door(
     assert {each["kmsInstanceURL"] for each in said} == {"lakewarden"}
 
 
-def test_no_key_stands_in_the_file(make: Make, alice: catalog.Connection) -> None:
-    table, paths = appended(alice, make, MODES["keyed, CTR, signed"])
+@pytest.mark.parametrize("mode", ["whole, signed", "keyed, CTR, signed"])
+def test_neither_a_key_nor_anything_of_an_encrypted_column_stands_in_the_file(
+    make: Make, alice: catalog.Connection, mode: str
+) -> None:
+    """In what the footer says in clear, either."""
+    table, paths = appended(alice, make, MODES[mode])
     plan = table.scan()._plan()
     for file, path in zip(plan.files, paths, strict=True):
         data, keys = Path(path).read_bytes(), plan.keys(file, plan.location(file))
-        assert keys is not None and keys.columns is not None
-        for key in (keys.footer, *keys.columns.values()):
+        assert keys is not None
+        for key in (keys.footer, *(keys.columns or {}).values()):
             assert key.reveal() not in data and key.reveal().hex().encode() not in data
         assert b"needle" not in data
 
