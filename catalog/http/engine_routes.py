@@ -9,6 +9,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Response, Security
 from fastapi.responses import StreamingResponse
 
+from catalog.http.admin_keys import rewrap_keys, rotate_keys
+from catalog.http.admin_tables import forbid_old_regimes
 from catalog.http.alter_models import AlterBody
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import table_from_path
@@ -20,11 +22,10 @@ from catalog.http.engine_models import (
     WriteStagedAnswer,
 )
 from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
-from catalog.http.key_models import NoOptions, RewrappedAnswer, RotatedAnswer
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
-from catalog.http.rewrite_models import RegimesAnswer, RewritesAnswer, RewritesBody
+from catalog.http.rewrite_models import RewritesAnswer, RewritesBody
 from catalog.http.routing import EngineRoute
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
 
@@ -99,32 +100,10 @@ def rewrites(
     return RewritesAnswer.of(found)
 
 
-@router.post(f"{_TABLE}/regimes/forbid-old")
-def forbid_old_regimes(
-    namespace: str, table: str, body: NoOptions, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
-) -> RegimesAnswer:
-    """Let no file of an old regime be read any more, if none is left: ALTER on the table."""
-    report = warden.old_regimes.forbid(caller, table_from_path(namespace, table))
-    metrics.committed("commit")
-    return RegimesAnswer.of(report)
-
-
-@router.post(f"{_TABLE}/keys/rotate")
-def rotate_keys(
-    namespace: str, table: str, body: NoOptions, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
-) -> RotatedAnswer:
-    """Put new files under later versions of the keys: ALTER on the table, `rotate` on its master keys."""
-    rotated = warden.key_rotation.rotate(caller, table_from_path(namespace, table))
-    metrics.committed("commit")
-    return RotatedAnswer.of(rotated)
-
-
-@router.post(f"{_TABLE}/keys/rewrap")
-def rewrap_keys(
-    namespace: str, table: str, body: NoOptions, caller: CallerOf, warden: WardenOf
-) -> RewrappedAnswer:
-    """Move the data keys of all branches to the latest versions: rights as for rotating."""
-    return RewrappedAnswer.of(warden.key_rewrap.rewrap(caller, table_from_path(namespace, table)))
+# What administrators do, too.
+router.post(f"{_TABLE}/regimes/forbid-old")(forbid_old_regimes)
+router.post(f"{_TABLE}/keys/rotate")(rotate_keys)
+router.post(f"{_TABLE}/keys/rewrap")(rewrap_keys)
 
 
 @router.post(
