@@ -20,6 +20,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression, literals, parse
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, rewrite_not, visit
 from pyiceberg.schema import Schema
 from pyiceberg.utils.datetime import days_to_date
+from pyparsing.exceptions import ParseBaseException
 
 from catalog.client.columns import arrow_type
 from policy.errors import RequestInvalid
@@ -55,7 +56,7 @@ def parsed(given: str | BooleanExpression | None) -> BooleanExpression:
         return given
     try:
         return parser.parse(given)
-    except Exception as error:
+    except (ParseBaseException, ValueError, RecursionError) as error:
         raise RequestInvalid(
             f"The filter cannot be understood: {given[:200]!r}.",
             rule="filter",

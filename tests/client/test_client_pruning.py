@@ -30,7 +30,7 @@ from pyiceberg.types import (
 import catalog
 from catalog.client import filters
 from catalog.client.files import opened
-from policy.errors import DecryptionRefused
+from policy.errors import DecryptionRefused, RequestInvalid
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
@@ -216,3 +216,12 @@ def test_a_row_group_that_is_left_out_is_not_read(make: Make, alice: catalog.Con
     with pytest.raises(DecryptionRefused):
         table.scan("id >= 7").to_arrow()
     assert table.scan("id >= 8").to_arrow()["id"].to_pylist() == list(range(8, 24))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "id >", "id = 1 and", "id in ()", "name like '%x'", "id = 1e999", "(" * 5000]
+)
+def test_a_text_that_is_no_filter_is_refused(text: str) -> None:
+    with pytest.raises(RequestInvalid, match="cannot be understood") as refused:
+        filters.parsed(text)
+    assert refused.value.rule == "filter"
