@@ -144,6 +144,25 @@ def test_what_orc_cannot_hold_is_refused_when_it_is_written(spark_lake: SparkLak
     assert spark_lake.rows(f"SELECT * FROM {namespace}.t") == []
 
 
+@pytest.mark.parametrize(
+    ("value", "condition"),
+    [
+        ("cast(X'618062' AS string)", "s < 'a\u00e9'"),  # bytes that are no text: below the text by Spark
+        ("cast(X'FF' AS string)", "s >= cast(X'FE' AS string)"),
+        ("concat(repeat('a', 1019), '\U0010ffff', 'b')", "s > concat(repeat('a', 1019), '\uffff')"),
+    ],
+)
+@pytest.mark.parametrize("encrypted", ["envelope", "plaintext"])
+def test_texts_whose_bounds_orc_alters_are_found(
+    spark_lake: SparkLake, namespace: str, value: str, condition: str, encrypted: str
+) -> None:
+    """ORC keeps bounds as text, and shortens long ones."""
+    properties = f"TBLPROPERTIES ('encryption.mechanism' = '{encrypted}')"
+    spark_lake.rows(f"CREATE TABLE {namespace}.t (s STRING) USING orc {properties}")
+    spark_lake.rows(f"INSERT INTO {namespace}.t SELECT {value}")
+    assert spark_lake.rows(f"SELECT count(*) FROM {namespace}.t WHERE {condition}") == [(1,)]
+
+
 def test_using_and_the_property_may_not_contradict_each_other(spark_lake: SparkLake, namespace: str) -> None:
     sql = f"CREATE TABLE {namespace}.t (id INT) USING orc TBLPROPERTIES ('write.format.default' = 'parquet')"
     refused_as("PROPERTY_INVALID", spark_lake.spark, sql)

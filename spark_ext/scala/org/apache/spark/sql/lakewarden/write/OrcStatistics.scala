@@ -14,10 +14,12 @@ import org.apache.spark.sql.lakewarden.schema.OrcSchema
 /** Statistics of an ORC file that was just written, as its writer counted them; nothing is read again.
   *
   * As of Parquet files: below lists and maps only sizes are known, and a column of floats with a NaN in it has no
-  * bounds. Timestamps have none either, since ORC rounds them.
+  * bounds. Timestamps have none either, since ORC rounds them, nor have bytes that are no text in a column of texts,
+  * in whose place ORC puts a sign of its own.
   */
 private[write] object OrcStatistics {
   private val MaxColumns = 100
+  private val Replaced = '\uFFFD'
 
   /** @param statistics
     *   by column id
@@ -73,7 +75,8 @@ private[write] object OrcStatistics {
       case numbers: DoubleColumnStatistics => Some((Double.box(numbers.getMinimum), Double.box(numbers.getMaximum)))
       case numbers: DecimalColumnStatistics => Some((unscaled(numbers.getMinimum), unscaled(numbers.getMaximum)))
       case texts: StringColumnStatistics =>
-        for (least <- Option(texts.getLowerBound); most <- Option(texts.getUpperBound))
+        for (least <- Option(texts.getLowerBound); most <- Option(texts.getUpperBound)
+          if !(least + most).contains(Replaced))
           yield (Binary.fromString(least), Binary.fromString(most))
       case _ => None
     }
