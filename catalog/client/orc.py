@@ -216,7 +216,7 @@ def _not_running() -> StorageUnavailable:
     return StorageUnavailable(
         "The process that reads ORC files does not start.",
         rule="orc-process",
-        hint="Let this process start another one with the same Python and PyArrow.",
+        hint="It takes the same Python and PyArrow as this one, and the time zone database (or TZDIR).",
     )
 
 

@@ -16,11 +16,13 @@ import os
 import resource
 import struct
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import orc
 
 _MOST_SECONDS = 600
+_ZONES = "/usr/share/zoneinfo"
 
 
 def main(descriptor: int) -> None:
@@ -28,6 +30,8 @@ def main(descriptor: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_SECONDS, _MOST_SECONDS))
+    if not (Path(os.environ.get("TZDIR", _ZONES)) / "GMT").exists():
+        sys.exit("ORC's reader needs the time zone database.")
     _say(b"running")
     with os.fdopen(descriptor, "rb") as source:
         file = orc.ORCFile(pa.PythonFile(source, mode="r"))

@@ -340,6 +340,10 @@ def test_names_in_a_file_are_no_paths(served: Service, alice: catalog.Connection
 def test_a_process_that_does_not_start_is_not_the_files_fault(
     small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    with monkeypatch.context() as without:
+        without.setenv("TZDIR", str(tmp_path))
+        with pytest.raises(StorageUnavailable, match="time zone"):
+            small.scan().to_arrow()
     monkeypatch.setattr(orc, "_CHILD", tmp_path / "none.py")
     with pytest.raises(StorageUnavailable, match="orc-process"):
         small.scan().to_arrow()
