@@ -5,7 +5,8 @@ A change weakens a table if its new files would promise less than they do now:
   one that is added later would be in clear;
 - a column, or the footer, would be under another key: who may have that one can be somebody else. So would
   columns with keys of their own that came under one key for all, from which an engine alone keeps them;
-- changes of a file would be noticed less: pages without a tag, or a digest that is looked at less often;
+- changes of a file would be noticed less: pages without a tag where no digest is always looked at; or a
+  digest that is looked at less often, which also tells what somebody changed who had a file's data key;
 - the footer would be in clear, with names, types and sizes of all columns; or data keys would be shorter;
 - what is masked would show hashes or redacted values, or files would carry what stock readers need.
 
@@ -19,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import accumulate
-from types import MappingProxyType
 from typing import Final
 
 from policy import governed
@@ -27,11 +27,8 @@ from policy.encrypted_columns import KeyedFields
 from policy.encryption import NULLIFY, Algorithm, EncryptionSpec, Footer, Mechanism, VerifyDigest
 from policy.file_formats import FileFormat
 
-#: How much is noticed of changes to bytes that carry no tag.
-_NOTICED: Final = MappingProxyType(
-    {VerifyDigest.NEVER: 0, VerifyDigest.FIRST_READ: 1, VerifyDigest.ALWAYS: 2}
-)
-_ALL_NOTICED: Final = _NOTICED[VerifyDigest.ALWAYS]
+#: From the least often on.
+_HOW_OFTEN: Final = (VerifyDigest.NEVER, VerifyDigest.FIRST_READ, VerifyDigest.ALWAYS)
 
 
 def weakens(before: EncryptionSpec, after: EncryptionSpec) -> bool:
@@ -50,7 +47,8 @@ def weakens_files(before: EncryptionSpec, after: EncryptionSpec) -> bool:
     return (
         opened
         or before.master_key_id != after.master_key_id
-        or any(more > less for more, less in zip(_noticed(before), _noticed(after), strict=True))
+        or (_tags_all(before) and not _tags_all(after) and after.verify_digest is not VerifyDigest.ALWAYS)
+        or _HOW_OFTEN.index(before.verify_digest) > _HOW_OFTEN.index(after.verify_digest)
         or (_hides_footer(before) and not _hides_footer(after))
         or before.data_key_length > after.data_key_length
     )
@@ -121,11 +119,8 @@ def _key_of(column: str, keys: Mapping[str, str]) -> str | None:
     return next((keys[each] for each in outer if each in keys), None)
 
 
-def _noticed(spec: EncryptionSpec) -> tuple[int, int]:
-    """How much is noticed of changes to what is encrypted, and to columns in clear."""
-    by_digest = _NOTICED[spec.verify_digest]
-    encrypted = _ALL_NOTICED if spec.algorithm is Algorithm.AES_GCM_V1 else by_digest
-    return encrypted, by_digest if spec.columns else _ALL_NOTICED
+def _tags_all(spec: EncryptionSpec) -> bool:
+    return spec.algorithm is Algorithm.AES_GCM_V1
 
 
 def _hides_footer(spec: EncryptionSpec) -> bool:

@@ -58,7 +58,7 @@ CTR = "algorithm=AES_GCM_CTR_V1"
         (f"{CTR} verify-digest=always", f"{CTR} verify-digest=first-read", True),
         (f"{CTR} verify-digest=first-read", f"{CTR} verify-digest=never", True),
         (f"{CTR} verify-digest=first-read", f"{CTR} verify-digest=always", False),
-        ("verify-digest=always", "verify-digest=never", False),
+        ("verify-digest=always", "verify-digest=never", True),
         (f"{SOME} verify-digest=always", f"{SOME} verify-digest=first-read", True),
         # a footer in clear
         (ALL, "footer=plaintext", True),
@@ -72,7 +72,8 @@ CTR = "algorithm=AES_GCM_CTR_V1"
         (ALL, "format=orc mechanism=envelope verify-digest=always", True),
         ("footer=plaintext", "format=orc mechanism=envelope verify-digest=always", False),
         ("footer=plaintext", "format=orc mechanism=envelope", True),
-        ("format=orc mechanism=envelope", ALL, False),
+        ("format=orc mechanism=envelope", ALL, True),
+        ("format=orc mechanism=envelope", "verify-digest=first-read", False),
         (f"format=orc {SOME}", SOME, True),
         (f"format=orc {SOME}", f"{SOME} verify-digest=first-read", False),
         # other readers
