@@ -27,6 +27,7 @@ from pyiceberg.types import (
 )
 
 import catalog
+from catalog.client import encrypting
 from policy.errors import NotAuthorized, NotSupportedYet, PropertyInvalid, RequestInvalid
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
@@ -268,6 +269,19 @@ def test_what_cannot_be_obeyed_is_refused_before_a_file_is_made(
     with pytest.raises(error):
         alice.table(name).append(pa.table({"id": [1]}))
     assert left_over(served) == before
+
+
+def test_more_row_groups_than_an_encrypted_file_can_number_are_refused_and_leave_nothing(
+    make: Make, alice: catalog.Connection, served: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"encryption.columns": "pii:id", "write.parquet.row-group-size-bytes": "1"}
+    name, before = make(SCHEMA, properties=small), left_over(served)
+    monkeypatch.setattr(encrypting, "_LARGEST_NUMBER", 2)
+    batch = pa.record_batch({"id": [1]})
+    alice.table(name).append(pa.Table.from_batches([batch] * 3))
+    with pytest.raises(NotSupportedYet, match="row-group-size"):
+        alice.table(name).append(pa.Table.from_batches([batch] * 4))
+    assert len(left_over(served)) == len(before) + 1
 
 
 def test_each_file_has_keys_of_its_own(make: Make, alice: catalog.Connection) -> None:

@@ -5,6 +5,7 @@ from operator import attrgetter
 import pytest
 
 from catalog.keys.aead import Aead, require_key_length
+from catalog.keys.dek import new_dek
 from catalog.keys.hkdf import derived
 from catalog.keys.secret import SecretBytes
 from policy.errors import DecryptionRefused, KeyNotUsable
@@ -56,3 +57,42 @@ def test_sealed_bytes_open_and_every_truncation_is_refused():
     for end in range(len(sealed)):
         with pytest.raises(DecryptionRefused):
             aead.open(sealed[:end], b"aad")
+
+
+def test_each_encryption_is_counted_before_it_and_no_opening_is():
+    spent = []
+    counted, plain = Aead(new_dek(32), lambda: spent.append(1)), Aead(new_dek(32))
+    nonce, done = bytes(12), []
+    uses = [
+        lambda: counted.seal(b"x", b""),
+        lambda: counted.seal_key(new_dek(32), b""),
+        lambda: counted.encrypt(nonce, b"x", b""),
+        lambda: plain.reseal([(nonce, plain.encrypt(nonce, b"x", b""), b"", nonce, b"")], 1, counted, done),
+    ]
+    for times, use in enumerate(uses, 1):
+        use()
+        assert len(spent) == times
+    sealed, key = counted.seal(b"x", b""), counted.seal_key(new_dek(32), b"")
+    counted.open(sealed, b"")
+    counted.decrypt(sealed[:12], sealed[12:], b"")
+    counted.open_key(key, b"")
+    counted.open_all([(sealed[:12], sealed[12:], b"")], done)
+    counted.reseal([(sealed[:12], sealed[12:], b"", nonce, b"")], 1, plain, done)
+    assert len(spent) == len(uses) + 2
+
+
+def test_a_key_that_may_encrypt_no_more_gives_nothing_out():
+    def refuse():
+        raise KeyNotUsable("often enough", rule="key-invocations")
+
+    used_up, plain, done = Aead(new_dek(32), refuse), Aead(new_dek(32)), []
+    item = (bytes(12), plain.encrypt(bytes(12), b"x", b""), b"", bytes(12), b"")
+    for use in (
+        lambda: used_up.seal(b"x", b""),
+        lambda: used_up.seal_key(new_dek(32), b""),
+        lambda: used_up.encrypt(bytes(12), b"x", b""),
+        lambda: plain.reseal([item], 1, used_up, done),
+    ):
+        with pytest.raises(KeyNotUsable):
+            use()
+    assert done == []
