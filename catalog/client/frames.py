@@ -26,7 +26,7 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
         table: whose they are, for messages.
 
     Raises:
-        NotSupportedYet: pandas is not installed.
+        NotSupportedYet: pandas is not installed, or has no room for a value, as for days after the year 9999.
         DataFileDamaged: values that are none of their types.
     """
     pandas = _installed("pandas")
@@ -36,9 +36,17 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
         pa.int64(): pandas.Int64Dtype(),
         pa.bool_(): pandas.BooleanDtype(),
     }
-    return rows.to_pandas(
-        types_mapper=lambda kind: pandas.ArrowDtype(kind) if pa.types.is_nested(kind) else own.get(kind)
-    )
+    try:
+        return rows.to_pandas(
+            types_mapper=lambda kind: pandas.ArrowDtype(kind) if pa.types.is_nested(kind) else own.get(kind)
+        )
+    except (ValueError, OverflowError) as error:
+        raise NotSupportedYet(
+            f"pandas has no room for a value: {error}.",
+            table=table,
+            rule="column-values",
+            hint="Take to_arrow(), or other columns.",
+        ) from error
 
 
 def to_polars(rows: pa.Table, table: str) -> Any:

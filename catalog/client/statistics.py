@@ -2,6 +2,7 @@
 
 - Below lists and maps only sizes are known, since Parquet counts empty lists as nulls.
 - Bounds of text and binary are cut to 16 characters or bytes.
+- A file with a day or an instant outside the years 1 to 9999 has no bounds.
 - Columns of floats have no bounds: Parquet leaves NaN out of them, and a query for large numbers finds NaN.
 
 Source: Iceberg table specification, "Manifests".
@@ -22,7 +23,6 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, FloatType, IcebergType, StringType, StructType
 
-_WHOLE: Final = {"write.metadata.metrics.default": "full"}
 _LENGTH: Final = 16
 _SURROGATES: Final = range(0xD800, 0xE000)
 _COUNTS: Final = ("value_counts", "null_value_counts")
@@ -38,9 +38,10 @@ def statistics_of(metadata: pq.FileMetaData, schema: Schema) -> dict[str, Any]:
     """
     if not _said(metadata):
         return {}
-    found = data_file_statistics_from_parquet_metadata(
-        metadata, compute_statistics_plan(schema, _WHOLE), parquet_path_to_id_mapping(schema)
-    ).to_serialized_dict()
+    try:
+        found = _found(metadata, schema, "full")
+    except OverflowError:  # Python has no days after the year 9999.
+        found = _found(metadata, schema, "counts")
     flat = _flat(schema.as_struct())
     bounded = {each for each, kind in flat.items() if not isinstance(kind, FloatType | DoubleType)}
     said: dict[str, Any] = {"column-sizes": found["column_sizes"], "split-offsets": found["split_offsets"]}
@@ -56,6 +57,12 @@ def statistics_of(metadata: pq.FileMetaData, schema: Schema) -> dict[str, Any]:
             key: base64.b64encode(value).decode("ascii") for key, value in cut.items() if value is not None
         }
     return said
+
+
+def _found(metadata: pq.FileMetaData, schema: Schema, mode: str) -> dict[str, Any]:
+    plan = compute_statistics_plan(schema, {"write.metadata.metrics.default": mode})
+    columns = parquet_path_to_id_mapping(schema)
+    return data_file_statistics_from_parquet_metadata(metadata, plan, columns).to_serialized_dict()
 
 
 def _cut(bound: bytes, kind: IcebergType, *, above: bool) -> bytes | None:

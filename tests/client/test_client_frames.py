@@ -115,6 +115,18 @@ def test_a_library_that_is_not_there_is_named(table: Any, monkeypatch: pytest.Mo
         getattr(table.scan(), f"to_{name}")()
 
 
+def test_days_after_the_year_9999_are_kept_and_pandas_says_that_it_has_none(
+    make: Callable[..., str], alice: catalog.Connection
+) -> None:
+    table = alice.table(make(Schema(NestedField(1, "day", DateType()))))
+    rows = pa.table({"day": pa.array([4_000_000], pa.int32()).cast(pa.date32())})
+    table.append(rows)
+    assert table.scan("day > '2020-01-01'").to_arrow().equals(rows)
+    assert len(table.scan().to_polars()) == 1
+    with pytest.raises(NotSupportedYet, match="pandas has no room"):
+        table.scan().to_pandas()
+
+
 @pytest.mark.parametrize("name", ["pandas", "polars"])
 def test_text_that_is_none_is_refused_and_ends_no_process(
     served: Service, make: Callable[..., str], alice: catalog.Connection, name: str
