@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 
 from catalog.db.engine import open_database
 from catalog.db.migrate import upgrade
+from tests.support.clock import Clock
 from tests.support.lake import BOB, Lake, open_lake, policy, standard_policies, tables
 from tests.support.postgres import PostgresServer
 
@@ -33,6 +34,18 @@ def engine(url: str) -> Iterator[Engine]:
     upgrade(engine)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that goes when the test says so."""
+    return Clock()
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New policies are waited for, however slow the machine is."""
+    monkeypatch.setattr("catalog.policies._PATIENCE_S", 60.0)
 
 
 @pytest.fixture(autouse=True)

@@ -11,34 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from catalog import policies as policies_module
 from catalog.policies import PolicyStore
 from catalog.policy_files import PolicyFiles
 from policy.errors import PolicyInvalid
 from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.requests import AccessRequest, Resource
+from tests.support.clock import Clock
+
+pytestmark = pytest.mark.usefixtures("patience")
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New policies are waited for, however slow the machine is."""
-    monkeypatch.setattr(policies_module, "_PATIENCE_S", 60.0)
-
-
-@pytest.fixture
-def clock() -> _Clock:
-    return _Clock()
 
 
 def _write(path: Path, user: str, table: str = "t") -> None:
@@ -73,18 +56,18 @@ def test_files_and_directories_make_one_set(tmp_path: Path) -> None:
     assert [_may(found, user) for user in ("ann", "bob", "cy", "dan")] == [True, True, True, False]
 
 
-def test_a_change_is_noticed_after_the_poll_time_and_not_before(tmp_path: Path, clock: _Clock) -> None:
+def test_a_change_is_noticed_after_the_poll_time_and_not_before(tmp_path: Path, clock: Clock) -> None:
     _write(tmp_path / "a.json", "ann")
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=10, clock=clock)
     _write(tmp_path / "a.json", "bob")
-    clock.now = 9.9
+    clock.now += 9.5
     assert _may(store.current(), "ann")
-    clock.now = 10
+    clock.now += 0.5
     assert not _may(store.current(), "ann")
     assert _may(store.current(), "bob")
 
 
-def test_a_change_in_place_of_the_same_size_and_time_is_noticed(tmp_path: Path, clock: _Clock) -> None:
+def test_a_change_in_place_of_the_same_size_and_time_is_noticed(tmp_path: Path, clock: Clock) -> None:
     path, other = tmp_path / "a.json", tmp_path / "other"
     _write(path, "ann")
     _write(other, "bob")
@@ -104,7 +87,7 @@ def test_a_change_in_place_of_the_same_size_and_time_is_noticed(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("added", [True, False])
-def test_an_added_and_a_removed_document_are_noticed(tmp_path: Path, clock: _Clock, added: bool) -> None:
+def test_an_added_and_a_removed_document_are_noticed(tmp_path: Path, clock: Clock, added: bool) -> None:
     _write(tmp_path / "a.json", "ann")
     if not added:
         _write(tmp_path / "b.json", "bob")
@@ -118,7 +101,7 @@ def test_an_added_and_a_removed_document_are_noticed(tmp_path: Path, clock: _Clo
 
 
 def test_unchanged_files_are_not_read_again(
-    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "a.json", "ann")
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
@@ -130,9 +113,7 @@ def test_unchanged_files_are_not_read_again(
 
 
 @pytest.mark.parametrize("bad", ["{", "", '{"policies": [{"name": "x", "resuorces": {}}]}'])
-def test_a_bad_change_is_refused_whole_and_the_good_set_stays(
-    tmp_path: Path, clock: _Clock, bad: str
-) -> None:
+def test_a_bad_change_is_refused_whole_and_the_good_set_stays(tmp_path: Path, clock: Clock, bad: str) -> None:
     _write(tmp_path / "a.json", "ann")
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     assert store.problem is None
@@ -146,7 +127,7 @@ def test_a_bad_change_is_refused_whole_and_the_good_set_stays(
     assert store.problem is None
 
 
-def test_a_bad_change_that_is_taken_back_leaves_no_problem(tmp_path: Path, clock: _Clock) -> None:
+def test_a_bad_change_that_is_taken_back_leaves_no_problem(tmp_path: Path, clock: Clock) -> None:
     _write(tmp_path / "a.json", "ann")
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
     (tmp_path / "b.json").write_text("{")
@@ -158,7 +139,7 @@ def test_a_bad_change_that_is_taken_back_leaves_no_problem(tmp_path: Path, clock
 
 
 def test_a_bad_set_is_parsed_once_a_change(
-    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "a.json", "ann")
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
@@ -172,7 +153,7 @@ def test_a_bad_set_is_parsed_once_a_change(
 
 
 def test_a_failure_to_read_is_tried_again(
-    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "a.json", "ann")
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)
@@ -189,7 +170,7 @@ def test_a_failure_to_read_is_tried_again(
     assert store.problem is None
 
 
-def test_a_vanished_directory_leaves_the_good_set_in_force(tmp_path: Path, clock: _Clock) -> None:
+def test_a_vanished_directory_leaves_the_good_set_in_force(tmp_path: Path, clock: Clock) -> None:
     directory = tmp_path / "d"
     directory.mkdir()
     _write(directory / "a.json", "ann")
@@ -215,7 +196,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
             PolicyStore(PolicyFiles([path]))
 
 
-def test_reload_reads_now_and_reports_a_mistake(tmp_path: Path, clock: _Clock) -> None:
+def test_reload_reads_now_and_reports_a_mistake(tmp_path: Path, clock: Clock) -> None:
     _write(tmp_path / "a.json", "ann")
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=1_000, clock=clock)
     _write(tmp_path / "a.json", "bob")
@@ -227,7 +208,7 @@ def test_reload_reads_now_and_reports_a_mistake(tmp_path: Path, clock: _Clock) -
     assert _may(store.current(), "bob")
 
 
-def test_many_threads_see_one_whole_set_or_the_other(tmp_path: Path, clock: _Clock) -> None:
+def test_many_threads_see_one_whole_set_or_the_other(tmp_path: Path, clock: Clock) -> None:
     for name in ("a", "b"):
         _write(tmp_path / f"{name}.json", "ann", table=name)
     store = PolicyStore(PolicyFiles([tmp_path]), poll_s=0, clock=clock)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from catalog import policies as policies_module
 from catalog.authorize import Caller
 from catalog.errors import CommitConflict
 from catalog.policies import MAX_AGE_S, PolicyStore
@@ -22,35 +21,17 @@ from catalog.warden import Warden
 from policy.errors import LakewardenError, NotAuthorized, PolicyInvalid, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 from policy.requests import AccessRequest, Resource
+from tests.support.clock import Clock
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, tables
+
+pytestmark = pytest.mark.usefixtures("patience")
 
 MAIN = DocumentId(Kind.RANGER, "main")
 OTHER = DocumentId(Kind.RANGER, "other")
 
 
-class _Clock:
-    """Seconds that go forward when they are told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New policies are waited for, however slow the machine is."""
-    monkeypatch.setattr(policies_module, "_PATIENCE_S", 60.0)
-
-
 @pytest.fixture
-def clock() -> _Clock:
-    return _Clock()
-
-
-@pytest.fixture
-def replicas(url: str, catalog_name: str, tmp_path: Path, clock: _Clock) -> Iterator[tuple[Warden, Warden]]:
+def replicas(url: str, catalog_name: str, tmp_path: Path, clock: Clock) -> Iterator[tuple[Warden, Warden]]:
     """Two processes of one catalog, as far as policies can tell."""
     with (
         open_lake(tmp_path, DATABASE__URL=url, CATALOG__NAME=catalog_name) as lake,
@@ -85,7 +66,7 @@ def _may(warden: Warden, user: str) -> bool:
 
 
 def test_a_change_is_in_force_in_every_replica_within_a_minute(
-    replicas: tuple[Warden, Warden], clock: _Clock
+    replicas: tuple[Warden, Warden], clock: Clock
 ) -> None:
     first, second = replicas
     _make(first, _granting(BOB))
@@ -99,7 +80,7 @@ def test_a_change_is_in_force_in_every_replica_within_a_minute(
 
 
 def test_a_replica_that_cannot_ask_the_database_stops_deciding(
-    replicas: tuple[Warden, Warden], clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    replicas: tuple[Warden, Warden], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = replicas
     _make(first, _granting(BOB))
@@ -173,7 +154,7 @@ def test_what_is_refused_while_it_is_recorded_does_not_happen(replicas: tuple[Wa
     assert first.policy_documents.version().revision == 0
 
 
-def test_an_older_set_does_not_come_back_in_force(replicas: tuple[Warden, Warden], clock: _Clock) -> None:
+def test_an_older_set_does_not_come_back_in_force(replicas: tuple[Warden, Warden], clock: Clock) -> None:
     """A change of this process is put in force after a newer one of another process was found."""
     first, second = replicas
     older = _make(first, _granting(BOB)).after

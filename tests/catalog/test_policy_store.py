@@ -33,29 +33,13 @@ from catalog.policy_files import PolicyFiles
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.principal import Principal
 from policy.requests import AccessRequest, Resource
+from tests.support.clock import Clock
 from tests.support.lake import policy, tables
+
+pytestmark = pytest.mark.usefixtures("patience")
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MAIN = DocumentId(Kind.RANGER, "main")
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New policies are waited for, however slow the machine is."""
-    monkeypatch.setattr(policies_module, "_PATIENCE_S", 60.0)
-
-
-@pytest.fixture
-def clock() -> _Clock:
-    return _Clock()
 
 
 @pytest.fixture
@@ -65,7 +49,7 @@ def documents(engine: Engine, catalog_name: str) -> PolicyDocuments:
 
 
 @pytest.fixture
-def store(documents: PolicyDocuments, clock: _Clock) -> PolicyStore:
+def store(documents: PolicyDocuments, clock: Clock) -> PolicyStore:
     """What a process decides by, without files."""
     return PolicyStore(PolicyFiles([]), documents, clock=clock)
 
@@ -192,7 +176,7 @@ def test_a_set_that_says_the_same_again_is_not_the_one_before(documents: PolicyD
     ],
 )
 def test_rows_edited_behind_the_catalogs_back_are_not_taken_for_policies(
-    engine: Engine, documents: PolicyDocuments, catalog_name: str, clock: _Clock, change: object
+    engine: Engine, documents: PolicyDocuments, catalog_name: str, clock: Clock, change: object
 ) -> None:
     _write(documents, _granting("bob"))
     store = PolicyStore(PolicyFiles([]), documents, clock=clock)
@@ -209,7 +193,7 @@ def test_rows_edited_behind_the_catalogs_back_are_not_taken_for_policies(
 
 
 def test_another_process_notices_a_change_at_its_next_look(
-    documents: PolicyDocuments, store: PolicyStore, clock: _Clock
+    documents: PolicyDocuments, store: PolicyStore, clock: Clock
 ) -> None:
     _write(documents, _granting("bob"))
     clock.now += 4.9
@@ -222,7 +206,7 @@ def test_another_process_notices_a_change_at_its_next_look(
 
 
 def test_a_process_that_was_idle_looks_before_it_answers(
-    documents: PolicyDocuments, store: PolicyStore, clock: _Clock
+    documents: PolicyDocuments, store: PolicyStore, clock: Clock
 ) -> None:
     _write(documents, _granting("bob"))
     clock.now += 3_600
@@ -230,7 +214,7 @@ def test_a_process_that_was_idle_looks_before_it_answers(
 
 
 def test_when_nothing_changed_a_look_is_one_query_and_nothing_is_read(
-    engine: Engine, documents: PolicyDocuments, clock: _Clock
+    engine: Engine, documents: PolicyDocuments, clock: Clock
 ) -> None:
     _write(documents, _granting("bob"))
     store = PolicyStore(PolicyFiles([]), documents, clock=clock)
@@ -260,7 +244,7 @@ def _fail(monkeypatch: pytest.MonkeyPatch, documents: PolicyDocuments) -> None:
 
 
 def test_without_the_database_a_set_answers_for_a_minute_and_then_nothing_does(
-    documents: PolicyDocuments, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    documents: PolicyDocuments, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(documents, _granting("bob"))
     store = PolicyStore(PolicyFiles([]), documents, clock=clock)
@@ -280,7 +264,7 @@ def test_without_the_database_a_set_answers_for_a_minute_and_then_nothing_does(
 
 
 def test_a_database_that_is_lost_is_asked_once_a_look_and_not_by_each_request(
-    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    documents: PolicyDocuments, store: PolicyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -297,7 +281,7 @@ def test_a_database_that_is_lost_is_asked_once_a_look_and_not_by_each_request(
 
 
 def test_a_set_that_is_bad_here_keeps_the_good_one_in_force_and_says_so(
-    documents: PolicyDocuments, store: PolicyStore, clock: _Clock
+    documents: PolicyDocuments, store: PolicyStore, clock: Clock
 ) -> None:
     _write(documents, _granting("bob"))
     clock.now += 5
@@ -315,7 +299,7 @@ def test_a_set_that_is_bad_here_keeps_the_good_one_in_force_and_says_so(
     assert store.problem is None
 
 
-def test_files_and_documents_are_one_set(tmp_path: Path, documents: PolicyDocuments, clock: _Clock) -> None:
+def test_files_and_documents_are_one_set(tmp_path: Path, documents: PolicyDocuments, clock: Clock) -> None:
     (tmp_path / "a.json").write_bytes(_granting("ann", "by file"))
     store = PolicyStore(PolicyFiles([tmp_path]), documents, clock=clock)
     _write(documents, _granting("bob", "by document"))
@@ -329,7 +313,7 @@ def test_files_and_documents_are_one_set(tmp_path: Path, documents: PolicyDocume
 
 @pytest.mark.parametrize("broken", ["{", None])
 def test_a_broken_file_delays_no_change_in_the_database(
-    tmp_path: Path, documents: PolicyDocuments, clock: _Clock, broken: str | None
+    tmp_path: Path, documents: PolicyDocuments, clock: Clock, broken: str | None
 ) -> None:
     directory = tmp_path / "d"
     directory.mkdir()
@@ -357,7 +341,7 @@ def test_a_broken_file_delays_no_change_in_the_database(
 
 
 def test_a_long_reading_keeps_no_request_waiting_and_no_old_set_in_force_beyond_a_minute(
-    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    documents: PolicyDocuments, store: PolicyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
     parse = InForce.of
@@ -385,7 +369,7 @@ def test_a_long_reading_keeps_no_request_waiting_and_no_old_set_in_force_beyond_
 
 
 def test_many_requests_at_once_read_a_change_once(
-    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    documents: PolicyDocuments, store: PolicyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed = []
     parse = InForce.of
@@ -414,7 +398,7 @@ class _Lock:
 
 
 def test_requests_that_no_set_can_answer_wait_for_the_one_that_looks(
-    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    documents: PolicyDocuments, store: PolicyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, released, parse = _Lock(), threading.Event(), InForce.of
 
@@ -434,7 +418,7 @@ def test_requests_that_no_set_can_answer_wait_for_the_one_that_looks(
 
 
 def test_the_age_of_a_set_is_counted_from_when_it_was_asked_for(
-    documents: PolicyDocuments, store: PolicyStore, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    documents: PolicyDocuments, store: PolicyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was changed while documents were read is not in them."""
     parse = InForce.of
@@ -451,7 +435,7 @@ def test_the_age_of_a_set_is_counted_from_when_it_was_asked_for(
 
 
 def test_a_database_restored_from_a_backup_is_noticed(
-    engine: Engine, documents: PolicyDocuments, catalog_name: str, clock: _Clock
+    engine: Engine, documents: PolicyDocuments, catalog_name: str, clock: Clock
 ) -> None:
     """The number of the last change may be that of before, with other documents."""
     first = _write(documents, _granting("bob"))

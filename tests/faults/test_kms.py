@@ -21,6 +21,7 @@ from catalog.planning.plan import ScanRequest
 from catalog.warden import Warden
 from policy.errors import KmsUnavailable
 from tests.faults.conftest import Shared
+from tests.support.clock import Clock
 from tests.support.crash import assert_sound, seen
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of, rows
@@ -57,16 +58,6 @@ class MortalKms(KmsClient):
         self.answering.wait(30)
         if not self.alive:
             raise KmsUnavailable("The KMS does not answer.", rule="kms")
-
-
-@dataclass
-class Clock:
-    """Monotonic seconds, moved by hand."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

@@ -14,15 +14,9 @@ from catalog.keys.peks import PATIENCE_S, PekCache, PekRecord, PekState, create_
 from catalog.keys.secret import SecretBytes
 from catalog.kms_settings import KmsCallSettings
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
+from tests.support.clock import Clock
 
 TABLE = UUID(int=7)
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Counting(KmsClient):

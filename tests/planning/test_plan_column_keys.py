@@ -21,6 +21,7 @@ from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import DecryptionRefused, NotAuthorized
 from tests.support import plans
 from tests.support.lake import CAROL, MASTER_KEY, Lake, policy
+from tests.support.plans import about
 from tests.support.tables import append_files, make, name_of, records
 
 Policies = Callable[..., None]
@@ -42,6 +43,7 @@ RELEASE = policy("carol-release", {"key": ["*"]}, {CAROL: ["release"]})
 
 #: A plan of Carol.
 plan = partial(plans.plan, user=CAROL)
+refused = partial(plans.refused, user=CAROL)
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +57,6 @@ def released(made: Plan) -> set[tuple[tuple[str, tuple[int, ...]], ...]]:
     """The labels of the keys of each file."""
     rows = made.files["keys"].to_pylist()
     return {tuple((key["key_name"], tuple(key["field_ids"])) for key in keys) for keys in rows}
-
-
-def refused(lake: Lake, table: Table, *columns: str, **request: Any) -> NotAuthorized:
-    with pytest.raises(NotAuthorized) as refusal:
-        plan(lake, table, *columns, **request)
-    return refusal.value
-
-
-def about(column: str) -> dict[str, Any]:
-    return {"database": ["db"], "table": ["*"], "column": [column]}
 
 
 def deny(column: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from policy.errors import NotAuthorized, RequestInvalid
 from tests.support import plans
 from tests.support.attacker import Attacker, data_file, entry
 from tests.support.lake import ALICE, CAROL, Lake, policy, standard_policies
+from tests.support.plans import about
 from tests.support.tables import ENCRYPTED, append_files, fresh, make, name_of, records
 
 Policies = Callable[..., None]
@@ -47,6 +48,7 @@ RELEASE = policy("carol-release", {"key": ["*"]}, {CAROL: ["release"]})
 
 #: A plan of Carol.
 plan = partial(plans.plan, user=CAROL)
+refused = partial(plans.refused, user=CAROL)
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +60,6 @@ def nested(lake: Lake) -> Table:
 
 def own_process(lake: Lake, table: Table, *columns: str) -> Plan:
     return plan(lake, table, *columns, engine=None)
-
-
-def refused(lake: Lake, table: Table, *columns: str, **request: Any) -> NotAuthorized:
-    with pytest.raises(NotAuthorized) as refusal:
-        plan(lake, table, *columns, **request)
-    return refusal.value
-
-
-def about(column: str) -> dict[str, Any]:
-    return {"database": ["db"], "table": ["*"], "column": [column]}
 
 
 def item(**more: Any) -> dict[str, Any]:

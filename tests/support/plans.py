@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pyiceberg.table import Table
 
 from catalog.planning.plan import Plan, ScanRequest
+from policy.errors import NotAuthorized
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import name_of
 
@@ -26,3 +28,15 @@ def plan(
     """
     asked = {"columns": columns, **request} if columns else request
     return lake.warden.planner.plan(lake.caller(user, engine), name_of(table), ScanRequest(**asked))
+
+
+def refused(lake: Lake, table: Table, *columns: str, **request: Any) -> NotAuthorized:
+    """The refusal of such a plan."""
+    with pytest.raises(NotAuthorized) as refusal:
+        plan(lake, table, *columns, **request)
+    return refusal.value
+
+
+def about(column: str) -> dict[str, Any]:
+    """The resources of a policy on one column of the tables of `db`."""
+    return {"database": ["db"], "table": ["*"], "column": [column]}
