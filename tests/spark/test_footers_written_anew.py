@@ -81,6 +81,13 @@ def _another_unit(footer: thrift.Struct) -> None:
     _typed(footer, b"at", 9, {8: thrift.Value(thrift.STRUCT, thrift.Struct(said))})
 
 
+def _by_an_old_spark(footer: thrift.Struct) -> None:
+    said = {1: b"org.apache.spark.version", 2: b"2.4.0"}
+    fields = {number: thrift.Value(thrift.BINARY, text) for number, text in said.items()}
+    footer.fields[5] = _list(thrift.STRUCT, [thrift.Struct(fields)])
+    footer.fields = dict(sorted(footer.fields.items()))
+
+
 @pytest.fixture
 def table(spark_lake: SparkLake, namespace: str) -> str:
     """A table whose column `n` has a key of its own; one file."""
@@ -148,6 +155,16 @@ def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
     assert f"rule={rule}" in refused_as("DECRYPTION_REFUSED", spark_lake.spark, query)
 
 
+def test_dates_under_a_key_are_not_of_another_calendar(spark_lake: SparkLake, namespace: str) -> None:
+    """Of a file that an old Spark says to have written, dates of long ago would be others."""
+    master_keys(spark_lake, "pii")
+    name = f"{namespace}.t"
+    create_table(spark_lake, name, "id BIGINT, born DATE", {"encryption.columns": "pii:born"})
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, DATE '1000-01-01')")
+    edited(spark_lake, name, _by_an_old_spark)
+    assert [str(each.born) for each in spark_lake.rows(f"SELECT born FROM {name}")] == ["1000-01-01"]
+
+
 def edited(spark_lake: SparkLake, table: str, change: Change) -> None:
     """Edit the footer of the table's file with the footer's key; the file keeps its size."""
     mine = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
@@ -165,6 +182,7 @@ def edited(spark_lake: SparkLake, table: str, change: Change) -> None:
         if len(forged) == len(data):
             break
         filling += len(data) - len(forged)
+        assert filling >= 0
     path.write_bytes(forged)
 
 

@@ -56,7 +56,7 @@ private[read] final class ParquetReading(
   }
 
   private def rows(file: OpenedFile, split: FileSplit, batches: Boolean): FileReader = {
-    val reader = vectorized(file)
+    val reader = vectorized(file, split.file.footer.isDefined)
     try {
       val attempt = new TaskAttemptID(new TaskID(new JobID, TaskType.MAP, 0), 0)
       reader.initialize(
@@ -87,13 +87,14 @@ private[read] final class ParquetReading(
     new ParquetPredicates(columns, wanted).of(filters).foreach(ParquetInputFormat.setFilterPredicate(own, _))
   }
 
-  /** Dates and times are in the proleptic Gregorian calendar, as Iceberg's are, unless Spark wrote into the file
-    * that it wrote them otherwise.
+  /** Dates and times are in the proleptic Gregorian calendar, as Iceberg's are, unless Spark wrote into a file in
+    * clear that it wrote them otherwise. An encrypted file is never written so; who wrote its footer anew may say so.
     */
-  private def vectorized(opened: OpenedFile): VectorizedParquetRecordReader = {
-    val said = opened.footer.getFileMetaData.getKeyValueMetaData
-    val dates = DataSourceUtils.datetimeRebaseSpec(said.get(_), ReadConfiguration.Corrected)
-    val int96 = DataSourceUtils.int96RebaseSpec(said.get(_), ReadConfiguration.Corrected)
+  private def vectorized(opened: OpenedFile, encrypted: Boolean): VectorizedParquetRecordReader = {
+    val notes = opened.footer.getFileMetaData.getKeyValueMetaData
+    def said(name: String): String = if (encrypted) null else notes.get(name)
+    val dates = DataSourceUtils.datetimeRebaseSpec(said, ReadConfiguration.Corrected)
+    val int96 = DataSourceUtils.int96RebaseSpec(said, ReadConfiguration.Corrected)
     new VectorizedParquetRecordReader(
       null, dates.mode.toString, dates.timeZone, int96.mode.toString, int96.timeZone, mode.offHeap, mode.batchRows)
   }
