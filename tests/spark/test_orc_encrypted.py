@@ -12,6 +12,8 @@ from tests.support.reads import data_files, refused, replaced
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import master_keys
 
+pytestmark = pytest.mark.core
+
 COLUMNS = "id BIGINT, ssn STRING, person STRUCT<name: STRING, age: INT>, open STRING"
 ROWS = """SELECT id, concat('needle-', id), named_struct('name', concat('needle-', id), 'age', 7777777),
     'clear' FROM range(0, 100, 1, 1)"""

@@ -16,6 +16,8 @@ from tests.support.spark_tables import create_table
 from tests.support.spark_tables import data_files as entries
 from tests.support.tables import Engine
 
+pytestmark = pytest.mark.core
+
 ORC = {"write.format.default": "orc"}
 COLUMNS = """id INT, k INT, l BIGINT, b BOOLEAN, d DATE, t TIMESTAMP, n TIMESTAMP_NTZ, p DECIMAL(9,2),
     w DECIMAL(38,2), s STRING"""

@@ -11,6 +11,8 @@ from tests.support.reads import denied, refused
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import ENCRYPTED_ORC, master_keys
 
+pytestmark = pytest.mark.core
+
 VALUES = "VALUES ('123-45', 'ann@example', 'Ann'), ('678-90', 'bob@example', 'Bob'), (NULL, NULL, 'Nil')"
 
 

@@ -12,6 +12,8 @@ from tests.support.spark import SparkLake
 from tests.support.spark_refusals import active, refused_as
 from tests.support.spark_tables import data_files, local_path, master_keys, stock_table
 
+pytestmark = pytest.mark.core
+
 COLUMNS = """id BIGINT NOT NULL, i INT, b BOOLEAN,
     f FLOAT, d DOUBLE, s STRING, bin BINARY, dt DATE, ts TIMESTAMP,
     tn TIMESTAMP_NTZ, d9 DECIMAL(9,2), d30 DECIMAL(30,4), st STRUCT<a: INT, `x.y`: STRING>, arr ARRAY<INT>,
