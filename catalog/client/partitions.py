@@ -88,22 +88,28 @@ class _Field:
         values: list[Any] = []
         codes = []
         for value in encoded.dictionary.to_pylist():
-            result = self._json(self._transform(value))
+            result = self._json(value)
             codes.append(texts.setdefault(repr(result), len(values)))
             if codes[-1] == len(values):
                 values.append(result)
         return np.array(codes, dtype=np.int64)[encoded.indices.to_numpy(zero_copy_only=False)], values
 
     def _json(self, value: Any) -> Any:
-        if value is None:
-            return None
-        if isinstance(value, float) and not math.isfinite(value):
-            raise RequestInvalid(
-                f"The partition field {self.name} cannot be {value}.",
-                rule="partition",
-                hint="Leave such rows out, or partition the table by another column.",
-            )
-        return to_json(self._result, value)
+        """A value's partition, in JSON's form."""
+        try:
+            result = self._transform(value)
+            if isinstance(result, float) and not math.isfinite(result):
+                raise self._unnamed(result)
+            return None if result is None else to_json(self._result, result)
+        except OverflowError as error:
+            raise self._unnamed("outside the years 1 to 9999") from error
+
+    def _unnamed(self, what: object) -> RequestInvalid:
+        return RequestInvalid(
+            f"The partition field {self.name} cannot be {what}.",
+            rule="partition",
+            hint="Leave such rows out, or partition the table by another column.",
+        )
 
 
 def _way(struct: StructType, field_id: int) -> tuple[str, ...]:

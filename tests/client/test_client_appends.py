@@ -203,13 +203,25 @@ def test_files_are_split_by_partition(make: Make, alice: catalog.Connection, ser
     assert one["id"].to_pylist() == [3]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+FAR = pa.array([4_000_000], pa.int32()).cast(pa.date32())
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform", "values"),
+    [
+        (DoubleType(), IdentityTransform(), [float("nan")]),
+        (DoubleType(), IdentityTransform(), [float("inf")]),
+        (DateType(), IdentityTransform(), FAR),
+        (DateType(), DayTransform(), FAR),
+    ],
+)
 def test_a_partition_that_cannot_be_named_is_refused(
-    make: Make, alice: catalog.Connection, value: float
+    make: Make, alice: catalog.Connection, kind: Any, transform: Any, values: Any
 ) -> None:
-    spec = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "number"))
-    with pytest.raises(RequestInvalid, match="partition"):
-        alice.table(make(SCHEMA, partition_spec=spec)).append(pa.table({"number": [value]}))
+    spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
+    name = make(Schema(NestedField(1, "value", kind)), partition_spec=spec)
+    with pytest.raises(RequestInvalid, match="rule=partition"):
+        alice.table(name).append(pa.table({"value": values}))
 
 
 def test_statistics_are_by_field_id(make: Make, alice: catalog.Connection, served: Service) -> None:
