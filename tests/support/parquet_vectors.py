@@ -7,6 +7,7 @@ footer is opened, gets field ids and is sealed again; pages, indexes and statist
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -167,7 +168,7 @@ class Hooks:
             self._secret(vector, "kf"),
             keys,
             vector.prefix,
-            self._set(ids.values()),
+            self._schema(ids),
             errors,
         )
 
@@ -181,11 +182,14 @@ class Hooks:
         seen = self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(pairs)
         return getattr(self.jvm.scala.collection.immutable.HashMap, "from")(seen)
 
-    def _set(self, ids: Any) -> Any:
-        members = self.jvm.java.util.ArrayList()
-        for each in ids:
-            members.add(each)
-        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(members).toSet()
+    def _schema(self, ids: Mapping[str, int]) -> Any:
+        """Of columns with these ids that are read; the footer says of which types they are."""
+        fields = [
+            {"name": path, "type": "string", "nullable": True, "metadata": {"parquet.field.id": each}}
+            for path, each in ids.items()
+        ]
+        types = self.jvm.org.apache.spark.sql.types
+        return types.DataType.fromJson(json.dumps({"type": "struct", "fields": fields}))
 
     def _option(self, value: Any) -> Any:
         return self.jvm.scala.Option.apply(value)

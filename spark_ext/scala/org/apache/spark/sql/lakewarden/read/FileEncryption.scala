@@ -6,30 +6,33 @@ import org.apache.parquet.crypto._
 import org.apache.parquet.format.BlockCipher
 import org.apache.parquet.hadoop.metadata.{ColumnChunkMetaData, ColumnPath, ParquetMetadata}
 import org.apache.parquet.hadoop.metadata.FileMetaData.EncryptionType
-import org.apache.parquet.schema.MessageType
+import org.apache.parquet.schema.{MessageType, Type}
 
 import org.apache.spark.sql.lakewarden.crypto.{Footer, Secret}
+import org.apache.spark.sql.lakewarden.schema.FieldIds
+import org.apache.spark.sql.types.StructType
 
 /** How one file has to be encrypted, and with which keys; its footer is read with them and held against it.
   *
   *   - It has as many rows as the table says, every column whose key was released, and no column with the field id or
   *     the path of another.
   *   - Without column keys, every column is under the footer's key.
-  *   - With them, a column is under the key of its group, or in clear; never under the footer's key. A column whose
-  *     key was released has to be under that very key; one that is read without a key, in clear: the catalog
-  *     releases the key of every group that the scan touches, so the regime says nothing else of it.
+  *   - With them, a column is under the key of its group, or in clear; never under the footer's key. A column that is
+  *     read and whose key was released has to be under that very key; one that is read without a key, in clear: the
+  *     catalog releases the key of every group that the scan touches, so the regime says nothing else of it.
   *
   * A footer is encrypted or signed with the footer's key, as the regime says and not as the file does. What the
   * file says of its keys is not looked at. Which key is whose follows from the field ids in the footer, which the
-  * footer's key authenticates either way, and the labels of the plan. So the footer is read twice where columns have
-  * keys: once for the ids, and then with a key for each path.
+  * footer's key authenticates either way, and the labels of the plan. Parquet wants keys by path before it reads
+  * the ids: they are given for the columns of today's names, and where the file turns out to have others, its footer
+  * is read once more. Keys serve for the columns that are read, and no others.
   *
   * @param footer
   *   whether the regime has it encrypted, or in clear and signed
   * @param columnKeys
   *   the released keys by field id; none for a file that is encrypted whole
   * @param wanted
-  *   ids of the fields that are read
+  *   the fields that are read
   */
 private[read] final class FileEncryption(
     algorithm: String,
@@ -37,8 +40,10 @@ private[read] final class FileEncryption(
     footerKey: Secret,
     columnKeys: Option[Map[Int, Secret]],
     aadPrefix: Array[Byte],
-    wanted: Set[Int],
+    wanted: StructType,
     errors: ReadErrors) {
+  private val wantedIds = FieldIds.all(wanted)
+  private val wantedColumns = wanted.map(FieldIds.of).toSet
 
   /** The footer, judged. Throws `DecryptionRefused` if it is another file's, or not as the regime says.
     *
@@ -48,14 +53,15 @@ private[read] final class FileEncryption(
     *   how many rows the table says that it has
     */
   def read(footers: FooterReader, records: Long): ParquetMetadata = {
-    val first = footers.whole(properties(Map.empty))
+    val expected = keysOfToday
+    val first = footers.whole(properties(expected))
     val schema = first.getFileMetaData.getSchema
     requireApart(schema)
     requirePresent(schema)
     if (first.getBlocks.asScala.map(_.getRowCount).sum != records)
       throw errors.refused("The file has more or fewer rows than the table says.", "record-count")
     val keys = keysByPath(schema)
-    val found = if (keys.isEmpty && footers.isWhole) first else footers.read(properties(keys))
+    val found = if (keys == expected && footers.isWhole) first else footers.read(properties(keys))
     if (found.getFileMetaData.getEncryptionType != wantedType)
       throw errors.refused(s"The footer of the file is not ${footer.name}, as the table says that it is.", "footer")
     if (found.getFileMetaData.getSchema != schema) throw refused("The file is being changed.")
@@ -93,27 +99,43 @@ private[read] final class FileEncryption(
     if (columns.isEmpty) builder.build() else builder.withColumnKeys(columns.asJava).build()
   }
 
-  private def keysByPath(schema: MessageType): Map[ColumnPath, Secret] = {
-    for {
-      own <- columnKeys.toSeq
-      column <- schema.getColumns.asScala
-      id <- Option(column.getPrimitiveType.getId)
-      key <- own.get(id.intValue)
-    } yield ColumnPath.get(column.getPath: _*) -> key
+  /** As a file has them that was written with today's names; of what is nested there are none. */
+  private def keysOfToday: Map[ColumnPath, Secret] = {
+    for (field <- wanted; own <- columnKeys; key <- own.get(FieldIds.of(field)))
+      yield ColumnPath.get(field.name) -> key
   }.toMap
 
+  private def keysByPath(schema: MessageType): Map[ColumnPath, Secret] = {
+    for (column <- schema.getColumns.asScala; key <- keyOf(column.getPath, schema))
+      yield ColumnPath.get(column.getPath: _*) -> key
+  }.toMap
+
+  /** The released key of a leaf that is read, or stands in a struct that something is read of: Spark may look at any
+    * leaf of it to see whether it is NULL.
+    */
+  private def keyOf(path: Array[String], schema: MessageType): Option[Secret] = for {
+    own <- columnKeys
+    id <- leafId(path, schema)
+    key <- own.get(id) if wantedIds(id) || Option(schema.getType(path.take(1): _*).getId).exists(isWanted)
+  } yield key
+
+  private def isWanted(column: Type.ID): Boolean = wantedColumns(column.intValue)
+
+  private def leafId(path: Array[String], schema: MessageType): Option[Int] =
+    Option(schema.getColumnDescription(path).getPrimitiveType.getId).map(_.intValue)
+
   private def judge(chunk: ColumnChunkMetaData, footer: ParquetMetadata): Unit = {
-    val id = Option(footer.getFileMetaData.getSchema.getColumnDescription(chunk.getPath.toArray).getPrimitiveType.getId)
-    def isOf(ids: Set[Int]): Boolean = id.exists(each => ids(each.intValue))
+    val (path, schema) = (chunk.getPath.toArray, footer.getFileMetaData.getSchema)
+    def isOf(ids: Set[Int]): Boolean = leafId(path, schema).exists(ids)
     columnKeys match {
       case None => if (chunk.isEncrypted || !isEncrypted(chunk, footer)) throw mistaken(chunk)
-      case Some(own) if isOf(own.keySet) =>
+      case Some(_) if keyOf(path, schema).nonEmpty =>
         if (!chunk.isEncrypted) throw mistaken(chunk)
         chunk.getTotalSize // opens what the file says of the column, with the released key
         if (!isEncrypted(chunk, footer)) throw mistaken(chunk)
       // Of a column that is not read, it does not matter whose key it has.
-      case Some(_) if chunk.isEncrypted => if (isOf(wanted)) throw mistaken(chunk)
-      case Some(_)                      => if (setupOf(chunk, footer).isEncrypted) throw mistaken(chunk)
+      case Some(_) if chunk.isEncrypted => if (isOf(wantedIds)) throw mistaken(chunk)
+      case Some(own) => if (isOf(own.keySet) || setupOf(chunk, footer).isEncrypted) throw mistaken(chunk)
     }
   }
 

@@ -64,7 +64,7 @@ private[read] final class FooterReader(
   *   ids of those that are not read but shown as NULL
   */
 private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, masked: Set[Int]) {
-  private val ids = FieldIds.all(StructType(wanted.filterNot(field => masked(FieldIds.of(field)))))
+  private val read = StructType(wanted.filterNot(field => masked(FieldIds.of(field))))
 
   /** Throws what `errors` makes of a file that is missing, damaged, or not what its regime says. */
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): OpenedFile = {
@@ -91,7 +91,7 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
   private def encryptionOf(file: PlannedFile, errors: ReadErrors): Option[FileEncryption] =
     gate.keys(file, errors).map { keys =>
       val own = keys.columns.map(groups => (for ((label, dek) <- groups; id <- label.fieldIds) yield id -> dek).toMap)
-      new FileEncryption(keys.algorithm, keys.footer, keys.whole, own, keys.file.aadPrefix, ids, errors)
+      new FileEncryption(keys.algorithm, keys.footer, keys.whole, own, keys.file.aadPrefix, read, errors)
     }
 
   private def opened(
