@@ -38,6 +38,8 @@ BY_INDEX = "SELECT sum(id), count(DISTINCT name), max(code) FROM {} WHERE id BET
 BY_BLOOM = "SELECT count(*) FROM {} WHERE name = 'n0021'"
 #: In each column of a row group three pages with their headers; the last column has a dictionary too.
 GROUPS, COLUMNS, PER_COLUMN, PER_GROUP = 3, 3, 6, 20
+#: What is around the ciphertext of a part: its length, a nonce and a tag.
+AROUND = 4 + 12 + 16
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,15 @@ class Damage:
         """Of each row group the header of the filter and the filter."""
         return self.parts[-2 * GROUPS :]
 
+    @property
+    def footer(self) -> Part:
+        """The encrypted part of the footer, which the algorithm stands before."""
+        end = len(self.data) - 8
+        for start in range(self.parts[-1][1], end):
+            if start + 4 + int.from_bytes(self.data[start : start + 4], "little") == end:
+                return start, end
+        raise AssertionError("the file has no encrypted footer")
+
 
 @pytest.fixture
 def damage(spark_lake: SparkLake, one: tuple[str, Path]) -> Iterator[Damage]:
@@ -146,6 +157,25 @@ def test_the_file_has_every_kind_of_part(damage: Damage) -> None:
     assert len(damage.pages) > 2 * PER_GROUP
     lengths = [end - start for start, end in damage.pages]
     assert lengths[:PER_GROUP] == lengths[PER_GROUP : 2 * PER_GROUP]
+
+
+def test_no_part_is_filled_up_with_bytes_that_mean_nothing(damage: Damage) -> None:
+    """Parquet's own writer encrypts structures together with the rest of a buffer of 100, 200, 400… bytes."""
+    structures = damage.pages[::2] + damage.indexes + damage.blooms[::2] + [damage.footer]
+    lengths = [end - start - AROUND for start, end in structures]
+    assert min(lengths) < 20 and max(lengths) > 400
+    assert not set(lengths) & {100 << doubled for doubled in range(12)}
+
+
+def test_the_bits_of_a_bloom_filter_are_all_kept(spark_lake: SparkLake, namespace: str) -> None:
+    """They are no structure, whatever they look like: those of a column without values are zeros."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id BIGINT, name STRING, code STRING", PROPERTIES)
+    spark_lake.rows(f"INSERT INTO {table} SELECT id, NULL, NULL FROM range(0, 100, 1, 1)")
+    (file,) = data_files(spark_lake, table)
+    start, end = parts(local_path(file).read_bytes())[-1]
+    assert end - start - AROUND == 1024
+    assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE name = 'n'") == [(0,)]
 
 
 def test_a_flipped_bit_in_any_page_or_header_is_refused(damage: Damage) -> None:

@@ -4,11 +4,9 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 import org.apache.hadoop.conf.Configuration
-import org.apache.parquet.crypto.{ColumnEncryptionProperties, FileEncryptionProperties}
-import org.apache.parquet.hadoop.ParquetWriter
-import org.apache.parquet.hadoop.api.WriteSupport
+import org.apache.parquet.column.ParquetProperties
+import org.apache.parquet.crypto.{ColumnEncryptionProperties, FileEncryptionProperties, ParquetCipher}
 import org.apache.parquet.hadoop.metadata.ColumnPath
-import org.apache.parquet.io.OutputFile
 import org.apache.parquet.schema.MessageType
 import org.apache.parquet.schema.PrimitiveType.PrimitiveTypeName.BOOLEAN
 import org.apache.parquet.schema.Type.Repetition.REPEATED
@@ -74,7 +72,11 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
     new CountedOutput(StoredPath.of(location, hadoopConf), hadoopConf, hashed = dataKeys.exists(_.how.digest))
   private val limits = if (dataKeys.isEmpty) ModuleLimits.None else ModuleLimits.of(template.settings)
   private val identity = FileIdentity.of(template.write.tableUuid, location)
-  private val writer = SQLConf.withExistingConf(ParquetFile.fixedSettings)(builder.build())
+  private val writer = SQLConf.withExistingConf(ParquetFile.fixedSettings) {
+    new ParquetRows(
+      output, new IcebergWriteSupport(template.schema), hadoopConf, template.settings.codec,
+      template.settings.rowGroupSize, properties, dataKeys.map(keys => new CompactEncryptor(encryption(keys))))
+  }
   private var rows = 0L
 
   override def write(row: InternalRow): Unit = {
@@ -84,13 +86,12 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
 
   /** Looked at seldom, since it is dear. */
   override def isFull: Boolean =
-    rows >= limits.rowsInFile || rows % ParquetFile.RowsBetweenChecks == 0 && writer.getDataSize >= fullSize
+    rows >= limits.rowsInFile || rows % ParquetFile.RowsBetweenChecks == 0 && writer.size >= fullSize
 
   private def fullSize: Long = math.min(limits.bytesInFile, template.settings.targetFileSize)
 
   override def close(): ObjectNode = {
-    writer.close()
-    val footer = writer.getFooter
+    val footer = writer.end()
     val entry = JsonNodeFactory.instance.objectNode().put("path", location).put("file-format", "parquet")
     entry.put("record-count", rows).put("file-size-in-bytes", output.length)
     val splits = entry.putArray("split-offsets")
@@ -105,24 +106,25 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
 
   override def abandon(): Unit = writer.close()
 
-  private def builder: ParquetFile.Builder = {
+  private def properties: ParquetProperties = {
     val settings = template.settings
-    val start = new ParquetFile.Builder(output, template.schema).withConf(hadoopConf)
-      .withCompressionCodec(settings.codec)
-      .withRowGroupSize(settings.rowGroupSize)
+    val start = ParquetProperties.builder()
       .withRowGroupRowCountLimit(limits.rowsInGroup)
       .withPageSize(settings.pageSize)
       .withPageRowCountLimit(settings.pageRowLimit)
       .withDictionaryPageSize(settings.dictionarySize)
       .withMaxBloomFilterBytes(settings.bloomFilters.maxBytes)
+      .withPageWriteChecksumEnabled(!dataKeys.exists(haveTags))
     template.bloomFilters.foreach { case (path, filter) => addBloomFilter(start, path, filter) }
-    dataKeys.fold(start) { keys =>
-      if (keys.how.footer == Footer.Plaintext) withoutSizes(start, keys)
-      start.withEncryption(encryption(keys))
-    }
+    dataKeys.filter(_.how.footer == Footer.Plaintext).foreach(withoutSizes(start, _))
+    start.build()
   }
 
-  private def addBloomFilter(start: ParquetFile.Builder, path: String, filter: BloomFilter): Unit = {
+  /** Whether each page has a tag, which says more than a checksum. */
+  private def haveTags(keys: NewKeys): Boolean = keys.how.parquetCipher == ParquetCipher.AES_GCM_V1 &&
+    (keys.columns.isEmpty || template.leaves.keys.forall(keys.columns.flatMap(_._1.fieldIds).toSet))
+
+  private def addBloomFilter(start: ParquetProperties.Builder, path: String, filter: BloomFilter): Unit = {
     start.withBloomFilterEnabled(path, true).withBloomFilterFPP(path, filter.falsePositives)
     filter.distinct.foreach(start.withBloomFilterNDV(path, _))
   }
@@ -130,7 +132,7 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
   /** A footer in clear shows of encrypted columns no bounds, but it would how many values they have of which depth,
     * NULL among them, and how long texts are.
     */
-  private def withoutSizes(start: ParquetFile.Builder, keys: NewKeys): Unit = {
+  private def withoutSizes(start: ParquetProperties.Builder, keys: NewKeys): Unit = {
     val columns = if (keys.columns.isEmpty) template.leaves.values else columnKeys(keys).keys
     columns.foreach(each => start.withSizeStatisticsEnabled(each.toDotString, false))
   }
@@ -184,11 +186,5 @@ private object ParquetFile {
     conf.setConfString(SQLConf.PARQUET_REBASE_MODE_IN_WRITE.key, "CORRECTED")
     conf.setConfString(SQLConf.PARQUET_INT96_REBASE_MODE_IN_WRITE.key, "CORRECTED")
     conf
-  }
-
-  private final class Builder(file: OutputFile, schema: StructType)
-      extends ParquetWriter.Builder[InternalRow, Builder](file) {
-    override def self(): Builder = this
-    override def getWriteSupport(conf: Configuration): WriteSupport[InternalRow] = new IcebergWriteSupport(schema)
   }
 }
