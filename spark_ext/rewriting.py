@@ -107,6 +107,7 @@ class _Rewriting:
         self._size = {} if max_group_bytes is None else {"max_group_bytes": max_group_bytes}
         self._tell = tell
         self._done = RewrittenTable(f"{catalog}.{table}")
+        self._failing = False
 
     def run(self, *, forbid_old: bool) -> RewrittenTable:
         """Rewrite what is left; then forbid the rest, if that is asked for."""
@@ -117,20 +118,11 @@ class _Rewriting:
         except PySparkException as problem:
             self._failed(problem)
         if self._failing:
-            # Files or groups are in the way of others: the rest by one call, which passes over them once.
-            self._try(self._rest)
+            # The rest by one call, which passes over what fails, and need not find it out for each group.
+            self._try(self._step)
         if forbid_old:
             self._try(lambda: self._step(max_groups=0, forbid_old=True))
         return self._done
-
-    @property
-    def _failing(self) -> bool:
-        """Whether something else than deleted rows kept files from being rewritten."""
-        return self._done.problem is not None and self._done.left_files > self._done.held_files
-
-    def _rest(self) -> None:
-        while self._step():
-            pass
 
     def _try(self, action: Callable[[], object]) -> None:
         try:
@@ -140,6 +132,7 @@ class _Rewriting:
 
     def _failed(self, problem: PySparkException) -> None:
         """Note a refusal; one that concerns every table is passed on."""
+        self._failing = True
         condition = (problem.getCondition() or "").removeprefix("LAKEWARDEN.")
         if condition in _EVERYWHERE:
             raise problem
@@ -148,6 +141,7 @@ class _Rewriting:
     def _step(self, **options: int | bool) -> bool:
         """One CALL; whether it rewrote something."""
         row = self._call(options | self._size)
+        self._failing = row["failed_groups"] + row["failed_files"] > 0
         done = self._done
         self._done = replace(
             done,
