@@ -13,13 +13,16 @@ DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks t
 test: java lint
 	$(BIN)/pytest -n 2 --dist loadfile
 
-# The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
-# where Maven is.
-interop: java $(INSTALLED) $(VENV)/hadoop-kms
+# The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server and
+# its S3 client, where Maven is.
+interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws
 	$(BIN)/pytest -n 2 --dist loadfile --interop -m interop
 
 $(VENV)/hadoop-kms: | $(INSTALLED)
 	tools/hadoop-kms-jars $@
+
+$(VENV)/hadoop-aws: | $(INSTALLED)
+	tools/hadoop-aws-jars $@
 
 # The core of the tests again on the oldest Spark that is supported, laid over the newest one.
 test-oldest-spark: java $(INSTALLED) $(OLDEST_SPARK)/.installed
