@@ -60,21 +60,21 @@ class Gathered:
 def gathered(opened: Iterable[OpenManifest]) -> Iterator[Gathered]:
     """Manifests, in order, the small ones together with their neighbours."""
     held: list[OpenManifest] = []
+    size = 0
     for manifest in opened:
-        if held and not _go_together(held, manifest):
+        # One without entries counts as well: no more are held than are small together.
+        size += max(1, len(manifest.entries))
+        if held and (size > _SMALL or not _alike(held[0], manifest)):
             yield Gathered.of(held)
-            held = []
+            held, size = [], max(1, len(manifest.entries))
         held.append(manifest)
     if held:
         yield Gathered.of(held)
 
 
-def _go_together(held: Sequence[OpenManifest], next_one: OpenManifest) -> bool:
-    first = held[0]
-    return (
-        sum(len(each.entries) for each in (*held, next_one)) <= _SMALL
-        and first.listed.partition_spec_id == next_one.listed.partition_spec_id
-        and first.entries.schema.equals(next_one.entries.schema, check_metadata=True)
+def _alike(one: OpenManifest, other: OpenManifest) -> bool:
+    return one.listed.partition_spec_id == other.listed.partition_spec_id and one.entries.schema.equals(
+        other.entries.schema, check_metadata=True
     )
 
 
