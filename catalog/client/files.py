@@ -37,6 +37,7 @@ from catalog.client.footers import FileKeys
 from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
 from catalog.client.private_copy import verified
+from catalog.client.stored_types import require_stored
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
 from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet
@@ -170,7 +171,9 @@ def _judged(
         return _parquet(_Shown(stream, file.size), properties), footer.open_columns
     names = _Names(keys)
     tail = footers.rewritten(footer, keys, names.of)
-    return _parquet(_Shown(stream, footer.start, tail), names.properties()), footer.open_columns
+    parquet = _parquet(_Shown(stream, footer.start, tail), names.properties())
+    require_stored(parquet, [at for at, leaf in enumerate(footer.leaves) if leaf.field_id in keys.columns])
+    return parquet, footer.open_columns
 
 
 def _parquet(shown: _Shown, properties: Any) -> pq.ParquetFile:

@@ -18,7 +18,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
+from pyiceberg.types import (
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+)
 
 import catalog
 from catalog.client import files, footers, thrift
@@ -45,7 +55,7 @@ PAID = Schema(
 )
 TEXTS = ListType(10, StringType())
 PAIRS = MapType(10, StringType(), 11, StringType())
-NAME, FIELD_ID = 4, 9
+NAME, CONVERTED, FIELD_ID, LOGICAL = 4, 6, 9, 10
 FORMS = {"keyed": {}, "keyed-signed": {"encryption.footer": "plaintext"}}
 
 
@@ -120,6 +130,61 @@ def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
     for column in ("pay", "bonus"):
         with pytest.raises(DecryptionRefused, match="column-key"):
             read(table.scan(), column)
+
+
+DAY = 86_400_000_000
+WRITTEN = {
+    "timestamptz": (TimestamptzType(), pa.array([DAY, 1000], pa.timestamp("us", "UTC"))),
+    "timestamp": (TimestampType(), pa.array([DAY, 1000], pa.timestamp("us"))),
+    "time": (TimeType(), pa.array([3_600_000_000, 1000], pa.time64("us"))),
+    "int": (IntegerType(), pa.array([100_000, 1000], pa.int32())),
+    "long": (LongType(), pa.array([2**40, 5], pa.int64())),
+}
+TIME, TIMESTAMP = 7, 8
+MILLIS, NANOS = 1, 3
+
+
+def in_units(logical: int, unit: int, *, adjusted: bool) -> dict[int, Value]:
+    """What a footer says of times in other units."""
+    named = Struct({unit: Value(thrift.STRUCT, Struct())})
+    kind = Struct({1: Value(thrift.TRUE, adjusted), 2: Value(thrift.STRUCT, named)})
+    return {LOGICAL: Value(thrift.STRUCT, Struct({logical: Value(thrift.STRUCT, kind)}))}
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("timestamptz", {CONVERTED: Value(thrift.I32, 9)}),
+        ("timestamptz", in_units(TIMESTAMP, MILLIS, adjusted=True)),
+        ("timestamptz", in_units(TIMESTAMP, NANOS, adjusted=True)),
+        ("timestamp", in_units(TIMESTAMP, NANOS, adjusted=False)),
+        ("time", in_units(TIME, NANOS, adjusted=False)),
+        ("int", {CONVERTED: Value(thrift.I32, 15)}),
+        ("int", {CONVERTED: Value(thrift.I32, 16)}),
+        ("int", {CONVERTED: Value(thrift.I32, 13)}),
+        ("long", {LOGICAL: Value(thrift.STRUCT, Struct({11: Value(thrift.STRUCT, Struct())}))}),
+    ],
+    ids=["ms", "ms-logical", "ns", "ns-without-zone", "time-ns", "8 bits", "16 bits", "unsigned", "null"],
+)
+def test_a_column_with_a_key_whose_values_are_said_to_mean_others(
+    make: Make, alice: catalog.Connection, written: str, said: dict[int, Value]
+) -> None:
+    """Its type is not under its own key, and who has the footer's would make days of milliseconds."""
+    kind, values = WRITTEN[written]
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "pay", kind))
+    table = alice.table(make(schema, properties={"encryption.columns": "pii:pay"}))
+    table.append(pa.table({"id": [1, 2], "pay": values}))
+    assert read(table.scan(), "pay") == values.to_pylist()
+
+    def edit(metadata: Struct) -> None:
+        fields = element(metadata, b"pay").fields
+        kept = {number: held for number, held in fields.items() if number not in (CONVERTED, LOGICAL)}
+        fields.clear()
+        fields.update(sorted((kept | said).items()))
+
+    forged(table.scan(), edit)
+    with pytest.raises(DecryptionRefused, match="column-key"):
+        read(table.scan(), "pay")
 
 
 def forged(scan: Scan, edit: Edit) -> None:
