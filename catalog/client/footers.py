@@ -45,8 +45,11 @@ _LARGEST: Final = 256 << 20
 _SCHEMA, ROW_GROUPS, _KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 5, 8, 9
 COLUMNS, ORDINAL = 1, 7
 METADATA, CRYPTO, SEALED = 3, 8, 9
-_TYPE, _NAME, _CHILDREN, _FIELD_ID = 1, 4, 5, 9
-_KIND, _PATH = 1, 3
+_TYPE, _LENGTH, _NAME, _CHILDREN, _FIELD_ID = 1, 2, 4, 5, 9
+_KIND, _PATH, _STATISTICS = 1, 3, 12
+_BOUNDS: Final = (1, 2, 5, 6)
+#: Of physical types, that of values that all have one length.
+_FIXED: Final = 7
 _ALGORITHM, KEY_METADATA = 1, 2
 _PREFIX, _UNIQUE, _SUPPLIED = 1, 2, 3
 UNDER_FOOTER_KEY, UNDER_COLUMN_KEY = 1, 2
@@ -59,7 +62,7 @@ _LOOKED_INTO: Final = Shape(
         ),
     }
 )
-_SAID_OF_COLUMN: Final = Shape({_PATH: Shape()})
+_SAID_OF_COLUMN: Final = Shape({_PATH: Shape(), _STATISTICS: Shape()})
 _UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
 
 Piece = Callable[[int, int], bytes]
@@ -87,10 +90,18 @@ class FileKeys:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column of a file: its names from the top, its type, and its field id if it has one."""
+    """A column of a file.
+
+    Attributes:
+        path: its names from the top.
+        kind: its physical type.
+        length: of its values, in bytes, where all have the same; else None.
+        field_id: its field id, if it has one.
+    """
 
     path: tuple[bytes, ...]
     kind: int
+    length: int | None
     field_id: int | None
 
     @property
@@ -270,7 +281,8 @@ def _below(
         else:
             kind = element.get(_TYPE, thrift.I32)
             assert kind is not None
-            found.append(Leaf(path, kind, element.get(_FIELD_ID, thrift.I32)))
+            length = element.get(_LENGTH, thrift.I32) if kind == _FIXED else None
+            found.append(Leaf(path, kind, length, element.get(_FIELD_ID, thrift.I32)))
 
 
 def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
@@ -350,8 +362,16 @@ class _Column:
         known, _ = thrift.read(said, shape=_SAID_OF_COLUMN)
         path = known.get(_PATH, thrift.LIST)
         told = known.get(_KIND, thrift.I32), () if path is None else tuple(path.elements)
-        if told != (self.leaf.kind, self.leaf.path):
+        if told != (self.leaf.kind, self.leaf.path) or self._is_cut(known):
             raise refused(f"The column {self.leaf.name!r} was written as another one.", "column-key")
+
+    def _is_cut(self, known: Struct) -> bool:
+        """Whether its bounds are longer than its values are said to be, which would be read in pieces."""
+        bounds = known.get(_STATISTICS, thrift.STRUCT)
+        if bounds is None or self.leaf.length is None:
+            return False
+        found = (bounds.get(each, thrift.BINARY) or b"" for each in _BOUNDS)
+        return max(map(len, found)) > self.leaf.length
 
     def _mistaken(self) -> DecryptionRefused:
         return refused(f"The column {self.leaf.name!r} is not under the key that it has to be.", "column-key")

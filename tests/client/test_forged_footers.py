@@ -12,6 +12,7 @@ import dataclasses
 import struct
 import tracemalloc
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    DecimalType,
     IntegerType,
     ListType,
     LongType,
@@ -130,6 +132,26 @@ def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
     for column in ("pay", "bonus"):
         with pytest.raises(DecryptionRefused, match="column-key"):
             read(table.scan(), column)
+
+
+def test_a_decimal_with_a_key_whose_values_are_said_to_be_shorter(
+    make: Make, alice: catalog.Connection
+) -> None:
+    """The bytes of one value would be read as two."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "pay", DecimalType(38, 2)))
+    table = alice.table(make(schema, properties={"encryption.columns": "pii:pay"}))
+    values = pa.array([Decimal("12345678901234567890123456789.25"), Decimal("2.00")], pa.decimal128(38, 2))
+    table.append(pa.table({"id": [1, 2], "pay": values}))
+    assert read(table.scan(), "pay") == values.to_pylist()
+
+    def edit(metadata: Struct) -> None:
+        fields = element(metadata, b"pay").fields
+        fields |= {2: Value(thrift.I32, 9), 8: Value(thrift.I32, 20)}
+        del fields[LOGICAL]
+
+    forged(table.scan(), edit)
+    with pytest.raises(DecryptionRefused, match="column-key"):
+        read(table.scan(), "pay")
 
 
 DAY = 86_400_000_000
