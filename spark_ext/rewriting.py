@@ -136,7 +136,8 @@ class _Rewriting:
         condition = (problem.getCondition() or "").removeprefix("LAKEWARDEN.")
         if condition in _EVERYWHERE:
             raise problem
-        self._done = replace(self._done, problem=str(problem).partition(_TRACE)[0].strip())
+        told = f"{self._done.problem or ''}\n{str(problem).partition(_TRACE)[0]}".split("\n")
+        self._done = replace(self._done, problem="\n".join(dict.fromkeys(filter(None, told))))
 
     def _step(self, **options: int | bool) -> bool:
         """One CALL; whether it rewrote something."""

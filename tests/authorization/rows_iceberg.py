@@ -270,8 +270,8 @@ ROWS: Final = (
     Row(
         f"POST {_TABLE}",
         "take another master key",
-        ("alter", "use"),
-        "mason steward",
+        ("alter", "use", "unprotect"),
+        STEWARD,
         lambda attempt: attempt.commit(
             attempt.table(encrypted=True), setting(**{"encryption.master-key-id": SPARE_KEY})
         ),
