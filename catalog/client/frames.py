@@ -1,7 +1,8 @@
 """Rows as DataFrames: every value is the one that the table has.
 
 pandas by itself makes floating-point numbers of whole numbers where one of them is null, within lists too,
-and then 2**53 + 1 is another number. It also has types in which they stay what they are.
+and then 2**53 + 1 is another number; and it does not tell null from NaN. It also has types in which all
+stay what they are.
 
 Text that is none is refused first: a file's writer chose its bytes, and Polars may end the process where they
 are no UTF-8.
@@ -37,9 +38,7 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
         pa.bool_(): pandas.BooleanDtype(),
     }
     try:
-        return rows.to_pandas(
-            types_mapper=lambda kind: pandas.ArrowDtype(kind) if pa.types.is_nested(kind) else own.get(kind)
-        )
+        return rows.to_pandas(types_mapper=lambda kind: own[kind] if kind in own else _arrow(pandas, kind))
     except (ValueError, OverflowError) as error:
         raise NotSupportedYet(
             f"pandas has no room for a value: {error}.",
@@ -47,6 +46,11 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
             rule="column-values",
             hint="Take to_arrow(), or other columns.",
         ) from error
+
+
+def _arrow(pandas: Any, kind: pa.DataType) -> Any:
+    """Arrow's own type in pandas, where that has none that keeps every value; else None."""
+    return pandas.ArrowDtype(kind) if pa.types.is_nested(kind) or pa.types.is_floating(kind) else None
 
 
 def to_polars(rows: pa.Table, table: str) -> Any:

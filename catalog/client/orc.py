@@ -3,6 +3,7 @@
 - A file that is encrypted is refused, whether the table says so or not.
 - PyArrow reads each file in a process of its own (`orc_child`), and what comes out of that is validated: its
   reader of ORC does not stand up to damaged files.
+- A wait for that process ends. It is no sandbox, and what is read is still the table's writers' to choose.
 - Ids stand in the attributes of the file's types; whether a field may be null, too. A null where they and the
   table have none refuses the file.
 - Whole columns at the top are read, stripe by stripe. Each stripe has the rows that the tail says, all of
@@ -18,8 +19,9 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -27,10 +29,10 @@ from typing import IO, Final
 
 import pyarrow as pa
 from pyiceberg.io import InputStream
-from pyiceberg.types import NestedField
+from pyiceberg.types import FixedType, NestedField, TimeType, UUIDType
 
 from catalog.client.columns import FileColumns, damaged, field_id
-from catalog.client.nested import null_where_none
+from catalog.client.nested import inner_fields, null_where_none
 from catalog.client.orc_tail import Tail
 from catalog.client.plan import PlannedFile
 from catalog.client.private_copy import copied
@@ -42,6 +44,10 @@ _CHILD: Final = Path(__file__).with_name("orc_child.py")
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "TZDIR", "LANG", "LC_ALL")
 _HELLO: Final = struct.pack("<Q", 7) + b"running"
 _LARGEST: Final = 256 << 20
+_MOST_SECONDS: Final = 600
+_MOST_ENDING: Final = 5
+#: The child's exit where a file has such instants.
+_NO_ROOM: Final = 3
 
 
 def undecipherable(table: str) -> NotSupportedYet:
@@ -66,22 +72,24 @@ def opened(stream: InputStream, file: PlannedFile, masked: frozenset[int]) -> It
     Raises:
         DataFileDamaged: not a file that the table can have.
         StorageUnavailable: there is no room for a copy, or no process to read it.
+        NotSupportedYet: when it is read: values that PyArrow has no room for.
     """
     with copied(stream, file.size) as copy:
         if copy.seek(0, os.SEEK_END) != file.size:
             raise damaged("The file has another size than the table says.", "file-size")
         copy.seek(0)
-        with _child(copy) as (answers, questions):
-            rows, tail, schema = (_answer(answers) for _ in range(3))
+        with _child(copy) as process:
+            with _patience(process):
+                rows, tail, schema = (_answer(process.stdout) for _ in range(3))
             found = pa.ipc.read_schema(pa.py_buffer(schema))
             stripes = _stripes(int(rows), Tail.of(tail), file.records)
             columns = FileColumns(_nullable_as_said(found), file.without_like, masked)
-            yield OrcRows(answers, questions, found, columns, stripes)
+            yield OrcRows(process, found, columns, stripes)
 
 
 @contextmanager
-def _child(copy: IO[bytes]) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The process that reads a file: what it says, and what it is told."""
+def _child(copy: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """The process that reads a file, from its first word on."""
     command = [sys.executable, "-P", str(_CHILD), str(copy.fileno())]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     pipe = subprocess.PIPE
@@ -96,14 +104,27 @@ def _child(copy: IO[bytes]) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         )
     except OSError as error:
         raise _not_running() from error
-    assert process.stdin is not None and process.stdout is not None
     with process:
         try:
-            if not process.stdout.read(len(_HELLO)) == _HELLO:
-                raise _not_running()
-            yield process.stdout, process.stdin
+            assert process.stdout is not None
+            with _patience(process):
+                if process.stdout.read(len(_HELLO)) != _HELLO:
+                    raise _not_running()
+            yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def _patience(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A wait for the process, which is ended if it takes too long; then it says nothing more."""
+    timer = threading.Timer(_MOST_SECONDS, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +132,13 @@ class OrcRows:
     """A file that has passed; its rows are read once.
 
     Attributes:
-        answers: what the process says that reads it.
-        questions: what that is told.
+        process: which reads it.
         schema: the file's own.
         columns: its columns by field id.
         stripes: the rows of each stripe.
     """
 
-    answers: IO[bytes]
-    questions: IO[bytes]
+    process: subprocess.Popen[bytes]
     schema: pa.Schema
     columns: FileColumns
     stripes: tuple[int, ...]
@@ -133,6 +152,7 @@ class OrcRows:
             wanted: the columns.
             keep: not looked at: PyArrow does not show what the file says of its stripes.
         """
+        _require_readable(wanted)
         names = self._names(wanted)
         starts = accumulate(self.stripes, initial=0)
         for start, rows in zip(starts, self._stripes(names) if names else self._bare(), strict=False):
@@ -152,24 +172,57 @@ class OrcRows:
     def _stripes(self, names: Sequence[str]) -> Iterator[pa.Table]:
         # A name with a dot in it may be a column's inside of another: then all are read.
         dotted = any("." in each for each in names)
-        self.questions.write(json.dumps(None if dotted else names).encode() + b"\n")
-        self.questions.flush()
+        self._tell(None if dotted else names)
+        types = [self.schema.field(each).type for each in names]
+        for rows, batch in zip(self.stripes, self._batches(), strict=True):
+            batch.validate(full=True)
+            read = pa.Table.from_batches([batch]).select(names)
+            if read.num_rows != rows:
+                raise _miscounted()
+            if read.schema.types != types:
+                raise damaged("A stripe of the file has other columns.", "column-type")
+            yield read
+
+    def _tell(self, names: Sequence[str] | None) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(names).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """What the process sends; one more than there are stripes would be seen."""
         if not self.stripes:
             return
-        types = [self.schema.field(each).type for each in names]
-        with pa.ipc.open_stream(self.answers) as stream:
-            for rows, batch in zip(self.stripes, stream, strict=True):
-                batch.validate(full=True)
-                read = pa.Table.from_batches([batch]).select(names)
-                if read.num_rows != rows:
-                    raise _miscounted()
-                if read.schema.types != types:
-                    raise damaged("A stripe of the file has other columns.", "column-type")
-                yield read
+        try:
+            with _patience(self.process):
+                stream = pa.ipc.open_stream(self.process.stdout)
+            while True:
+                with _patience(self.process):
+                    batch = next(stream, None)
+                if batch is None:
+                    return
+                yield batch
+        except (pa.ArrowException, OSError) as error:
+            with suppress(subprocess.TimeoutExpired):
+                if self.process.wait(_MOST_ENDING) == _NO_ROOM:
+                    raise _no_room() from error
+            raise
 
 
-def _answer(answers: IO[bytes]) -> bytes:
+def _require_readable(wanted: Sequence[NestedField]) -> None:
+    """Iceberg's other writers make ORC's numbers and bytes of some types, with attributes that say how."""
+    for field in wanted:
+        if isinstance(field.field_type, TimeType | UUIDType | FixedType):
+            raise NotSupportedYet(
+                f"Columns of the type {field.field_type} ({field.name}) are not read from ORC.",
+                rule="column-type",
+                hint="Read other columns, or have the table rewritten with write.format.default=parquet.",
+            )
+        _require_readable(inner_fields(field.field_type))
+
+
+def _answer(answers: IO[bytes] | None) -> bytes:
     """What the process says next."""
+    assert answers is not None
     head = answers.read(8)
     length = struct.unpack("<Q", head)[0] if len(head) == 8 else _LARGEST + 1
     said = answers.read(length) if length <= _LARGEST else b""
@@ -217,6 +270,14 @@ def _not_running() -> StorageUnavailable:
         "The process that reads ORC files does not start.",
         rule="orc-process",
         hint="It takes the same Python and PyArrow as this one, and the time zone database (or TZDIR).",
+    )
+
+
+def _no_room() -> NotSupportedYet:
+    return NotSupportedYet(
+        "The file has instants before 1677 or after 2262, for which PyArrow's reader of ORC has no room.",
+        rule="orc-timestamp",
+        hint="Read the column with Spark, or have the table rewritten with write.format.default=parquet.",
     )
 
 

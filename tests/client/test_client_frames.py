@@ -20,6 +20,7 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FloatType,
     IntegerType,
     ListType,
     LongType,
@@ -50,6 +51,7 @@ SCHEMA = Schema(
         10, "who", StructType(NestedField(11, "x", LongType()), NestedField(12, "name", StringType()))
     ),
     NestedField(13, "ratio", DoubleType()),
+    NestedField(14, "single", FloatType()),
 )
 #: The next whole number is none of a floating-point column.
 LARGE = 2**53 + 1
@@ -64,6 +66,7 @@ FULL: dict[str, Any] = {
     "numbers": [LARGE, None],
     "who": {"x": LARGE, "name": "né"},
     "ratio": 0.1,
+    "single": 0.5,
 }
 ROWS = pa.Table.from_pylist([FULL, {"id": 2}], schema=arrow_schema(SCHEMA.fields))
 
@@ -99,6 +102,19 @@ def test_polars_has_every_value_and_gives_it_back(table: Any) -> None:
     assert frame.sort("id").to_dicts() == ROWS.to_pylist()
     table.append(frame)
     assert table.scan("id = 1").to_arrow().to_pylist() == [FULL, FULL]
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_null_and_nan_are_two_things(make: Callable[..., str], alice: catalog.Connection, name: str) -> None:
+    table = alice.table(
+        make(Schema(NestedField(1, "ratio", DoubleType()), NestedField(2, "single", FloatType())))
+    )
+    rows = pa.table(
+        {"ratio": [float("nan"), None, 1.0], "single": pa.array([None, 2.0, float("nan")], pa.float32())}
+    )
+    table.append(rows)
+    table.append(getattr(table.scan(), f"to_{name}")())
+    assert str(table.scan().to_arrow().to_pylist()) == str(2 * rows.to_pylist())
 
 
 def test_polars_takes_batches_one_after_the_other(table: Any) -> None:

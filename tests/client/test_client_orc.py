@@ -19,6 +19,7 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IntegerType,
     ListType,
@@ -298,6 +299,36 @@ def test_a_process_that_was_taken_over_or_ended_is_a_damaged_file(
     monkeypatch.setattr(orc, "_CHILD", tmp_path / "child.py")
     with pytest.raises(DataFileDamaged):
         small.scan().to_arrow()
+
+
+def test_a_process_that_says_nothing_more_is_not_waited_for(
+    small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "child.py").write_text(SAYS + "import time; say(b'running'); say(b'2'); time.sleep(60)")
+    monkeypatch.setattr(orc, "_CHILD", tmp_path / "child.py")
+    monkeypatch.setattr(orc, "_MOST_SECONDS", 1)
+    with pytest.raises(DataFileDamaged):
+        small.scan().to_arrow()
+
+
+def test_what_pyarrow_has_no_room_for_in_orc_is_said(
+    served: Service, alice: catalog.Connection, make: Make
+) -> None:
+    """Types that other writers put into ORC in their own way, and instants beyond nanoseconds."""
+    name = make(
+        Schema(NestedField(1, "odd", FixedType(4)), NestedField(2, "at", TimestampType())), properties=ORC
+    )
+    as_stored = Schema(NestedField(1, "odd", BinaryType()), NestedField(2, "at", TimestampType()))
+    at = [datetime.datetime(3000, 1, 1)]
+    land(
+        served,
+        name,
+        pa.table({"odd": [b"1234"], "at": pa.array(at, pa.timestamp("us"))}).cast(marked(as_stored)),
+    )
+    with pytest.raises(NotSupportedYet, match="rule=column-type"):
+        alice.table(name).scan(columns=["odd"]).to_arrow()
+    with pytest.raises(NotSupportedYet, match="rule=orc-timestamp"):
+        alice.table(name).scan(columns=["at"]).to_arrow()
 
 
 def test_stripes_of_other_types_than_were_judged_are_refused(
