@@ -41,10 +41,10 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
         return rows.to_pandas(types_mapper=lambda kind: own[kind] if kind in own else _arrow(pandas, kind))
     except (ValueError, OverflowError) as error:
         raise NotSupportedYet(
-            f"pandas has no room for a value: {error}.",
+            f"pandas cannot hold some value ({type(error).__name__}).",
             table=table,
-            rule="column-values",
-            hint="Take to_arrow(), or other columns.",
+            rule="pandas-values",
+            hint="Days after the year 9999 are such; take to_arrow(), or other columns.",
         ) from error
 
 

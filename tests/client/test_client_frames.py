@@ -139,7 +139,7 @@ def test_days_after_the_year_9999_are_kept_and_pandas_says_that_it_has_none(
     table.append(rows)
     assert table.scan("day > '2020-01-01'").to_arrow().equals(rows)
     assert len(table.scan().to_polars()) == 1
-    with pytest.raises(NotSupportedYet, match="pandas has no room"):
+    with pytest.raises(NotSupportedYet, match="pandas cannot hold"):
         table.scan().to_pandas()
 
 
