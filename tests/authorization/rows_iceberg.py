@@ -279,6 +279,16 @@ ROWS: Final = (
     ),
     Row(
         f"POST {_TABLE}",
+        "weaken the encryption",
+        ("alter", "unprotect"),
+        f"{OWNER} {STEWARD}",
+        lambda attempt: attempt.commit(
+            attempt.table(encrypted=True), setting(**{"encryption.data-key-length": "16"})
+        ),
+        on_table=True,
+    ),
+    Row(
+        f"POST {_TABLE}",
         "drop the encryption",
         ("alter", "unprotect"),
         f"{OWNER} {STEWARD}",
