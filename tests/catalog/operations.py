@@ -39,20 +39,10 @@ from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policie
 from tests.support.tables import ENCRYPTED, SCHEMA, Engine, fresh, make, name_of
 
 DAVE = "dave"
-
-
 USERS = (ALICE, BOB, CAROL, DAVE)
-
-
 READS = {"db": {ALICE, CAROL}, "bobs": {ALICE, BOB}}
-
-
 WRITES = {"db": {ALICE}, "bobs": {ALICE, BOB}}
-
-
 ADMINISTERS = {"db": {ALICE}, "bobs": {ALICE}}
-
-
 PATHS = "read.allowed.data.paths"
 
 
@@ -187,14 +177,8 @@ def alter(*changes: Change) -> Callable[..., Any]:
 
 
 _WIDER = Schema(*SCHEMA.fields, NestedField(3, "x", LongType()))
-
-
 _ELSEWHERE = "file:///somewhere/else"
-
-
 _EVERYONE = {"db": set(USERS), "bobs": set(USERS)}
-
-
 TABLE = [
     Row(
         "TableAccess.load",

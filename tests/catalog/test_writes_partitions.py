@@ -38,16 +38,12 @@ PARTITIONED = Schema(
     NestedField(7, "f", DoubleType()),
     NestedField(8, "t", BooleanType()),
 )
-
-
 BY_ALL = PartitionSpec(
     *(
         PartitionField(each.field_id, 1000 + each.field_id, IdentityTransform(), each.name)
         for each in PARTITIONED.fields
     )
 )
-
-
 VALUES = {
     "d": "2024-01-31",
     "s": "a/b=c",
