@@ -342,7 +342,7 @@ def test_stripes_of_other_types_than_were_judged_are_refused(
     rows = pa.table({"who": [1]})
     with pa.ipc.new_stream(sent, rows.schema) as stream:
         stream.write_table(rows)
-    parts = f"say(b'running'); say(b'1'); say({tail!r}); say({judged!r}); "
+    parts = f"say(b'running'); say(b'1'); say({tail!r}); say({judged!r}); os.read(0, 99); "
     (tmp_path / "child.py").write_text(f"{SAYS}{parts}os.write(1, {sent.getvalue().to_pybytes()!r})")
     monkeypatch.setattr(orc, "_CHILD", tmp_path / "child.py")
     with pytest.raises(DataFileDamaged, match="rule=column-type"):
