@@ -9,21 +9,13 @@ from policy.errors import RequestInvalid
 from spark_ext import rewrite_data_files
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
-from tests.support.spark_tables import create_table, data_files, local_path
-
-
-def migrating(spark_lake: SparkLake, table: str, files: int = 2) -> None:
-    """A table with files in plaintext, which was encrypted since."""
-    create_table(spark_lake, table, "id INT")
-    for number in range(files):
-        spark_lake.rows(f"INSERT INTO {table} VALUES ({number})")
-    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
+from tests.support.spark_tables import create_table, data_files, local_path, migrating
 
 
 def test_a_namespace_is_rewritten_table_by_table(
     spark_lake: SparkLake, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    migrating(spark_lake, f"{namespace}.a")
+    migrating(spark_lake, f"{namespace}.a", files=2)
     migrating(spark_lake, f"{namespace}.`b c`", files=1)
     create_table(spark_lake, f"{namespace}.plain", "id INT")
     done = rewrite_data_files(spark_lake.spark, namespace, max_group_bytes=1)
@@ -37,7 +29,7 @@ def test_a_namespace_is_rewritten_table_by_table(
     again = rewrite_data_files(spark_lake.spark, f"{namespace}.a", f"{namespace}.`b c`", show=False)
     assert [(each.rewritten_files, each.left_files) for each in again] == [(0, 0), (0, 0)]
     assert capsys.readouterr().out == ""
-    assert sorted(spark_lake.rows(f"SELECT * FROM {namespace}.a")) == [(0,), (1,)]
+    assert sorted(spark_lake.rows(f"SELECT id FROM {namespace}.a")) == [(0,), (1,)]
 
 
 def test_a_group_that_fails_leaves_the_others_to_be_rewritten(spark_lake: SparkLake, namespace: str) -> None:

@@ -18,7 +18,14 @@ from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refusal, refused_as
-from tests.support.spark_tables import create_table, data_files, local_path, master_keys, stock_table
+from tests.support.spark_tables import (
+    create_table,
+    data_files,
+    local_path,
+    master_keys,
+    migrating,
+    stock_table,
+)
 
 pytestmark = pytest.mark.core
 
@@ -40,15 +47,6 @@ def call(spark_lake: SparkLake, table: str, **options: object) -> dict[str, obje
 def statement(table: str, *options: str) -> str:
     listed = ", ".join([f"table => '{below(table)}'", *options])
     return f"CALL {CATALOG}.system.rewrite_data_files({listed})"
-
-
-def migrating(spark_lake: SparkLake, table: str, files: int = 3, **options: str) -> list[object]:
-    """A table with files in plaintext, which was encrypted since; its rows."""
-    create_table(spark_lake, table, "id INT, name STRING", **options)
-    for number in range(files):
-        spark_lake.rows(f"INSERT INTO {table} VALUES ({number}, 'n{number}')")
-    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
-    return sorted(spark_lake.rows(f"SELECT * FROM {table}"))
 
 
 def encrypted(spark_lake: SparkLake, table: str) -> list[bool]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
+from pyspark.sql import Row
 
 from tests.support.spark import CATALOG, SparkLake
 
@@ -73,3 +74,12 @@ def create_table(
     clauses += [f"PARTITIONED BY ({partitioned_by})"] if partitioned_by else []
     clauses += [f"TBLPROPERTIES ({listed})"] if listed else []
     spark_lake.rows(" ".join(clauses))
+
+
+def migrating(spark_lake: SparkLake, table: str, files: int = 3) -> list[Row]:
+    """Make a table with so many files in plaintext, a row in each, which was encrypted since; its rows."""
+    create_table(spark_lake, table, "id INT, name STRING")
+    some = f"SELECT CAST(id AS INT), concat('n', id) FROM range(0, {files}, 1, {files})"  # noqa: S608
+    spark_lake.rows(f"INSERT INTO {table} {some}")
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
+    return sorted(spark_lake.spark.table(table).collect())
