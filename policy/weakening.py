@@ -5,8 +5,9 @@ A change weakens a table if its new files would promise less than they do now:
   one that is added later would be in clear;
 - a column, or the footer, would be under another key: who may have that one can be somebody else. So would
   columns with keys of their own that came under one key for all, from which an engine alone keeps them;
-- changes of a file would be noticed less: pages without a tag where no digest is always looked at; or a
-  digest that is looked at less often, which also tells what somebody changed who had a file's data key;
+- changes of a file would be noticed less: fewer tags where no digest is always looked at (AES_GCM_V1 tags
+  all, AES_GCM_CTR_V1 all but the pages, ORC nothing); or a digest that is looked at less often, which also
+  tells what somebody changed who had a file's data key;
 - the footer would be in clear, with names, types and sizes of all columns; or data keys would be shorter;
 - what is masked would show hashes or redacted values, or files would carry what stock readers need.
 
@@ -29,6 +30,8 @@ from policy.file_formats import FileFormat
 
 #: From the least often on.
 _HOW_OFTEN: Final = (VerifyDigest.NEVER, VerifyDigest.FIRST_READ, VerifyDigest.ALWAYS)
+#: From the one with the fewest tags on.
+_TAGGED: Final = (Algorithm.ORC_AES_CTR, Algorithm.AES_GCM_CTR_V1, Algorithm.AES_GCM_V1)
 
 
 def weakens(before: EncryptionSpec, after: EncryptionSpec) -> bool:
@@ -47,7 +50,7 @@ def weakens_files(before: EncryptionSpec, after: EncryptionSpec) -> bool:
     return (
         opened
         or before.master_key_id != after.master_key_id
-        or (_tags_all(before) and not _tags_all(after) and after.verify_digest is not VerifyDigest.ALWAYS)
+        or (_tags_less(before, after) and after.verify_digest is not VerifyDigest.ALWAYS)
         or _HOW_OFTEN.index(before.verify_digest) > _HOW_OFTEN.index(after.verify_digest)
         or (_hides_footer(before) and not _hides_footer(after))
         or before.data_key_length > after.data_key_length
@@ -119,8 +122,8 @@ def _key_of(column: str, keys: Mapping[str, str]) -> str | None:
     return next((keys[each] for each in outer if each in keys), None)
 
 
-def _tags_all(spec: EncryptionSpec) -> bool:
-    return spec.algorithm is Algorithm.AES_GCM_V1
+def _tags_less(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    return _TAGGED.index(before.algorithm) > _TAGGED.index(after.algorithm)
 
 
 def _hides_footer(spec: EncryptionSpec) -> bool:
