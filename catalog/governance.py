@@ -129,7 +129,8 @@ def following(
     uncovers = uncovers_fields(
         keys_of_fields(regime.spec, regime.columns), keys_of_fields(spec, keyed), after.field_ids
     )
-    return replace(wanted, spec=spec, unprotects=uncovers or weakens_files(current.spec, wanted.spec))
+    was = replace(current.spec, masks=_renamed(current.spec.masks, ids, after))
+    return replace(wanted, spec=spec, unprotects=uncovers or weakens_files(was, spec))
 
 
 def _refuse_other_meaning(

@@ -166,3 +166,14 @@ def test_keys_that_change_hands_beside_a_change_of_the_schema(lake: Lake, bob_al
         alter(lake, table, *swap, named, user=BOB)
     alter(lake, table, *swap, SetProperty(COLUMNS, "pii:email,id;hr:ssn"), user=BOB)
     assert groups(lake, table) == {"pii": (1, 2), "hr": (3,)}
+
+
+def test_a_mask_that_passes_to_another_column_by_its_name(lake: Lake, bob_alters: None) -> None:
+    """By name less is shown than before; by id a column is shown hashed that was not."""
+    properties = {COLUMNS: "pii:ssn,email", "encryption.masks": "sha256:ssn", "write.format.default": "orc"}
+    table = make(lake, schema=Schema(*PERSON.fields[:3]), properties=properties)
+    swap = (RenameColumn(("ssn",), "x"), RenameColumn(("email",), "ssn"), RenameColumn(("x",), "email"))
+    with pytest.raises(NotAuthorized, match="unprotect"):
+        alter(lake, table, *swap, SetProperty("encryption.masks", "sha256:ssn;nullify:email"), user=BOB)
+    alter(lake, table, *swap, user=BOB)
+    assert loaded(lake, table).governed.to_properties()["encryption.masks"] == "sha256:email"
