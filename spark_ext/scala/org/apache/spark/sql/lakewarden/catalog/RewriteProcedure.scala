@@ -1,6 +1,7 @@
 package org.apache.spark.sql.lakewarden.catalog
 
 import scala.annotation.tailrec
+import scala.collection.immutable.ListMap
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
@@ -148,25 +149,26 @@ private object RewriteProcedure {
       added: Long = 0,
       bytes: Long = 0,
       failed: Seq[LakewardenException] = Nil,
-      unread: Seq[(String, LakewardenException)] = Nil) {
+      unread: ListMap[String, LakewardenException] = ListMap.empty) {
 
     def and(group: FileGroup, outcome: Either[LakewardenException, Int]): Done = outcome match {
       case Right(come) => copy(groups + 1, files + group.paths.size, added + come, bytes + group.bytes)
       case Left(why) =>
         why.file.filter(file => group.paths.contains(file) && unread.size < mostUnread)
-          .fold(copy(failed = failed :+ why))(file => copy(unread = unread :+ (file -> why)))
+          .fold(copy(failed = failed :+ why))(file => copy(unread = unread.updated(file, why)))
     }
 
     /** The request, for groups without the files that cannot be read. */
     def without(request: ObjectNode): ObjectNode = {
       val asked = request.deepCopy
-      unread.foldLeft(asked.putArray("without"))((paths, each) => paths.add(each._1))
+      unread.keys.foldLeft(asked.putArray("without"))((paths, path) => paths.add(path))
       asked
     }
 
     /** What nothing came of is refused, by its first reason. */
     def orRefusal: Done = problems.headOption.filter(_ => files == 0).fold(this) { first =>
-      throw new LakewardenException(first.kind, told(problems.map(_.getMessage)).stripPrefix(s"${first.kind}: "), cause = first)
+      val all = told(problems.map(_.getMessage))
+      throw new LakewardenException(first.kind, all.stripPrefix(s"${first.kind}: "), cause = first)
     }
 
     def row(left: JsonNode, forbidden: Boolean): InternalRow = {
@@ -177,7 +179,7 @@ private object RewriteProcedure {
         Option(problem).filter(_.nonEmpty).map(UTF8String.fromString).orNull)
     }
 
-    private def problems: Seq[LakewardenException] = unread.map(_._2) ++ failed
+    private def problems: Seq[LakewardenException] = unread.values.toSeq ++ failed
   }
 
   /** A line each. */
