@@ -245,7 +245,7 @@ class _Leaves:
         raise damaged("No column of the file says where a struct is null.", "absent-column")
 
     def _of(self, field: pa.Field, wanted: IcebergType | None) -> list[int]:
-        inner = _nested(field.type)
+        inner = inner_arrow_fields(field.type)
         if inner is None:
             self._next += 1
             return [] if wanted is None else [self._next - 1]
@@ -278,11 +278,11 @@ def _is_same(found: pa.Field, wanted: NestedField) -> bool:
         return False
     if found.type != arrow_type(wanted.field_type):
         return False
-    inner = zip(_nested(found.type) or (), inner_fields(wanted.field_type), strict=True)
+    inner = zip(inner_arrow_fields(found.type) or (), inner_fields(wanted.field_type), strict=True)
     return all(_is_same(each, like) for each, like in inner)
 
 
-def _nested(kind: pa.DataType) -> list[pa.Field] | None:
+def inner_arrow_fields(kind: pa.DataType) -> list[pa.Field] | None:
     """What is nested in a type; None for a primitive one."""
     if pa.types.is_struct(kind):
         return list(kind)

@@ -113,7 +113,7 @@ def opened(
                 return
             held = until_read.enter_context(_held(stream, file))
             seen = [each for each in wanted if each.field_id not in plan.masked]
-            parquet, readable = _judged(held, file, keys, frozenset(all_ids(seen)))
+            parquet, readable = _judged(held, file, keys, seen)
             _count(parquet.metadata, file)
             columns = FileColumns(parquet.schema_arrow, file.without_like, plan.masked)
             yield Opened(parquet, columns, readable)
@@ -155,7 +155,7 @@ def _held(stream: InputStream, file: PlannedFile) -> Iterator[InputStream]:
 
 
 def _judged(
-    stream: InputStream, file: PlannedFile, keys: FileKeys | None, wanted: frozenset[int]
+    stream: InputStream, file: PlannedFile, keys: FileKeys | None, wanted: Sequence[NestedField]
 ) -> tuple[pq.ParquetFile, frozenset[int] | None]:
     if stream.seek(0, os.SEEK_END) != file.size:
         raise DataFileDamaged(
@@ -165,14 +165,14 @@ def _judged(
         _refuse_encrypted(stream, file.size)
         return _parquet(_Shown(stream, file.size), None), None
     footer = footers.read(lambda start, length: _piece(stream, start, length), file.size, keys)
-    footers.judge(footer, keys, wanted)
+    footers.judge(footer, keys, frozenset(all_ids(wanted)))
     if keys.columns is None:
         properties = pe.create_decryption_properties(keys.footer.reveal(), aad_prefix=keys.aad_prefix)
         return _parquet(_Shown(stream, file.size), properties), footer.open_columns
     names = _Names(keys)
     tail = footers.rewritten(footer, keys, names.of)
     parquet = _parquet(_Shown(stream, footer.start, tail), names.properties())
-    require_stored(parquet, [at for at, leaf in enumerate(footer.leaves) if leaf.field_id in keys.columns])
+    require_stored(parquet, footer, wanted)
     return parquet, footer.open_columns
 
 

@@ -46,7 +46,7 @@ _SCHEMA, ROW_GROUPS, _KEY_VALUES, _FILE_ALGORITHM, _SIGNING_KEY = 2, 4, 5, 8, 9
 COLUMNS, ORDINAL = 1, 7
 METADATA, CRYPTO, SEALED = 3, 8, 9
 _TYPE, _LENGTH, _NAME, _CHILDREN, _FIELD_ID = 1, 2, 4, 5, 9
-_KIND, _PATH, _STATISTICS = 1, 3, 12
+_KIND, _ENCODINGS, _PATH, _STATISTICS = 1, 2, 3, 12
 _BOUNDS: Final = (1, 2, 5, 6)
 #: Of physical types, that of values that all have one length.
 _FIXED: Final = 7
@@ -62,7 +62,7 @@ _LOOKED_INTO: Final = Shape(
         ),
     }
 )
-_SAID_OF_COLUMN: Final = Shape({_PATH: Shape(), _STATISTICS: Shape()})
+_SAID_OF_COLUMN: Final = Shape({_ENCODINGS: Shape(), _PATH: Shape(), _STATISTICS: Shape()})
 _UNIONS: Final[Mapping[Algorithm, int]] = {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2}
 
 Piece = Callable[[int, int], bytes]
@@ -121,6 +121,7 @@ class OpenedFooter:
         leaves: the columns in the order of the file.
         aad: the AAD of the file: prefix and what the file adds to it.
         open_columns: places of the columns that may be read: in clear, or with a key that opened them.
+        encodings: of each column that was opened with a key of its own, by place, what its chunks list.
     """
 
     start: int
@@ -129,6 +130,7 @@ class OpenedFooter:
     leaves: tuple[Leaf, ...]
     aad: bytes
     open_columns: frozenset[int] = field(default_factory=frozenset)
+    encodings: Mapping[int, frozenset[frozenset[int]]] = field(default_factory=dict)
 
 
 def read(piece: Piece, size: int, keys: FileKeys) -> OpenedFooter:
@@ -319,6 +321,7 @@ def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
     except (Malformed, struct.error) as error:
         raise refused("The footer of the file is damaged.", "file-authentic") from error
     footer.open_columns = frozenset(each.place for each in judges if each.opens)
+    footer.encodings = {each.place: frozenset(each.encodings) for each in judges if each.encodings}
 
 
 @dataclass(slots=True)
@@ -331,6 +334,7 @@ class _Column:
     ciphers: Mapping[int, Aead]
     wanted: frozenset[int]
     opens: bool = True
+    encodings: set[frozenset[int]] = field(default_factory=set)
 
     def judge(self, chunk: Struct, aad: bytes, row_group: int) -> None:
         crypto = chunk.get(CRYPTO, thrift.STRUCT)
@@ -364,6 +368,8 @@ class _Column:
         told = known.get(_KIND, thrift.I32), () if path is None else tuple(path.elements)
         if told != (self.leaf.kind, self.leaf.path) or self._is_cut(known):
             raise refused(f"The column {self.leaf.name!r} was written as another one.", "column-key")
+        encodings = known.get(_ENCODINGS, thrift.LIST)
+        self.encodings.add(frozenset(() if encodings is None else encodings.elements))
 
     def _is_cut(self, known: Struct) -> bool:
         """Whether its bounds are longer than its values are said to be, which would be read in pieces."""

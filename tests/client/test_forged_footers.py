@@ -21,12 +21,14 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
     MapType,
     NestedField,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -57,7 +59,7 @@ PAID = Schema(
 )
 TEXTS = ListType(10, StringType())
 PAIRS = MapType(10, StringType(), 11, StringType())
-NAME, CONVERTED, FIELD_ID, LOGICAL = 4, 6, 9, 10
+REPETITION, NAME, CONVERTED, FIELD_ID, LOGICAL = 3, 4, 6, 9, 10
 FORMS = {"keyed": {}, "keyed-signed": {"encryption.footer": "plaintext"}}
 
 
@@ -152,6 +154,35 @@ def test_a_decimal_with_a_key_whose_values_are_said_to_be_shorter(
     forged(table.scan(), edit)
     with pytest.raises(DecryptionRefused, match="column-key"):
         read(table.scan(), "pay")
+
+
+INSIDE = StructType(NestedField(10, "a", LongType()))
+
+
+@pytest.mark.parametrize(("kind", "path"), [(LongType(), b"pay"), (INSIDE, b"pay"), (INSIDE, b"a")])
+def test_a_column_with_a_key_that_is_said_to_have_no_null(
+    make: Make, alice: catalog.Connection, kind: IcebergType, path: bytes
+) -> None:
+    """What says where null is would be read as values."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "pay", kind))
+    table = alice.table(make(schema, properties={"encryption.columns": "pii:pay"}))
+    values = [1, 2] if kind.is_primitive else [{"a": 1}, {"a": 2}]
+    table.append(pa.table({"id": [1, 2], "pay": values}))
+    assert read(table.scan(), "pay") == values
+
+    def edit(metadata: Struct) -> None:
+        element(metadata, path).fields[REPETITION] = Value(thrift.I32, 0)
+
+    forged(table.scan(), edit)
+    with pytest.raises(DecryptionRefused, match="column-key"):
+        read(table.scan(), "pay")
+
+
+def test_a_required_column_with_a_key_is_read(make: Make, alice: catalog.Connection) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "pay", LongType(), required=True))
+    table = alice.table(make(schema, properties={"encryption.columns": "pii:pay"}))
+    table.append(pa.table({"id": [1, 2], "pay": [1, 2]}))
+    assert read(table.scan(), "pay") == [1, 2]
 
 
 DAY = 86_400_000_000
