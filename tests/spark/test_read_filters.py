@@ -31,7 +31,7 @@ def rows(first: int) -> pa.Table:
     numbers = [-1, 0, 1, 5, 2**31 - 1, -(2**31), None, 7]
     floats = [NAN, 0.0, -0.0, 1.5, math.inf, -math.inf, None, 2.5]
     texts = ["", "a", "ab", "b", "ÿ", "\U0001f600", None, "abc"]
-    days = [date(1, 1, 1), date(1582, 10, 4), date(1969, 12, 31), date(1970, 1, 1), date(2024, 2, 29),
+    days = [date(1, 1, 1), date(1582, 10, 7), date(1969, 12, 31), date(1970, 1, 1), date(2024, 2, 29),
             date(9999, 12, 31), None, date(2000, 1, 1)]  # fmt: skip
     times = [
         None if day is None else datetime(day.year, day.month, day.day, 23, 59, 59, 999_999) for day in days
@@ -99,6 +99,9 @@ CONDITIONS = [
     "NOT (i > 1 AND l > 1)", "i = 5 OR s = 'a'", "l > 10737418240", "l >= 9223372036854775807",
     "i > 3000000000",
     "s = ''", "s LIKE 'a%'", "s LIKE 'ÿ%'", "s >= 'b'", "s < 'a'", "s LIKE '%b'", "s = 'ÿ'", "s > 'ÿ'",
+    # Days that the calendar of before does not have.
+    "d = DATE'1582-10-07'", "d >= DATE'1582-10-06'", "d > DATE'1582-10-06'", "d IN (DATE'1582-10-07')",
+    "t >= TIMESTAMP'1582-10-07 00:00:00Z'", "t = TIMESTAMP'1582-10-07 23:59:59.999999Z'",
     "d < DATE'1582-10-15'", "d = DATE'0001-01-01'", "d >= DATE'9999-12-31'", "d = DATE'1969-12-31'",
     "t < TIMESTAMP'1582-10-15 00:00:00Z'", "t = TIMESTAMP'1969-12-31 23:59:59.999999Z'",
     "t > TIMESTAMP'9999-12-31 00:00:00Z'", "n = TIMESTAMP_NTZ'2000-01-01 23:59:59.999999'",

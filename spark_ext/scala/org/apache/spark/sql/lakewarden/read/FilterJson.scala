@@ -6,7 +6,7 @@ import java.time.{Instant, LocalDate, LocalDateTime, ZoneOffset}
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{JsonNodeFactory, ObjectNode}
 
-import org.apache.spark.sql.catalyst.util.DateTimeUtils.{anyToDays, anyToMicros, microsToInstant}
+import org.apache.spark.sql.catalyst.util.DateTimeUtils.microsToInstant
 import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types._
 
@@ -88,8 +88,8 @@ private[read] final class FilterJson(schema: StructType) {
     case (decimal: DecimalType, number: BigDecimal) if number.scale <= decimal.scale =>
       Some(json.textNode(number.setScale(decimal.scale).toPlainString))
     case (StringType, text: String)           => Some(json.textNode(text)).filter(_ => isText(text))
-    case (DateType, _)                        => year(LocalDate.ofEpochDay(anyToDays(value)))
-    case (TimestampType, _)                   => zoned(microsToInstant(anyToMicros(value)))
+    case (DateType, _)                        => Moments.days(value).flatMap(each => year(LocalDate.ofEpochDay(each)))
+    case (TimestampType, _)                   => Moments.micros(value).flatMap(each => zoned(microsToInstant(each)))
     case (TimestampNTZType, time: LocalDateTime) => local(time)
     case _                                    => None
   }

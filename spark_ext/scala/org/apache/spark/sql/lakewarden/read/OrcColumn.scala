@@ -11,7 +11,7 @@ import org.apache.hadoop.hive.ql.io.sarg.SearchArgument.{Builder, TruthValue}
 import org.apache.hadoop.hive.serde2.io.HiveDecimalWritable
 import org.apache.orc.TypeDescription.Category
 
-import org.apache.spark.sql.catalyst.util.DateTimeUtils.{anyToDays, anyToMicros, localDateTimeToMicros}
+import org.apache.spark.sql.catalyst.util.DateTimeUtils.localDateTimeToMicros
 
 /** What can be asked of one column of a file. None: not exactly.
   *
@@ -87,7 +87,7 @@ private[read] object OrcColumn {
       Some(new OrcColumn(name, Type.LONG, value => Some(Long.box(value.asInstanceOf[Number].longValue))))
     case Category.DATE              => Some(new OrcColumn(name, Type.DATE, day))
     case Category.DECIMAL           => Some(new OrcColumn(name, Type.DECIMAL, decimal))
-    case Category.TIMESTAMP_INSTANT => Some(new OrcMoments(name, value => Some(anyToMicros(value))))
+    case Category.TIMESTAMP_INSTANT => Some(new OrcMoments(name, Moments.micros))
     case Category.TIMESTAMP         => Some(new OrcMoments(name, localMicros))
     case _                          => None
   }
@@ -98,10 +98,12 @@ private[read] object OrcColumn {
   private[read] val Known = DAYS.toMillis(FirstDay) + Margin
 
   /** A day as ORC takes it apart again, in the time zone of the JVM, where some days never were. */
-  private def day(value: Any): Option[Date] = {
-    val day = LocalDate.ofEpochDay(anyToDays(value).toLong)
-    Some(Date.valueOf(day)).filter(each => day.toEpochDay >= FirstDay && each.toLocalDate == day)
-  }
+  private def day(value: Any): Option[Date] =
+    for {
+      days <- Moments.days(value) if days >= FirstDay
+      day = LocalDate.ofEpochDay(days.toLong)
+      found <- Some(Date.valueOf(day)) if found.toLocalDate == day
+    } yield found
 
   private def decimal(value: Any): Option[HiveDecimalWritable] = value match {
     case number: BigDecimal => Option(HiveDecimal.create(number, false)).map(new HiveDecimalWritable(_))

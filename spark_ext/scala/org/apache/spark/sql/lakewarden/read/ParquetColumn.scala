@@ -13,7 +13,7 @@ import org.apache.parquet.schema.LogicalTypeAnnotation.{dateType, decimalType, i
 import org.apache.parquet.schema.LogicalTypeAnnotation.TimeUnit.MICROS
 import org.apache.parquet.schema.PrimitiveType.PrimitiveTypeName._
 
-import org.apache.spark.sql.catalyst.util.DateTimeUtils.{anyToDays, anyToMicros, localDateTimeToMicros}
+import org.apache.spark.sql.catalyst.util.DateTimeUtils.localDateTimeToMicros
 import org.apache.spark.sql.types._
 
 /** What can be asked of one column of a file. None: not exactly. */
@@ -110,9 +110,9 @@ private[read] object ParquetColumn {
       case (LongType, INT64) if annotation == intType(64, true) =>
         Some(new OrderedColumn[JLong](FilterApi.longColumn(path), same))
       case (DateType, INT32) if annotation == dateType =>
-        Some(new OrderedColumn[JInt](FilterApi.intColumn(path), value => Some(Int.box(anyToDays(value)))))
+        Some(new OrderedColumn[JInt](FilterApi.intColumn(path), Moments.days(_).map(Int.box)))
       case (TimestampType, INT64) if annotation == timestampType(true, MICROS) =>
-        Some(new OrderedColumn[JLong](FilterApi.longColumn(path), value => Some(Long.box(anyToMicros(value)))))
+        Some(new OrderedColumn[JLong](FilterApi.longColumn(path), Moments.micros(_).map(Long.box)))
       case (TimestampNTZType, INT64) if annotation == timestampType(false, MICROS) =>
         Some(new OrderedColumn[JLong](FilterApi.longColumn(path), localMicros))
       case (StringType, BINARY) if annotation == stringType => Some(new TextColumn(FilterApi.binaryColumn(path)))
