@@ -27,6 +27,7 @@ from policy.ddl import LintContext, StatementDecision, TableFacts, lint
 from policy.ddl.context import Known, nothing_known
 from policy.ddl.lexer import MAX_CHARACTERS
 from policy.errors import RequestInvalid
+from policy.file_formats import FileFormat, written_format
 from policy.identifiers import TableName
 from policy.location import Location
 from policy.principal import Principal
@@ -151,6 +152,7 @@ def facts_of(table: LoadedTable) -> TableFacts:
         leaves=facts_of_table(table).columns,
         allowed=table.governed.allowed,
         spec=table.governed.spec,
+        file_format=written_format(table.metadata.properties) or FileFormat.AVRO,
         location=table.record.location,
         default_location=table.record.default_location,
     )

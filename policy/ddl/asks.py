@@ -107,8 +107,8 @@ class Asks(ReadingNeeds):
             gates.check_table_location(each, str(name))
             self.assumed.append(f"no other table lies at or around {each}")
         self._table(name, "alter", facts)
-        file_format = _format_said(ordinary, statement.removals)
-        asked = self._next(facts, governed, removed, str(name), file_format)
+        said = _format_said(ordinary, statement.removals)
+        asked = self._next(facts, governed, removed, str(name), said)
         own = facts.location if facts.default_location else None
         self._storage([*moved, *asked.added], own, facts)
         self._keys(asked.new_keys)
@@ -117,7 +117,7 @@ class Asks(ReadingNeeds):
         if governed or removed:
             self.assumed.append("no live snapshot needs a location that the allowed list would lose")
             self._check_keyed(asked.spec, facts)
-        after = _with(facts, asked, touched=bool(governed or removed or file_format))
+        after = _with(facts, asked, said) if governed or removed or said else facts
         if governed or removed:
             self._note_splits(name, after)
         if after.spec is None or after.spec != facts.spec:
@@ -129,10 +129,11 @@ class Asks(ReadingNeeds):
         name = self.names.table(statement.name)
         facts = self.known(name)
         after = protection.with_columns(facts, statement)
+        protection.require_column_left(name, facts, after)
         self._table(name, "alter", facts)
         protection.require_change(self.context.encryption, name, facts, after)
         self.assumed.append("the table's columns and their types allow the change")
-        if facts.spec is not None and facts.spec.columns:
+        if statement.replaced and facts.spec is not None and facts.spec.columns:
             self.assumed.append("a column is left that encryption.columns names")
         return name, after
 
@@ -233,15 +234,16 @@ class Asks(ReadingNeeds):
         governed: Mapping[str, str],
         removed: frozenset[str],
         table: str,
-        file_format: FileFormat | None,
+        said: FileFormat | None,
     ) -> wanted.Wanted:
         """What governs an existing table next; where its present state is not known, at its widest."""
         key = self.context.master_key_id
         place_counts = governed_names.ALLOWED_PATHS in removed
         place = facts.location or (None if place_counts else _ANYWHERE)
         if facts.allowed is not None and facts.spec is not None and place is not None:
+            written = said or facts.file_format
             return wanted.for_change(
-                facts.allowed, facts.spec, governed, removed, place, key, table, file_format=file_format
+                facts.allowed, facts.spec, governed, removed, place, key, table, file_format=written
             )
         if place_counts:
             raise Refusal(
@@ -249,7 +251,7 @@ class Asks(ReadingNeeds):
                 "The allowed list would go back to the table's own location, which is not known.",
                 "Give --live to look it up, or set the list.",
             )
-        return _widest(governed, removed, key, table, file_format)
+        return _widest(governed, removed, key, table, said)
 
     def _check_keyed(self, spec: EncryptionSpec, facts: TableFacts) -> None:
         """Columns that get keys are there, as far as it is known which are."""
@@ -307,6 +309,7 @@ class Asks(ReadingNeeds):
             leaves=leaves,
             allowed=asked.allowed,
             spec=asked.spec,
+            file_format=written_format(statement.properties) or FileFormat.AVRO,
             location=location,
             default_location=location is None,
         )
@@ -347,11 +350,14 @@ def _format_said(ordinary: Mapping[str, str], removals: Collection[str]) -> File
     return written_format(ordinary) or FileFormat.AVRO
 
 
-def _with(facts: TableFacts, asked: wanted.Wanted, *, touched: bool) -> TableFacts:
-    if not touched:
-        return facts
+def _with(facts: TableFacts, asked: wanted.Wanted, said: FileFormat | None) -> TableFacts:
     certain = facts.allowed is not None and facts.spec is not None
-    return replace(facts, allowed=asked.allowed if certain else None, spec=asked.spec if certain else None)
+    return replace(
+        facts,
+        allowed=asked.allowed if certain else None,
+        spec=asked.spec if certain else None,
+        file_format=said or facts.file_format,
+    )
 
 
 def _check_ordinary(ordinary: Mapping[str, str], table: str, *, new: bool = True) -> None:

@@ -14,6 +14,7 @@ from datetime import datetime
 from policy.allowlist import AllowList
 from policy.encryption import EncryptionSpec
 from policy.encryption_rules import Column, EncryptionRules
+from policy.file_formats import FileFormat
 from policy.identifiers import TableName
 from policy.location import Location
 from policy.principal import Principal
@@ -31,6 +32,7 @@ class TableFacts:
         leaves: the columns and fields that hold values, as encryption rules see them.
         allowed: its allowed list in force; None where it is not known.
         spec: its encryption in force; None where it is not known.
+        file_format: the format of its new files; None for the one that its encryption says, or Parquet.
         location: where it lies; None where it is not known.
         default_location: whether the catalog chose that place.
     """
@@ -41,6 +43,7 @@ class TableFacts:
     leaves: tuple[Column, ...] | None = None
     allowed: AllowList | None = None
     spec: EncryptionSpec | None = None
+    file_format: FileFormat | None = None
     location: Location | None = None
     default_location: bool = False
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from policy.ddl.context import TableFacts
 from policy.ddl.refusals import Refusal
 from policy.ddl.statements import AlterColumns
 from policy.ddl.statements import Column as NewColumn
 from policy.decision import Decision
-from policy.encryption import EncryptionSpec
+from policy.encryption import ColumnKey, ColumnMask, EncryptionSpec
 from policy.encryption_rules import Column, ColumnName, EncryptionRules, column_key
 from policy.encryption_rules import TableFacts as RuleFacts
 from policy.errors import EncryptionPolicyViolation
 from policy.identifiers import TableName
 
 _SHOWN: Final = 3
+_Group = TypeVar("_Group", ColumnKey, ColumnMask)
 
 
 def leaves_of(columns: Iterable[NewColumn]) -> tuple[Column, ...]:
@@ -69,7 +70,12 @@ def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, 
 
 
 def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:
-    """What is known of a table after a change of its columns; one that is renamed keeps its earlier names."""
+    """What is known of a table after a change of its columns; one that is renamed keeps its earlier names.
+
+    Its encryption follows the columns that it names, as in the catalog: to their new names, or off the list.
+    Of columns that are replaced it is not known which stay.
+    """
+    facts = replace(facts, spec=_followed(facts.spec, statement))
     if facts.leaves is None or statement.replaced:
         return replace(facts, columns=None, nested=None, leaves=None)
     leaves = list(facts.leaves)
@@ -83,6 +89,52 @@ def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:
         leaves.append(replace(added, field_id=last + added.field_id))
     tops = dict.fromkeys(each.name.partition(".")[0] for each in leaves)
     return replace(facts, columns=tuple(tops), nested=None, leaves=tuple(leaves))
+
+
+def require_column_left(name: TableName, before: TableFacts, after: TableFacts) -> None:
+    """Refuse that the last column goes that has a key: without a list, all would be under one key.
+
+    Raises:
+        EncryptionPolicyViolation: no column of the list is left.
+    """
+    if before.spec is not None and after.spec is not None and before.spec.columns and not after.spec.columns:
+        raise EncryptionPolicyViolation(
+            "No column would be left that encryption.columns names.",
+            table=str(name),
+            rule="last-column",
+            hint="Unset encryption.columns first: then all columns are encrypted, under one key.",
+        )
+
+
+def _followed(spec: EncryptionSpec | None, statement: AlterColumns) -> EncryptionSpec | None:
+    if spec is None or not (spec.columns or spec.masks):
+        return spec
+    if statement.replaced:
+        return None
+    return replace(
+        spec, columns=_groups_after(spec.columns, statement), masks=_groups_after(spec.masks, statement)
+    )
+
+
+def _groups_after(groups: Iterable[_Group], statement: AlterColumns) -> tuple[_Group, ...]:
+    """The groups by the names that their columns have then; one that loses all of them goes."""
+    named = []
+    for group in groups:
+        names = (_name_after(column, statement) for column in group.columns)
+        left = tuple(sorted(name for name in names if name is not None))
+        if left:
+            named.append(replace(group, columns=left))
+    return tuple(named)
+
+
+def _name_after(name: str, statement: AlterColumns) -> str | None:
+    """What a column is called after a change; None if it goes."""
+    if any(_inside(name, ".".join(path)) for path in statement.removed):
+        return None
+    if statement.renamed is None:
+        return name
+    old, new = (".".join(each) for each in statement.renamed)
+    return new + name[len(old) :] if _inside(name, old) else name
 
 
 def _renamed(column: Column, old: str, new: str) -> Column:

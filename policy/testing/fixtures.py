@@ -78,7 +78,13 @@ class FixtureTable:
     def for_statements(self) -> TableFacts:
         """What a statement finds when it names the table."""
         if self.columns is None:
-            return TableFacts(self.owner, allowed=self.allowed, spec=self.spec, location=self.location)
+            return TableFacts(
+                self.owner,
+                allowed=self.allowed,
+                spec=self.spec,
+                file_format=self.spec.file_format,
+                location=self.location,
+            )
         outer = dict.fromkeys(name.partition(".")[0] for name in self.columns)
         paths = (path for name in self.columns for path in _paths(name) if "." in path)
         return TableFacts(
@@ -88,6 +94,7 @@ class FixtureTable:
             leaves=self.for_rules().columns,
             allowed=self.allowed,
             spec=self.spec,
+            file_format=self.spec.file_format,
             location=self.location,
         )
 

@@ -11,6 +11,7 @@ from policy.ddl.statements import AlterColumns, Column
 from policy.encryption import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.encryption_rules import TableFacts as RuleFacts
+from policy.file_formats import FileFormat
 from policy.identifiers import TableName
 from policy.location import Location
 from tests.support.ddl import ANN, BOB, KEY, answers, context, needs, rule, the_answer
@@ -74,13 +75,75 @@ def test_columns_with_keys_are_there() -> None:
     assert "the table has the columns that encryption.columns names" in unknown.assumed
 
 
-def test_a_change_of_columns_assumes_that_a_column_with_a_key_is_left() -> None:
-    drop = "ALTER TABLE lake.s.t DROP COLUMN email"
+def test_a_column_with_a_key_is_left() -> None:
+    drop, all_go = (f"ALTER TABLE lake.s.t DROP COLUMNS ({each})" for each in ("email", "email, SSN"))
     keyed = _governed({"encryption.columns": "pii:ssn,email"}, "id", "ssn", "email")
     whole = _governed({"encryption.mechanism": "envelope"}, "id", "ssn", "email")
-    left = "a column is left that encryption.columns names"
-    assert left in the_answer(drop, _known(keyed)).assumed
-    assert left not in the_answer(drop, _known(whole)).assumed
+    assert the_answer(drop, _known(keyed)).decision.allowed
+    assert rule(the_answer(all_go, _known(keyed))) == "last-column"
+    assert the_answer(all_go, _known(whole)).decision.allowed
+
+
+_ALTER = "ALTER TABLE lake.s.t "
+_UNPROTECT = "unprotect table s.t"
+
+
+def _asks_unprotect(facts: TableFacts, *changes: str) -> bool:
+    """Whether the last of these changes of a table needs the right."""
+    told = answers("; ".join(_ALTER + each for each in changes), context(ANN, known=lambda _: facts))
+    assert all(each.decision.allowed for each in told)
+    return _UNPROTECT in needs(told[-1])
+
+
+def test_keys_follow_columns_to_their_new_names() -> None:
+    facts = _governed({"encryption.columns": "pii:ssn"}, "id", "ssn")
+    moved, other = "RENAME COLUMN ssn TO old", "RENAME COLUMN id TO ssn"
+    assert not _asks_unprotect(facts, moved, f"SET {COLUMN_KEYS.format('old')}")
+    assert _asks_unprotect(facts, moved, other, f"SET {COLUMN_KEYS.format('ssn')}")
+    inner = _governed({"encryption.columns": "pii:person.ssn"}, "id", "person.ssn")
+    outer = "RENAME COLUMN PERSON TO who"
+    assert not _asks_unprotect(inner, outer, f"SET {COLUMN_KEYS.format('who.ssn')}")
+    unknown = replace(facts, columns=None, leaves=None)
+    assert _asks_unprotect(unknown, moved, other, f"SET {COLUMN_KEYS.format('ssn')}")
+
+
+def test_a_column_that_goes_leaves_the_list_of_keys_and_of_masks() -> None:
+    facts = _governed({"encryption.columns": "pii:ssn,email"}, "id", "ssn", "email")
+    gone = "DROP COLUMN email"
+    assert not _asks_unprotect(facts, gone, f"SET {COLUMN_KEYS.format('ssn')}")
+    assert _asks_unprotect(facts, gone, f"SET {COLUMN_KEYS.format('id')}")
+    masks = {"encryption.masks": "sha256:ssn,email", "encryption.algorithm": "ORC_AES_CTR"}
+    masked = _governed(masks, "id", "ssn", "email")
+    new = "ADD COLUMN email STRING"
+    again = "SET TBLPROPERTIES ('encryption.masks'='sha256:ssn,email')"
+    assert _asks_unprotect(masked, gone, new, again) and not _asks_unprotect(masked, again)
+
+
+def test_of_columns_that_are_replaced_it_is_not_known_which_have_keys() -> None:
+    facts = _governed({"encryption.columns": "pii:ssn"}, "id", "ssn")
+    replaced = "REPLACE COLUMNS (ssn STRING)"
+    assert _asks_unprotect(facts, replaced, f"SET {COLUMN_KEYS.format('ssn')}")
+    whole = _governed({"encryption.mechanism": "envelope"}, "id", "ssn")
+    assert not _asks_unprotect(whole, replaced, "SET TBLPROPERTIES ('encryption.mechanism'='envelope')")
+
+
+def test_a_rule_is_held_against_keys_by_the_new_names_of_columns() -> None:
+    facts = _governed({"encryption.columns": "pii:ssn"}, "id", "ssn")
+    assert the_answer(f"{_ALTER}RENAME COLUMN ssn TO old", _known(facts)).decision.allowed
+
+
+def test_a_table_in_clear_keeps_its_format() -> None:
+    encrypted, orc = "SET TBLPROPERTIES ('encryption.mechanism'='envelope')", "'write.format.default'='orc'"
+    never = "SET TBLPROPERTIES ('encryption.verify-digest'='never')"
+    plain = _governed({}, "id")
+    assert not _asks_unprotect(plain, encrypted, never)
+    assert _asks_unprotect(replace(plain, file_format=FileFormat.ORC), encrypted, never)
+    assert _asks_unprotect(plain, f"SET TBLPROPERTIES ({orc})", encrypted, never)
+    parquet = "UNSET TBLPROPERTIES ('write.format.default')"
+    assert not _asks_unprotect(plain, f"SET TBLPROPERTIES ({orc})", parquet, encrypted, never)
+    made = f"CREATE TABLE lake.s.n (id INT) TBLPROPERTIES ({orc}); "
+    told = answers(made + "; ".join(f"ALTER TABLE lake.s.n {each}" for each in (encrypted, never)), context())
+    assert needs(told[-1]) == ["alter table s.n", "unprotect table s.n"]
 
 
 def test_a_key_group_that_policies_split_is_noted() -> None:

@@ -10,6 +10,7 @@ from policy.allowlist import AllowList
 from policy.ddl.context import TableFacts
 from policy.encryption import EncryptionSpec
 from policy.errors import PropertyInvalid, RequestInvalid
+from policy.file_formats import FileFormat
 from policy.identifiers import TableName
 from policy.location import Location
 from policy.principal import Principal
@@ -237,6 +238,7 @@ def test_a_table_is_told_to_statements_whole() -> None:
         leaves=orders.for_rules().columns,
         allowed=AllowList.parse("s3://lake/orders,s3://x/y"),
         spec=EncryptionSpec.parse({"encryption.key-id": "k1"}, catalog_master_key_id="k0"),
+        file_format=FileFormat.PARQUET,
         location=Location.parse("s3://lake/orders"),
     )
     plain = EncryptionSpec.parse({}, catalog_master_key_id="k0")
