@@ -22,7 +22,7 @@ from sqlalchemy import Engine, func, select
 from bench.report import Figure, at_most, figure, show
 from bench.samples import make_table, root_of
 from bench.service import served
-from catalog.audit import AuditRecord, AuditTrail
+from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.db.engine import open_database, read
 from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_audit

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from catalog.audit import AuditRecord, AuditTrail
-from catalog.audit_records import MAX_REASONS, NOBODY
+from catalog.audit.records import MAX_REASONS, NOBODY
+from catalog.audit.trail import AuditRecord, AuditTrail
 from policy.decision import Decision, Reason
 from policy.errors import MetadataInvalid, NotAuthenticated, NotAuthorized, Refused
 from policy.principal import Principal

@@ -12,10 +12,10 @@ from typing import TypeVar
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from catalog.changes import Changes
-from catalog.column_masks import check_masks
+from catalog.commits.changes import Changes
 from catalog.metadata import last_sequence_number
 from catalog.state import Governed
+from catalog.tables.column_masks import check_masks
 from policy import governed
 from policy import wanted as wanted_rules
 from policy.encrypted_columns import (

@@ -24,12 +24,12 @@ from pyiceberg.view import View
 
 from catalog import seals
 from catalog.authorize import Caller
-from catalog.drafts import NewTable
 from catalog.identifiers import Namespace, TableName, namespace_of, table_name
 from catalog.loading import LoadedTable
 from catalog.manifests import decode_manifest, decode_manifest_list
 from catalog.snapshots import refuse_outside
 from catalog.storage.guarded_io import GuardedFileIO
+from catalog.tables.drafts import NewTable
 from catalog.warden import Warden
 from policy.allowlist import AllowList
 from policy.errors import MetadataInvalid, MetadataTampered, NotSupportedYet

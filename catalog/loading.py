@@ -22,7 +22,7 @@ from typing import Final
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
 
-from catalog import gates, key_records, seals, state
+from catalog import gates, seals, state
 from catalog.db.engine import read, write
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
@@ -31,6 +31,7 @@ from catalog.pointers import PointerStore
 from catalog.seals import Seal, SealState
 from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
+from catalog.table_keys import records as key_records
 from policy import governed as governed_names
 from policy.errors import (
     CommitStateUnknown,

@@ -15,28 +15,15 @@ from typing import Self
 
 from sqlalchemy import Engine
 
-from catalog.access import TableAccess
-from catalog.alter import Alterer
-from catalog.audit import AuditTrail
-from catalog.audit_checkpoints import Checkpointer, Signer
+from catalog.audit.checkpoints import Checkpointer, Signer
+from catalog.audit.trail import AuditTrail
 from catalog.authorize import Authorizer
-from catalog.commits import Committer
+from catalog.commits.committer import Committer
+from catalog.commits.inspection import Inspector
+from catalog.commits.landing import Lander
 from catalog.config import S3Settings, Settings
-from catalog.creation import Creator
 from catalog.db import migrate
 from catalog.db.engine import open_database
-from catalog.drafts import Drafter
-from catalog.encryption_policy import EncryptionPolicy
-from catalog.encryption_report import EncryptionReporter
-from catalog.inspection import Inspector
-from catalog.invocations import Invocations
-from catalog.key_ends import KeyEnds
-from catalog.key_life import KeyLife
-from catalog.key_masters import MasterKeyRewrap
-from catalog.key_rewrap import KeyRewrap
-from catalog.key_rotation import KeyRotation
-from catalog.key_states import KeyStates
-from catalog.keyring import Keyring
 from catalog.keys.kms import KmsClient
 from catalog.keys.kms_calls import CountedKms
 from catalog.keys.peks import PekCache
@@ -45,30 +32,43 @@ from catalog.kms_door.door import KmsDoor
 from catalog.kms_door.identity import Doorman
 from catalog.kms_door.stock import StockDoor
 from catalog.kms_door.store import DoorStore
-from catalog.landing import Lander
-from catalog.lifecycle import Lifecycle
 from catalog.loading import TableLoader
 from catalog.manifests import DecodeLimits, ManifestCache
-from catalog.namespaces import Namespaces
-from catalog.old_regimes import OldRegimes
-from catalog.orphans import Orphans
 from catalog.planning.plan import Planner
 from catalog.pointers import SqlPointerStore
-from catalog.policies import PolicyStore
-from catalog.policy_changes import PolicyChanges
-from catalog.policy_documents import PolicyDocuments
-from catalog.policy_files import PolicyFiles
-from catalog.rewrites import Rewriter
+from catalog.policies.changes import PolicyChanges
+from catalog.policies.documents import PolicyDocuments
+from catalog.policies.encryption_policy import EncryptionPolicy
+from catalog.policies.encryption_report import EncryptionReporter
+from catalog.policies.files import PolicyFiles
+from catalog.policies.in_force import PolicyStore
+from catalog.regimes.old_regimes import OldRegimes
+from catalog.regimes.rewrites import Rewriter
 from catalog.snapshots import SnapshotReader
-from catalog.staged_writes import StagedWrites
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Options, S3Storage
-from catalog.table_writes import TableWrites
-from catalog.takeover import Takeover
+from catalog.table_keys.ends import KeyEnds
+from catalog.table_keys.invocations import Invocations
+from catalog.table_keys.keyring import Keyring
+from catalog.table_keys.life import KeyLife
+from catalog.table_keys.masters import MasterKeyRewrap
+from catalog.table_keys.rewrap import KeyRewrap
+from catalog.table_keys.rotation import KeyRotation
+from catalog.table_keys.states import KeyStates
+from catalog.tables.access import TableAccess
+from catalog.tables.alter import Alterer
+from catalog.tables.creation import Creator
+from catalog.tables.drafts import Drafter
+from catalog.tables.lifecycle import Lifecycle
+from catalog.tables.namespaces import Namespaces
+from catalog.tables.takeover import Takeover
 from catalog.tokens import TokenStore
-from catalog.write_sessions import WriteLog
-from catalog.writes import Writes
+from catalog.writes.orphans import Orphans
+from catalog.writes.sessions import WriteLog
+from catalog.writes.staged_writes import StagedWrites
+from catalog.writes.steps import Writes
+from catalog.writes.table_writes import TableWrites
 from policy.location import Location
 
 

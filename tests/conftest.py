@@ -79,4 +79,4 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def every_refusal_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that share a catalog: they are refused more often in a minute than anybody is."""
-    monkeypatch.setattr("catalog.audit_tallies.DISTINCT", 1_000_000)
+    monkeypatch.setattr("catalog.audit.tallies.DISTINCT", 1_000_000)

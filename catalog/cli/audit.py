@@ -14,13 +14,13 @@ from typing import Annotated, Final
 
 import typer
 
-from catalog import audit as trail
-from catalog.audit import StoredRecord
-from catalog.audit_checkpoints import Checkpointer, Signer
-from catalog.audit_reading import ends, rows_up_to
-from catalog.audit_retention import prune_as
-from catalog.audit_stream import NewRecords, checkpoint_line, last_checkpoint_row, record_line
-from catalog.audit_verify import Verdict, examine
+from catalog.audit import trail
+from catalog.audit.checkpoints import Checkpointer, Signer
+from catalog.audit.reading import ends, rows_up_to
+from catalog.audit.retention import prune_as
+from catalog.audit.stream import NewRecords, checkpoint_line, last_checkpoint_row, record_line
+from catalog.audit.trail import StoredRecord
+from catalog.audit.verify import Verdict, examine
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, moment_of, table_of
 from catalog.cli.session import calling, open_state, open_warden, settings_of

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from catalog.audit_checkpoints import Checkpointer, Signer
+from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.cli.session import open_local_kms, open_state
 from catalog.config import Settings
 from catalog.db import migrate
@@ -25,8 +25,8 @@ from catalog.keys.options import LocalKmsOptions
 from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
 from catalog.keys.secret import SecretBytes
 from catalog.kms_settings import local_kms_options
-from catalog.policies import PolicyStore
-from catalog.policy_files import PolicyFiles
+from catalog.policies.files import PolicyFiles
+from catalog.policies.in_force import PolicyStore
 from policy.errors import LakewardenError, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 

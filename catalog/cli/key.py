@@ -23,9 +23,9 @@ from catalog.cli.session import (
     record_operation,
     settings_of,
 )
-from catalog.key_rewrap import Progress
-from catalog.key_states import ShownKey
 from catalog.keys.local_kms import LocalKms, MasterKeyInfo
+from catalog.table_keys.rewrap import Progress
+from catalog.table_keys.states import ShownKey
 
 app = typer.Typer(help="Keys of tables, and master keys of the local KMS.", no_args_is_help=True)
 

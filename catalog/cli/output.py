@@ -22,7 +22,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
-from catalog.audit_records import clean
+from catalog.audit.records import clean
 from policy.errors import LakewardenError
 
 _LONGEST: Final = 8_000

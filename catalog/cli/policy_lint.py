@@ -19,9 +19,9 @@ from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles, namespace_named
 from catalog.cli.policy import DENIED
 from catalog.cli.session import open_warden, policies_in_force, settings_of
-from catalog.encryption_policy import facts_of_table
 from catalog.errors import NoSuchTable
 from catalog.loading import LoadedTable
+from catalog.policies.encryption_policy import facts_of_table
 from catalog.warden import Warden
 from policy.ddl import LintContext, StatementDecision, TableFacts, lint
 from policy.ddl.context import Known, nothing_known

@@ -12,9 +12,9 @@ import typer
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import calling, open_warden
-from catalog.encryption_report import Standing, TableStanding
 from catalog.http.report_models import TableReport
-from catalog.policy_files import PolicyFiles
+from catalog.policies.encryption_report import Standing, TableStanding
+from catalog.policies.files import PolicyFiles
 from policy.encryption_rules import EncryptionRules
 
 BROKEN: Final = 3

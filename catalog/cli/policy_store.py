@@ -21,9 +21,9 @@ from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import calling, open_state, record_operation, settings_of
 from catalog.config import Settings
-from catalog.policy_changes import PolicyChanges, Prepared, reasons_of
-from catalog.policy_documents import MAX_STORED_SIZE, Change, DocumentId, Edit, Kind, PolicyDocuments
-from catalog.policy_files import PolicyFiles
+from catalog.policies.changes import PolicyChanges, Prepared, reasons_of
+from catalog.policies.documents import MAX_STORED_SIZE, Change, DocumentId, Edit, Kind, PolicyDocuments
+from catalog.policies.files import PolicyFiles
 from catalog.tokens import TokenStore
 from policy.errors import RequestInvalid
 

@@ -22,7 +22,7 @@ from typing import Final
 import typer
 from sqlalchemy import Engine
 
-from catalog.audit import AuditRecord, AuditTrail
+from catalog.audit.trail import AuditRecord, AuditTrail
 from catalog.authorize import Caller
 from catalog.config import Settings
 from catalog.db import migrate
@@ -31,9 +31,9 @@ from catalog.keys.kms import KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.registry import load_kms
 from catalog.kms_settings import KmsSettings, kms_options
-from catalog.policies import InForce, PolicyStore
-from catalog.policy_documents import PolicyDocuments
-from catalog.policy_files import PolicyFiles
+from catalog.policies.documents import PolicyDocuments
+from catalog.policies.files import PolicyFiles
+from catalog.policies.in_force import InForce, PolicyStore
 from catalog.warden import Warden
 from policy.decision import Reason
 from policy.errors import RequestInvalid

@@ -17,8 +17,8 @@ from catalog.cli.session import calling, open_warden
 from catalog.http.rewrite_models import RegimesAnswer
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable
-from catalog.old_regimes import RegimeReport
-from catalog.regime_census import RegimeFiles
+from catalog.regimes.census import RegimeFiles
+from catalog.regimes.old_regimes import RegimeReport
 
 app = typer.Typer(help="Governed properties and the life of tables.", no_args_is_help=True)
 

@@ -119,8 +119,8 @@ lw_pek = Table(
     UniqueConstraint("table_id", "master_key_id", "version"),
 )
 
-#: How often a version of a key has encrypted at most (`catalog.invocations`): of a table's key, or of one of
-#: the door's, whose versions are 1. A key that has no row has never encrypted.
+#: How often a version of a key has encrypted at most (`catalog.table_keys.invocations`): of a table's key, or
+#: of one of the door's, whose versions are 1. A key that has no row has never encrypted.
 lw_key_invocations = Table(
     "lw_key_invocations",
     metadata,
@@ -280,7 +280,7 @@ lw_audit_chain = Table(
     Column("closed", Boolean, nullable=False),
 )
 
-#: Heads of chains, written down from time to time in a chain of its own; see `catalog.audit_checkpoints`.
+#: Heads of chains, written down from time to time in a chain of its own; see `catalog.audit.checkpoints`.
 lw_audit_checkpoint = Table(
     "lw_audit_checkpoint",
     metadata,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response, Security
 
-from catalog.audit_records import MAX_REASONS
+from catalog.audit.records import MAX_REASONS
 from catalog.authorize import Caller
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
@@ -31,9 +31,9 @@ from catalog.http.policy_models import (
     DocumentList,
 )
 from catalog.http.routing import GuardedRoute
-from catalog.policy_changes import Prepared, reasons_of
-from catalog.policy_delegation import Delegation
-from catalog.policy_documents import Change, DocumentId, Edit, Kind, StoredDocument
+from catalog.policies.changes import Prepared, reasons_of
+from catalog.policies.delegation import Delegation
+from catalog.policies.documents import Change, DocumentId, Edit, Kind, StoredDocument
 from catalog.warden import Warden
 from policy.decision import Decision
 from policy.errors import NotAuthorized, RequestInvalid

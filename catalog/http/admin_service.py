@@ -12,7 +12,8 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response, Security
 
-from catalog import audit_reading, audit_verify
+from catalog.audit import reading as audit_reading
+from catalog.audit import verify as audit_verify
 from catalog.http import admin_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf

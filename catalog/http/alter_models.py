@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pyiceberg.types import IcebergType, NestedField
 
-from catalog import alter, schema_changes
 from catalog.http.bodies import OwnBody, iceberg_part
+from catalog.tables import alter, schema_changes
 
 _MAX_CHANGES = 1_000
 

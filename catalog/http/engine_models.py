@@ -14,9 +14,9 @@ from catalog.keys.stock_keys import StockKey
 from catalog.keys.transport import KeyLabel, TransportKey
 from catalog.keys.write_keys import WrittenKey
 from catalog.loading import LoadedTable
-from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import ScanRequest
-from catalog.write_sessions import WriteSession
+from catalog.writes.new_files import FileCommit, NewFile
+from catalog.writes.sessions import WriteSession
 
 _LONG: Final = 2**63 - 1
 

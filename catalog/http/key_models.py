@@ -9,11 +9,11 @@ from uuid import UUID
 from pydantic import Field
 
 from catalog.http.bodies import Answer, OwnBody
-from catalog.key_masters import RewrappedKeys
-from catalog.key_rewrap import RewrappedBranch
-from catalog.key_rotation import Rotated
-from catalog.key_states import ShownKey
-from catalog.key_uses import SnapshotUse
+from catalog.table_keys.masters import RewrappedKeys
+from catalog.table_keys.rewrap import RewrappedBranch
+from catalog.table_keys.rotation import Rotated
+from catalog.table_keys.states import ShownKey
+from catalog.table_keys.uses import SnapshotUse
 from policy.regimes import PekRef
 
 Version = Annotated[int, Field(ge=1, lt=2**31)]

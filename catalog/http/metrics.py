@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from catalog.keys.kms_calls import CountedKms
-from catalog.policies import PolicyStore
+from catalog.policies.in_force import PolicyStore
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from catalog.encryption_report import TableStanding
 from catalog.http.bodies import Answer
+from catalog.policies.encryption_report import TableStanding
 
 
 class Broken(Answer):

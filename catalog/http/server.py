@@ -20,7 +20,7 @@ from typing import Final
 
 import uvicorn
 
-from catalog.audit_stream import Exports
+from catalog.audit.stream import Exports
 from catalog.config import HttpSettings, Settings
 from catalog.http.app import create_app
 from catalog.warden import Warden

@@ -18,7 +18,7 @@ from catalog.authorize import Caller
 from catalog.http.engine_models import WriteBegun
 from catalog.loading import LoadedTable
 from catalog.warden import Warden
-from catalog.write_sessions import WriteSession
+from catalog.writes.sessions import WriteSession
 
 SnapshotMode = Literal["all", "refs"]
 

@@ -6,7 +6,7 @@ Rules:
   column does not open, nor one beside which the digest was changed.
 - Bounds of what a key covers are sealed by the same PEK, with the same AAD under another name.
 - A PEK serves its own table alone.
-- Nonces are random, so that one PEK may seal 2**32 times: the PEK counts (`catalog.invocations`).
+- Nonces are random, so that one PEK may seal 2**32 times: the PEK counts (`catalog.table_keys.invocations`).
 
 Source: docs/key-metadata.md, "Wrapped data keys" and "Sealed bounds".
 """

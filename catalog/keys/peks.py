@@ -9,8 +9,8 @@ Rules:
 - The state of a record is the caller's and is obeyed at once, cached or not.
 - A record carries a check value of its PEK. A KMS that answers with another key is noticed before a data key
   is wrapped by it, which nobody could open again; its answer is not kept. A record of old without one gets it
-  from the first scan whose data keys the PEK has opened (`catalog.keyring`).
-- Each encryption with a PEK is counted before (`catalog.invocations`); opening is not.
+  from the first scan whose data keys the PEK has opened (`catalog.table_keys.keyring`).
+- Each encryption with a PEK is counted before (`catalog.table_keys.invocations`); opening is not.
 - A PEK never leaves the catalog.
 
 Source: docs/architecture.md.

@@ -21,12 +21,12 @@ from sqlalchemy import Engine
 from catalog import gates, state
 from catalog.authorize import Authorizer, Caller
 from catalog.db.engine import read
-from catalog.keyring import Keyring
 from catalog.keys.secret import SecretBytes
 from catalog.keys.stock_keys import KekClaims, claims_of, open_kek
 from catalog.loading import LoadedTable, TableLoader
 from catalog.planning.columns import ColumnNames, every_name, refuse_masks, selects
 from catalog.state import TableRecord, TableState
+from catalog.table_keys.keyring import Keyring
 from policy.decision import Decision, Reason
 from policy.errors import DecryptionRefused, KeyNotUsable, NotAuthorized
 from policy.regimes import PekRef, Regime

@@ -25,7 +25,7 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.visitors import rewrite_not
 from pyiceberg.schema import Schema
 
-from catalog.audit_records import MAX_REASONS
+from catalog.audit.records import MAX_REASONS
 from catalog.authorize import Authorizer, Caller
 from catalog.governance import column_ids
 from catalog.loading import LoadedTable

@@ -25,16 +25,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog import gates
-from catalog.access import loading_ways, report
 from catalog.authorize import Authorizer, Caller, Records
-from catalog.entry_checks import DELETED
+from catalog.commits.entry_checks import DELETED
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
-from catalog.keyring import Keyring
 from catalog.keys.transport import TransportKey
 from catalog.loading import LoadedTable, TableLoader
 from catalog.manifests import ManifestContent, ManifestListEntry
-from catalog.partition_values import ShownPartitions
 from catalog.planning.columns import authorize, resolve
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, gathered
@@ -45,6 +42,9 @@ from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
 from catalog.planning.sealed import SealedPruner
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
+from catalog.table_keys.keyring import Keyring
+from catalog.tables.access import loading_ways, report
+from catalog.writes.partition_values import ShownPartitions
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
 
 

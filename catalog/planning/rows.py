@@ -36,10 +36,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.keyring import ScanKeys
 from catalog.keys.alike import Form
 from catalog.manifests import ManifestListEntry
-from catalog.partition_values import ShownPartitions
+from catalog.table_keys.keyring import ScanKeys
+from catalog.writes.partition_values import ShownPartitions
 from policy.errors import EncryptionPolicyViolation
 
 _CARRIED: Final = pa.schema(

@@ -16,8 +16,8 @@ from urllib.request import Request, urlopen
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
-from catalog.audit_reading import read as read_audit
-from catalog.audit_records import AuditRecord
+from catalog.audit.reading import read as read_audit
+from catalog.audit.records import AuditRecord
 from catalog.config import Settings
 from catalog.db import migrate
 from catalog.db.engine import open_database

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from catalog.audit_records import AuditRecord, clean
+from catalog.audit.records import AuditRecord, clean
 from spark_ext.demo.outcome import Answer, Attempt
 
 _WIDTH: Final = 100

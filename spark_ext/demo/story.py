@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from catalog.audit_records import AuditRecord
-from catalog.audit_verify import verify
+from catalog.audit.records import AuditRecord
+from catalog.audit.verify import verify
 from spark_ext.demo.engine import open_engine
 from spark_ext.demo.flights import ALL_FLIGHTS, unpack
 from spark_ext.demo.lake import open_lake

@@ -12,7 +12,7 @@ from pyiceberg.table.update import update_table_metadata
 from catalog import faults
 from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import table_name
-from catalog.new_files import FileCommit
+from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError, MetadataTampered, MetadataUnsealed
 from policy.location import Location
 from tests.attacks.traps import OpenWatch

@@ -23,7 +23,7 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
-from catalog.audit_stream import Exports
+from catalog.audit.stream import Exports
 from catalog.cli.main import app
 from catalog.keys.aws_kms import AwsKms
 from catalog.keys.kms import KeyContext, KmsClient

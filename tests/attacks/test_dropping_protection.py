@@ -17,10 +17,10 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from catalog.alter import SetProperty
 from catalog.identifiers import table_name
 from catalog.loading import LoadedTable
 from catalog.planning.plan import ScanRequest
+from catalog.tables.alter import SetProperty
 from policy.errors import LakewardenError, LocationNotAllowed, NotAuthorized, PropertyInvalid
 from tests.attacks.traps import OpenWatch
 from tests.support.attacker import OWN_ROWS, SECRET_ROWS, Attacker, Siege, data_file, entry, lay_siege, local

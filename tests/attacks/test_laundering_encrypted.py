@@ -13,8 +13,8 @@ from pyiceberg.table.update import SetPropertiesUpdate, SetStatisticsUpdate, Tab
 
 from catalog.identifiers import table_name
 from catalog.keys.file_identity import file_id_of, new_file_name
-from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import Plan
+from catalog.writes.new_files import FileCommit, NewFile
 from policy.errors import (
     DecryptionRefused,
     EncryptionPolicyViolation,

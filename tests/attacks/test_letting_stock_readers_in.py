@@ -9,8 +9,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.drafts import NewTable
-from catalog.new_files import FileCommit
+from catalog.tables.drafts import NewTable
+from catalog.writes.new_files import FileCommit
 from policy.errors import NotAuthorized, PropertyInvalid
 from tests.attacks.test_dropping_protection import DAVE, grant, make_vault
 from tests.support.attacker import OWN_ROWS, Attacker

@@ -15,8 +15,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.keyring import Keyring
 from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
+from catalog.table_keys.keyring import Keyring
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef
 from tests.attacks.traps import OpenWatch, no_key_released

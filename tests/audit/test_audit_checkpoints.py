@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, insert, select, update
 
-from catalog.audit import AuditRecord, AuditTrail
-from catalog.audit import read as read_trail
-from catalog.audit_checkpoints import Checkpointer, Signer, checkpoint_hash
-from catalog.audit_records import chained
-from catalog.audit_stream import checkpoint_line, last_checkpoint_row, record_line
-from catalog.audit_verify import AuditProblem, examine, verify
+from catalog.audit.checkpoints import Checkpointer, Signer, checkpoint_hash
+from catalog.audit.records import chained
+from catalog.audit.stream import checkpoint_line, last_checkpoint_row, record_line
+from catalog.audit.trail import AuditRecord, AuditTrail
+from catalog.audit.trail import read as read_trail
+from catalog.audit.verify import AuditProblem, examine, verify
 from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
@@ -319,7 +319,7 @@ def test_two_processes_make_one_chain_of_checkpoints(any_engine: Engine, signer:
 def test_more_chains_than_a_checkpoint_names_are_named_by_the_next(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("catalog.audit_checkpoints.MAX_HEADS", 2)
+    monkeypatch.setattr("catalog.audit.checkpoints.MAX_HEADS", 2)
     for _ in range(5):
         trail = AuditTrail(engine)
         trail.append([_record()])

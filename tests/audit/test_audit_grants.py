@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from catalog.audit import AuditRecord
-from catalog.audit_records import MAX_REASONS
+from catalog.audit.records import MAX_REASONS
+from catalog.audit.trail import AuditRecord
 from catalog.authorize import Authorizer
 from catalog.planning.plan import ScanRequest
 from policy.errors import NotAuthorized

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, func, select, text, update
 
-from catalog import audit_prune
-from catalog.audit import AuditRecord, AuditTrail, read
-from catalog.audit_checkpoints import Checkpointer, Signer
-from catalog.audit_prune import prune
-from catalog.audit_retention import prune_as
-from catalog.audit_store import space
-from catalog.audit_stream import checkpoint_line, last_checkpoint_row, record_line
-from catalog.audit_verify import examine
+from catalog.audit import prune as audit_prune
+from catalog.audit.checkpoints import Checkpointer, Signer
+from catalog.audit.prune import prune
+from catalog.audit.retention import prune_as
+from catalog.audit.store import space
+from catalog.audit.stream import checkpoint_line, last_checkpoint_row, record_line
+from catalog.audit.trail import AuditRecord, AuditTrail, read
+from catalog.audit.verify import examine
 from catalog.db.engine import read as read_transaction
 from catalog.db.engine import write
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, insert, select, update
 
-from catalog.audit import AuditRecord, AuditTrail
-from catalog.audit import read as read_trail
-from catalog.audit_checkpoints import Checkpointer
-from catalog.audit_reading import ends, rows_up_to
-from catalog.audit_records import record_hash
-from catalog.audit_stream import Exports, LineFile, NewRecords, record_line
-from catalog.audit_verify import examine
+from catalog.audit.checkpoints import Checkpointer
+from catalog.audit.reading import ends, rows_up_to
+from catalog.audit.records import record_hash
+from catalog.audit.stream import Exports, LineFile, NewRecords, record_line
+from catalog.audit.trail import AuditRecord, AuditTrail
+from catalog.audit.trail import read as read_trail
+from catalog.audit.verify import examine
 from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_audit
@@ -101,7 +101,7 @@ def test_who_follows_misses_nothing_and_has_nothing_twice(any_engine: Engine) ->
 def test_what_is_printed_at_first_and_what_is_followed_meet(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("catalog.audit_reading._PAGE", 3)
+    monkeypatch.setattr("catalog.audit.reading._PAGE", 3)
     trail = AuditTrail(engine)
     trail.append([_record(at_ms=number // 4) for number in range(20)])
     numbers = ends(engine)
@@ -117,7 +117,7 @@ def test_what_is_printed_at_first_and_what_is_followed_meet(
 
 
 def _exports(engine: Engine, monkeypatch: pytest.MonkeyPatch, *paths: Path | None) -> Exports:
-    monkeypatch.setattr("catalog.audit_stream._LOOK_S", 0.01)
+    monkeypatch.setattr("catalog.audit.stream._LOOK_S", 0.01)
     return Exports(engine, *paths)
 
 
@@ -188,7 +188,7 @@ def test_a_torn_line_is_ended_and_comes_again(tmp_path: Path, monkeypatch: pytes
         room[0] -= done
         return done
 
-    monkeypatch.setattr("catalog.audit_stream.os.write", full)
+    monkeypatch.setattr("catalog.audit.stream.os.write", full)
     with pytest.raises(OSError, match="No space left"):
         file.append(["1111", "2222"])
     room[0] = 100

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from catalog import audit as audit_module
-from catalog import audit_tallies
-from catalog.audit import AuditRecord, AuditTrail, read, verify
-from catalog.audit_records import to_columns
-from catalog.audit_store import space
+from catalog.audit import tallies as audit_tallies
+from catalog.audit import trail as audit_trail
+from catalog.audit.records import to_columns
+from catalog.audit.store import space
+from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.db.engine import open_database
 from catalog.db.migrate import upgrade
 from policy.decision import Reason
@@ -110,7 +110,7 @@ def test_a_refusal_that_differs_is_a_record_of_its_own(engine: Engine, change: d
 def test_a_count_is_written_when_its_window_ends_and_the_next_refusal_is_a_first_one(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_module, "_LOOK_S", 0.02)
+    monkeypatch.setattr(audit_trail, "_LOOK_S", 0.02)
     trail = AuditTrail(engine)
     _spam(trail, 3)
     _end_windows(trail)
@@ -123,7 +123,7 @@ def test_a_count_is_written_when_its_window_ends_and_the_next_refusal_is_a_first
 
 
 def test_a_count_that_could_not_be_written_is_kept(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_module, "_LOOK_S", 0.02)
+    monkeypatch.setattr(audit_trail, "_LOOK_S", 0.02)
     trail = AuditTrail(engine)
     trail.append([REFUSAL])
     other = sqlite3.connect(str(engine.url.database), isolation_level=None)

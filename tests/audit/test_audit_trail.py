@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event, func, select
 
-from catalog import audit as audit_module
-from catalog import audit_store
-from catalog.audit import AuditRecord, AuditTrail, read, verify
-from catalog.audit_verify import examine
+from catalog.audit import store as audit_store
+from catalog.audit import trail as audit_trail
+from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
+from catalog.audit.verify import examine
 from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
 from catalog.db.migrate import upgrade
@@ -188,8 +188,8 @@ def test_close_writes_what_waits_and_refuses_what_comes_later(engine: Engine, tr
 def test_a_full_queue_is_refused_in_bounded_time(
     engine: Engine, trail: AuditTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_module, "_QUEUE_RECORDS", 1)
-    monkeypatch.setattr(audit_module, "_WAIT_S", 0.05)
+    monkeypatch.setattr(audit_trail, "_QUEUE_RECORDS", 1)
+    monkeypatch.setattr(audit_trail, "_WAIT_S", 0.05)
     with write(engine):
         outcomes: list[BaseException] = []
 
@@ -215,8 +215,8 @@ def test_an_append_inside_a_write_block_is_refused_at_once(engine: Engine, trail
 _WRITER = textwrap.dedent(
     """
     import sys
-    from catalog.audit import AuditRecord, AuditTrail
-    from catalog.audit_checkpoints import Checkpointer
+    from catalog.audit.trail import AuditRecord, AuditTrail
+    from catalog.audit.checkpoints import Checkpointer
     from catalog.db.engine import open_database
     from policy.decision import Reason
     engine = open_database(sys.argv[1])

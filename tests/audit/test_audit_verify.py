@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, select, text, update
 
-from catalog import audit_reading
-from catalog.audit import AuditRecord, AuditTrail, read, verify
-from catalog.audit_records import GENESIS, clean, record_hash
+from catalog.audit import reading as audit_reading
+from catalog.audit.records import GENESIS, clean, record_hash
+from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.db.engine import open_database, write
 from catalog.db.engine import read as read_transaction
 from catalog.db.migrate import upgrade

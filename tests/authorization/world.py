@@ -22,10 +22,10 @@ from sqlalchemy import Table, insert, select, text, update
 
 from catalog.db import schema
 from catalog.db.engine import read, write
-from catalog.drafts import NewTable
 from catalog.identifiers import table_name
 from catalog.kms_door.store import Denial, KeySpec
 from catalog.metadata import dump_metadata
+from catalog.tables.drafts import NewTable
 from policy.principal import Principal
 from tests.authorization import roles
 from tests.support.lake import MASTER_KEY, Lake, open_lake

@@ -23,14 +23,14 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from catalog.alter import Change, SetProperty
 from catalog.authorize import Caller
-from catalog.drafts import NewTable
 from catalog.errors import NamespaceNotEmpty, NoSuchTable
 from catalog.identifiers import TableName
-from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
-from catalog.schema_changes import AddColumn, DropColumn
+from catalog.tables.alter import Change, SetProperty
+from catalog.tables.drafts import NewTable
+from catalog.tables.schema_changes import AddColumn, DropColumn
+from catalog.writes.new_files import FileCommit
 from policy.errors import (
     LocationNotAllowed,
     RequestInvalid,

@@ -26,9 +26,9 @@ from pyiceberg.types import (
 )
 
 from catalog import faults
-from catalog.alter import Change, RemoveProperty, SetProperty
 from catalog.loading import LoadedTable
-from catalog.schema_changes import (
+from catalog.tables.alter import Change, RemoveProperty, SetProperty
+from catalog.tables.schema_changes import (
     AddColumn,
     After,
     DropColumn,

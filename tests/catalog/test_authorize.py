@@ -8,17 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.access import TableAccess
-from catalog.alter import Alterer
-from catalog.commits import Committer
-from catalog.creation import Creator
-from catalog.lifecycle import Lifecycle
-from catalog.namespaces import Namespaces
-from catalog.old_regimes import OldRegimes
+from catalog.commits.committer import Committer
 from catalog.planning.plan import Planner
-from catalog.rewrites import Rewriter
-from catalog.takeover import Takeover
-from catalog.writes import Writes
+from catalog.regimes.old_regimes import OldRegimes
+from catalog.regimes.rewrites import Rewriter
+from catalog.tables.access import TableAccess
+from catalog.tables.alter import Alterer
+from catalog.tables.creation import Creator
+from catalog.tables.lifecycle import Lifecycle
+from catalog.tables.namespaces import Namespaces
+from catalog.tables.takeover import Takeover
+from catalog.writes.steps import Writes
 from policy.errors import NotAuthorized
 from tests.catalog.operations import TABLE, USERS, Row
 from tests.support.lake import Lake

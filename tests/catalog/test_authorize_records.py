@@ -12,11 +12,11 @@ from pyiceberg.table.update import (
 )
 
 from catalog.authorize import Caller
-from catalog.drafts import NewTable
 from catalog.errors import NoSuchNamespace
 from catalog.identifiers import TableName
-from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
+from catalog.tables.drafts import NewTable
+from catalog.writes.new_files import FileCommit
 from policy.errors import (
     LocationNotAllowed,
     NotAuthorized,

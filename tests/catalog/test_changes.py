@@ -30,7 +30,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from catalog import changes
+from catalog.commits import changes
 from policy.errors import PropertyInvalid, RequestInvalid
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))

@@ -10,8 +10,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.types import NestedField, StringType, StructType
 
-from catalog.alter import RemoveProperty, SetProperty
-from catalog.schema_changes import AddColumn, RenameColumn
+from catalog.tables.alter import RemoveProperty, SetProperty
+from catalog.tables.schema_changes import AddColumn, RenameColumn
 from policy.errors import NotAuthorized, RequestInvalid
 from tests.support.column_keys import (
     COLUMNS,

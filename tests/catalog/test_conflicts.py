@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from catalog.conflicts import ATTEMPTS, made_anew
+from catalog.commits.conflicts import ATTEMPTS, made_anew
 from catalog.errors import CommitConflict
 from policy.errors import RequestInvalid
 

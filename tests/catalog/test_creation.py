@@ -17,8 +17,8 @@ from sqlalchemy import func, select
 
 from catalog.db.engine import read
 from catalog.db.schema import iceberg_tables, lw_binding, lw_governed, lw_pek, lw_seal, lw_staged, lw_table
-from catalog.drafts import NewTable
 from catalog.errors import CommitConflict
+from catalog.tables.drafts import NewTable
 from policy.errors import (
     EncryptionPolicyViolation,
     InvalidInput,

@@ -12,9 +12,9 @@ from catalog.db.engine import write
 from catalog.db.schema import lw_table
 from catalog.errors import CommitConflict, NoSuchTable
 from catalog.identifiers import TableName
-from catalog.key_life import KeyLife
 from catalog.keys.peks import PekRecord
 from catalog.state import TableRecord
+from catalog.table_keys.life import KeyLife
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies
 from tests.support.table_keys import encrypted, load, peks, released, rotate, shown, states

@@ -13,12 +13,19 @@ from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, 
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from catalog import faults
-from catalog.alter import SetProperty
 from catalog.cli.policy_report import with_progress
-from catalog.encryption_policy import facts_of
-from catalog.encryption_report import Standing, TableStanding
 from catalog.identifiers import TableName
-from catalog.schema_changes import AddColumn, DropColumn, MakeOptional, MoveColumn, RenameColumn, UpdateDoc
+from catalog.policies.encryption_policy import facts_of
+from catalog.policies.encryption_report import Standing, TableStanding
+from catalog.tables.alter import SetProperty
+from catalog.tables.schema_changes import (
+    AddColumn,
+    DropColumn,
+    MakeOptional,
+    MoveColumn,
+    RenameColumn,
+    UpdateDoc,
+)
 from policy.encryption import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, NotAuthorized

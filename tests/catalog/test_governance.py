@@ -13,7 +13,8 @@ from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, 
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import LongType, NestedField, StructType
 
-from catalog import changes, governance
+from catalog import governance
+from catalog.commits import changes
 from catalog.governance import Wanted
 from catalog.state import Governed
 from policy.encryption import Mechanism

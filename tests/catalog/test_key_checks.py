@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import create_engine, update
 
-from catalog import key_records
 from catalog.db.engine import write
 from catalog.db.schema import lw_pek
 from catalog.identifiers import TableName
-from catalog.keyring import Keyring
 from catalog.keys.peks import PekCache, PekRecord
 from catalog.keys.scan_keys import FormKeys
+from catalog.table_keys import records as key_records
+from catalog.table_keys.keyring import Keyring
 from policy.errors import DecryptionRefused, KmsUnavailable
 from tests.support.lake import Lake
 from tests.support.table_keys import encrypted, load, peks, released

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import select
 
-from catalog.audit_reading import read as read_audit
+from catalog.audit.reading import read as read_audit
 from catalog.authorize import Caller
 from catalog.db.engine import read
 from catalog.db.schema import lw_pek

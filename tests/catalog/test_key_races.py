@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from catalog import faults, seals, state, table_writes
-from catalog.alter import SetProperty
+from catalog import faults, seals, state
 from catalog.db.engine import read
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
-from catalog.key_uses import SnapshotUse
 from catalog.keys.peks import PekRecord
+from catalog.table_keys.uses import SnapshotUse
+from catalog.tables.alter import SetProperty
+from catalog.writes import table_writes
 from policy.errors import KeyNotUsable, LakewardenError, StateUnavailable
 from tests.support.hooks import once_at
 from tests.support.lake import ALICE, MASTER_KEY, Lake
@@ -265,7 +266,7 @@ def test_a_version_that_is_needed_again_when_its_time_has_come_stays(
     ends, first = lake.warden.key_life._ends, pek(lake, name, 1)
     head = load(lake, name).metadata.current_snapshot_id
     assert head is not None
-    monkeypatch.setattr("catalog.key_ends.uses", lambda *_: {first.ref: [SnapshotUse(head, ())]})
+    monkeypatch.setattr("catalog.table_keys.ends.uses", lambda *_: {first.ref: [SnapshotUse(head, ())]})
     let_waiting_end(lake, name)
     assert (pek(lake, name, 1).state, pek(lake, name, 1).destroy_after_ms) == ("disabled", None)
     assert ends.destroy_due() == 0

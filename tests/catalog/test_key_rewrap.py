@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
 
-from catalog import faults, key_manifests
+from catalog import faults
 from catalog.identifiers import TableName
-from catalog.key_rewrap import Progress
 from catalog.keys.dek import DEK_AAD, sealed_aad
-from catalog.new_files import FileCommit
+from catalog.table_keys import manifests as key_manifests
+from catalog.table_keys.rewrap import Progress
+from catalog.writes.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
     KeyNotUsable,

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from catalog import faults
-from catalog.alter import SetProperty
 from catalog.identifiers import TableName
+from catalog.tables.alter import SetProperty
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid, StateUnavailable
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake, policy, standard_policies, tables
 from tests.support.table_keys import (

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
-from catalog.keyring import ScanKeys
 from catalog.keys.dek import NewKey, new_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.scan_keys import FormKeys
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import open_transported
 from catalog.loading import LoadedTable
+from catalog.table_keys.keyring import ScanKeys
 from policy.encryption import Algorithm, EncryptionSpec, Footer, Mechanism
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable
 from policy.regimes import PekRef

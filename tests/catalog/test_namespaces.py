@@ -11,7 +11,7 @@ from sqlalchemy import insert
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables
 from catalog.errors import NamespaceExists, NamespaceNotEmpty, NoSuchNamespace
-from catalog.namespaces import Namespaces
+from catalog.tables.namespaces import Namespaces
 from policy.errors import LocationInvalid, NotAuthorized, PropertyInvalid, RequestInvalid
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, standard_policies
 from tests.support.postgres import PostgresServer

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DataFile
 
-from catalog.alter import SetProperty
 from catalog.keys.key_metadata import FileDigest, KeyMetadata
+from catalog.tables.alter import SetProperty
 from policy.encryption import Algorithm
 from policy.errors import EncryptionPolicyViolation
 from tests.support import plans

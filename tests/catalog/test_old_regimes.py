@@ -8,8 +8,8 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from catalog import faults
 from catalog.loading import LoadedTable
-from catalog.old_regimes import RegimeReport
 from catalog.planning.plan import ScanRequest
+from catalog.regimes.old_regimes import RegimeReport
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, NotAuthorized, RequestInvalid
 from tests.support.attacker import Attacker, updates

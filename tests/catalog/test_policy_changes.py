@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 
 from catalog.authorize import Caller
 from catalog.errors import CommitConflict
-from catalog.policies import MAX_AGE_S, PolicyStore
-from catalog.policy_changes import PolicyChanges, Prepared
-from catalog.policy_documents import DocumentId, Edit, Kind, PolicyDocuments
-from catalog.policy_files import PolicyFiles
+from catalog.policies.changes import PolicyChanges, Prepared
+from catalog.policies.documents import DocumentId, Edit, Kind, PolicyDocuments
+from catalog.policies.files import PolicyFiles
+from catalog.policies.in_force import MAX_AGE_S, PolicyStore
 from catalog.tokens import TokenStore
 from catalog.warden import Warden
 from policy.errors import LakewardenError, NotAuthorized, PolicyInvalid, RequestInvalid, StateUnavailable

@@ -15,12 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, event, update
 
-from catalog import policies as policies_module
 from catalog.db.engine import write
 from catalog.db.schema import lw_policy_document, lw_policy_set
 from catalog.errors import CommitConflict
-from catalog.policies import MAX_AGE_S, InForce, PolicyStore
-from catalog.policy_documents import (
+from catalog.policies import in_force
+from catalog.policies.documents import (
     EMPTY,
     DocumentId,
     Edit,
@@ -29,7 +28,8 @@ from catalog.policy_documents import (
     StoredDocument,
     StoredSet,
 )
-from catalog.policy_files import PolicyFiles
+from catalog.policies.files import PolicyFiles
+from catalog.policies.in_force import MAX_AGE_S, InForce, PolicyStore
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.principal import Principal
 from policy.requests import AccessRequest, Resource
@@ -350,8 +350,8 @@ def test_a_long_reading_keeps_no_request_waiting_and_no_old_set_in_force_beyond_
         assert released.wait(60)
         return parse(*arguments)
 
-    monkeypatch.setattr(policies_module, "_PATIENCE_S", 0.0)
-    monkeypatch.setattr(policies_module, "_LAST_PATIENCE_S", 0.0)
+    monkeypatch.setattr(in_force, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(in_force, "_LAST_PATIENCE_S", 0.0)
     monkeypatch.setattr(InForce, "of", slow)
     _write(documents, _granting("bob"))
     clock.now += 5

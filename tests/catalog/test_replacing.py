@@ -10,8 +10,8 @@ from pyiceberg.table.update import SetCurrentSchemaUpdate
 
 from catalog import faults
 from catalog.errors import CommitConflict
-from catalog.new_files import FileCommit
-from catalog.rewrites import RewriteGroup
+from catalog.regimes.rewrites import RewriteGroup
+from catalog.writes.new_files import FileCommit
 from policy.errors import KeyNotUsable, RequestInvalid
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, Lake

@@ -7,12 +7,12 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from catalog import rewrites
 from catalog.errors import CommitConflict
 from catalog.keys.dek import new_dek
-from catalog.new_files import FileCommit
-from catalog.rewrites import Rewrites
-from catalog.schema_changes import RenameColumn
+from catalog.regimes import rewrites
+from catalog.regimes.rewrites import Rewrites
+from catalog.tables.schema_changes import RenameColumn
+from catalog.writes.new_files import FileCommit
 from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies, tables

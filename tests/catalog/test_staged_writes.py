@@ -16,10 +16,10 @@ from sqlalchemy import select, update
 from catalog import faults
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_pek, lw_table, lw_write
-from catalog.drafts import NewTable
 from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
-from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
+from catalog.tables.drafts import NewTable
+from catalog.writes.new_files import FileCommit
 from policy.errors import (
     DecryptionRefused,
     EncryptionPolicyViolation,

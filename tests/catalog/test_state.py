@@ -8,12 +8,14 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine
 
-from catalog import claims, key_records, state
+from catalog import state
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord, PekState
 from catalog.state import Governed, TableRecord, TableState
+from catalog.table_keys import records as key_records
+from catalog.tables import claims
 from policy.allowlist import AllowList
 from policy.encrypted_columns import KeyedFields
 from policy.encryption import ColumnKey, EncryptionSpec, Mechanism

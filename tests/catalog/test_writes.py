@@ -11,9 +11,9 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from catalog.errors import CommitConflict
-from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.warden import Warden
+from catalog.writes.new_files import FileCommit
 from policy.errors import (
     LakewardenError,
     LocationNotAllowed,

@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, event
 
-from catalog import invocations
 from catalog.db.engine import open_database, read
-from catalog.invocations import Invocations
+from catalog.table_keys import invocations
+from catalog.table_keys.invocations import Invocations
 from policy.errors import CommitStateUnknown, KeyNotUsable, StateUnavailable
 from policy.regimes import PekRef
 
@@ -98,7 +98,7 @@ def test_half_of_it_used_up_is_said_in_the_log(
     sqlite_engine: Engine, ref: PekRef, caplog: pytest.LogCaptureFixture
 ) -> None:
     counts = Invocations(sqlite_engine, most=4_096)
-    with caplog.at_level(logging.WARNING, "catalog.invocations"):
+    with caplog.at_level(logging.WARNING, "catalog.table_keys.invocations"):
         spent(counts, ref, 1_024)
         assert not caplog.records
         spent(counts, ref, 1_024)

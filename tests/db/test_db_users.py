@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine, text
 
-from catalog import audit_reading
-from catalog.audit import AuditRecord, AuditTrail, read, verify
+from catalog.audit import reading as audit_reading
+from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
 from catalog.db.engine import open_database, write
 from catalog.db.migrate import upgrade
 from catalog.tokens import TokenStore

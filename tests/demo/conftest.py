@@ -22,9 +22,9 @@ from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.transport import KeyLabel, wrap_for_write
 from catalog.keys.write_keys import WrittenKey
-from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import ScanRequest
-from catalog.writes import WriteSession
+from catalog.writes.new_files import FileCommit, NewFile
+from catalog.writes.steps import WriteSession
 from policy.principal import Principal
 from spark_ext.demo.attacker import local
 from spark_ext.demo.flights import unpack

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from catalog import inspection, seals
+from catalog import seals
 from catalog.authorize import Authorizer
+from catalog.commits import inspection
 from catalog.keys import local_kms
 from catalog.planning import plan
 from spark_ext.demo import planting, tampering

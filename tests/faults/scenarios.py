@@ -13,11 +13,11 @@ from uuid import uuid4
 
 from pyiceberg.table.update import AssertCreate
 
-from catalog.drafts import NewTable
 from catalog.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.identifiers import TableName
-from catalog.new_files import FileCommit
 from catalog.pointers import SqlPointerStore
+from catalog.tables.drafts import NewTable
+from catalog.writes.new_files import FileCommit
 from tests.support.crash import Seen, seen
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import ENCRYPTED, SCHEMA, Engine, append_files, fresh, make, name_of, rows

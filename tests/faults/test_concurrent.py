@@ -14,8 +14,8 @@ from catalog.db.engine import read
 from catalog.db.schema import lw_seal
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
-from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
+from catalog.writes.new_files import FileCommit
 from policy.errors import StateUnavailable
 from tests.faults.conftest import Shared
 from tests.support.crash import PATIENCE_S, Act, assert_sound, start

@@ -10,7 +10,7 @@ import pytest
 from catalog import faults
 from catalog.errors import CommitConflict, NoSuchTable
 from catalog.identifiers import TableName, table_name
-from catalog.new_files import FileCommit
+from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError, RequestInvalid
 from tests.support.attacker import OWN_ROWS
 from tests.support.hooks import once_at

@@ -16,9 +16,9 @@ from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.secret import SecretBytes
 from catalog.kms_settings import KmsCallSettings
-from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
 from catalog.warden import Warden
+from catalog.writes.new_files import FileCommit
 from policy.errors import KmsUnavailable
 from tests.faults.conftest import Shared
 from tests.support.clock import Clock

@@ -21,8 +21,8 @@ from catalog.keys.file_identity import FileIdentity
 from catalog.keys.kms import KmsClient
 from catalog.keys.transport import KeyLabel, wrap_for_write
 from catalog.keys.write_keys import WrittenKey
-from catalog.new_files import FileCommit
 from catalog.warden import Warden
+from catalog.writes.new_files import FileCommit
 from policy.errors import KmsUnavailable
 from tests.support.fault_proxy import AWS_DIALECT, Dialect, Fault, FaultProxy, fault_proxy, listening
 from tests.support.http_kms import DIALECT, HttpKms, KmsServer

@@ -12,7 +12,7 @@ from catalog.db.engine import read
 from catalog.db.schema import lw_write
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
-from catalog.new_files import FileCommit
+from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import WRITE

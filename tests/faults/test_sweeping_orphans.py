@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_write
 from catalog.identifiers import TableName
-from catalog.new_files import FileCommit
+from catalog.writes.new_files import FileCommit
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import TIDYING
 from tests.faults.writing import sweep

@@ -14,7 +14,7 @@ from catalog.db.engine import read, write
 from catalog.db.schema import lw_pek, lw_table, lw_write
 from catalog.errors import CommitConflict, NoSuchTable
 from catalog.identifiers import TableName
-from catalog.new_files import FileCommit
+from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import CLEARING, WRITE, Subject

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog.new_files import FileCommit
+from catalog.writes.new_files import FileCommit
 from tests.support.lake import ALICE, Lake
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog import audit_tallies
-from catalog.audit import AuditRecord, read, verify
+from catalog.audit import tallies as audit_tallies
+from catalog.audit.trail import AuditRecord, read, verify
 from tests.support.http_calls import refused
 from tests.support.lake import ALICE, BOB
 from tests.support.service import Service, open_service

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from catalog import policies as policies_module
 from catalog.http.metrics import Metrics
-from catalog.policies import PolicyStore
-from catalog.policy_files import PolicyFiles
+from catalog.policies import in_force
+from catalog.policies.files import PolicyFiles
+from catalog.policies.in_force import PolicyStore
 
 
 @pytest.mark.parametrize("rule", ["", "a b", 'x"}', "x" * 65, "s3://a/b", "line\nbreak"])
@@ -29,7 +29,7 @@ def test_number_of_series_is_bounded() -> None:
 
 
 def test_policies_that_are_not_the_newest_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies_module, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(in_force, "_PATIENCE_S", 60.0)
     path, seconds = tmp_path / "a.json", [0.0]
     path.write_text("[]")
     policies = PolicyStore(PolicyFiles([path]), clock=lambda: seconds[0])

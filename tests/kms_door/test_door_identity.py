@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from catalog.audit_reading import read
+from catalog.audit.reading import read
 from catalog.config import Settings
 from catalog.kms_door.hadoop_token import KIND, _number, _sized, credentials_file, secret_of
 from catalog.kms_door.identity import COOKIE, DELEGATION_HEADER

@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 import pytest
 
-from catalog.audit_reading import read
+from catalog.audit.reading import read
 from catalog.kms_door.store import Denial
 from tests.support.kms_door import encrypted, make_key
 from tests.support.lake import ALICE, BOB, CAROL

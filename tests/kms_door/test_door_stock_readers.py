@@ -12,12 +12,12 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.audit_reading import read
+from catalog.audit.reading import read
 from catalog.identifiers import table_name
 from catalog.keys.aead import Aead
 from catalog.keys.stock_keys import StockKey, transport_kek_aad
 from catalog.kms_door.stock import ACTION
-from catalog.write_sessions import WriteSession
+from catalog.writes.sessions import WriteSession
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, policy, standard_policies
 from tests.support.service import Service, open_service
 from tests.support.tables import fresh, make, named

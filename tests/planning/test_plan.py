@@ -20,8 +20,8 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, StructT
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.transport import open_transported
-from catalog.new_files import FileCommit
 from catalog.planning.plan import ScanRequest
+from catalog.writes.new_files import FileCommit
 from policy.errors import LocationNotAllowed, NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy
 from tests.support.plans import plan

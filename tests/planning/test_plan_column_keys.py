@@ -13,11 +13,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from catalog.alter import SetProperty
-from catalog.file_regimes import JudgedFiles
-from catalog.keyring import Keyring
 from catalog.keys.key_metadata import Binding
 from catalog.planning.plan import Plan, ScanRequest
+from catalog.regimes.file_regimes import JudgedFiles
+from catalog.table_keys.keyring import Keyring
+from catalog.tables.alter import SetProperty
 from policy.errors import DecryptionRefused, NotAuthorized
 from tests.support import plans
 from tests.support.lake import CAROL, MASTER_KEY, Lake, policy

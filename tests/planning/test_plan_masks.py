@@ -13,9 +13,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from catalog.alter import SetProperty
-from catalog.audit_records import MAX_REASONS
+from catalog.audit.records import MAX_REASONS
 from catalog.planning.plan import ScanRequest
+from catalog.tables.alter import SetProperty
 from policy.errors import NotAuthorized
 from tests.support import plans
 from tests.support.lake import ALICE, CAROL, MASTER_KEY, Lake, policy

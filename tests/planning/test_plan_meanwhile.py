@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from catalog import audit
-from catalog.audit import AuditTrail
-from catalog.audit_store import ChainWriter
-from catalog.keyring import Keyring
+from catalog.audit import trail as audit
+from catalog.audit.store import ChainWriter
+from catalog.audit.trail import AuditTrail
 from catalog.planning.plan import Plan, Planner, ScanRequest
+from catalog.table_keys.keyring import Keyring
 from policy.errors import NotAuthorized, StateUnavailable
 from tests.support.lake import ALICE, CAROL, Lake, open_lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, append_files, make, name_of

@@ -26,11 +26,11 @@ from pyiceberg.expressions import (
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, LongType
 
-from catalog.alter import RemoveProperty, SetProperty
-from catalog.keyring import Keyring
 from catalog.keys.aead import Aead
 from catalog.planning.plan import Plan, ScanRequest
-from catalog.schema_changes import RenameColumn
+from catalog.table_keys.keyring import Keyring
+from catalog.tables.alter import RemoveProperty, SetProperty
+from catalog.tables.schema_changes import RenameColumn
 from policy.errors import KmsUnavailable, LakewardenError, NotAuthorized
 from tests.support.lake import ALICE, CAROL, Lake, policy
 from tests.support.made_up_files import COLUMNS, SCHEMA, a_file, a_filter

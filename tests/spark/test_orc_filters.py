@@ -10,7 +10,7 @@ import pytest
 from pyarrow.orc import ORCFile, write_table
 from pyspark.sql import DataFrame
 
-from catalog.new_files import NewFile
+from catalog.writes.new_files import NewFile
 from tests.support.reads import data_files, name_of, refused
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table

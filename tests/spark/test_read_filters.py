@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.new_files import NewFile
+from catalog.writes.new_files import NewFile
 from tests.support.reads import data_files, land, name_of, refused, with_ids
 from tests.support.spark import SparkLake
 from tests.support.tables import Engine

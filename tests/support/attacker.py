@@ -43,17 +43,17 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Record
 
-from catalog.audit_reading import read as read_audit
-from catalog.audit_records import AuditRecord
+from catalog.audit.reading import read as read_audit
+from catalog.audit.records import AuditRecord
 from catalog.guarded import GuardedCatalog
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.transport import KeyLabel, wrap_for_write
 from catalog.keys.write_keys import WrittenKey
 from catalog.loading import LoadedTable
-from catalog.new_files import FileCommit, NewFile
 from catalog.planning.plan import Plan, ScanRequest
-from catalog.write_sessions import WriteSession
+from catalog.writes.new_files import FileCommit, NewFile
+from catalog.writes.sessions import WriteSession
 from tests.support.delete_files import DeletesWriter
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake
 

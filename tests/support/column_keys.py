@@ -13,10 +13,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from catalog.alter import Change
 from catalog.keys.key_metadata import KeyMetadata
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestContent
+from catalog.tables.alter import Change
 from policy.errors import LakewardenError
 from policy.regimes import FileKey
 from tests.support.lake import ALICE, Lake, open_lake

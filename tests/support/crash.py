@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, select
 
 from catalog import faults
-from catalog.audit_verify import verify
+from catalog.audit.verify import verify
 from catalog.db.engine import read
 from catalog.db.schema import iceberg_tables, lw_governed, lw_seal
 from catalog.errors import NoSuchTable

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from catalog.new_files import FileCommit
-from catalog.rewrites import RewriteGroup, Rewrites
+from catalog.regimes.rewrites import RewriteGroup, Rewrites
+from catalog.writes.new_files import FileCommit
 from tests.support.lake import ALICE, Lake
 from tests.support.plans import plan
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of

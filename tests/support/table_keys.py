@@ -7,13 +7,13 @@ from sqlalchemy import update
 from catalog.db.engine import write
 from catalog.db.schema import lw_pek
 from catalog.identifiers import TableName
-from catalog.key_states import ShownKey
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.peks import PekRecord
 from catalog.keys.transport import open_transported
 from catalog.loading import LoadedTable
 from catalog.planning.plan import ScanRequest
+from catalog.table_keys.states import ShownKey
 from policy.regimes import PekRef
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import ENCRYPTED, LABEL, append_files, make, name_of

@@ -13,20 +13,20 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 from sqlalchemy import update
 
-from catalog.audit import AuditRecord
-from catalog.audit_reading import read as read_audit
+from catalog.audit.reading import read as read_audit
+from catalog.audit.trail import AuditRecord
 from catalog.authorize import Caller
 from catalog.db.engine import write
 from catalog.db.schema import lw_write
-from catalog.drafts import NewTable
 from catalog.identifiers import TableName, table_name
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, wrap_for_write
 from catalog.keys.write_keys import WrittenKey
-from catalog.new_files import FileCommit, NewFile
-from catalog.write_sessions import WriteSession
+from catalog.tables.drafts import NewTable
+from catalog.writes.new_files import FileCommit, NewFile
+from catalog.writes.sessions import WriteSession
 from tests.support.lake import ALICE, MASTER_KEY, Lake
 
 #: By now a write has expired, and one that is being committed has had its time, too.

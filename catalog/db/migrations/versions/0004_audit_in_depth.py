@@ -10,7 +10,7 @@ down_revision: str | None = "0003"
 branch_labels: None = None
 depends_on: None = None
 
-#: The chains that are there already. Sizes as `catalog.audit_store` reckons them.
+#: The chains that are there already. Sizes as `catalog.audit.store` reckons them.
 _CHAINS = """
 INSERT INTO lw_audit_chain
     (writer, sequence, hash, at_ms, checkpointed, refusal_bytes, other_bytes, closed)

@@ -1,0 +1,316 @@
+"""Checkpoints: heads of all chains, written down in a chain of their own, and signed.
+
+- A checkpoint names each chain that went on since the checkpoint before it, with number and hash of its last
+  record; it holds the number and hash of the checkpoint before it. Any process may make the next one.
+- So each record is vouched for twice: by its own chain, and by a chain that other processes go on with.
+  Whoever takes away a chain's end or a whole chain has to make all later checkpoints anew.
+- With a key that lies outside of the database, checkpoints are signed (Ed25519, RFC 8032). Who can write the
+  database and does not have the key can then make none anew. What he can do is put back an older copy of the
+  whole database: that is what copies of checkpoints elsewhere are for (`catalog.audit.verify`).
+- Where there is a key there is always a checkpoint: the first one is made with the catalog.
+- A process that finds that the last checkpoint it saw is gone says so in the next one (`lost`).
+- When old records are pruned, the checkpoints before are, too. The one that begins anew (`start`) names all
+  chains there are, and for each the last record that was pruned.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from sqlalchemy import Connection, Engine, bindparam, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.audit.records import GENESIS, Row, canonical, digest
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_audit_chain, lw_audit_checkpoint
+from catalog.keys.root_key import KeyFile, RootDescription, subkey
+from policy.errors import KmsUnavailable, StateUnavailable
+
+#: Chains that one checkpoint names; what is left goes into the next one.
+MAX_HEADS: Final = 1_000
+
+#: Records of this process after which a checkpoint is due before its time.
+_RECORDS: Final = 10_000
+
+_HASHED: Final = ("number", "at_ms", "writer", "content", "previous_hash", "public_key")
+_SIGNED: Final = "lakewarden/audit-checkpoint/1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A record of a chain, or a checkpoint, by number and hash.
+
+    Attributes:
+        sequence: its number.
+        hash: its hash.
+        at_ms: of the end of a chain, the latest time in it, in milliseconds since 1970 UTC; else 0.
+    """
+
+    sequence: int
+    hash: str
+    at_ms: int = 0
+
+    @property
+    def fields(self) -> list[object]:
+        """As JSON."""
+        return [self.sequence, self.hash, self.at_ms]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a checkpoint says.
+
+    Attributes:
+        heads: by writer, the last record of each chain that went on since the checkpoint before.
+        pruned: by writer, the last record that was pruned.
+        before_ms: from when on records were kept when it was pruned, in milliseconds since 1970 UTC.
+        start: whether nothing before this checkpoint is needed: it names all chains, in as many checkpoints
+            as that takes.
+        lost: the last checkpoint that its maker had seen, if that is gone.
+    """
+
+    heads: Mapping[str, Head]
+    pruned: Mapping[str, Head]
+    before_ms: int | None = None
+    start: bool = False
+    lost: Head | None = None
+
+    def text(self) -> str:
+        """As it is stored and hashed."""
+        return canonical(self.document())
+
+    def document(self) -> dict[str, object]:
+        """As JSON."""
+        return {
+            "heads": {writer: head.fields for writer, head in self.heads.items()},
+            "pruned": {writer: head.fields for writer, head in self.pruned.items()},
+            "before_ms": self.before_ms,
+            "start": self.start,
+            "lost": None if self.lost is None else self.lost.fields,
+        }
+
+    @classmethod
+    def parse(cls, text: str) -> Content:
+        """What `text` wrote.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        found = json.loads(text)
+        try:
+            lost = found["lost"]
+            content = cls(
+                heads={str(writer): _head(each) for writer, each in found["heads"].items()},
+                pruned={str(writer): _head(each) for writer, each in found["pruned"].items()},
+                before_ms=None if found["before_ms"] is None else int(found["before_ms"]),
+                start=found["start"] is True,
+                lost=None if lost is None else _head(lost),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("not the content of a checkpoint") from error
+        if content.text() != text:
+            raise ValueError("not the canonical form of a checkpoint")
+        return content
+
+
+class Signer:
+    """Signs checkpoints with a key that lies outside of the database.
+
+    Args:
+        key_file: a private file of 64 hexadecimal digits, as `catalog.keys.root_key.KeyFile` makes it.
+
+    Raises:
+        StateUnavailable: the file is missing, open to others, or not a key file.
+    """
+
+    def __init__(self, key_file: Path) -> None:
+        try:
+            root = KeyFile(key_file).derive(RootDescription(KeyFile.kind))
+        except KmsUnavailable as error:
+            raise StateUnavailable(
+                f"The key of the audit trail cannot be used: {error.message}",
+                path=str(key_file),
+                rule="audit-key",
+                hint="Put the file of `audit.key_file` back, or take the setting away.",
+            ) from error
+        # A key of its own, whatever else the file is used for.
+        self._key = Ed25519PrivateKey.from_private_bytes(subkey(root, "audit-checkpoints").reveal())
+        public = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public_key: Final = public.hex()
+
+    def sign(self, checkpoint_hash: str) -> str:
+        """The signature of a checkpoint, in hexadecimal digits."""
+        return self._key.sign(_signed(checkpoint_hash)).hex()
+
+
+def is_signed(checkpoint: Row) -> bool:
+    """Whether a checkpoint carries a valid signature by the public key that it names; whose that is, is left
+    to the caller."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(checkpoint["public_key"])))
+        key.verify(bytes.fromhex(str(checkpoint["signature"])), _signed(str(checkpoint["hash"])))
+    except (ValueError, InvalidSignature):
+        return False
+    return True
+
+
+def checkpoint_hash(checkpoint: Row) -> str:
+    """The hash of all fields of a checkpoint but the hash itself and the signature."""
+    return digest({name: checkpoint[name] for name in _HASHED})
+
+
+class Checkpointer:
+    """Makes the next checkpoint when it is due. For one thread.
+
+    Args:
+        engine: the catalog's database, upgraded.
+        signer: signs them; without it they are not signed.
+        now_ms: the time, in milliseconds since 1970 UTC.
+        every_s: seconds from one to the next.
+    """
+
+    def __init__(
+        self, engine: Engine, signer: Signer | None, now_ms: Callable[[], int], every_s: float
+    ) -> None:
+        self._engine = engine
+        self._signer = signer
+        self._now_ms = now_ms
+        self._every_s = every_s
+        self._next_at = time.monotonic()
+        self._records = 0
+        self._last: Head | None = None
+
+    def written(self, records: int) -> None:
+        """Take note that this process wrote records."""
+        self._records += records
+
+    def is_due(self) -> bool:
+        """Whether it is time for the next one."""
+        return self._records >= _RECORDS or time.monotonic() >= self._next_at
+
+    def begin(self, writer: str) -> None:
+        """Make the first checkpoint, if there is none.
+
+        Raises:
+            StateUnavailable, CommitStateUnknown: the database does not answer.
+        """
+        with read(self._engine) as connection:
+            is_new = last_checkpoint(connection) is None
+        if is_new:
+            self.make(writer)
+
+    def make(self, writer: str) -> int | None:
+        """Make the first checkpoint, or the next one if a chain went on since the last one.
+
+        Returns:
+            its number; or None if there was nothing to write down, or another process was faster.
+
+        Raises:
+            StateUnavailable, CommitStateUnknown: the database does not answer.
+        """
+        self._next_at = time.monotonic() + self._every_s
+        self._records = 0
+        try:
+            with write(self._engine) as connection:
+                made = self._make(connection, writer)
+        except IntegrityError:
+            return None
+        self._last = made or self._last
+        return None if made is None else made.sequence
+
+    def _make(self, connection: Connection, writer: str) -> Head | None:
+        heads = _changed(connection)
+        lost = None if _is_there(connection, self._last) else self._last
+        if not heads and lost is None and last_checkpoint(connection) is not None:
+            return None
+        content = Content(heads, {}, lost=lost)
+        return put(connection, content, self._signer, writer, self._now_ms())
+
+
+def put(connection: Connection, content: Content, signer: Signer | None, writer: str, at_ms: int) -> Head:
+    """Write the next checkpoint, inside a transaction.
+
+    Raises:
+        sqlalchemy.exc.IntegrityError: another process was faster.
+    """
+    before = last_checkpoint(connection)
+    row: Row = {
+        "number": 1 if before is None else before.sequence + 1,
+        "at_ms": at_ms,
+        "writer": writer,
+        "content": content.text(),
+        "previous_hash": GENESIS if before is None else before.hash,
+        "public_key": None if signer is None else signer.public_key,
+    }
+    row["hash"] = checkpoint_hash(row)
+    row["signature"] = None if signer is None else signer.sign(str(row["hash"]))
+    connection.execute(insert(lw_audit_checkpoint).values(**row))
+    _note(connection, content.heads)
+    return Head(int(str(row["number"])), str(row["hash"]))
+
+
+def last_checkpoint(connection: Connection) -> Head | None:
+    """Number and hash of the last checkpoint."""
+    column = lw_audit_checkpoint.c
+    found = connection.execute(
+        select(column.number, column.hash).order_by(column.number.desc()).limit(1)
+    ).first()
+    return None if found is None else Head(found.number, found.hash)
+
+
+def _changed(connection: Connection) -> dict[str, Head]:
+    column = lw_audit_chain.c
+    query = select(lw_audit_chain).where(column.sequence > column.checkpointed)
+    found = connection.execute(query.order_by(column.writer).limit(MAX_HEADS))
+    return {row.writer: Head(row.sequence, row.hash, row.at_ms) for row in found}
+
+
+def _is_there(connection: Connection, checkpoint: Head | None) -> bool:
+    if checkpoint is None:
+        return True
+    column = lw_audit_checkpoint.c
+    query = select(column.hash).where(column.number == checkpoint.sequence)
+    found = connection.execute(query).scalar_one_or_none()
+    return found == checkpoint.hash or (found is None and _is_pruned(connection, checkpoint.sequence))
+
+
+def _is_pruned(connection: Connection, number: int) -> bool:
+    """Whether a checkpoint lies before the one that everything begins with."""
+    first = connection.execute(
+        select(lw_audit_checkpoint).order_by(lw_audit_checkpoint.c.number).limit(1)
+    ).first()
+    try:
+        return first is not None and first.number > number and Content.parse(first.content).start
+    except ValueError:
+        return False
+
+
+def _note(connection: Connection, heads: Mapping[str, Head]) -> None:
+    if heads:
+        column = lw_audit_chain.c
+        statement = (
+            update(lw_audit_chain)
+            .where(column.writer == bindparam("chain"), column.checkpointed < bindparam("up_to"))
+            .values(checkpointed=bindparam("up_to"))
+        )
+        named = [{"chain": writer, "up_to": head.sequence} for writer, head in heads.items()]
+        connection.execute(statement, named)
+
+
+def _head(value: Any) -> Head:
+    sequence, hashed, at_ms = value
+    if type(sequence) is not int or type(at_ms) is not int or not isinstance(hashed, str):
+        raise TypeError("not a number, a hash and a time")
+    return Head(sequence, hashed, at_ms)
+
+
+def _signed(hashed: str) -> bytes:
+    return (_SIGNED + hashed).encode("ascii")

@@ -1,0 +1,188 @@
+"""Removing old records so that what stays can still be checked.
+
+- Pruned is the beginning of each chain: the records before its first one that is to stay. Records in the
+  middle never go.
+- First a checkpoint begins anew: it names the end of each chain and the last record that goes, with its hash.
+  What stays has to follow that record. The checkpoints before it go in the same transaction.
+- Then the records go, in batches, so that nobody waits long. If that is interrupted, what was said stays
+  true; the next time finishes it.
+- Of a chain whose writer has ended and whose records all went, nothing is kept but its last hash in that
+  checkpoint.
+- Whether somebody may do it, the record of it, and that the trail holds, are for the caller: what does not
+  hold must not be signed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, Engine, case, delete, func, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.audit.checkpoints import MAX_HEADS, Content, Head, Signer, put
+from catalog.audit.store import size_column
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
+
+_BATCH: Final = 5_000
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Records of one chain that go together."""
+
+    writer: str
+    first: int
+    last: int
+
+
+def prune(engine: Engine, before_ms: int, signer: Signer | None, writer: str, now_ms: int) -> int:
+    """Remove records from before a time.
+
+    Args:
+        engine: the catalog's database, upgraded, with a trail that holds.
+        before_ms: from when on records stay, in milliseconds since 1970 UTC.
+        signer: signs the checkpoint.
+        writer: who makes the checkpoint.
+        now_ms: the time, in milliseconds since 1970 UTC.
+
+    Returns:
+        how many records went.
+
+    Raises:
+        StateUnavailable, CommitStateUnknown: the database does not answer.
+        sqlalchemy.exc.IntegrityError: other processes made checkpoints at the same moment, again and again.
+    """
+    pruned = _goes(engine, before_ms)
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            with write(engine) as connection:
+                _begin_anew(connection, pruned, before_ms, signer, writer, now_ms)
+            break
+        except IntegrityError:
+            if not left:
+                raise
+    gone = sum(_remove(engine, batch) for batch in _batches(engine, pruned))
+    _forget(engine, pruned)
+    return gone
+
+
+def _goes(engine: Engine, before_ms: int) -> dict[str, Head]:
+    """By writer, the last record that goes, or went already."""
+    before = _went(engine)
+    found: dict[str, Head] = {}
+    with read(engine) as connection:
+        column = lw_audit_chain.c
+        for chain in connection.execute(select(column.writer, column.sequence, column.hash)).all():
+            base = before.get(chain.writer, Head(0, ""))
+            end = Head(chain.sequence, chain.hash)
+            last = _last(connection, chain.writer, base, end, before_ms)
+            if last.sequence:
+                found[chain.writer] = last
+    return found
+
+
+def _last(connection: Connection, writer: str, base: Head, end: Head, before_ms: int) -> Head:
+    column = lw_audit.c
+    stays = connection.execute(
+        select(column.sequence, column.previous_hash)
+        .where(column.writer == writer, column.sequence > base.sequence, column.at_ms >= before_ms)
+        .order_by(column.sequence)
+        .limit(1)
+    ).first()
+    if stays is None:
+        return end
+    return base if stays.sequence == base.sequence + 1 else Head(stays.sequence - 1, stays.previous_hash)
+
+
+def _went(engine: Engine) -> dict[str, Head]:
+    """By writer, the last record that was pruned before."""
+    found: dict[str, Head] = {}
+    number = lw_audit_checkpoint.c.number
+    with read(engine) as connection:
+        texts = connection.execute(select(lw_audit_checkpoint.c.content).order_by(number)).scalars()
+        for text in texts:
+            found.update(Content.parse(text).pruned)
+    return found
+
+
+def _begin_anew(
+    connection: Connection,
+    pruned: Mapping[str, Head],
+    before_ms: int,
+    signer: Signer | None,
+    writer: str,
+    now_ms: int,
+) -> None:
+    """Write checkpoints that name all chains, and remove those before."""
+    column = lw_audit_chain.c
+    chains = connection.execute(select(lw_audit_chain).order_by(column.writer)).all()
+    first: Head | None = None
+    for at in range(0, max(1, len(chains)), MAX_HEADS):
+        part = chains[at : at + MAX_HEADS]
+        content = Content(
+            heads={each.writer: Head(each.sequence, each.hash, each.at_ms) for each in part},
+            pruned={each.writer: pruned[each.writer] for each in part if each.writer in pruned},
+            before_ms=before_ms,
+            start=first is None,
+        )
+        made = put(connection, content, signer, writer, now_ms)
+        first = first or made
+    assert first is not None
+    connection.execute(delete(lw_audit_checkpoint).where(lw_audit_checkpoint.c.number < first.sequence))
+
+
+def _batches(engine: Engine, pruned: Mapping[str, Head]) -> Iterator[list[_Range]]:
+    """Records that go, in batches of a size that holds nobody up."""
+    batch: list[_Range] = []
+    size = 0
+    for each in _ranges(engine, pruned):
+        batch.append(each)
+        size += each.last - each.first + 1
+        if size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _ranges(engine: Engine, pruned: Mapping[str, Head]) -> Iterator[_Range]:
+    for writer, last in sorted(pruned.items()):
+        with read(engine) as connection:
+            query = select(func.min(lw_audit.c.sequence)).where(lw_audit.c.writer == writer)
+            first = connection.execute(query).scalar()
+        if first is not None:
+            for at in range(first, last.sequence + 1, _BATCH):
+                yield _Range(writer, at, min(at + _BATCH - 1, last.sequence))
+
+
+def _remove(engine: Engine, batch: list[_Range]) -> int:
+    gone = 0
+    with write(engine) as connection:
+        for each in batch:
+            here = (lw_audit.c.writer == each.writer, lw_audit.c.sequence.between(each.first, each.last))
+            refusals = func.sum(case((lw_audit.c.allowed, 0), else_=size_column()))
+            others = func.sum(case((lw_audit.c.allowed, size_column()), else_=0))
+            freed = connection.execute(select(refusals, others).where(*here)).one()
+            gone += connection.execute(delete(lw_audit).where(*here)).rowcount
+            connection.execute(
+                update(lw_audit_chain)
+                .where(lw_audit_chain.c.writer == each.writer)
+                .values(
+                    refusal_bytes=lw_audit_chain.c.refusal_bytes - int(freed[0] or 0),
+                    other_bytes=lw_audit_chain.c.other_bytes - int(freed[1] or 0),
+                )
+            )
+    return gone
+
+
+def _forget(engine: Engine, pruned: Mapping[str, Head]) -> None:
+    """Chains of writers that have ended, of which nothing is left."""
+    with write(engine) as connection:
+        column = lw_audit_chain.c
+        for chain in connection.execute(select(lw_audit_chain).where(column.closed)).all():
+            if pruned.get(chain.writer, Head(0, "")).sequence == chain.sequence:
+                connection.execute(delete(lw_audit_chain).where(column.writer == chain.writer))

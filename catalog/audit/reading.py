@@ -1,0 +1,186 @@
+"""Reading the audit trail.
+
+- Reading is by pages, so that a long trail neither fills memory nor holds a transaction open.
+- A page follows another by time, writer and number, so that records which are written meanwhile neither
+  shift nor repeat what was read.
+- Whoever follows the trail keeps, for each chain, the number of the last record that he has. So nothing is
+  missed and nothing comes twice, whatever the clocks of the writers say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sqlalchemy import Engine, and_, or_, select, tuple_
+
+from catalog.audit.records import AuditRecord, Row, from_columns, principal_column, resource_column
+from catalog.db.engine import read as read_transaction
+from catalog.db.schema import lw_audit, lw_audit_chain
+from policy.errors import RequestInvalid
+
+_PAGE: Final = 1_000
+_CHAINS: Final = 50
+_NO_RECORD: Final = ("", 0)
+_PLACE: Final = re.compile(r"([0-9]{1,18})\.([0-9A-Za-z-]{1,36})\.([0-9]{1,18})", re.ASCII)
+
+
+class Place(NamedTuple):
+    """Where a record stands among all: they are ordered by time, then by writer and number."""
+
+    at_ms: int
+    writer: str
+    sequence: int
+
+    def text(self) -> str:
+        """As it is handed to whoever wants to go on from here."""
+        return f"{self.at_ms}.{self.writer}.{self.sequence}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """What `text` wrote.
+
+        Raises:
+            RequestInvalid: it is something else.
+        """
+        matched = _PLACE.fullmatch(text)
+        if matched is None:
+            raise RequestInvalid(
+                "The page token is not one that was handed out.",
+                rule="page-token",
+                hint="Send `next-page-token` of the page before, as it is.",
+            )
+        return cls(int(matched[1]), matched[2], int(matched[3]))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record and its place in the trail."""
+
+    writer: str
+    sequence: int
+    record: AuditRecord
+
+    @property
+    def place(self) -> Place:
+        """Where it stands among all."""
+        return Place(self.record.at_ms, self.writer, self.sequence)
+
+
+def read(
+    engine: Engine,
+    *,
+    since_ms: int | None = None,
+    principal: str | None = None,
+    table: str | None = None,
+    before: Place | None = None,
+    limit: int = 100,
+) -> list[StoredRecord]:
+    """The latest records, newest first.
+
+    Args:
+        engine: the catalog's database.
+        since_ms: only records from this time on, in milliseconds since 1970 UTC.
+        principal: only records of this user.
+        table: only records whose resource is this dotted table name.
+        before: only records older than the one at this place.
+        limit: at most so many.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    column = lw_audit.c
+    query = select(lw_audit).order_by(column.at_ms.desc(), column.writer.desc(), column.sequence.desc())
+    if since_ms is not None:
+        query = query.where(column.at_ms >= since_ms)
+    if principal is not None:
+        query = query.where(column.principal == principal_column(principal))
+    if table is not None:
+        query = query.where(column.resource == resource_column(table))
+    if before is not None:
+        # The first half is for the index.
+        place = tuple_(column.at_ms, column.writer, column.sequence)
+        query = query.where(column.at_ms <= before.at_ms, place < before)
+    with read_transaction(engine) as connection:
+        rows = connection.execute(query.limit(limit)).mappings().all()
+    return [StoredRecord(row["writer"], row["sequence"], from_columns(dict(row))) for row in rows]
+
+
+def all_rows(engine: Engine) -> Iterator[Row]:
+    """All records, chain by chain, in order.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    key = tuple_(lw_audit.c.writer, lw_audit.c.sequence)
+    last = _NO_RECORD
+    while True:
+        query = select(lw_audit).where(key > last).order_by(*key.clauses).limit(_PAGE)
+        with read_transaction(engine) as connection:
+            page = connection.execute(query).mappings().all()
+        if not page:
+            return
+        yield from (dict(row) for row in page)
+        last = (page[-1]["writer"], page[-1]["sequence"])
+
+
+def ends(engine: Engine) -> dict[str, int]:
+    """The number of the last record of each chain.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    with read_transaction(engine) as connection:
+        found = connection.execute(select(lw_audit_chain.c.writer, lw_audit_chain.c.sequence))
+        return {row.writer: row.sequence for row in found}
+
+
+def rows_up_to(engine: Engine, numbers: Mapping[str, int], since_ms: int) -> Iterator[Row]:
+    """Records up to certain numbers in their chains, oldest first.
+
+    Args:
+        engine: the catalog's database.
+        numbers: as `ends` said it.
+        since_ms: from this time on, in milliseconds since 1970 UTC.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    place = tuple_(lw_audit.c.at_ms, lw_audit.c.writer, lw_audit.c.sequence)
+    last = Place(since_ms, "", 0)
+    while True:
+        query = select(lw_audit).where(lw_audit.c.at_ms >= last.at_ms, place > last)
+        with read_transaction(engine) as connection:
+            page = connection.execute(query.order_by(*place.clauses).limit(_PAGE)).mappings().all()
+        if not page:
+            return
+        yield from (dict(row) for row in page if row["sequence"] <= numbers.get(row["writer"], 0))
+        last = Place(page[-1]["at_ms"], page[-1]["writer"], page[-1]["sequence"])
+
+
+def rows_after(engine: Engine, numbers: Mapping[str, int]) -> list[Row]:
+    """The next records of chains that went on, chain by chain.
+
+    Args:
+        engine: the catalog's database.
+        numbers: of the last record that is known, by chain.
+
+    Returns:
+        at most a page of them; none when there are no more.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    changed = [each for each, number in ends(engine).items() if number > numbers.get(each, 0)]
+    column = lw_audit.c
+    nexts = [
+        and_(column.writer == each, column.sequence > numbers.get(each, 0))
+        for each in sorted(changed)[:_CHAINS]
+    ]
+    if not nexts:
+        return []
+    query = select(lw_audit).where(or_(*nexts)).order_by(column.writer, column.sequence).limit(_PAGE)
+    with read_transaction(engine) as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]

@@ -1,0 +1,205 @@
+"""One writer's chain in the database, and the space that the trail takes there.
+
+- A batch of records, the chain's new head and the space that they take change in one transaction.
+- A batch whose commit was in doubt is looked up before the next one is written: nothing is written twice, and
+  nothing that took effect is forgotten.
+- A chain goes on only where it ended for its writer. If the database holds another end (records were removed
+  or edited, or the database was replaced by an older copy), what is there stays as it is, and the writer
+  begins a new chain whose first record says so.
+- Sizes are reckoned, not measured: characters of the texts and a fixed sum a record.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    bindparam,
+    case,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+
+from catalog.audit.records import GENESIS, NOBODY, AuditRecord, Row, chained, size_of, to_columns
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_audit, lw_audit_chain
+from policy.decision import Reason
+from policy.errors import CommitStateUnknown
+
+#: Every request waits for these statements, so they are built once.
+_APPEND: Final = insert(lw_audit)
+_BEGIN: Final = insert(lw_audit_chain)
+_MOVE: Final = (
+    update(lw_audit_chain)
+    .where(
+        lw_audit_chain.c.writer == bindparam("of"),
+        lw_audit_chain.c.sequence == bindparam("old_sequence"),
+        lw_audit_chain.c.hash == bindparam("old_hash"),
+    )
+    .values(
+        sequence=bindparam("new_sequence"),
+        hash=bindparam("new_hash"),
+        at_ms=case(
+            (lw_audit_chain.c.at_ms < bindparam("latest"), bindparam("latest")), else_=lw_audit_chain.c.at_ms
+        ),
+        refusal_bytes=lw_audit_chain.c.refusal_bytes + bindparam("refusals"),
+        other_bytes=lw_audit_chain.c.other_bytes + bindparam("others"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a chain ends."""
+
+    writer: str
+    sequence: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What the trail takes, in bytes: refusals, and everything else."""
+
+    refusals: int
+    others: int
+
+
+class ChainWriter:
+    """Appends to one chain. For one thread.
+
+    Args:
+        engine: the catalog's database, upgraded.
+        writer: the id of the chain, which was never used before.
+    """
+
+    def __init__(self, engine: Engine, writer: str) -> None:
+        self._engine = engine
+        self._end = Position(writer, 0, GENESIS)
+        self._in_doubt: Position | None = None
+
+    @property
+    def end(self) -> Position:
+        """Where the chain ends, as far as this writer knows."""
+        return self._end
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write records, all or none.
+
+        Raises:
+            StateUnavailable: the database does not answer; nothing was written.
+            CommitStateUnknown: they may or may not have been written.
+            sqlalchemy.exc.IntegrityError: the writer's id was used before.
+        """
+        end: Position | None = None
+        try:
+            with write(self._engine) as connection:
+                end = self._put(connection, rows)
+        except CommitStateUnknown:
+            self._in_doubt = end
+            raise
+        self._end, self._in_doubt = end, None
+
+    def close(self) -> None:
+        """Say that nothing follows.
+
+        Raises:
+            StateUnavailable, CommitStateUnknown: the database does not answer.
+        """
+        if self._end.sequence:
+            here = lw_audit_chain.c.writer == self._end.writer
+            with write(self._engine) as connection:
+                connection.execute(update(lw_audit_chain).where(here).values(closed=True))
+
+    def _put(self, connection: Connection, rows: Sequence[Row]) -> Position:
+        # A commit in doubt has taken effect, or has not, or is under way in the server until the lock is had.
+        known = [end for end in (self._in_doubt, self._end) if end is not None]
+        for end in (*known, *known[:-1]):
+            last = _continue(connection, end, rows)
+            if last is not None:
+                self._end = end
+                return last
+        fresh = Position(str(uuid.uuid4()), 0, GENESIS)
+        last = _continue(connection, fresh, [_lost(self._end, rows[0]), *rows])
+        assert last is not None
+        return last
+
+
+def space(engine: Engine) -> Space:
+    """What the whole trail takes.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    sums = [
+        func.coalesce(cast(func.sum(column), BigInteger), 0)
+        for column in (lw_audit_chain.c.refusal_bytes, lw_audit_chain.c.other_bytes)
+    ]
+    with read(engine) as connection:
+        found = connection.execute(select(*sums)).one()
+    return Space(int(found[0]), int(found[1]))
+
+
+def size_column() -> ColumnElement[int]:
+    """`size_of` in SQL."""
+    texts = (
+        lw_audit.c.principal,
+        func.coalesce(lw_audit.c.engine, ""),
+        lw_audit.c.action,
+        lw_audit.c.resource,
+        lw_audit.c.reasons,
+        lw_audit.c.request_id,
+    )
+    return sum((func.length(text) for text in texts), start=literal(400))
+
+
+def _continue(connection: Connection, end: Position, rows: Sequence[Row]) -> Position | None:
+    """Append to a chain if it ends there.
+
+    Returns:
+        the new end, or None if the database holds another one; nothing was written then.
+    """
+    chain = chained(rows, end.writer, end.sequence, end.hash)
+    last = Position(end.writer, end.sequence + len(chain), str(chain[-1]["hash"]))
+    if not _moved(connection, end, last, rows):
+        return None
+    connection.execute(_APPEND, chain)
+    return last
+
+
+def _moved(connection: Connection, end: Position, last: Position, rows: Sequence[Row]) -> bool:
+    """Note the new end of a chain, and the space that its new records take."""
+    refusals = sum(size_of(row) for row in rows if not row["allowed"])
+    others = sum(size_of(row) for row in rows if row["allowed"])
+    latest = max(int(str(row["at_ms"])) for row in rows)
+    if end.sequence == 0:
+        head = {"writer": last.writer, "sequence": last.sequence, "hash": last.hash, "at_ms": latest}
+        sizes = {"refusal_bytes": refusals, "other_bytes": others}
+        connection.execute(_BEGIN, {**head, **sizes, "checkpointed": 0, "closed": False})
+        return True
+    old = {"of": end.writer, "old_sequence": end.sequence, "old_hash": end.hash}
+    new = {"new_sequence": last.sequence, "new_hash": last.hash, "latest": latest}
+    sums = {"refusals": refusals, "others": others}
+    return connection.execute(_MOVE, {**old, **new, **sums}).rowcount == 1
+
+
+def _lost(end: Position, next_row: Row) -> Row:
+    """The record of a chain that does not end where its writer left it."""
+    detail = (
+        f"The chain {end.writer} ended with record {end.sequence}, hash {end.hash}, and the database holds "
+        "another end of it. This chain goes on in its place."
+    )
+    at_ms = int(str(next_row["at_ms"]))
+    reason = Reason("audit-chain-lost", detail)
+    return to_columns(AuditRecord(NOBODY, None, "audit.chain-lost", end.writer, False, (reason,), "", at_ms))

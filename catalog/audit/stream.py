@@ -1,0 +1,239 @@
+"""The trail as lines of JSON: for other systems, and as evidence elsewhere.
+
+- A line of a record holds its fields under the names by which they are hashed; a line of a checkpoint, those
+  of a checkpoint. Lines are ASCII: no name can break a line or drive a terminal.
+- Files are appended to by a thread of their own, after the database has the records. Whatever happens to them
+  (a full disk, a directory that is gone, a pipe that nobody reads), the database has the record, no grant
+  waits, and what was not written is read from the database and written when it can be.
+- A file that was moved away or removed is made anew, so that other programs may rotate it. A line that was
+  torn by a full disk is ended, and comes again whole.
+- A file holds what all processes wrote from the moment on when this one began; what is older is had with
+  `lakewarden audit export`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from catalog.audit.checkpoints import last_checkpoint
+from catalog.audit.reading import ends, rows_after
+from catalog.audit.records import HASHED_FIELDS, canonical
+from catalog.db.engine import read
+from catalog.db.schema import lw_audit_checkpoint
+from policy.errors import LakewardenError
+
+_log: Final = logging.getLogger("lakewarden.audit")
+
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_LOOK_S: Final = 1.0
+_CLOSING_S: Final = 10.0
+_PAGE: Final = 100
+
+
+def record_line(row: Mapping[str, object]) -> str:
+    """A record as one line of JSON, without its end."""
+    fields = {name: row[name] for name in (*HASHED_FIELDS, "decisions", "hash")}
+    return canonical({**fields, "reasons": _document(row["reasons"]), "at": _moment(row["at_ms"])})
+
+
+def checkpoint_line(row: Mapping[str, object]) -> str:
+    """A checkpoint as one line of JSON, without its end."""
+    return canonical({**row, "content": _document(row["content"])})
+
+
+def _document(text: object) -> object:
+    """A JSON text as JSON; one that somebody edited, as it is."""
+    try:
+        return json.loads(str(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _moment(at_ms: object) -> str | None:
+    """A time as text; none for one that cannot be a time."""
+    try:
+        return datetime.fromtimestamp(int(str(at_ms)) / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def last_checkpoint_row(engine: Engine) -> dict[str, object]:
+    """The last checkpoint.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+        sqlalchemy.exc.NoResultFound: there is none.
+    """
+    query = select(lw_audit_checkpoint).order_by(lw_audit_checkpoint.c.number.desc()).limit(1)
+    with read(engine) as connection:
+        return dict(connection.execute(query).mappings().one())
+
+
+class NewRecords:
+    """Records of all chains, from now on or from certain numbers on, each once.
+
+    Args:
+        engine: the catalog's database.
+        numbers: of the last record that is known, by chain; by default the last one there is.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+
+    def __init__(self, engine: Engine, numbers: Mapping[str, int] | None = None) -> None:
+        self._engine = engine
+        self._numbers = dict(ends(engine) if numbers is None else numbers)
+
+    def lines(self) -> list[str]:
+        """The next ones, as often as it is asked until `taken` is called; none if there are none yet.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        self._next = rows_after(self._engine, self._numbers)
+        return [record_line(row) for row in self._next]
+
+    def taken(self) -> None:
+        """What `lines` answered last is where it was to go."""
+        self._numbers.update({str(row["writer"]): int(str(row["sequence"])) for row in self._next})
+
+
+class NewCheckpoints:
+    """Checkpoints of all processes, from now on.
+
+    Args:
+        engine: the catalog's database.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        with read(engine) as connection:
+            last = last_checkpoint(connection)
+        self._number = 0 if last is None else last.sequence
+
+    def lines(self) -> list[str]:
+        """The next ones, as often as it is asked until `taken` is called; none if there are none yet.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        number = lw_audit_checkpoint.c.number
+        query = select(lw_audit_checkpoint).where(number > self._number).order_by(number).limit(_PAGE)
+        with read(self._engine) as connection:
+            self._next = [dict(row) for row in connection.execute(query).mappings()]
+        return [checkpoint_line(row) for row in self._next]
+
+    def taken(self) -> None:
+        """What `lines` answered last is where it was to go."""
+        self._number = int(self._next[-1]["number"]) if self._next else self._number
+
+
+class LineFile:
+    """A file that lines are appended to, and that others may rotate.
+
+    Args:
+        path: the file; made with mode 0600 if it is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._torn = False
+
+    def append(self, lines: Iterable[str]) -> None:
+        """Write all lines, or fail; what was written before it failed ends with a line that is torn.
+
+        Raises:
+            OSError: they could not be written whole.
+        """
+        text = "".join(f"{line}\n" for line in lines)
+        descriptor = self._open()
+        data = (f"\n{text}" if self._torn else text).encode("ascii")
+        while data:
+            data = data[os.write(descriptor, data) :]
+            self._torn = bool(data)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> int:
+        if self._descriptor is not None and not self._is_same(self._descriptor):
+            self.close()
+            self._torn = False
+        if self._descriptor is None:
+            # Without O_NONBLOCK, a pipe that nobody reads would stop the thread for ever.
+            self._descriptor = os.open(self._path, _FLAGS, 0o600)
+        return self._descriptor
+
+    def _is_same(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(descriptor))
+        except OSError:
+            return False
+
+
+class Exports:
+    """Keeps files up to date, in a thread of its own.
+
+    Args:
+        engine: the catalog's database, upgraded.
+        records: the file for records, or None.
+        checkpoints: the file for checkpoints, or None.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+
+    def __init__(self, engine: Engine, records: Path | None, checkpoints: Path | None) -> None:
+        self._files: list[tuple[LineFile, NewRecords | NewCheckpoints]] = []
+        if records is not None:
+            self._files.append((LineFile(records), NewRecords(engine)))
+        if checkpoints is not None:
+            self._files.append((LineFile(checkpoints), NewCheckpoints(engine)))
+        self._failing = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lakewarden-audit-files", daemon=True)
+        if self._files:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Write what there is, then stop."""
+        self._ended.set()
+        if self._files:
+            self._thread.join(_CLOSING_S)
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            self._write()
+        self._write()
+        for file, _ in self._files:
+            file.close()
+
+    def _write(self) -> None:
+        failures: list[str] = []
+        for file, source in self._files:
+            try:
+                while lines := source.lines():
+                    file.append(lines)
+                    source.taken()
+            except (OSError, LakewardenError, SQLAlchemyError) as error:
+                failures.append(getattr(error, "strerror", None) or type(error).__name__)
+        if failures and not self._failing:
+            _log.error("a file of the audit trail cannot be written, and is behind: %s", "; ".join(failures))
+        self._failing = bool(failures)

@@ -1,0 +1,261 @@
+"""Refusals, counted: spam, however varied, can neither fill the trail nor stop grants.
+
+- The first refusals of a user within a window are on record before they are answered, each with its own
+  record: up to `DISTINCT` that differ in engine, action, resource or reasons.
+- One that repeats another is counted. So is what comes after `DISTINCT` different ones, by action and rule:
+  the first of each such kind is on record and says that counting begins; `KINDS` kinds at most, and what
+  comes after them is one more kind.
+- A refusal that is counted is answered when the record that it is counted under is durable.
+- When the window ends, each count becomes one record, which says how many decisions it stands for. So a user
+  costs at most ``2 * (DISTINCT + KINDS + 1)`` records a window and process, and no other user loses by it.
+- Two things are counted for everybody together, by action and rule, in one record a window: refusals while
+  the space for refusals is used up, and those of users beyond `USERS` in one window.
+- Memory is bounded: beyond `ENTRIES` open counts, a user has one of his own, and the kinds.
+- Of a process that is killed, the counts of its open windows are lost, never a record.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Final, NamedTuple, TypeAlias
+
+from catalog.audit.records import (
+    NOBODY,
+    AuditRecord,
+    Row,
+    decisive_only,
+    decisive_rule,
+    digest,
+    to_columns,
+    with_reason,
+)
+from policy.decision import Reason
+
+DISTINCT: Final = 16
+KINDS: Final = 16
+USERS: Final = 5_000
+ENTRIES: Final = 10_000
+
+_EQUAL: Final = ("engine", "action", "resource", "reasons")
+_OTHER: Final = ("other", "other")
+_SAMPLES: Final = 3
+_SAMPLE_LENGTH: Final = 120
+
+#: Action and rule.
+_Kind: TypeAlias = tuple[str, str]
+#: Or the digest of what equal refusals have in common.
+_Key: TypeAlias = str | _Kind
+
+
+@dataclass(slots=True)
+class Count:
+    """What came after a refusal that is on record, or is about to be.
+
+    Attributes:
+        first: the refusal, as it goes on record.
+        on_record: done when it is durable; failed when it is not.
+    """
+
+    first: Row
+    on_record: Future[None] = field(default_factory=Future)
+    equal: bool = True
+    number: int = 0
+    last: Row = field(default_factory=dict)
+    samples: list[str] = field(default_factory=list)
+
+    def add(self, row: Row) -> None:
+        """Count one more."""
+        self.number += 1
+        self.last = {name: row[name] for name in ("at_ms", "request_id", "resource", "engine")}
+        if not self.equal and len(self.samples) < _SAMPLES:
+            _sample(self.samples, str(row["resource"]))
+
+    def row(self) -> Row:
+        """The one record of all that was counted, with time and request of the last one."""
+        since = f"since the record of request {self.first['request_id']}"
+        reason = Reason("repeated", f"Refused {self.number} more times {since}.")
+        if not self.equal:
+            detail = f"{self.number} more refusals of this action by this rule {since}, some of them of: "
+            reason = Reason("aggregated", detail + ", ".join(self.samples))
+        return with_reason({**self.first, **self.last, "decisions": self.number}, reason)
+
+
+class Admitted(NamedTuple):
+    """Where a refusal is counted; `leads`: it is to be written, and the count stands on it."""
+
+    tally: Count
+    leads: bool
+
+
+@dataclass(slots=True)
+class _User:
+    """The open window of one user."""
+
+    end_s: float
+    equal: dict[_Key, Count] = field(default_factory=dict)
+    kinds: dict[_Key, Count] = field(default_factory=dict)
+
+    def counts(self) -> Iterator[Count]:
+        yield from self.equal.values()
+        yield from self.kinds.values()
+
+
+@dataclass(slots=True)
+class _Crowd:
+    """What is counted for everybody together."""
+
+    end_s: float
+    at_ms: int = 0
+    numbers: dict[_Kind, int] = field(default_factory=dict)
+    users: dict[_Kind, list[str]] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        kind = (str(row["action"]), decisive_rule(row))
+        if kind not in self.numbers and len(self.numbers) >= KINDS - 2:
+            kind = _OTHER
+        self.at_ms = max(self.at_ms, int(str(row["at_ms"])))
+        self.numbers[kind] = self.numbers.get(kind, 0) + 1
+        users = self.users.setdefault(kind, [])
+        if len(users) < _SAMPLES:
+            _sample(users, str(row["principal"]))
+
+    def row(self) -> Row:
+        total = sum(self.numbers.values())
+        why = Reason("counted", f"{total} refusals without records: no space for them, or too many users.")
+        kinds = [
+            Reason(rule, f"{number} of {action}, some of them of: {', '.join(self.users[action, rule])}")
+            for (action, rule), number in self.numbers.items()
+        ]
+        record = AuditRecord(NOBODY, None, "audit.counted", "*", False, (why, *kinds), "", self.at_ms, total)
+        return to_columns(record)
+
+
+class Tallies:
+    """The open windows. Safe for use by many threads.
+
+    Args:
+        window_s: how long refusals are counted before the counts are written, in seconds.
+        is_full: whether the space for refusals is used up.
+    """
+
+    def __init__(self, window_s: float, is_full: Callable[[], bool]) -> None:
+        self._window_s = window_s
+        self._is_full = is_full
+        self._lock = threading.Lock()
+        self._users: dict[str, _User] = {}
+        self._crowd: _Crowd | None = None
+        self._entries = 0
+        self._closed = False
+
+    def admit(self, row: Row) -> Admitted | None:
+        """Find where a refusal is counted, and count it unless it is the first one there.
+
+        Returns:
+            None if it is counted for everybody together, or will not be counted any more: see `is_closed`.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            user = None if self._is_full() else self._user(str(row["principal"]))
+            if user is None:
+                self._add_to_crowd(row)
+                return None
+            found = self._count_of(user, row)
+            if not found.leads:
+                found.tally.add(row)
+            return found
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is counted any more."""
+        return self._closed
+
+    def take(self) -> list[Row]:
+        """Close the windows whose time is over, and return the records of what they counted."""
+        now = time.monotonic()
+        with self._lock:
+            users = [self._users.pop(name) for name in self._over(now)]
+            self._entries -= sum(len(user.equal) + len(user.kinds) for user in users)
+            return self._rows(users, now)
+
+    def close(self) -> list[Row]:
+        """Count nothing any more, and return the records of all that was counted."""
+        with self._lock:
+            self._closed = True
+            # Of a refusal that is not on record yet, nothing was answered.
+            users = list(self._users.values())
+            self._users.clear()
+            return self._rows(users, math.inf)
+
+    def _user(self, name: str) -> _User | None:
+        user = self._users.get(name)
+        if user is None and len(self._users) < USERS:
+            user = self._users[name] = _User(time.monotonic() + self._window_s)
+        return user
+
+    def _count_of(self, user: _User, row: Row) -> Admitted:
+        key = digest({name: row[name] for name in _EQUAL})
+        count = user.equal.get(key)
+        if count is not None:
+            return Admitted(count, leads=False)
+        if len(user.equal) < (DISTINCT if self._entries < ENTRIES else 1):
+            return self._begin(user.equal, key, Count(row))
+        kind: _Kind = (str(row["action"]), decisive_rule(row))
+        if kind not in user.kinds and len(user.kinds) >= KINDS:
+            kind = _OTHER
+        count = user.kinds.get(kind)
+        if count is not None:
+            return Admitted(count, leads=False)
+        remark = Reason("aggregated", "From here on, refusals of this action by this rule are counted.")
+        return self._begin(user.kinds, kind, Count(with_reason(row, remark), equal=False))
+
+    def _begin(self, counts: dict[_Key, Count], key: _Key, count: Count) -> Admitted:
+        counts[key] = count
+        self._entries += 1
+
+        def settled(done: Future[None]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                self._forget(counts, key)
+            else:
+                # What is kept for the length of the window is small, however long the record is.
+                count.first = decisive_only(count.first)
+
+        count.on_record.add_done_callback(settled)
+        return Admitted(count, leads=True)
+
+    def _forget(self, counts: dict[_Key, Count], key: _Key) -> None:
+        """A refusal that is not on record: who waited for it is answered with an error."""
+        with self._lock:
+            del counts[key]
+            self._entries -= 1
+
+    def _add_to_crowd(self, row: Row) -> None:
+        if self._crowd is None:
+            self._crowd = _Crowd(time.monotonic() + self._window_s)
+        self._crowd.add(row)
+
+    def _over(self, now: float) -> list[str]:
+        """The users whose window is over, but for those for whom a record is being written."""
+        # Windows are equally long, so they end in the order in which they began.
+        ended = takewhile(lambda each: each[1].end_s <= now, self._users.items())
+        return [name for name, user in ended if all(count.on_record.done() for count in user.counts())]
+
+    def _rows(self, users: Iterable[_User], now: float) -> list[Row]:
+        counts = (count for user in users for count in user.counts())
+        rows = [count.row() for count in counts if count.number and count.on_record.done()]
+        if self._crowd is not None and self._crowd.end_s <= now:
+            rows.append(self._crowd.row())
+            self._crowd = None
+        return rows
+
+
+def _sample(samples: list[str], text: str) -> None:
+    shown = text[:_SAMPLE_LENGTH]
+    if shown not in samples:
+        samples.append(shown)

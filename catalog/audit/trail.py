@@ -1,0 +1,326 @@
+"""The audit trail: what was decided, for whom, and why.
+
+- `append` returns only when its records are durable; what `submit` answers, too. Without a record there is no
+  grant.
+- Refusals that repeat each other, or are many, are counted, and the counts are written later
+  (`catalog.audit.tallies`). They have a share of the space alone; once it is used up, they are only counted.
+- One thread writes; it takes whatever waits into one transaction, so that concurrent requests share a flush
+  to disk. Queue and waits are bounded.
+- If the database fails, every append that waits fails, and the chain goes on from the last durable record
+  (`catalog.audit.store`).
+- Each process is a writer with an id and a hash chain of its own: sequence numbers 1, 2, 3, …; `hash` is the
+  SHA-256 of a canonical JSON of all other fields of the record, the previous record's hash among them. The
+  first record's previous hash is 64 zeros (`GENESIS`).
+- The chain shows what was edited, deleted from the middle or reordered. That a chain's last records or a
+  whole chain are missing, or were computed anew, is shown by checkpoints (`catalog.audit.checkpoints`).
+- Values are bounded, tokens and passwords in them are masked, and control characters, line breaks among them,
+  are stored as JSON escapes, so that a record is one line wherever it is shown.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from catalog.audit.checkpoints import Checkpointer
+from catalog.audit.reading import StoredRecord, read
+from catalog.audit.records import AuditRecord, Row, size_of, to_columns
+from catalog.audit.store import ChainWriter, space
+from catalog.audit.tallies import Tallies
+from catalog.audit.verify import AuditProblem, verify
+from catalog.db.engine import is_writing
+from policy.errors import LakewardenError, StateUnavailable
+
+__all__ = ["AuditProblem", "AuditRecord", "AuditTrail", "StoredRecord", "read", "verify"]
+
+_BATCH_RECORDS: Final = 500
+_QUEUE_RECORDS: Final = 10_000
+
+#: How long an append waits, for a place in the queue and for the disk together.
+_WAIT_S: Final = 10.0
+
+#: How long refusals are counted, and how often the thread looks whether something is due.
+_REPEATS_S: Final = 60.0
+_LOOK_S: Final = 5.0
+
+#: What refusals may take of the database unless the settings say otherwise, in bytes.
+REFUSAL_BYTES: Final = 1024**3
+
+_log: Final = logging.getLogger("lakewarden.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """One append: its records are written together or not at all."""
+
+    rows: tuple[Row, ...]
+    done: Future[None]
+
+
+class AuditTrail:
+    """Appends decisions to the trail of this process. Safe for use by many threads.
+
+    Args:
+        engine: the catalog's database, upgraded.
+        writer_id: the id of this writer, a UUID; a new one by default. An id is never used a second time.
+        checkpointer: writes down the heads of all chains from time to time; without it, this process leaves
+            that to others.
+        refusal_bytes: what refusals of all processes together may take of the database, in bytes; those that
+            come when it is used up are only counted.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        writer_id: str | None = None,
+        *,
+        checkpointer: Checkpointer | None = None,
+        refusal_bytes: int = REFUSAL_BYTES,
+    ) -> None:
+        self._engine = engine
+        self._chain = ChainWriter(engine, writer_id or str(uuid.uuid4()))
+        self._checkpointer = checkpointer
+        self._process = os.getpid()
+        self._queue: deque[_Waiting] = deque()
+        self._queued = 0
+        self._closed = False
+        self._refusal_bytes = refusal_bytes
+        self._refusals_used = 0
+        self._looked_at: float | None = None
+        self._tallies = Tallies(_REPEATS_S, self._refusals_are_full)
+        self._counted: list[Row] = []
+        self._has_more_counts = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="lakewarden-audit", daemon=True)
+        self._thread.start()
+
+    @property
+    def writer_id(self) -> str:
+        """The id under which this process writes."""
+        return self._chain.end.writer
+
+    def append(self, records: Iterable[AuditRecord]) -> None:
+        """Write records, all or none, and wait until they are durable; see `submit`."""
+        self.submit(records)()
+
+    def submit(self, records: Iterable[AuditRecord]) -> Callable[[], None]:
+        """Begin to write records, all or none.
+
+        A refusal alone may be counted instead, on top of one that is durable; see `catalog.audit.tallies`.
+        That is waited for here.
+
+        Must not be called inside a `catalog.db.engine.write` block: the two would wait for each other.
+
+        Returns:
+            what waits until the records are durable, and raises if they are not. What they allow must not
+            happen before it has returned.
+
+        Raises:
+            StateUnavailable: the records are not known to be durable after ten seconds at the most; what they
+                would have allowed must not happen.
+            ValueError: there are no records.
+            RuntimeError: called inside a write transaction.
+        """
+        rows = tuple(to_columns(record) for record in records)
+        if not rows:
+            raise ValueError("an append needs a record")
+        if is_writing(self._engine):
+            raise RuntimeError("append() inside write() would wait for itself")
+        if len(rows) == 1 and not rows[0]["allowed"]:
+            self._refuse(rows[0])
+            return _nothing_to_wait_for
+        return self._begun(_Waiting(rows, Future()))
+
+    def _refuse(self, row: Row) -> None:
+        """Write a refusal, or count it."""
+        if not self._takes_records():
+            raise _no_record("the trail is closed")
+        found = self._tallies.admit(row)
+        if found is None:
+            if self._tallies.is_closed:
+                raise _no_record("the trail is closed")
+        elif found.leads:
+            self._begun(_Waiting((found.tally.first,), found.tally.on_record))()
+        else:
+            _wait_for(found.tally.on_record, _WAIT_S)
+
+    def _begun(self, waiting: _Waiting) -> Callable[[], None]:
+        deadline = time.monotonic() + _WAIT_S
+        try:
+            self._enqueue(waiting, deadline)
+        except StateUnavailable as refusal:
+            waiting.done.set_exception(refusal)
+            raise
+
+        def wait() -> None:
+            try:
+                _wait_for(waiting.done, deadline - time.monotonic())
+            finally:
+                waiting.done.cancel()
+
+        return wait
+
+    def close(self) -> None:
+        """Write what waits and what was counted, then stop. Later appends are refused."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(_WAIT_S)
+
+    def _enqueue(self, waiting: _Waiting, deadline: float) -> None:
+        size = len(waiting.rows)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._takes_records() or self._has_room(size), deadline - time.monotonic()
+            )
+            if not self._takes_records():
+                raise _no_record("the trail is closed")
+            if not self._has_room(size):
+                raise _no_record("too many records wait already")
+            self._queue.append(waiting)
+            self._queued += size
+            self._changed.notify_all()
+
+    def _has_room(self, size: int) -> bool:
+        return self._queued == 0 or self._queued + size <= _QUEUE_RECORDS
+
+    def _takes_records(self) -> bool:
+        return not self._closed and self._thread.is_alive() and self._process == os.getpid()
+
+    def _run(self) -> None:
+        batch: list[_Waiting] | None = []
+        try:
+            while (batch := self._next_batch()) is not None:
+                self._write_batch(batch)
+                self._look(closing=False)
+            self._look(closing=True)
+        finally:
+            self._abandon(batch or [])
+
+    def _next_batch(self) -> list[_Waiting] | None:
+        """What waits, up to a bound; None once the trail is closed and nothing waits."""
+        with self._changed:
+            wait_s = 0.0 if self._has_more_counts else _LOOK_S
+            self._changed.wait_for(lambda: self._queue or self._closed, wait_s)
+            if self._closed and not self._queue:
+                return None
+            batch: list[_Waiting] = []
+            size = 0
+            while self._queue and (not batch or size + len(self._queue[0].rows) <= _BATCH_RECORDS):
+                waiting = self._queue.popleft()
+                size += len(waiting.rows)
+                batch.append(waiting)
+            self._queued -= size
+            self._changed.notify_all()
+        return batch
+
+    def _write_batch(self, batch: Sequence[_Waiting]) -> None:
+        wanted = [waiting for waiting in batch if waiting.done.set_running_or_notify_cancel()]
+        if not wanted:
+            return
+        try:
+            self._write_rows([row for waiting in wanted for row in waiting.rows])
+        except (LakewardenError, SQLAlchemyError) as error:
+            for waiting in wanted:
+                waiting.done.set_exception(_not_durable(error))
+        else:
+            for waiting in wanted:
+                waiting.done.set_result(None)
+
+    def _write_rows(self, rows: Sequence[Row]) -> None:
+        self._chain.write(rows)
+        self._refusals_used += sum(size_of(row) for row in rows if not row["allowed"])
+        if self._checkpointer is not None:
+            self._checkpointer.written(len(rows))
+
+    def _look(self, *, closing: bool) -> None:
+        """What is due beside appends. Nobody waits for it, and what fails is tried again."""
+        try:
+            self._write_counts(closing=closing)
+            self._measure_space()
+            if self._checkpointer is not None and (closing or self._checkpointer.is_due()):
+                self._checkpointer.make(self.writer_id)
+            if closing:
+                self._chain.close()
+        except (LakewardenError, SQLAlchemyError) as error:
+            # The message of a foreign error may hold what was to be written.
+            _log.warning("the audit trail could not be looked after: %s", type(error).__name__)
+        if closing and self._counted:
+            left = sum(int(str(row["decisions"])) for row in self._counted)
+            _log.error("%d refusals that were counted are not on record", left)
+
+    def _write_counts(self, *, closing: bool) -> None:
+        """Write the counts of windows that are over, a batch at a time, so that grants come in between.
+
+        Until all are written, no other window ends.
+        """
+        self._has_more_counts = False
+        if closing:
+            self._counted += self._tallies.close()
+        elif not self._counted:
+            self._counted = self._tallies.take()
+        while self._counted:
+            self._write_rows(self._counted[:_BATCH_RECORDS])
+            del self._counted[:_BATCH_RECORDS]
+            if not closing:
+                self._has_more_counts = bool(self._counted)
+                return
+
+    def _measure_space(self) -> None:
+        """Ask now and then what refusals take; between two times, what this process writes is added."""
+        now = time.monotonic()
+        if self._looked_at is None or now >= self._looked_at + _LOOK_S:
+            self._refusals_used = space(self._engine).refusals
+            self._looked_at = now
+
+    def _refusals_are_full(self) -> bool:
+        return self._refusals_used >= self._refusal_bytes
+
+    def _abandon(self, batch: Sequence[_Waiting]) -> None:
+        """Fail whoever still waits when the thread ends."""
+        with self._changed:
+            self._closed = True
+            left = [*batch, *self._queue]
+            self._queue.clear()
+            self._queued = 0
+            self._changed.notify_all()
+        for waiting in left:
+            if not waiting.done.done():
+                waiting.done.set_exception(_no_record("the trail stopped"))
+
+
+def _nothing_to_wait_for() -> None:
+    """For records that are durable already."""
+
+
+def _wait_for(done: Future[None], seconds: float) -> None:
+    try:
+        done.result(max(0.0, seconds))
+    except (FutureTimeout, CancelledError):
+        raise _no_record("it was not written in time") from None
+
+
+def _not_durable(error: Exception) -> StateUnavailable:
+    refusal = _no_record(error.message if isinstance(error, LakewardenError) else "the database refused it")
+    refusal.__cause__ = error
+    return refusal
+
+
+def _no_record(why: str) -> StateUnavailable:
+    return StateUnavailable(
+        f"The decision is not on record, and without a record there is no grant: {why.rstrip('.')}.",
+        rule="audit",
+        hint="Bring the catalog's database back, then try again.",
+    )

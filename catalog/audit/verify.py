@@ -1,0 +1,395 @@
+"""Checking the audit trail: the chains, the checkpoints, and what was copied elsewhere.
+
+- Checking trusts no stored hash: each is computed anew.
+- Each chain has to be whole from its first record, or from the last one that was pruned, to its end.
+- Each checkpoint has to follow the one before it. Each record that one names has to be there with that hash,
+  unless a later checkpoint says that it was pruned.
+- With public keys: each checkpoint from the first signed one on has to be signed with one of them, and the
+  last one has to be signed.
+- Evidence is what lies elsewhere: lines of checkpoints or of records that were written to files. Each record
+  and checkpoint that it names has to be there too. Without it, an older copy of the whole database cannot be
+  told from the newest state.
+- Records that came after the last checkpoint are held by their own chain alone.
+- What is checked while the catalog runs is the state at the beginning, and whatever came since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Literal, TypeAlias
+
+from sqlalchemy import Engine, select, tuple_
+
+from catalog.audit.checkpoints import Content, Head, checkpoint_hash, is_signed
+from catalog.audit.reading import all_rows
+from catalog.audit.records import GENESIS, Row, canonical, record_hash
+from catalog.db.engine import read as read_transaction
+from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
+
+_CHUNK: Final = 200
+_CHECKPOINTS: Final = 100
+
+#: Problems that are listed; where there are more, the rest would say nothing new.
+MAX_PROBLEMS: Final = 1_000
+
+#: A line of a file longer than that is no line of ours, in characters.
+_LONGEST_LINE: Final = 1024 * 1024
+
+ProblemKind: TypeAlias = Literal["edited", "missing", "unlinked", "truncated", "checkpoint", "rollback"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditProblem:
+    """A place where the trail does not hold.
+
+    Attributes:
+        writer: whose chain; empty for a checkpoint.
+        sequence: number of the first record, or of the checkpoint, that does not fit.
+        kind: `edited`: the record is not what its hash says; `missing`: records before it are gone;
+            `unlinked`: the record itself is whole, but it does not follow the record before it;
+            `truncated`: a record that is known to have been there is gone or another one, or the whole chain
+            is; `checkpoint`: a checkpoint is edited, missing, not signed, or says that one was lost;
+            `rollback`: the checkpoints are older than what was copied elsewhere.
+        detail: one sentence for people.
+    """
+
+    writer: str
+    sequence: int
+    kind: ProblemKind
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A record that is known to have been there, from a checkpoint or a copy.
+
+    Attributes:
+        writer: whose chain.
+        head: number and hash, and a time: no record of the chain up to this one is later.
+    """
+
+    writer: str
+    head: Head
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one line elsewhere says: records, and a checkpoint if it is one."""
+
+    records: tuple[Known, ...]
+    checkpoint: Row | None = None
+
+
+@dataclass
+class Verdict:
+    """What was checked and what was found.
+
+    Attributes:
+        problems: empty if the trail holds; not more than `MAX_PROBLEMS`.
+        chains: chains that have records.
+        records: records that were checked.
+        checkpoints: checkpoints that were checked.
+        signed_from: number of the first signed checkpoint, or None.
+        checkpointed_ms: time of the last checkpoint, or None: what is younger is held by its chain alone.
+        evidence: lines elsewhere that were compared.
+        unreadable: lines elsewhere that are neither checkpoint nor record, such as one that was torn.
+    """
+
+    problems: list[AuditProblem] = field(default_factory=list)
+    chains: int = 0
+    records: int = 0
+    checkpoints: int = 0
+    signed_from: int | None = None
+    checkpointed_ms: int | None = None
+    evidence: int = 0
+    unreadable: int = 0
+
+    def add(self, writer: str, sequence: int, kind: ProblemKind, detail: str) -> None:
+        """Note a problem."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(AuditProblem(writer, sequence, kind, detail))
+
+
+@dataclass
+class _Pruned:
+    """What checkpoints say of records that are not there any more."""
+
+    heads: dict[str, Head] = field(default_factory=dict)
+    before_ms: int = -1
+
+    def add(self, content: Content) -> None:
+        self.heads.update(content.pruned)
+        self.before_ms = max(self.before_ms, -1 if content.before_ms is None else content.before_ms)
+
+    def covers(self, known: Known, chains: Mapping[str, Head]) -> bool:
+        """Whether a record that is not there was pruned."""
+        last = self.heads.get(known.writer)
+        if last is None:
+            # Of a chain that ended and was pruned whole, nothing is kept.
+            return known.writer not in chains and known.head.at_ms < self.before_ms
+        end = (known.head.sequence, known.head.hash)
+        return known.head.sequence < last.sequence or end == (last.sequence, last.hash)
+
+
+def verify(engine: Engine) -> list[AuditProblem]:
+    """Check every chain and checkpoint; an empty list means that they hold.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    return examine(engine).problems
+
+
+def examine(
+    engine: Engine, *, public_keys: frozenset[str] = frozenset(), evidence: Iterable[str] = ()
+) -> Verdict:
+    """Check the trail.
+
+    Args:
+        engine: the catalog's database.
+        public_keys: of those who may sign checkpoints, in hexadecimal digits; without any, nothing is said of
+            signatures.
+        evidence: lines that were copied elsewhere.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    verdict = Verdict()
+    chains = _ends(engine)
+    pruned = _examine_checkpoints(engine, verdict, public_keys, chains)
+    _examine_evidence(engine, verdict, public_keys, evidence, chains, pruned)
+    _examine_chains(engine, verdict, chains, pruned)
+    return verdict
+
+
+def parse_evidence(line: str) -> Evidence | None:
+    """What a line of a checkpoint or record says, or None if it is neither."""
+    try:
+        found = json.loads(line) if len(line) <= _LONGEST_LINE else None
+        if isinstance(found, dict) and "content" in found:
+            return _checkpoint_evidence(found)
+        if isinstance(found, dict):
+            return Evidence((Known(_text(found, "writer"), _record_head(found)),))
+    except (ValueError, RecursionError):
+        return None
+    return None
+
+
+def _examine_checkpoints(
+    engine: Engine, verdict: Verdict, public_keys: frozenset[str], chains: Mapping[str, Head]
+) -> _Pruned:
+    pruned = _Pruned()
+    named: list[Known] = []
+    number, previous, signed = 0, GENESIS, True
+    for row in _checkpoints(engine):
+        found, content = int(str(row["number"])), _content(row)
+        first = verdict.checkpoints == 0
+        verdict.checkpoints += 1
+        verdict.checkpointed_ms = int(str(row["at_ms"]))
+        if checkpoint_hash(row) != row["hash"] or content is None:
+            verdict.add("", found, "checkpoint", "The checkpoint is not what its hash says.")
+        elif not (first and content.start) and (found, row["previous_hash"]) != (number + 1, previous):
+            verdict.add("", found, "checkpoint", "The checkpoint does not follow the one before it.")
+        elif content.lost is not None:
+            what = (
+                f"Checkpoint {content.lost.sequence} with hash {content.lost.hash} was lost before this one."
+            )
+            verdict.add("", found, "checkpoint", what)
+        signed = _examine_signature(row, verdict, public_keys)
+        number, previous = found, str(row["hash"])
+        if content is not None:
+            pruned.add(content)
+            named += [Known(writer, head) for writer, head in content.heads.items()]
+            if len(named) >= _CHUNK:
+                # A later checkpoint may say that they were pruned; but then they are gone with this one.
+                _require_known(engine, verdict, named, chains, pruned, "A checkpoint")
+                named = []
+    _require_known(engine, verdict, named, chains, pruned, "A checkpoint")
+    if public_keys and not verdict.checkpoints:
+        verdict.add("", 0, "checkpoint", "There is no checkpoint.")
+    elif not signed:
+        verdict.add("", number, "checkpoint", "The last checkpoint is not signed with a known key.")
+    return pruned
+
+
+def _examine_signature(row: Row, verdict: Verdict, public_keys: frozenset[str]) -> bool:
+    """Whether the signature is as it has to be, where keys are known."""
+    number = int(str(row["number"]))
+    if row["signature"] is not None and verdict.signed_from is None:
+        verdict.signed_from = number
+    if not public_keys:
+        return True
+    if row["public_key"] in public_keys and is_signed(row):
+        return True
+    if verdict.signed_from is not None:
+        verdict.add("", number, "checkpoint", "The checkpoint is not signed with a known key.")
+    return verdict.signed_from is not None
+
+
+def _examine_evidence(
+    engine: Engine,
+    verdict: Verdict,
+    public_keys: frozenset[str],
+    lines: Iterable[str],
+    chains: Mapping[str, Head],
+    pruned: _Pruned,
+) -> None:
+    rest = iter(lines)
+    while chunk := list(islice(rest, _CHUNK)):
+        found = [evidence for evidence in map(parse_evidence, chunk) if evidence is not None]
+        verdict.evidence += len(found)
+        verdict.unreadable += len(chunk) - len(found)
+        records = [known for evidence in found for known in evidence.records]
+        _require_known(engine, verdict, records, chains, pruned, "A copy elsewhere")
+        checkpoints = [evidence.checkpoint for evidence in found if evidence.checkpoint is not None]
+        _require_checkpoints(engine, verdict, public_keys, checkpoints)
+
+
+def _require_checkpoints(
+    engine: Engine, verdict: Verdict, public_keys: frozenset[str], copies: Sequence[Row]
+) -> None:
+    """Checkpoints that were copied elsewhere have to be there, or to lie before the first one there is."""
+    numbers = [int(str(row["number"])) for row in copies]
+    column = lw_audit_checkpoint.c
+    with read_transaction(engine) as connection:
+        first = connection.execute(select(column.number).order_by(column.number).limit(1)).scalar()
+        query = select(column.number, column.hash).where(column.number.in_(numbers))
+        there = {row.number: row.hash for row in connection.execute(query)}
+    for copy, number in zip(copies, numbers, strict=True):
+        if checkpoint_hash(copy) != copy["hash"] or (
+            public_keys and not (copy["public_key"] in public_keys and is_signed(copy))
+        ):
+            verdict.add("", number, "checkpoint", "The copy is edited, or not signed with a known key.")
+        elif number not in there and (first is None or number > first):
+            verdict.add(
+                "", number, "rollback", "There is a copy of this checkpoint; it is not in the database."
+            )
+        elif number in there and there[number] != copy["hash"]:
+            verdict.add("", number, "rollback", "There is a copy of another checkpoint of this number.")
+
+
+def _require_known(
+    engine: Engine,
+    verdict: Verdict,
+    named: Sequence[Known],
+    chains: Mapping[str, Head],
+    pruned: _Pruned,
+    who: str,
+) -> None:
+    """Each record that is known has to be there with its hash, or to have been pruned."""
+    for at in range(0, len(named), _CHUNK):
+        chunk = named[at : at + _CHUNK]
+        there = _hashes(engine, [(known.writer, known.head.sequence) for known in chunk])
+        for known in chunk:
+            found = there.get((known.writer, known.head.sequence))
+            if found == known.head.hash or (found is None and pruned.covers(known, chains)):
+                continue
+            what = "is gone" if found is None else "is another one"
+            detail = f"{who} names this record with hash {known.head.hash}; it {what}."
+            verdict.add(known.writer, known.head.sequence, "truncated", detail)
+
+
+def _examine_chains(engine: Engine, verdict: Verdict, chains: Mapping[str, Head], pruned: _Pruned) -> None:
+    """Each chain from its first record, or the last one that was pruned, to its end."""
+    last: dict[str, int] = {}
+    writer = ""
+    base = before = Head(0, GENESIS)
+    for row in all_rows(engine):
+        if row["writer"] != writer:
+            writer = str(row["writer"])
+            base = before = pruned.heads.get(writer, Head(0, GENESIS))
+        # What is being pruned is left out, however much of it is still there.
+        if int(str(row["sequence"])) > base.sequence:
+            verdict.records += 1
+            _examine_record(row, before, verdict)
+            before = Head(int(str(row["sequence"])), str(row["hash"]))
+            last[writer] = before.sequence
+    verdict.chains = len(last)
+    noted = [Known(each, end) for each, end in chains.items()]
+    _require_known(engine, verdict, noted, chains, pruned, "The end of the chain")
+    for each in sorted(last.keys() - _ends(engine).keys()):
+        verdict.add(each, last[each], "missing", "The end of this chain was not written down.")
+
+
+def _examine_record(row: Row, before: Head, verdict: Verdict) -> None:
+    """What is wrong with a record, given the one before it."""
+    writer, number = str(row["writer"]), int(str(row["sequence"]))
+    if record_hash(row) != row["hash"]:
+        verdict.add(writer, number, "edited", "The record is not what its hash says.")
+    elif number != before.sequence + 1:
+        gone = f"The records {before.sequence + 1} to {number - 1} are missing."
+        verdict.add(writer, number, "missing", gone)
+    elif row["previous_hash"] != before.hash:
+        verdict.add(writer, number, "unlinked", "The record does not follow the one before it.")
+
+
+def _ends(engine: Engine) -> dict[str, Head]:
+    column = lw_audit_chain.c
+    with read_transaction(engine) as connection:
+        found = connection.execute(select(column.writer, column.sequence, column.hash, column.at_ms))
+        return {row.writer: Head(row.sequence, row.hash, row.at_ms) for row in found}
+
+
+def _checkpoints(engine: Engine) -> Iterator[Row]:
+    column = lw_audit_checkpoint.c
+    last = -1
+    while True:
+        query = select(lw_audit_checkpoint).where(column.number > last).order_by(column.number)
+        with read_transaction(engine) as connection:
+            page = connection.execute(query.limit(_CHECKPOINTS)).mappings().all()
+        if not page:
+            return
+        yield from (dict(row) for row in page)
+        last = page[-1]["number"]
+
+
+def _hashes(engine: Engine, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], str]:
+    column = lw_audit.c
+    query = select(column.writer, column.sequence, column.hash).where(
+        tuple_(column.writer, column.sequence).in_(keys)
+    )
+    with read_transaction(engine) as connection:
+        return {(row.writer, row.sequence): row.hash for row in connection.execute(query)}
+
+
+def _content(row: Row) -> Content | None:
+    try:
+        return Content.parse(str(row["content"]))
+    except ValueError:
+        return None
+
+
+def _checkpoint_evidence(found: dict[str, object]) -> Evidence:
+    content = Content.parse(canonical(found["content"]))
+    row: Row = {
+        "number": _number(found, "number"),
+        "at_ms": _number(found, "at_ms"),
+        "writer": _text(found, "writer"),
+        "content": content.text(),
+        "previous_hash": _text(found, "previous_hash"),
+        "hash": _text(found, "hash"),
+        "public_key": found.get("public_key"),
+        "signature": found.get("signature"),
+    }
+    return Evidence(tuple(Known(writer, head) for writer, head in content.heads.items()), row)
+
+
+def _record_head(found: dict[str, object]) -> Head:
+    return Head(_number(found, "sequence"), _text(found, "hash"), _number(found, "at_ms"))
+
+
+def _number(found: dict[str, object], name: str) -> int:
+    value = found.get(name)
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{name} is not a number")
+    return value
+
+
+def _text(found: dict[str, object], name: str) -> str:
+    value = found.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is not a text")
+    return value

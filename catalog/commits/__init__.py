@@ -1,0 +1,1 @@
+"""Commits of any client: read, opened, checked, authorized and landed."""

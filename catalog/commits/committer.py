@@ -1,0 +1,288 @@
+"""Commits: from requirements and updates of any client to new, checked, authorized, sealed metadata.
+
+The order is fixed: load what is sealed, apply the updates to those verified bytes, authorize everything at
+once, open and check what is brought, land. The pointer's compare-and-swap decides between commits that race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from sqlalchemy import Engine
+
+from catalog import gates, governance, state
+from catalog.authorize import Authorizer, Caller
+from catalog.commits import changes as change_rules
+from catalog.commits.changes import Changes
+from catalog.commits.inspection import Inspector
+from catalog.commits.landing import Lander, Landing
+from catalog.db.engine import read
+from catalog.errors import CommitConflict
+from catalog.governance import Wanted
+from catalog.identifiers import TableName
+from catalog.keys.peks import PekRecord
+from catalog.loading import LoadedTable, TableLoader
+from catalog.metadata import last_sequence_number, require_written_version
+from catalog.policies.encryption_policy import EncryptionPolicy
+from catalog.state import TableRecord
+from catalog.table_keys import groups as key_groups
+from catalog.table_keys.keyring import Keyring
+from catalog.tables import claims
+from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
+from policy.file_formats import FileFormat, written_format
+from policy.location import Location
+from policy.regimes import PekRef
+from policy.requests import AccessRequest
+
+
+class Committer:
+    """Takes commits to existing tables.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        loader: loads tables.
+        inspector: checks what commits bring.
+        lander: makes new metadata current.
+        keyring: makes PEKs.
+        authorizer: decides and records.
+        encryption: holds changes against the encryption rules.
+        master_key_id: the catalog's master key, for tables that name none.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        loader: TableLoader,
+        inspector: Inspector,
+        lander: Lander,
+        keyring: Keyring,
+        authorizer: Authorizer,
+        encryption: EncryptionPolicy,
+        *,
+        master_key_id: str | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._loader = loader
+        self._inspector = inspector
+        self._lander = lander
+        self._keyring = keyring
+        self._authorizer = authorizer
+        self._encryption = encryption
+        self._master_key_id = master_key_id
+        self._now_ms = now_ms
+
+    def commit(
+        self,
+        caller: Caller,
+        name: TableName,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+        *,
+        force: bool = False,
+        by_catalog: bool = False,
+        under: int | None = None,
+    ) -> LoadedTable:
+        """Take one commit.
+
+        Args:
+            caller: who commits.
+            name: the table.
+            requirements: what must hold of the current metadata.
+            updates: what to change.
+            force: narrow the allowed list although live snapshots then cannot be read any more.
+            by_catalog: the snapshot was built by the catalog, which may say so in its summary.
+            under: the governed version that the commit was built under; None if that does not matter.
+
+        Raises:
+            CommitConflict: a requirement does not hold, or another commit came first.
+            NotAuthorized, LocationNotAllowed, MetadataTampered, MetadataUnsealed, EncryptionPolicyViolation,
+            DecryptionRefused, InvalidInput: refused; nothing was changed.
+        """
+        with self._authorizer.recorded(caller, "table.commit", str(name)):
+            self._may_write(caller, name)
+            table = self._loader.load_sealed(name)
+            _check_under(table, under)
+            changes = change_rules.part(updates, table.governed.to_properties(), table.name)
+            if table.governed.ever_encrypted:
+                change_rules.refuse_forgetting_columns(changes.updates, table.name)
+            if not by_catalog:
+                change_rules.refuse_reserved_summaries(changes.updates, table.name)
+            check_requirements(requirements, table.metadata, table.name)
+            metadata = change_rules.apply(
+                table.metadata, changes.updates, table.metadata_location, table.name
+            )
+            _check_identity(metadata, table)
+            return self._take(caller, table, changes, metadata, force)
+
+    def _take(
+        self, caller: Caller, table: LoadedTable, changes: Changes, metadata: TableMetadata, force: bool
+    ) -> LoadedTable:
+        wanted = governance.for_change(
+            table.governed,
+            changes,
+            table.record.location,
+            self._master_key_id,
+            table.name,
+            written_format(metadata.properties) or FileFormat.AVRO,
+        )
+        wanted = governance.following(
+            table.governed,
+            wanted,
+            table.metadata,
+            metadata.schema(),
+            table.name,
+            said=changes.governed_said,
+        )
+        begins = governance.begins_regime(table.governed, wanted.spec, metadata.schema())
+        governs = changes.governs or begins or wanted.allowed != table.governed.allowed
+        change_rules.refuse_mixture(changes, table.name, governs=governs)
+        verdict = self._encryption.of_change(table, metadata, wanted.spec)
+        overlaps = self._overlaps(table.record, changes)
+        self._authorizer.require(
+            caller,
+            "table.commit",
+            table.name,
+            self._requests(caller, table, changes, wanted, unprotects=wanted.unprotects or verdict.loosens),
+            hidden=gates.overlap_requests(caller.principal, overlaps),
+        )
+        if metadata == table.metadata and not governs:
+            return table
+        governance.check_schema(wanted.spec, metadata, table.name)
+        verdict.enforce(table.name)
+        governed, peks = table.governed, tuple[PekRecord, ...]()
+        if governs:
+            governed, peks = self._next_governed(table, wanted, metadata, begins)
+        relies = self._relies(table, governed)
+        judged = replace(table, governed=governed)
+        if governs and not force:
+            self._refuse_breaking(table, judged)
+        files = self._inspector.commit(judged, metadata)
+        landed = self._lander.land(
+            Landing(
+                record=table.record,
+                base=table,
+                metadata=metadata,
+                governed=governed,
+                governs=governs,
+                files=files,
+                peks=peks,
+                author=caller.principal.name,
+                relies=relies,
+                overlaps=frozenset(other.id for other in overlaps),
+            )
+        )
+        if governed.regimes.current != table.governed.regimes.current:
+            key_groups.report(self._authorizer, caller, "table.commit", landed)
+        return landed
+
+    def _may_write(self, caller: Caller, name: TableName) -> None:
+        """Refuse those who may neither write nor alter before anything is told of the table."""
+        owner = self._loader.owner(name)
+        write, alter = (
+            gates.table_request(caller.principal, name.database, name.name, access, owner)
+            for access in ("update", "alter")
+        )
+        self._authorizer.screen(caller, "table.commit", str(name), write, alter)
+
+    def _requests(
+        self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Wanted, *, unprotects: bool
+    ) -> list[AccessRequest]:
+        principal, record = caller.principal, table.record
+        rights = set(changes.rights) | ({"unprotect"} if unprotects else set())
+        database, name = record.name.database, record.name.name
+        moved = [Location.parse(text) for text in changes.locations]
+        for location in moved:
+            gates.check_table_location(location, str(record.name))
+        own = record.location if record.default_location else None
+        requests = [
+            gates.table_request(principal, database, name, access, record.owner) for access in sorted(rights)
+        ]
+        requests += gates.storage_requests(principal, [*moved, *wanted.added], own, record.owner)
+        return requests + gates.key_requests(principal, wanted.new_keys)
+
+    def _overlaps(self, record: TableRecord, changes: Changes) -> list[TableRecord]:
+        """Other tables that a location which the commit sets overlaps."""
+        moved = [Location.parse(text) for text in changes.locations]
+        with read(self._engine) as connection:
+            return claims.overlapping_any(connection, self._catalog, moved, record.id, self._now_ms())
+
+    def _next_governed(
+        self, table: LoadedTable, wanted: Wanted, metadata: TableMetadata, begins: bool
+    ) -> tuple[state.Governed, tuple[PekRecord, ...]]:
+        """The next governed version, with the keys that have to be made for a regime that begins."""
+        with read(self._engine) as connection:
+            version = state.next_governed_version(connection, table.record.id)
+        if not begins:
+            return governance.next_version(table.governed, wanted, metadata, None, version), ()
+        refs, made = self._keyring.keys_for(table.record, wanted.spec, table.governed)
+        return governance.next_version(table.governed, wanted, metadata, refs, version), made
+
+    def _relies(self, table: LoadedTable, governed: state.Governed) -> frozenset[PekRef]:
+        """The keys that must not be taken away beside the commit.
+
+        One that is disabled already hinders nothing but bringing files, which their checks refuse.
+        """
+        current = governed.regimes.current
+        if current != table.governed.regimes.current:
+            return frozenset(current.peks)
+        return self._keyring.active(table.record, governed)
+
+    def _refuse_breaking(self, table: LoadedTable, judged: LoadedTable) -> None:
+        """Narrowing the list names the live snapshots that it breaks."""
+        if all(judged.governed.allowed.covers(entry) for entry in table.governed.allowed.entries):
+            return
+        broken = self._inspector.broken_snapshots(judged)
+        if broken:
+            raise LocationNotAllowed(
+                f"Without these locations, {len(broken)} live snapshots cannot be read any more: "
+                f"{', '.join(str(snapshot) for snapshot in sorted(broken)[:10])}.",
+                table=table.name,
+                snapshot=min(broken),
+                rule="narrowing",
+                hint="Expire these snapshots first, or use the force option of the administration interface.",
+            )
+
+
+def check_requirements(
+    requirements: Sequence[TableRequirement], metadata: TableMetadata | None, table: str
+) -> None:
+    """Hold a client's requirements against the current metadata.
+
+    Raises:
+        CommitConflict: one does not hold.
+    """
+    for requirement in requirements:
+        try:
+            requirement.validate(metadata)
+        except CommitFailedException as failed:
+            raise CommitConflict(str(failed), table=table, rule=requirement.type) from failed
+
+
+def _check_under(table: LoadedTable, under: int | None) -> None:
+    """What was built under other keys or rules is built anew, not judged by those that came since."""
+    if under is not None and table.governed.version != under:
+        raise CommitConflict(
+            "What governs the table was changed by another commit.",
+            table=table.name,
+            rule="governed-version",
+            hint="Load the table and commit again.",
+        )
+
+
+def _check_identity(metadata: TableMetadata, table: LoadedTable) -> None:
+    if metadata.table_uuid != table.record.table_uuid:
+        raise MetadataTampered(
+            "A commit may not change the table's UUID.", table=table.name, rule="table-uuid"
+        )
+    require_written_version(metadata, table.name)
+    if last_sequence_number(metadata) < last_sequence_number(table.metadata):
+        raise RequestInvalid("Sequence numbers only grow.", table=table.name, rule="sequence-number")

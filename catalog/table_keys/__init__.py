@@ -1,0 +1,1 @@
+"""The keys of tables (PEKs): made, used, rotated, rewrapped, disabled, destroyed."""

@@ -1,0 +1,1 @@
+"""Tables and namespaces: created, altered, renamed, dropped, brought back, taken over."""

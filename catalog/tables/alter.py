@@ -1,0 +1,198 @@
+"""ALTER TABLE for engines: changes of columns and properties by name, in one commit.
+
+Engines say what they want by names; field ids are given out here, on the metadata that the commit is built
+on. The commit takes the way of every other one: rights, encryption rules and gates are the same. Where
+another commit came in between, the changes are made anew on top of it, as if they had been asked for then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
+    RemovePropertiesUpdate,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from catalog import gates
+from catalog.authorize import Authorizer, Caller
+from catalog.commits.committer import Committer
+from catalog.commits.conflicts import made_anew
+from catalog.identifiers import TableName
+from catalog.loading import LoadedTable, TableLoader
+from catalog.tables.schema_changes import ColumnChange, stage
+from policy import governed as governed_names
+from policy.errors import LakewardenError, RequestInvalid
+from policy.requests import AccessRequest
+
+_MESSAGE_LENGTH: Final = 300
+_ADDED_LAST: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperty:
+    """A table property, ordinary or governed, gets a value."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveProperty:
+    """A table property goes; one that is not there is no error."""
+
+    name: str
+
+
+Change = ColumnChange | SetProperty | RemoveProperty
+
+
+class Alterer:
+    """Alters tables.
+
+    Args:
+        loader: loads tables.
+        committer: takes the commits.
+        authorizer: decides and records.
+    """
+
+    def __init__(self, loader: TableLoader, committer: Committer, authorizer: Authorizer) -> None:
+        self._loader = loader
+        self._committer = committer
+        self._authorizer = authorizer
+
+    def alter(self, caller: Caller, name: TableName, changes: Sequence[Change]) -> LoadedTable:
+        """Make changes, in order, in one commit.
+
+        Raises:
+            NotAuthorized: ALTER on the table is needed, and what the changes themselves need.
+            RequestInvalid: a change cannot be made; nothing was changed.
+            as `Committer.commit` otherwise.
+        """
+        # Nothing is told of the columns to those who may not alter them.
+        self._authorizer.screen(caller, "table.commit", str(name), self._right(caller, name))
+
+        def look() -> LoadedTable:
+            with self._authorizer.recorded(caller, "table.commit", str(name)):
+                return self._loader.load_sealed(name)
+
+        return made_anew(look, lambda table: self._make(caller, table, changes))
+
+    def _make(self, caller: Caller, table: LoadedTable, changes: Sequence[Change]) -> LoadedTable:
+        name = table.record.name
+        requirements, updates = _commit_of(table, changes)
+        if updates:
+            return self._committer.commit(caller, name, requirements, updates)
+        self._authorizer.require(caller, "table.commit", table.name, [self._right(caller, name)])
+        return table
+
+    def _right(self, caller: Caller, name: TableName) -> AccessRequest:
+        owner = self._loader.owner(name)
+        return gates.table_request(caller.principal, name.database, name.name, "alter", owner)
+
+
+def _commit_of(
+    table: LoadedTable, changes: Sequence[Change]
+) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
+    """What a client would send to have these changes made."""
+    columns = [each for each in changes if not isinstance(each, SetProperty | RemoveProperty)]
+    properties = [each for each in changes if isinstance(each, SetProperty | RemoveProperty)]
+    updates = [*_schema_updates(table, columns), *_property_updates(properties)]
+    metadata = table.metadata
+    requirements = (
+        AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+        AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
+    )
+    return requirements if columns else (), tuple(updates)
+
+
+def _schema_updates(table: LoadedTable, changes: Sequence[ColumnChange]) -> list[TableUpdate]:
+    # A transaction that is read out and never committed reads nothing, and needs no catalog.
+    identifier = (*table.record.name.namespace, table.record.name.name)
+    transaction = Transaction(
+        Table(identifier, table.metadata, table.metadata_location, cast(FileIO, None), cast(Catalog, None))
+    )
+    for change in changes:
+        _make(transaction, change, table.name)
+    before, after = table.metadata, transaction.table_metadata.schema()
+    if after == before.schema():
+        return []
+    mappings = [update for update in transaction._updates if isinstance(update, SetPropertiesUpdate)]
+    return [*_current_schema(before, after), *mappings]
+
+
+def _make(transaction: Transaction, change: ColumnChange, table: str) -> None:
+    """Make one change on top of those before it."""
+    metadata = transaction.table_metadata
+    try:
+        with transaction.update_schema() as update:
+            stage(update, metadata.schema(), _sources(metadata), change)
+        transaction.table_metadata.schema().check_format_version_compatibility(metadata.format_version)
+    except LakewardenError as refusal:
+        refusal.table = table
+        raise
+    except (IcebergValidationError, ValueError, KeyError, TypeError) as error:
+        # pydantic's ValidationError is a ValueError; its text may repeat input, so only the kind is told.
+        plain = type(error) in (ValueError, IcebergValidationError)
+        text = str(error)[:_MESSAGE_LENGTH] if plain else type(error).__name__
+        raise RequestInvalid(
+            f"The column {'.'.join(change.path)[:160]!r} cannot be changed like this: {text}.",
+            table=table,
+            rule="alter",
+            hint="Look at the table's schema, and change what is there.",
+        ) from error
+
+
+def _current_schema(before: TableMetadata, after: Schema) -> list[TableUpdate]:
+    """One new schema, however many steps led to it; or one that the table has had before."""
+    known = next((each.schema_id for each in before.schemas if each == after), None)
+    if known is not None:
+        return [SetCurrentSchemaUpdate(schema_id=known)]
+    schema_id = 1 + max(each.schema_id for each in before.schemas)
+    schema = Schema(*after.fields, schema_id=schema_id, identifier_field_ids=after.identifier_field_ids)
+    return [AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=_ADDED_LAST)]
+
+
+def _sources(metadata: TableMetadata) -> frozenset[int]:
+    """The columns that partition or sort the table today."""
+    partitioned = [field.source_id for field in metadata.spec().fields if str(field.transform) != "void"]
+    sorted_by = [field.source_id for field in metadata.sort_order().fields if str(field.transform) != "void"]
+    return frozenset(partitioned + sorted_by)
+
+
+def _property_updates(changes: Sequence[SetProperty | RemoveProperty]) -> list[TableUpdate]:
+    """The last word on each ordinary property counts; all words on governed ones have to agree."""
+    governed = [each for each in changes if governed_names.is_governed(each.name)]
+    last: dict[str, str | None] = {
+        each.name: each.value if isinstance(each, SetProperty) else None
+        for each in changes
+        if not governed_names.is_governed(each.name)
+    }
+    given = {name: value for name, value in last.items() if value is not None}
+    removed = [name for name, value in last.items() if value is None]
+    updates: list[TableUpdate] = [_property_update(each) for each in governed]
+    if given:
+        updates.append(SetPropertiesUpdate(updates=given))
+    if removed:
+        updates.append(RemovePropertiesUpdate(removals=removed))
+    return updates
+
+
+def _property_update(change: SetProperty | RemoveProperty) -> TableUpdate:
+    if isinstance(change, SetProperty):
+        return SetPropertiesUpdate(updates={change.name: change.value})
+    return RemovePropertiesUpdate(removals=[change.name])

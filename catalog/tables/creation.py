@@ -1,0 +1,240 @@
+"""Creates tables, at once or in two steps: staged under `/v1` by a client that commits what it was shown.
+
+What an engine creates together with its first rows is in `catalog.writes.staged_writes`; tables that other
+catalogs made, in `catalog.tables.takeover`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssignUUIDUpdate, SetLocationUpdate, TableRequirement, TableUpdate
+from sqlalchemy import Engine, delete, insert, select
+
+from catalog import faults, gates, governance, loading, state
+from catalog.authorize import Authorizer, Caller
+from catalog.commits import changes as change_rules
+from catalog.commits.committer import check_requirements
+from catalog.commits.inspection import Inspector
+from catalog.commits.landing import Lander, Landing
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_staged
+from catalog.errors import TableExists
+from catalog.identifiers import TableName
+from catalog.loading import LoadedTable
+from catalog.metadata import require_written_version
+from catalog.state import TableRecord, TableState
+from catalog.table_keys import groups as key_groups
+from catalog.table_keys.keyring import Keyring
+from catalog.tables.drafts import Draft, Drafter, NewTable, new_record
+from policy.errors import RequestInvalid
+from policy.file_formats import written_format
+from policy.location import Location
+
+_FORMAT_VERSION: Final = "format-version"
+
+
+class Creator:
+    """Creates tables.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        drafter: drafts tables, and decides whether they may be created.
+        inspector: checks what staged tables bring.
+        lander: makes new metadata current.
+        keyring: makes PEKs.
+        authorizer: records refusals.
+        master_key_id: the catalog's master key, for tables that name none.
+        now_ms: the time in milliseconds.
+        staged_ttl_ms: for how long a staged table keeps its identity.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        drafter: Drafter,
+        inspector: Inspector,
+        lander: Lander,
+        keyring: Keyring,
+        authorizer: Authorizer,
+        *,
+        master_key_id: str | None,
+        now_ms: Callable[[], int],
+        staged_ttl_ms: int,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._drafter = drafter
+        self._inspector = inspector
+        self._lander = lander
+        self._keyring = keyring
+        self._authorizer = authorizer
+        self._master_key_id = master_key_id
+        self._now_ms = now_ms
+        self._staged_ttl_ms = staged_ttl_ms
+
+    def create(self, caller: Caller, new: NewTable) -> LoadedTable:
+        """Create a table.
+
+        Raises:
+            NotAuthorized, InvalidInput, EncryptionPolicyViolation: refused; nothing was created.
+            NoSuchNamespace, TableExists: as it says.
+        """
+        with self._authorizer.recorded(caller, "table.create", str(new.name)):
+            self._drafter.may_create(caller, "table.create", new.name)
+            draft = self._drafter.draft(caller, new)
+            overlaps = self._drafter.authorize(caller, "table.create", draft)
+            self._drafter.require_free(draft.record.name)
+            return self._land(caller, draft, overlaps)
+
+    def stage(self, caller: Caller, new: NewTable) -> tuple[TableMetadata, dict[str, str]]:
+        """Give out the identity of a table whose creation a later commit completes.
+
+        Returns:
+            its metadata, without governed properties, and the governed properties as the user gave them.
+
+        Raises:
+            as `create`.
+        """
+        with self._authorizer.recorded(caller, "table.stage", str(new.name)):
+            self._drafter.may_create(caller, "table.stage", new.name)
+            draft = self._drafter.draft(caller, new)
+            self._drafter.authorize(caller, "table.stage", draft)
+            governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
+            self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
+            self._drafter.require_free(draft.record.name)
+            with write(self._engine) as connection:
+                connection.execute(delete(lw_staged).where(lw_staged.c.expires_ms < self._now_ms()))
+                connection.execute(insert(lw_staged).values(**self._staged_row(caller, draft.record)))
+            return draft.metadata, draft.given
+
+    def commit_staged(
+        self,
+        caller: Caller,
+        name: TableName,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+    ) -> LoadedTable:
+        """Complete the creation of a staged table, with its first snapshot if one is brought.
+
+        Raises:
+            as `create`; and whatever rule the snapshot breaks.
+        """
+        with self._authorizer.recorded(caller, "table.create", str(name)):
+            self._drafter.may_create(caller, "table.create", name)
+            check_requirements(requirements, None, str(name))
+            change_rules.refuse_reserved_summaries(updates, str(name))
+            draft = self._staged_draft(caller, name, updates)
+            overlaps = self._drafter.authorize(caller, "table.create", draft)
+            self._drafter.require_free(name)
+            return self._land(caller, draft, overlaps)
+
+    def _staged_draft(self, caller: Caller, name: TableName, updates: Sequence[TableUpdate]) -> Draft:
+        record = self._staged_record(caller, name, updates)
+        changes = change_rules.part(updates, {}, str(name))
+        if changes.governed_unset:
+            raise RequestInvalid("A new table has no governed property to remove.", table=str(name))
+        empty = MetastoreCatalog._empty_table_metadata()
+        metadata = change_rules.apply(empty, changes.updates, None, str(name))
+        if metadata.table_uuid != record.table_uuid or Location.parse(metadata.location) != record.location:
+            raise _not_staged(name)
+        require_written_version(metadata, str(name))
+        wanted = governance.for_new_table(
+            changes.governed_set,
+            record.location,
+            self._master_key_id,
+            str(name),
+            file_format=written_format(metadata.properties),
+        )
+        paths = tuple(gates.write_paths(metadata.properties))
+        return Draft(record, metadata, wanted, paths, changes.governed_set)
+
+    def _staged_record(self, caller: Caller, name: TableName, updates: Sequence[TableUpdate]) -> TableRecord:
+        """The identity that was given out for this table; clients do not make one up."""
+        uuids = [update.uuid for update in updates if isinstance(update, AssignUUIDUpdate)]
+        locations = [update.location for update in updates if isinstance(update, SetLocationUpdate)]
+        if len(uuids) != 1 or len(locations) != 1:
+            raise _not_staged(name)
+        statement = select(lw_staged).where(
+            lw_staged.c.table_uuid == str(uuids[0]),
+            lw_staged.c.catalog == self._catalog,
+            lw_staged.c.namespace == name.database,
+            lw_staged.c.name == name.name,
+            lw_staged.c.principal == caller.principal.name,
+            lw_staged.c.expires_ms > self._now_ms(),
+        )
+        with read(self._engine) as connection:
+            row = connection.execute(statement).first()
+            known = state.table_by_uuid(connection, uuids[0])
+        if row is None and known and (known.name, known.owner) == (name, caller.principal.name):
+            raise TableExists(f"The table {name} exists.", table=str(name))  # the answer was lost
+        if row is None:
+            raise _not_staged(name)
+        location = Location.parse(row.location)
+        record = new_record(caller, name, uuids[0], location, default=row.default_location)
+        # A creation that was cut short is begun again under its internal id.
+        return replace(record, id=known.id) if known and known.state is TableState.PREPARED else record
+
+    def _land(self, caller: Caller, draft: Draft, overlaps: frozenset[str]) -> LoadedTable:
+        governance.check_schema(draft.wanted.spec, draft.metadata, str(draft.record.name))
+        self._drafter.check_rules(draft.record.name, draft.metadata, draft.wanted.spec)
+        refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
+        with read(self._engine) as connection:
+            version = state.next_governed_version(connection, draft.record.id)
+        governed = governance.first_version(draft.wanted, draft.metadata, refs, version)
+        nothing = draft.metadata.model_copy(
+            update={
+                "snapshots": [],
+                "statistics": [],
+                "partition_statistics": [],
+                "last_sequence_number": 0,
+            }
+        )
+        before = LoadedTable(draft.record, governed, nothing, "", None)
+        files = self._inspector.commit(before, draft.metadata)
+        landed = self._lander.land(
+            Landing(
+                record=draft.record,
+                base=None,
+                metadata=draft.metadata,
+                governed=governed,
+                governs=True,
+                files=files,
+                peks=made,
+                author=caller.principal.name,
+                overlaps=overlaps,
+            )
+        )
+        with loading.left_to_the_next_load("a creation"), write(self._engine) as connection:
+            mine = lw_staged.c.table_uuid == str(draft.record.table_uuid)
+            connection.execute(delete(lw_staged).where(mine))
+        faults.point("create:unstaged")
+        key_groups.report(self._authorizer, caller, "table.create", landed)
+        return landed
+
+    def _staged_row(self, caller: Caller, record: TableRecord) -> dict[str, object]:
+        return {
+            "table_uuid": str(record.table_uuid),
+            "catalog": self._catalog,
+            "namespace": record.name.database,
+            "name": record.name.name,
+            "location": record.location.canonical,
+            "default_location": record.default_location,
+            "principal": caller.principal.name,
+            "expires_ms": self._now_ms() + self._staged_ttl_ms,
+        }
+
+
+def _not_staged(name: TableName) -> RequestInvalid:
+    return RequestInvalid(
+        "The commit creates a table whose identity this catalog did not give out to you.",
+        table=str(name),
+        rule="staged",
+        hint="Create the table, or stage its creation, and commit what the answer names.",
+    )

@@ -1,0 +1,250 @@
+"""Tables to be created: what a user asks for becomes identity, metadata and rules, and is authorized.
+
+- The catalog gives each table its UUID and, unless the user names one, its location
+  `<warehouse>/<namespace>/<table>-<uuid>`: a name used again never inherits a directory.
+- The allowed list of a new table is the location; a location that the user names is authorized like any other
+  path of the list, and needs ALTER on every table whose location overlaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID, uuid4
+
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from sqlalchemy import Engine
+
+from catalog import gates, governance, loading, state
+from catalog.authorize import Authorizer, Caller
+from catalog.db.engine import read
+from catalog.errors import NoSuchNamespace, TableExists
+from catalog.governance import Wanted
+from catalog.identifiers import TableName, slug
+from catalog.metadata import WRITTEN_FORMAT_VERSION
+from catalog.pointers import PointerStore
+from catalog.policies.encryption_policy import EncryptionPolicy
+from catalog.state import TableRecord, TableState
+from catalog.tables import claims
+from policy import governed as governed_names
+from policy.encryption import EncryptionSpec
+from policy.errors import RequestInvalid, UnsupportedFormatVersion
+from policy.file_formats import written_format
+from policy.location import Location
+from policy.requests import AccessRequest
+
+_FORMAT_VERSION: Final = "format-version"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """What a user wants created.
+
+    Attributes:
+        name: its name.
+        schema: its columns.
+        location: where the user wants it, or None for the default.
+        partition_spec: how it is partitioned.
+        sort_order: how it is sorted.
+        properties: table properties, governed ones among them.
+    """
+
+    name: TableName
+    schema: Schema
+    location: str | None = None
+    partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    sort_order: SortOrder = UNSORTED_SORT_ORDER
+    properties: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A table that does not exist yet.
+
+    Attributes:
+        record: its identity.
+        metadata: as it is to be, without governed properties.
+        wanted: what is to govern it.
+        write_paths: where its properties send writers.
+        given: its governed properties as the user gave them.
+    """
+
+    record: TableRecord
+    metadata: TableMetadata
+    wanted: Wanted
+    write_paths: tuple[Location, ...]
+    given: dict[str, str]
+
+
+class Drafter:
+    """Drafts tables, and decides whether they may be created.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        authorizer: decides and records.
+        encryption: holds new tables against the encryption rules.
+        warehouse: below which default locations lie.
+        master_key_id: the catalog's master key, for tables that name none.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        authorizer: Authorizer,
+        encryption: EncryptionPolicy,
+        *,
+        warehouse: Location,
+        master_key_id: str | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._authorizer = authorizer
+        self._encryption = encryption
+        self._warehouse = warehouse
+        self._master_key_id = master_key_id
+        self._now_ms = now_ms
+
+    def may_create(self, caller: Caller, action: str, name: TableName) -> None:
+        """Refuse those who may not create the table before anything they sent is looked at."""
+        request = gates.table_request(caller.principal, name.database, name.name, "create")
+        self._authorizer.screen(caller, action, str(name), request)
+
+    def draft(self, caller: Caller, new: NewTable) -> Draft:
+        """What the table would be; nothing is decided yet.
+
+        Raises:
+            InvalidInput: what the user asks for makes no table.
+        """
+        table_uuid = uuid4()
+        governed, ordinary = governed_names.split(new.properties or {})
+        _check_format_version(ordinary, str(new.name))
+        gates.check_ordinary_properties(ordinary, str(new.name))
+        gates.refuse_location_property(ordinary, str(new.name))
+        location = self._default_location(new.name, table_uuid)
+        record = new_record(caller, new.name, table_uuid, location, default=True)
+        if new.location is not None:
+            record = replace(record, location=Location.parse(new.location), default_location=False)
+        gates.check_table_location(record.location, str(new.name))
+        metadata = _new_metadata(new, record, ordinary)
+        wanted = governance.for_new_table(
+            governed,
+            record.location,
+            self._master_key_id,
+            str(new.name),
+            file_format=written_format(ordinary),
+        )
+        return Draft(record, metadata, wanted, tuple(gates.write_paths(ordinary)), governed)
+
+    def authorize(
+        self, caller: Caller, action: str, draft: Draft, also: Iterable[AccessRequest] = ()
+    ) -> frozenset[str]:
+        """Everything in one request: the table, every path, every key, every overlap, and what else is asked.
+
+        Returns:
+            ids of the tables that may be overlapped.
+
+        Raises:
+            NotAuthorized: a part is not granted.
+        """
+        principal, record = caller.principal, draft.record
+        own = record.location if record.default_location else None
+        paths = {record.location, *draft.wanted.added, *draft.write_paths}
+        claimed = (record.location, *draft.write_paths)
+        with read(self._engine) as connection:
+            others = claims.overlapping_any(connection, self._catalog, claimed, record.id, self._now_ms())
+        requests: list[AccessRequest] = [
+            gates.table_request(principal, record.name.database, record.name.name, "create"),
+            *gates.storage_requests(principal, paths, own, record.owner),
+            *gates.key_requests(principal, draft.wanted.new_keys),
+            *also,
+        ]
+        if draft.wanted.unprotects:
+            requests.append(
+                gates.table_request(
+                    principal, record.name.database, record.name.name, "unprotect", record.owner
+                )
+            )
+        hidden = gates.overlap_requests(principal, others)
+        self._authorizer.require(caller, action, str(record.name), requests, hidden=hidden)
+        return frozenset(other.id for other in others)
+
+    def check_rules(self, name: TableName, metadata: TableMetadata, spec: EncryptionSpec) -> None:
+        """Hold the table against the encryption rules; told only to those who may create it.
+
+        Raises:
+            EncryptionPolicyViolation: it breaks one.
+        """
+        self._encryption.of_new(name, metadata, spec).enforce(str(name))
+
+    def require_free(self, name: TableName) -> None:
+        """Make sure that the table can be created; told only to those who may.
+
+        Raises:
+            NoSuchNamespace, TableExists: as it says.
+        """
+        if self._pointers.namespace_properties(name.namespace) is None:
+            raise NoSuchNamespace(
+                f"The namespace {name.database} does not exist.", hint="Create the namespace first."
+            )
+        bound = loading.settle(self._engine, self._catalog, self._pointers, name)
+        if bound is not None or self._pointers.load(name) is not None:
+            raise TableExists(f"The table {name} exists.", table=str(name))
+
+    def _default_location(self, name: TableName, table_uuid: UUID) -> Location:
+        levels = [slug(level) for level in name.namespace]
+        return self._warehouse.child(*levels, f"{slug(name.name)}-{table_uuid}")
+
+
+def new_record(
+    caller: Caller, name: TableName, table_uuid: UUID, location: Location, *, default: bool
+) -> TableRecord:
+    """The identity of a table whose creation is under way; it belongs to whoever creates it."""
+    return TableRecord(
+        id=state.new_table_id(),
+        table_uuid=table_uuid,
+        name=name,
+        owner=caller.principal.name,
+        location=location,
+        default_location=default,
+        state=TableState.PREPARED,
+    )
+
+
+def _new_metadata(new: NewTable, record: TableRecord, ordinary: dict[str, str]) -> TableMetadata:
+    try:
+        return new_table_metadata(
+            schema=new.schema,
+            partition_spec=new.partition_spec,
+            sort_order=new.sort_order,
+            location=record.location.canonical,
+            properties=ordinary,
+            table_uuid=record.table_uuid,
+        )
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        raise RequestInvalid(
+            f"The schema, partition spec and sort order do not fit together: {type(error).__name__}.",
+            table=str(new.name),
+            rule="schema",
+        ) from error
+
+
+def _check_format_version(ordinary: dict[str, str], table: str) -> None:
+    asked = ordinary.get(_FORMAT_VERSION, str(WRITTEN_FORMAT_VERSION))
+    if asked != str(WRITTEN_FORMAT_VERSION):
+        raise UnsupportedFormatVersion(
+            f"Tables of format version {asked[:20]!r} are not written here.",
+            table=table,
+            rule="format-version",
+            hint=f"Use format version {WRITTEN_FORMAT_VERSION}.",
+        )

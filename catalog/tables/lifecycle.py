@@ -1,0 +1,247 @@
+"""Names and ends of tables: rename, drop, purge.
+
+- A dropped table leaves a tombstone: its name is free, its UUID and its location are not.
+- A purge takes the table's keys and its files, at once. Copies of the files, wherever they are, are lost with
+  the keys. The keys go in the transaction that takes the name, so that nobody registers the table again with
+  keys that are about to go. Cut short, the rest is for the next sweep.
+- What takes a name away or gives one is recorded as intended before the pointer changes: cut short before,
+  nothing has happened; cut short after, `loading.settle` finishes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import Engine
+
+from catalog import faults, gates, loading, seals, state
+from catalog.authorize import Authorizer, Caller
+from catalog.commits.inspection import Inspector
+from catalog.db.engine import read, write
+from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.identifiers import TableName
+from catalog.loading import LoadedTable, TableLoader
+from catalog.pointers import PointerStore
+from catalog.policies.encryption_policy import EncryptionPolicy
+from catalog.state import TableRecord, TableState
+from catalog.storage.base import Storage
+from catalog.tables import access as access_rules
+from catalog.tables import claims
+from policy.location import Location
+
+#: A drop that has taken longer than this was cut short.
+_CUT_SHORT_MS: Final = 3600 * 1000
+#: How often a drop looks for the pointer again that commits go on moving.
+_ATTEMPTS: Final = 20
+
+
+class Lifecycle:
+    """Renames, drops and purges tables.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        storage: where the tables' files are.
+        loader: loads tables.
+        inspector: names the files of a table.
+        authorizer: decides and records.
+        encryption: holds new names against the encryption rules.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        storage: Storage,
+        loader: TableLoader,
+        inspector: Inspector,
+        authorizer: Authorizer,
+        encryption: EncryptionPolicy,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._storage = storage
+        self._loader = loader
+        self._inspector = inspector
+        self._authorizer = authorizer
+        self._encryption = encryption
+        self._now_ms = now_ms
+
+    def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
+        """Give a table another name; its UUID, location, governed state and keys stay.
+
+        Raises:
+            NotAuthorized: ALTER on the source and CREATE on the target are needed; and `unprotect` on the
+                source, where that takes it out of the reach of an encryption rule, or of a namespace that
+                forbids unsealed metadata.
+            EncryptionPolicyViolation: under the other name the table would break a rule that it does not
+                break now.
+            NoSuchTable, TableExists, NoSuchNamespace: as it says.
+        """
+        both = f"{source} -> {target}"
+        with self._authorizer.recorded(caller, "table.rename", both):
+            table = self._renamed(caller, source, target, both)
+        record = table.record
+        self._loader.settle(target)
+        with write(self._engine) as connection:
+            state.require_unbound(connection, self._catalog, target)
+            state.intend_rename(connection, record, target)
+        faults.point("rename:intended")
+        try:
+            self._pointers.rename(source, target, table.metadata_location)
+        except (NoSuchTable, TableExists, NoSuchNamespace):
+            with write(self._engine) as connection:
+                state.take_back_rename(connection, record, target)
+            raise
+        faults.point("rename:pointer-moved")
+        with loading.left_to_the_next_load("a rename"), write(self._engine) as connection:
+            state.rebind(connection, self._catalog, record, target)
+        faults.point("rename:bound")
+
+    def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
+        """The table, if the caller may give it the other name."""
+        principal, owner = caller.principal, self._loader.owner(source)
+        requests = [
+            gates.table_request(principal, source.database, source.name, "alter", owner),
+            gates.table_request(principal, target.database, target.name, "create"),
+        ]
+        if not self._authorizer.decide(requests).allowed:
+            self._authorizer.require(caller, "table.rename", both, requests)
+        table = self._loader.load_sealed(source)
+        verdict = self._encryption.of_name(table, target)
+        if verdict.loosens or self._loader.exposes(source, target):
+            requests.append(gates.table_request(principal, source.database, source.name, "unprotect", owner))
+        self._authorizer.require(caller, "table.rename", both, requests)
+        verdict.enforce(str(source))
+        return table
+
+    def drop(self, caller: Caller, name: TableName) -> None:
+        """Drop a table, whatever state its metadata is in; its files stay.
+
+        Raises:
+            NotAuthorized: DROP on the table is needed.
+            NoSuchTable: there is no such governed table.
+        """
+        self._require(caller, "table.drop", name, "drop")
+        self._bury(self._loader.record(name), purge=False)
+
+    def purge(self, caller: Caller, name: TableName) -> int:
+        """Drop a table, destroy its keys, and delete the files that its sealed metadata names inside of its
+        own location.
+
+        Returns:
+            how many files were left because they lie elsewhere.
+
+        Raises:
+            as `drop`; MetadataTampered or MetadataUnsealed, where it is not known which files are the
+            table's.
+        """
+        self._require(caller, "table.purge", name, "drop")
+        with self._authorizer.recorded(caller, "table.purge", str(name)):
+            table = self._loader.load_sealed(name)
+            own, foreign = self._files(table)
+        self._bury(table.record, purge=True)
+        for location in own:
+            self._storage.delete(location)
+        faults.point("purge:files-deleted")
+        if self._is_alone(table.record):
+            self._storage.delete_prefix(table.record.location)
+        faults.point("purge:directory-deleted")
+        # Without this the tombstone goes on reserving the location, which is safe.
+        with loading.left_to_the_next_load("a purge"), write(self._engine) as connection:
+            loading.bury(connection, table.record)
+            state.set_table_state(connection, table.record.id, TableState.PURGED)
+        faults.point("purge:recorded")
+        return foreign
+
+    def sweep(self) -> int:
+        """Finish drops and purges that were cut short; how many tables' files were deleted.
+
+        A drop that was cut short before it took effect is taken back. Files of a purged table are deleted
+        where the catalog chose the place and nothing else is there.
+        """
+        with read(self._engine) as connection:
+            left = state.dropping_before(connection, self._catalog, self._now_ms() - _CUT_SHORT_MS)
+        for record in left:
+            if record.dropping:
+                self._loader.settle(record.name)
+        return sum(self._finish(record) for record in left)
+
+    def _finish(self, record: TableRecord) -> bool:
+        with write(self._engine) as connection:
+            seals.lock_table(connection, record.id)
+            state.take_back_drop(connection, record)
+            now = state.table_by_id(connection, record.id)
+        if now is None or now.state is not TableState.DROPPED or not now.purging or not self._is_alone(now):
+            return False
+        self._storage.delete_prefix(now.location)
+        with write(self._engine) as connection:
+            state.set_table_state(connection, now.id, TableState.PURGED)
+        return True
+
+    def _is_alone(self, record: TableRecord) -> bool:
+        """Whether all below a table's location is its own."""
+        return record.default_location and not self._neighbours(record)
+
+    def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
+        access_rules.require(self._authorizer, self._loader, caller, action, name, access)
+
+    def _bury(self, record: TableRecord, *, purge: bool) -> None:
+        with write(self._engine) as connection:
+            state.intend_drop(connection, record, self._now_ms(), purge=purge)
+        faults.point("drop:intended")
+        if not self._unpointed(record):
+            with write(self._engine) as connection:
+                state.take_back_drop(connection, record)
+            raise _overtaken(record)
+        faults.point("drop:pointer-deleted")
+        with loading.left_to_the_next_load("a drop"), write(self._engine) as connection:
+            now = loading.bury(connection, record)
+            if now.state is TableState.ACTIVE or (purge and not now.purging):
+                raise _overtaken(record)
+        faults.point("drop:buried")
+
+    def _unpointed(self, record: TableRecord) -> bool:
+        """Remove the table's own pointer, never that of another table that has the name by now."""
+        for _ in range(_ATTEMPTS):
+            pointer = self._pointers.load(record.name)
+            with read(self._engine) as connection:
+                bound = state.bound(connection, self._catalog, record.name)
+            if bound is None or bound.id != record.id or not bound.dropping:
+                return False
+            if pointer is None or self._pointers.delete(record.name, pointer):
+                return True
+        return False
+
+    def _files(self, table: LoadedTable) -> tuple[set[Location], int]:
+        """The files that the table names inside of its location, and how many it names elsewhere."""
+        named = self._inspector.all_paths(table) | {table.metadata_location}
+        named |= {entry.metadata_file for entry in table.metadata.metadata_log}
+        locations = {Location.parse(path) for path in named}
+        others = [other.location for other in self._neighbours(table.record)]
+        own = {
+            location
+            for location in locations
+            if table.record.location.contains(location)
+            and not any(each.contains(location) for each in others)
+        }
+        return own, len(locations) - len(own)
+
+    def _neighbours(self, record: TableRecord) -> list[TableRecord]:
+        with read(self._engine) as connection:
+            return claims.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
+
+
+def _overtaken(record: TableRecord) -> CommitConflict:
+    return CommitConflict(
+        "The table was changed by other requests while it was being dropped.",
+        table=str(record.name),
+        hint="Look again, and drop it if that is still wanted.",
+    )

@@ -1,0 +1,147 @@
+"""Brings a dropped table back: the same identity, governed state and keys.
+
+- That takes rights on the old table, and the metadata that was current when it was dropped; what governed it
+  then governs it again.
+- What gives a name is recorded as intended before the pointer changes: cut short before, nothing has
+  happened; cut short after, `loading.settle` finishes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from catalog import faults, gates, loading, seals, state
+from catalog.authorize import Authorizer, Caller
+from catalog.db.engine import read, write
+from catalog.errors import CommitConflict, NoSuchNamespace, TableExists
+from catalog.identifiers import TableName
+from catalog.loading import LoadedTable, TableLoader
+from catalog.pointers import PointerStore
+from catalog.policies.encryption_policy import EncryptionPolicy
+from catalog.seals import SealState
+from catalog.state import TableState
+from policy.errors import MetadataTampered, RequestInvalid
+from policy.requests import AccessRequest
+
+
+class Revival:
+    """Registers dropped tables again.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        loader: loads tables.
+        authorizer: decides and records.
+        encryption: holds tables against the encryption rules.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        loader: TableLoader,
+        authorizer: Authorizer,
+        encryption: EncryptionPolicy,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._loader = loader
+        self._authorizer = authorizer
+        self._encryption = encryption
+
+    def revive(
+        self,
+        caller: Caller,
+        name: TableName,
+        found: LoadedTable,
+        data: bytes,
+        first: list[AccessRequest],
+    ) -> LoadedTable:
+        """Register a dropped table again.
+
+        Args:
+            caller: who asks.
+            name: the name that it gets.
+            found: the table, with the metadata that is offered.
+            data: the bytes of that.
+            first: what is needed beside the rights on the old table.
+
+        Raises:
+            NotAuthorized: a right is missing.
+            TableExists: the name is taken.
+            MetadataTampered: the UUID is another table's, or the metadata is not what was current.
+            RequestInvalid: it was purged.
+            EncryptionPolicyViolation: under its new name the table would break a rule.
+            CommitConflict: it came back under another name meanwhile.
+        """
+        known, location = found.record, found.metadata_location
+        with read(self._engine) as connection:
+            seal = seals.find(connection, location)
+            governed = state.current_governed(connection, known.id)
+        if known.state is TableState.ACTIVE and known.name == name:
+            raise TableExists(f"The table {name} exists.", table=str(name))
+        if known.state is not TableState.DROPPED:
+            raise MetadataTampered(
+                "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
+            )
+        if known.purging:
+            raise RequestInvalid(
+                "The table was purged: its keys are destroyed, and its files are being deleted.",
+                table=str(name),
+                rule="purged",
+            )
+        old = gates.table_request(
+            caller.principal, known.name.database, known.name.name, "alter", known.owner
+        )
+        verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
+        loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name)
+        rights = [old, replace(old, access="unprotect")] if loosens else [old]
+        self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
+        if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
+            raise MetadataTampered(
+                "A dropped table comes back only with the metadata that was current when it was dropped.",
+                table=str(name),
+                rule="rollback",
+            )
+        seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
+        if verdict is not None:
+            verdict.enforce(str(name))
+        with write(self._engine) as connection:
+            state.require_unbound(connection, self._catalog, name)
+            state.intend_rename(connection, known, name)
+        faults.point("revive:intended")
+        try:
+            point_at(self._pointers, name, location)
+        except (TableExists, NoSuchNamespace):
+            with write(self._engine) as connection:
+                state.take_back_rename(connection, known, name)
+            raise
+        faults.point("revive:pointer-made")
+        finished = True
+        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
+            finished = loading.finish(connection, self._catalog, name, seal)
+        if not finished:
+            self._pointers.delete(name, location)
+            raise CommitConflict(
+                "The table came back under another name at the same time.",
+                table=str(name),
+                hint="Look for it under its other name.",
+            )
+        faults.point("revive:bound")
+        revived = replace(known, name=name, state=TableState.ACTIVE)
+        return replace(found, record=revived, governed=governed, seal=seal)
+
+
+def point_at(pointers: PointerStore, name: TableName, location: str) -> None:
+    """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine.
+
+    Raises:
+        TableExists, NoSuchNamespace: as it says.
+    """
+    if pointers.load(name) != location:
+        pointers.create(name, location)

@@ -1,0 +1,244 @@
+"""The files that an engine wrote, as it names them, and what becomes of each in a manifest.
+
+- A new file lies in the write's own directory and is of the table's partition spec.
+- Its data keys are taken over from the write's key. Bounds and counts of columns that the file encrypts are
+  sealed into its key metadata, and stand nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar, cast
+
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType
+
+from catalog.errors import CommitConflict
+from catalog.keys.key_metadata import FileDigest
+from catalog.keys.sealed_bounds import ColumnBounds
+from catalog.keys.write_keys import WriteRewrapper, WrittenKey
+from catalog.loading import LoadedTable
+from catalog.writes.partition_values import stored_value
+from policy.encrypted_columns import protected_fields
+from policy.encryption import EncryptionSpec
+from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupportedYet, RequestInvalid
+from policy.file_formats import WRITE_FORMAT
+from policy.location import Location
+
+T = TypeVar("T")
+_FORMATS: Final = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC, "avro": FileFormat.AVRO}
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A data file that an engine wrote; the statistics are Iceberg's (specification, "Manifests").
+
+    Attributes:
+        path: where it lies.
+        file_format: ``parquet``, ``orc`` or ``avro``.
+        record_count: rows.
+        file_size_in_bytes: as stored.
+        partition: value by partition field name, in Iceberg's JSON single-value form.
+        spec_id: the partition spec it was written with.
+        keys: its data keys under the write's transport key; none for plaintext.
+        sha256: of all its bytes; needed where the table keeps digests.
+    """
+
+    path: str
+    file_format: str
+    record_count: int
+    file_size_in_bytes: int
+    partition: Mapping[str, object] = field(default_factory=dict)
+    spec_id: int = 0
+    content: int = 0
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
+    value_counts: Mapping[int, int] = field(default_factory=dict)
+    null_value_counts: Mapping[int, int] = field(default_factory=dict)
+    nan_value_counts: Mapping[int, int] = field(default_factory=dict)
+    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    split_offsets: Sequence[int] | None = None
+    sort_order_id: int | None = None
+    keys: tuple[WrittenKey, ...] = ()
+    sha256: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileCommit:
+    """What a write commits.
+
+    Attributes:
+        operation: ``append`` adds files; ``overwrite`` removes and adds; ``replace`` does so without changing
+        rows.
+        added: new files.
+        deleted_paths: data files to remove, as the plan named them.
+        base_snapshot_id: the snapshot that the removal was decided on; it has to be current still.
+        branch: the branch to commit to.
+        summary: entries for the snapshot's summary.
+        schema_id: the schema that the rows of a ``replace`` were read by; it has to be current still.
+    """
+
+    operation: Literal["append", "overwrite", "replace"]
+    added: tuple[NewFile, ...]
+    deleted_paths: tuple[str, ...] = ()
+    base_snapshot_id: int | None = None
+    branch: str = "main"
+    summary: Mapping[str, str] = field(default_factory=dict)
+    schema_id: int | None = None
+
+
+def data_file_of(
+    table: LoadedTable, file: NewFile, prefix: Location, keys: WriteRewrapper | None
+) -> DataFile:
+    location = Location.parse(file.path)
+    if not prefix.contains(location) or location == prefix:
+        raise LocationNotAllowed(
+            "The file does not lie in the write's own directory.",
+            table=table.name,
+            path=location.canonical,
+            rule="write-prefix",
+            hint="Write below the directory that the beginning of the write named.",
+        )
+    file_format = _FORMATS.get(file.file_format.lower())
+    if file_format is None or file.content != DataFileContent.DATA:
+        raise NotSupportedYet(
+            "Only data files in Parquet, ORC or Avro are committed here.",
+            table=table.name,
+            path=location.canonical,
+            rule="file-format",
+        )
+    if min(file.record_count, file.file_size_in_bytes) < 0:
+        raise RequestInvalid("Counts and sizes are not negative.", table=table.name, path=location.canonical)
+    spec = _default_spec(table.metadata, file, table.name)
+    regime = table.governed.regimes.current
+    hidden = protected_fields(regime.spec, regime.columns)
+    data_file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=file_format,
+        partition=_partition(table, spec, file.partition),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        column_sizes=_shown(file.column_sizes, hidden),
+        value_counts=_shown(file.value_counts, hidden),
+        null_value_counts=_shown(file.null_value_counts, hidden),
+        nan_value_counts=_shown(file.nan_value_counts, hidden),
+        lower_bounds=_shown(file.lower_bounds, hidden),
+        upper_bounds=_shown(file.upper_bounds, hidden),
+        split_offsets=list(file.split_offsets) if file.split_offsets is not None else None,
+        sort_order_id=file.sort_order_id,
+        key_metadata=_key_metadata(table, file, keys),
+    )
+    data_file.spec_id = spec.spec_id
+    return data_file
+
+
+def _shown(statistics: Mapping[int, T], hidden: frozenset[int] | None) -> dict[int, T]:
+    """Statistics without those of encrypted fields; None for `hidden` stands for all."""
+    if hidden is None:
+        return {}
+    return {field_id: value for field_id, value in statistics.items() if field_id not in hidden}
+
+
+def _known(table: LoadedTable, file: NewFile) -> dict[int, ColumnBounds]:
+    """What the writer knows of each column of the table; which of them are encrypted, their keys say."""
+    counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
+    ends = (file.lower_bounds, file.upper_bounds)
+    known = {}
+    for field_id in set().union(*counts, *ends).intersection(table.metadata.schema().field_ids):
+        values, nulls, nans = (each.get(field_id) for each in counts)
+        known[field_id] = ColumnBounds(values, nulls, nans, *(each.get(field_id) for each in ends))
+    return known
+
+
+def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None) -> bytes | None:
+    if keys is None:
+        if file.keys:
+            raise EncryptionPolicyViolation(
+                "The file has keys, but the table is not encrypted.",
+                table=table.name,
+                path=file.path,
+                rule="plaintext-required",
+            )
+        return None
+    if not file.keys:
+        raise EncryptionPolicyViolation(
+            "The file has no keys, but the table is encrypted.",
+            table=table.name,
+            path=file.path,
+            rule="encryption-required",
+            hint="Encrypt the file with a data key of its own, wrapped under the write's key.",
+        )
+    spec = table.governed.spec
+    _check_format(file, spec, table.name)
+    digest = _digest(file, spec, table.name)
+    metadata = keys.rewrap(file.path, file.keys, columns=_known(table, file), digest=digest)
+    if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
+        raise EncryptionPolicyViolation(
+            f"A data key has not the {spec.data_key_length} bytes that the table asks for.",
+            table=table.name,
+            path=file.path,
+            rule="data-key-length",
+        )
+    return metadata.to_bytes()
+
+
+def _check_format(file: NewFile, spec: EncryptionSpec, table: str) -> None:
+    if file.file_format.lower() != spec.file_format:
+        raise EncryptionPolicyViolation(
+            f"The file is in {file.file_format[:20]}, and the table encrypts files in {spec.file_format}.",
+            table=table,
+            path=file.path,
+            rule="file-format",
+            hint=f"Write it in {spec.file_format}, or set {WRITE_FORMAT} first.",
+        )
+
+
+def _digest(file: NewFile, spec: EncryptionSpec, table: str) -> FileDigest | None:
+    """What the file is, byte for byte, where the table keeps it."""
+    if not spec.keeps_digests:
+        return None
+    if file.sha256 is None or len(file.sha256) != hashlib.sha256().digest_size:
+        raise EncryptionPolicyViolation(
+            "The commit does not give the SHA-256 of the file, which the table keeps.",
+            table=table,
+            path=file.path,
+            rule="file-digest",
+            hint="Hash the file's bytes as they are written, and give the digest as sha256.",
+        )
+    return FileDigest(file.file_size_in_bytes, file.sha256)
+
+
+def _default_spec(metadata: TableMetadata, file: NewFile, table: str) -> PartitionSpec:
+    if file.spec_id != metadata.default_spec_id:
+        raise CommitConflict(
+            "The table has been partitioned anew since the write began.", table=table, hint="Write again."
+        )
+    return metadata.spec()
+
+
+def _partition(table: LoadedTable, spec: PartitionSpec, values: Mapping[str, object]) -> Record:
+    partition_type = spec.partition_type(table.metadata.schema())
+    names = [each.name for each in partition_type.fields]
+    if set(values) != set(names):
+        raise RequestInvalid(
+            f"The partition values are for {sorted(values)}, the spec has {names}.",
+            table=table.name,
+            rule="partition",
+        )
+    try:
+        return Record(
+            *(
+                stored_value(cast(PrimitiveType, each.field_type), values[each.name])
+                for each in partition_type.fields
+            )
+        )
+    except ValueError as error:
+        raise RequestInvalid(
+            "A partition value does not have its field's type.", table=table.name, rule="partition"
+        ) from error

@@ -1,0 +1,246 @@
+"""Writes that create their table: `CREATE TABLE … AS SELECT` as one step.
+
+Beginning one records all that the table will be, in states that nobody sees: its identity (prepared), what
+governs it (prepared), its keys, its metadata beside the write. The commit builds the first snapshot on that
+metadata and lands it as every creation lands; the pointer is what makes the table visible, whole.
+
+Giving one up leaves a tombstone of the identity, which claims neither name nor location, and no key: what
+was written under the keys can never be read again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Engine
+
+from catalog import faults, gates, governance, seals, state
+from catalog.authorize import Authorizer, Caller
+from catalog.commits import changes as change_rules
+from catalog.commits.inspection import Inspector
+from catalog.commits.landing import Lander, Landing
+from catalog.db.engine import read, write
+from catalog.errors import CommitConflict, TableExists
+from catalog.governance import Wanted
+from catalog.identifiers import TableName
+from catalog.keys.peks import PekRecord
+from catalog.loading import LoadedTable, TableLoader
+from catalog.metadata import dump_metadata, metadata_directory, parse_metadata
+from catalog.snapshots import SnapshotReader
+from catalog.storage.base import Storage
+from catalog.table_keys import groups as key_groups
+from catalog.table_keys import records as key_records
+from catalog.table_keys.keyring import Keyring
+from catalog.tables import claims
+from catalog.tables.drafts import Draft, Drafter, NewTable
+from catalog.writes.new_files import FileCommit
+from catalog.writes.sessions import WriteLog, WriteRow, WriteSession
+from catalog.writes.table_writes import (
+    Granted,
+    name_of,
+    new_session,
+    of_write,
+    release_requests,
+    require_allowed,
+    summary_of,
+)
+from catalog.writes.transport import rewrapper_of
+from catalog.writes.written_files import Built, SnapshotBuilder
+from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
+from policy.location import Location
+
+_MAIN: Final = "main"
+_NOWHERE: Final = ""
+_FIRST_VERSION: Final = 1
+
+
+class StagedWrites:
+    """Begins writes that create their table, and lands them.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        log: keeps the writes.
+        drafter: drafts tables, and decides whether they may be created.
+        loader: loads tables.
+        reader: reads manifests.
+        inspector: checks what is brought.
+        lander: makes new metadata current.
+        keyring: makes and opens PEKs.
+        storage: where manifests are written.
+        authorizer: records refusals.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        log: WriteLog,
+        drafter: Drafter,
+        loader: TableLoader,
+        reader: SnapshotReader,
+        inspector: Inspector,
+        lander: Lander,
+        keyring: Keyring,
+        storage: Storage,
+        authorizer: Authorizer,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._log = log
+        self._drafter = drafter
+        self._loader = loader
+        self._builder = SnapshotBuilder(reader, storage)
+        self._inspector = inspector
+        self._lander = lander
+        self._keyring = keyring
+        self._storage = storage
+        self._authorizer = authorizer
+
+    def begin(self, caller: Caller, new: NewTable) -> WriteSession:
+        """See `Writes.begin_staged`."""
+        with self._authorizer.recorded(caller, "table.stage", str(new.name)):
+            self._drafter.may_create(caller, "table.stage", new.name)
+            draft = self._drafter.draft(caller, new)
+            releases = release_requests(caller, draft.wanted.spec)
+            overlaps = self._drafter.authorize(caller, "table.stage", draft, releases)
+            self._drafter.require_free(new.name)
+            governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
+            self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
+            refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
+            governed = governance.first_version(draft.wanted, draft.metadata, refs, _FIRST_VERSION)
+            table = LoadedTable(draft.record, governed, draft.metadata, _NOWHERE, None)
+            session = self._recorded(caller, table, made, overlaps)
+            faults.point("stage:begun")
+            return session
+
+    def _recorded(
+        self, caller: Caller, table: LoadedTable, made: tuple[PekRecord, ...], overlaps: frozenset[str]
+    ) -> WriteSession:
+        """Record the write and the table that it is to create, both or neither."""
+        record = table.record
+        session, sealed = new_session(self._log, self._keyring, table, made)
+        require_allowed(table, metadata_directory(table.metadata))
+        author, now_ms = caller.principal.name, self._log.now_ms()
+        staged = dump_metadata(table.metadata).decode("utf-8")
+        with write(self._engine) as connection:
+            claims.require_unclaimed(connection, self._catalog, record, overlaps, now_ms)
+            state.add_table(connection, self._catalog, record, now_ms)
+            state.add_governed(connection, record.id, table.governed, author, now_ms)
+            key_records.add(connection, made, now_ms)
+            self._log.add(connection, author, session, sealed, staged)
+        return session
+
+    def name(self, row: WriteRow) -> TableName:
+        """The name that the table gets, or has got."""
+        return name_of(self._engine, self._loader, row)
+
+    def authorize(self, caller: Caller, row: WriteRow) -> Granted:
+        """Whether the caller may create the table now.
+
+        Raises:
+            NotAuthorized: what creating it needs, all in one request.
+        """
+        table = self._table(row, self.name(row))
+        allowed, spec = table.governed.allowed, table.governed.spec
+        wanted = Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.stock_readers)
+        paths = tuple(gates.write_paths(table.metadata.properties))
+        draft = Draft(table.record, table.metadata, wanted, paths, {})
+        overlaps = self._drafter.authorize(caller, "table.create", draft)
+        return Granted(table.record.name, overlaps)
+
+    def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
+        """The table that was created."""
+        return of_write(self._loader.load_sealed(granted.name), row)
+
+    def has_landed(self, row: WriteRow) -> bool:
+        """Whether the table was created; it may have been dropped since."""
+        self._loader.settle(self.name(row))
+        with read(self._engine) as connection:
+            return seals.current(connection, row.table_id) is not None
+
+    def land(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
+        """Create the table with its first snapshot."""
+        if self.has_landed(row):
+            return self.found(row, granted)
+        _require_first(files, str(granted.name))
+        self._drafter.require_free(granted.name)
+        table = self._table(row, granted.name)
+        keys = rewrapper_of(self._keyring, table, row)
+        built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
+        faults.point("write:built")
+        self._log.announce(row, built.snapshot_id)
+        faults.point("write:announced")
+        try:
+            return self._create(caller, table, built, granted)
+        except CommitStateUnknown:
+            raise
+        except LakewardenError as refusal:
+            built.discard(self._storage)
+            if isinstance(refusal, CommitConflict | TableExists) and self.has_landed(row):
+                return self.found(row, granted)  # by an attempt that ran beside this one
+            raise
+
+    def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
+        """Take the identity and the keys back; what is to be deleted, or None if the table was created."""
+        self._loader.settle(self.name(row))
+        with write(self._engine) as connection:
+            seals.lock_table(connection, row.table_id)
+            if seals.current(connection, row.table_id) is not None:
+                return None
+            seals.abandon_creation(connection, row.table_id)
+            state.forget_creation(connection, row.table_id)
+            record = state.table_by_id(connection, row.table_id)
+            assert record is not None
+            others = claims.overlapping(
+                connection, self._catalog, record.location, record.id, self._log.now_ms()
+            )
+        faults.point("clear:forgotten")
+        return (row.prefix, record.location) if record.default_location and not others else (row.prefix,)
+
+    def _create(self, caller: Caller, table: LoadedTable, built: Built, granted: Granted) -> LoadedTable:
+        metadata = change_rules.apply(table.metadata, built.updates, None, table.name)
+        self._drafter.check_rules(granted.name, metadata, table.governed.spec)
+        files = self._inspector.commit(table, metadata)
+        landed = self._lander.land(
+            Landing(
+                record=table.record,
+                base=None,
+                metadata=metadata,
+                governed=table.governed,
+                governs=False,
+                files=files,
+                peks=(),
+                author=caller.principal.name,
+                overlaps=granted.overlaps,
+            )
+        )
+        key_groups.report(self._authorizer, caller, "table.create", landed)
+        return landed
+
+    def _table(self, row: WriteRow, name: TableName) -> LoadedTable:
+        """The table as its write's beginning recorded it."""
+        with read(self._engine) as connection:
+            record = state.table_by_id(connection, row.table_id)
+            governed = state.governed_version(connection, row.table_id, row.governed_version)
+        if record is None or governed is None or row.staged_metadata is None:
+            raise RequestInvalid("The write's table is gone.", table=str(name), rule="write-id")
+        data = row.staged_metadata.encode("utf-8")
+        metadata = parse_metadata(data, path=_NOWHERE, table=str(name))
+        return LoadedTable(record, governed, metadata, _NOWHERE, None)
+
+
+def _require_first(files: FileCommit, table: str) -> None:
+    """A table that is being created has nothing to remove, and its first snapshot is the main branch's.
+
+    Raises:
+        RequestInvalid: something else is asked for.
+    """
+    removes = bool(files.deleted_paths) or files.base_snapshot_id is not None
+    if files.operation != "append" or files.branch != _MAIN or removes:
+        raise RequestInvalid(
+            "The write creates its table, which takes an append to the branch main, and nothing else.",
+            table=table,
+            rule="operation",
+            hint="Commit the files as an append.",
+        )

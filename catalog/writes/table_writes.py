@@ -1,0 +1,321 @@
+"""Writes to tables that exist: how they begin, and how their files land in a snapshot.
+
+The commit wraps each data key anew under the PEK, leaves out the bounds of encrypted columns, builds the
+manifests and takes the way of every other commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from sqlalchemy import Engine
+
+from catalog import faults, gates, seals, state
+from catalog.authorize import Authorizer, Caller
+from catalog.commits.committer import Committer
+from catalog.commits.conflicts import made_anew
+from catalog.db.engine import read, write
+from catalog.errors import CommitConflict
+from catalog.identifiers import TableName
+from catalog.keys.peks import PekRecord, PekState
+from catalog.keys.stock_keys import StockKey
+from catalog.loading import LoadedTable, TableLoader
+from catalog.snapshots import SnapshotReader
+from catalog.state import TableState
+from catalog.storage.base import Storage
+from catalog.table_keys import records as key_records
+from catalog.table_keys.keyring import Keyring
+from catalog.tables import access as access_rules
+from catalog.writes.new_files import FileCommit
+from catalog.writes.sessions import SealedTransport, WriteLog, WriteRow, WriteSession
+from catalog.writes.transport import make_transport, rewrapper_of, stock_keys_of
+from catalog.writes.written_files import Built, SnapshotBuilder
+from policy.encryption import EncryptionSpec
+from policy.errors import KeyNotUsable, LocationNotAllowed, RequestInvalid
+from policy.location import Location
+from policy.regimes import PekRef, writes_alike
+from policy.requests import AccessRequest
+
+#: Snapshot summary entry that says which write a snapshot comes from.
+WRITE_ID: Final = "lakewarden.write-id"
+PEK_ID: Final = "encryption.pek-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """That a write may be committed.
+
+    Attributes:
+        name: the table.
+        overlaps: ids of the tables that it may overlap, where the write creates it.
+    """
+
+    name: TableName
+    overlaps: frozenset[str] = frozenset()
+
+
+class TableWrites:
+    """Begins writes to tables that exist, and lands them.
+
+    Args:
+        engine: the catalog's database.
+        log: keeps the writes.
+        loader: loads tables.
+        reader: reads manifests.
+        committer: takes the commits.
+        keyring: the tables' keys.
+        storage: where manifests are written.
+        authorizer: decides and records.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: WriteLog,
+        loader: TableLoader,
+        reader: SnapshotReader,
+        committer: Committer,
+        keyring: Keyring,
+        storage: Storage,
+        authorizer: Authorizer,
+    ) -> None:
+        self._engine = engine
+        self._log = log
+        self._loader = loader
+        self._builder = SnapshotBuilder(reader, storage)
+        self._committer = committer
+        self._keyring = keyring
+        self._storage = storage
+        self._authorizer = authorizer
+
+    def begin(self, caller: Caller, name: TableName) -> WriteSession:
+        """See `Writes.begin`."""
+        self._require_update(caller, "table.write", name)
+        with self._authorizer.recorded(caller, "table.write", str(name)):
+            return made_anew(lambda: self._loader.load_sealed(name), lambda table: self._begun(caller, table))
+
+    def _begun(self, caller: Caller, table: LoadedTable) -> WriteSession:
+        releases = release_requests(caller, table.governed.spec)
+        if releases:
+            self._authorizer.require(caller, "table.write", table.name, releases)
+        faults.point("write:allowed")
+        session, sealed = new_session(self._log, self._keyring, table)
+        with write(self._engine) as connection:
+            if sealed is not None:
+                # A version that a write keeps its key under is not destroyed beside this.
+                seals.lock_table(connection, table.record.id)
+                in_force = table.governed.regimes.current.peks
+                key_records.require(connection, in_force, PekState.ACTIVE, PekState.DECRYPT_ONLY)
+            self._log.add(connection, caller.principal.name, session, sealed)
+        faults.point("write:begun")
+        return session
+
+    def authorize(self, caller: Caller, row: WriteRow) -> Granted:
+        """Whether the caller may commit the write now.
+
+        Raises:
+            NotAuthorized: UPDATE on the table is needed.
+            RequestInvalid: the table is gone.
+        """
+        name = self.name(row)
+        self._require_update(caller, "table.write", name)
+        return Granted(name)
+
+    def name(self, row: WriteRow) -> TableName:
+        """Today's name of the write's table.
+
+        Raises:
+            RequestInvalid: the table is gone.
+        """
+        return name_of(self._engine, self._loader, row)
+
+    def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
+        """The table of a write that landed."""
+        return of_write(self._loader.load_sealed(granted.name), row)
+
+    def has_landed(self, row: WriteRow) -> bool:
+        """Whether a snapshot of the write is in the table, or was."""
+        with read(self._engine) as connection:
+            record = state.table_by_id(connection, row.table_id)
+        if record is not None and record.state is TableState.ACTIVE:
+            return self._landed(self._loader.load_sealed(record.name), row)
+        return self._is_sealed(row)
+
+    def land(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
+        """Commit the files, on top of whatever was committed meanwhile."""
+
+        def look() -> tuple[LoadedTable, Built | None]:
+            table = of_write(self._loader.load_sealed(granted.name), row)
+            faults.point("write:looked")
+            return table, None if self._landed(table, row) else self._build(table, row, files)
+
+        return made_anew(look, lambda seen: self._commit(caller, *seen))
+
+    def _build(self, table: LoadedTable, row: WriteRow, files: FileCommit) -> Built:
+        self._require_written_alike(table, row)
+        keys = rewrapper_of(self._keyring, table, row)
+        built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
+        faults.point("write:built")
+        self._log.announce(row, built.snapshot_id)
+        faults.point("write:announced")
+        return built
+
+    def _require_written_alike(self, table: LoadedTable, row: WriteRow) -> None:
+        """The write's files are encrypted as the table was when it began; that has to be so still.
+
+        Key metadata says of a file what the regime in force says, and the catalog does not open the file.
+
+        Raises:
+            KeyNotUsable: the table is encrypted in another way by now.
+        """
+        with read(self._engine) as connection:
+            begun = state.governed_version(connection, row.table_id, row.governed_version)
+        now = table.governed.regimes.current
+        if row.transport is None or not now.spec.encrypts:
+            return  # told by what the files have no keys for, or keys too many
+        if begun is None or not writes_alike(begun.regimes.current, now):
+            raise KeyNotUsable(
+                "The table's encryption was changed since the write began.",
+                table=table.name,
+                rule="write-key",
+                hint="Begin the write again.",
+            )
+
+    def _commit(self, caller: Caller, table: LoadedTable, built: Built | None) -> LoadedTable:
+        """Commit what was built; nothing was where the write has landed before."""
+        if built is None:
+            return table
+        try:
+            return self._committer.commit(
+                caller,
+                table.record.name,
+                built.requirements,
+                built.updates,
+                by_catalog=True,
+                under=table.governed.version,
+            )
+        except CommitConflict:
+            # Whether what is to be removed is still there is decided by the next attempt.
+            built.discard(self._storage)
+            raise
+
+    def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
+        """What is to be deleted of a write that is given up: its files, nothing else."""
+        return (row.prefix,)
+
+    def _landed(self, table: LoadedTable, row: WriteRow) -> bool:
+        """Whether a snapshot of this write, whose answer was lost, is there, or was and has expired."""
+        named = any(
+            snapshot.summary is not None and snapshot.summary.additional_properties.get(WRITE_ID) == row.id
+            for snapshot in table.metadata.snapshots
+        )
+        return named or self._is_sealed(row)
+
+    def _is_sealed(self, row: WriteRow) -> bool:
+        if row.snapshot_id is None:
+            return False
+        with read(self._engine) as connection:
+            return seals.holds_snapshot(connection, row.table_id, row.snapshot_id)
+
+    def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
+        access_rules.require(self._authorizer, self._loader, caller, action, name, "update")
+
+
+def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
+    """Today's name of a write's table, after finishing a rename that was cut short.
+
+    Raises:
+        RequestInvalid: the table is gone.
+    """
+    with read(engine) as connection:
+        record = state.table_by_id(connection, row.table_id)
+    if record is not None and record.pending_name is not None:
+        loader.settle(record.name)
+        with read(engine) as connection:
+            record = state.table_by_id(connection, row.table_id)
+    if record is None:
+        raise RequestInvalid("The write's table is gone.", rule="write-id")
+    return record.name
+
+
+def release_requests(caller: Caller, spec: EncryptionSpec) -> list[AccessRequest]:
+    """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
+    if caller.engine is not None:
+        return []
+    return gates.key_requests(caller.principal, spec.key_ids(), "release")
+
+
+def new_session(
+    log: WriteLog, keyring: Keyring, table: LoadedTable, made: Sequence[PekRecord] = ()
+) -> tuple[WriteSession, SealedTransport | None]:
+    """A write that begins now, and its transport key as it is kept; nothing is recorded yet.
+
+    Args:
+        log: says when the write expires.
+        keyring: opens the table's PEKs.
+        table: as it is, or as the write will create it.
+        made: PEKs of the table that are not recorded yet.
+
+    Raises:
+        LocationNotAllowed: the table's data directory is not in its allowed list.
+        KeyNotUsable, KmsUnavailable: the table's key cannot be had.
+    """
+    write_id, spec = uuid4(), table.governed.spec
+    prefix = data_directory(table).child(str(write_id))
+    require_allowed(table, prefix)
+    transport = sealed = None
+    stock_keys: tuple[StockKey, ...] = ()
+    if spec.encrypts:
+        peks = keyring.writing_peks(table.record, table.governed, made)
+        transport, sealed = make_transport(write_id, spec, peks)
+        stock_keys = stock_keys_of(transport, table, peks)
+    return WriteSession(str(write_id), table, prefix, transport, log.expires_ms(), stock_keys), sealed
+
+
+def data_directory(table: LoadedTable) -> Location:
+    """Where a table's data files go."""
+    given = table.metadata.properties.get("write.data.path")
+    return Location.parse(given) if given else Location.parse(table.metadata.location).child("data")
+
+
+def require_allowed(table: LoadedTable, directory: Location) -> None:
+    """Refuse to write where the table may not be read from.
+
+    Raises:
+        LocationNotAllowed: the directory is not in the table's allowed list.
+    """
+    decision = table.governed.allowed.decide(directory)
+    if not decision.allowed:
+        raise LocationNotAllowed(
+            "What would be written could not be read: the directory is not in the allowed list.",
+            table=table.name,
+            path=directory.canonical,
+            rule=decision.reasons[0].rule,
+            hint="Add the directory to read.allowed.data.paths, or change write.data.path.",
+        )
+
+
+def summary_of(files: FileCommit, row: WriteRow, table: LoadedTable) -> dict[str, str]:
+    """The entries of a write's snapshot summary: the engine's, and the catalog's own."""
+    refs: tuple[PekRef, ...] = table.governed.regimes.current.peks
+    keys = {PEK_ID: ",".join(str(ref.pek_id) for ref in refs)} if refs else {}
+    return {**files.summary, WRITE_ID: row.id, **keys}
+
+
+def of_write(table: LoadedTable, row: WriteRow) -> LoadedTable:
+    """The table, which is the write's: one that was dropped may have a namesake by now.
+
+    Raises:
+        RequestInvalid: it is another table.
+    """
+    if table.record.id != row.table_id:
+        raise RequestInvalid(
+            "The write's table is gone; another one has its name.",
+            table=table.name,
+            rule="write-id",
+            hint="Begin a new write.",
+        )
+    return table
