@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
 from catalog.commits.changes import Changes
@@ -211,7 +211,7 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
 
 
 def _leaves(schema: Schema) -> int:
-    return sum(schema.find_field(each).field_type.is_primitive for each in schema.field_ids)
+    return sum(field.field_type.is_primitive for field in index_by_id(schema).values())
 
 
 def first_version(

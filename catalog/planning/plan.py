@@ -170,9 +170,11 @@ class Planner:
             EncryptionPolicyViolation, DecryptionRefused, KeyNotUsable, KmsUnavailable: its keys do.
         """
         records = Records()
-        plan = self._planned(caller, name, request, records)
-        records.wait()
-        return plan
+        try:
+            return self._planned(caller, name, request, records)
+        finally:
+            # A refusal, too, comes after what was granted before it is on record.
+            records.wait()
 
     def _planned(self, caller: Caller, name: TableName, request: ScanRequest, records: Records) -> Plan:
         # Columns and masks are decided in several steps, which policies that come meanwhile must not part.
