@@ -26,17 +26,15 @@ ORC, ORC_PLAIN, ORC_ENCRYPTED = "ORC V2", "Lakewarden ORC", "Lakewarden ORC encr
 #: When files are held against their digests; the first of them is what the others are compared with.
 VERIFIED = ("never", "first-read", "always")
 
-#: As large a dictionary as Spark's own writer makes, and as many rows a page as encrypted files have, so that
-#: the files are alike: both change which columns have dictionaries.
-_LAKE_FILES = {"write.parquet.dict-size-bytes": str(1024 * 1024), "write.parquet.page-row-limit": "50000"}
-_SPARK_FILES = {"parquet.page.row.count.limit": "50000"}
 #: Parquet's own encryption: one key for the whole file, as long as Lakewarden's; the master key from memory.
-_PARQUET_ENCRYPTION = _SPARK_FILES | {
+_PARQUET_ENCRYPTION = {
     "parquet.crypto.factory.class": "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory",
     "parquet.encryption.kms.client.class": "bench.FixedKeys",
     "parquet.encryption.uniform.key": "bench",
     "parquet.encryption.data.key.length.bits": "256",
 }
+#: As large a dictionary as Spark's own writer makes, so that the files are alike.
+_LAKE_FILES = {"write.parquet.dict-size-bytes": str(1024 * 1024)}
 _LAKE_ENCRYPTION = {"encryption.mechanism": "envelope", "encryption.algorithm": "AES_GCM_V1"}
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
 
@@ -66,8 +64,8 @@ def sides(spark: SparkSession, parquet: Path, warehouse: Path) -> dict[str, Side
         warehouse: the directory of Lakewarden's tables.
     """
     return {
-        PARQUET: _SparkFiles(spark, parquet / "v2", "", _SPARK_FILES),
-        PARQUET_V1: _SparkFiles(spark, parquet / "v1", "parquet", _SPARK_FILES),
+        PARQUET: _SparkFiles(spark, parquet / "v2", "", {}),
+        PARQUET_V1: _SparkFiles(spark, parquet / "v1", "parquet", {}),
         STOCK: _SparkFiles(spark, parquet / "v2-encrypted", "", _PARQUET_ENCRYPTION),
         STOCK_V1: _SparkFiles(spark, parquet / "v1-encrypted", "parquet", _PARQUET_ENCRYPTION),
         PLAIN: _LakeTable(spark, warehouse, "plain", _LAKE_FILES),
@@ -89,7 +87,7 @@ def formats(spark: SparkSession, root: Path, warehouse: Path, column_keys: str) 
     )
     keyed = gcm | {"encryption.columns": column_keys}
     return {
-        PARQUET: _SparkFiles(spark, root / "v2", "", _SPARK_FILES),
+        PARQUET: _SparkFiles(spark, root / "v2", "", {}),
         STOCK: _SparkFiles(spark, root / "v2-encrypted", "", _PARQUET_ENCRYPTION),
         PLAIN: _LakeTable(spark, warehouse, "plain", _LAKE_FILES),
         GCM: _LakeTable(spark, warehouse, "gcm", _LAKE_FILES | gcm),
@@ -125,7 +123,7 @@ def digests(spark: SparkSession, warehouse: Path) -> dict[tuple[str, str], Side]
 
 def spark_files(spark: SparkSession, root: Path) -> Side:
     """Spark's own Parquet in clear, below a directory."""
-    return _SparkFiles(spark, root, "", _SPARK_FILES)
+    return _SparkFiles(spark, root, "", {})
 
 
 def lake_table(spark: SparkSession, warehouse: Path, suffix: str, properties: Mapping[str, str]) -> Side:

@@ -25,24 +25,6 @@ def test_files_have_the_codec_that_the_table_asks_for(
     assert pq.read_table(local_path(file)).num_rows == 100
 
 
-@pytest.mark.parametrize(("mechanism", "rows"), [("plaintext", 20000), ("envelope", 50000)])
-def test_pages_have_as_many_rows_as_the_table_says_or_its_encryption_makes_best(
-    spark_lake: SparkLake, namespace: str, mechanism: str, rows: int
-) -> None:
-    def bytes_with(name: str, properties: dict[str, str]) -> int:
-        table = f"{namespace}.{name}"
-        create_table(spark_lake, table, "id BIGINT", {"encryption.mechanism": mechanism} | properties)
-        spark_lake.rows(f"INSERT INTO {table} SELECT id FROM range(0, 100000, 1, 1)")
-        (file,) = data_files(spark_lake, table)
-        return local_path(file).stat().st_size
-
-    said = {
-        each: bytes_with(f"t{each}", {"write.parquet.page-row-limit": str(each)}) for each in (20000, 50000)
-    }
-    assert said[20000] != said[50000]
-    assert bytes_with("unsaid", {}) == said[rows]
-
-
 @pytest.mark.parametrize(
     ("option", "value"), [("branch", "b"), ("write-format", "orc"), ("overwrite-mode", "dynamic")]
 )

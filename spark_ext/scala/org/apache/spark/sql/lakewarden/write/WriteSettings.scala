@@ -64,7 +64,7 @@ object WriteSettings {
       table.number("write.target-file-size-bytes", 512 * Megabyte, Long.MaxValue),
       table.number("write.parquet.row-group-size-bytes", 128 * Megabyte, Long.MaxValue),
       table.number("write.parquet.page-size-bytes", Megabyte, Int.MaxValue).toInt,
-      table.number("write.parquet.page-row-limit", rowsInPage(properties), Int.MaxValue).toInt,
+      table.number("write.parquet.page-row-limit", 20000, Int.MaxValue).toInt,
       table.number("write.parquet.dict-size-bytes", 2 * Megabyte, Int.MaxValue).toInt,
       CompressionCodecName.valueOf(table.one(Codec, Codecs, "zstd").toUpperCase(Locale.ROOT)),
       properties.get(Level).map(_ => table.number(Level, 0, 22).toInt),
@@ -75,10 +75,6 @@ object WriteSettings {
       table.one("write.distribution-mode", Distributions, "hash"),
       table.flag("write.spark.fanout.enabled"))
   }
-
-  /** Iceberg's default; encryption adds the same to a page whatever is in it, so that its pages are larger. */
-  private def rowsInPage(properties: Map[String, String]): Int =
-    if (properties.get("encryption.mechanism").contains("envelope")) 50000 else 20000
 
   private def bloomFilters(table: Properties): BloomFilters = {
     val columns = for (name <- table.below(s"$Bloom-enabled.column.") if table.flag(s"$Bloom-enabled.column.$name"))
