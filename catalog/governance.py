@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
@@ -22,6 +21,8 @@ from policy.encrypted_columns import (
     judge_sources,
     masked_fields,
     protected_fields,
+    renamed,
+    require_column_left,
     require_numbered,
     resolve_columns,
 )
@@ -45,8 +46,6 @@ __all__ = [
     "next_version",
     "rotated",
 ]
-
-_Group = TypeVar("_Group", ColumnKey, ColumnMask)
 
 
 def for_change(
@@ -113,23 +112,17 @@ def following(
     ):
         if name in said and groups == in_force:
             _refuse_other_meaning(name, groups, ids, column_ids(after), table)
-    if spec.masks and spec.masks == current.spec.masks:
-        spec = replace(spec, masks=_renamed(spec.masks, ids, after))
-    if spec.columns and spec.columns == current.spec.columns:
-        spec = replace(spec, columns=_renamed(spec.columns, ids, after))
-        if not spec.columns:
-            raise EncryptionPolicyViolation(
-                "No column would be left that encryption.columns names.",
-                table=table,
-                rule="last-column",
-                hint="Unset encryption.columns first: then all columns are encrypted, under one key.",
-            )
+    was = _named_next(current.spec, ids, after)
+    if spec.masks == current.spec.masks:
+        spec = replace(spec, masks=was.masks)
+    if spec.columns == current.spec.columns:
+        spec = replace(spec, columns=was.columns)
+        require_column_left(current.spec, spec, table)
     keyed, regime = resolve_columns(spec, column_ids(after)), current.regimes.current
     _refuse_returning(current, protected_fields(spec, keyed), before, after, table)
     uncovers = uncovers_fields(
         keys_of_fields(regime.spec, regime.columns), keys_of_fields(spec, keyed), after.field_ids
     )
-    was = replace(current.spec, masks=_renamed(current.spec.masks, ids, after))
     return replace(wanted, spec=spec, unprotects=uncovers or weakens_files(was, spec))
 
 
@@ -152,15 +145,13 @@ def _refuse_other_meaning(
             )
 
 
-def _renamed(groups: Iterable[_Group], ids: Mapping[str, int], after: Schema) -> tuple[_Group, ...]:
-    """The groups by the names that their columns have from now on; one that loses all of them goes."""
-    named = []
-    for group in groups:
-        names = (after.find_column_name(ids[column]) for column in group.columns)
-        left = tuple(sorted(name for name in names if name is not None))
-        if left:
-            named.append(replace(group, columns=left))
-    return tuple(named)
+def _named_next(spec: EncryptionSpec, ids: Mapping[str, int], after: Schema) -> EncryptionSpec:
+    """The specification in force, by the names that its columns have from now on."""
+
+    def next_name(column: str) -> str | None:
+        return after.find_column_name(ids[column])
+
+    return replace(spec, masks=renamed(spec.masks, next_name), columns=renamed(spec.columns, next_name))
 
 
 def _refuse_returning(

@@ -12,15 +12,15 @@ Source: docs/architecture.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 from policy import governed
 from policy.decision import Decision, Reason
-from policy.encryption import EncryptionSpec
-from policy.errors import PropertyInvalid
+from policy.encryption import ColumnKey, ColumnMask, EncryptionSpec
+from policy.errors import EncryptionPolicyViolation, PropertyInvalid
 from policy.file_formats import FileFormat
 
 #: Of the 65,536 bytes and 255 keys of key metadata, what is left beside the footer's key with a long name.
@@ -30,6 +30,8 @@ _ENTRY_BYTES: Final = 85
 _FIELD_ID_BYTES: Final = 4
 #: Parquet Modular Encryption, section 4.4.2: ordinals are signed numbers of two bytes, from 0 on.
 _MAX_LEAVES: Final = 2**15
+
+_Group = TypeVar("_Group", ColumnKey, ColumnMask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +197,33 @@ def judge_sources(
             )
         )
     return Decision.allow(Reason("encrypted-source", "No partition or sort source is encrypted."))
+
+
+def renamed(groups: Iterable[_Group], next_name: Callable[[str], str | None]) -> tuple[_Group, ...]:
+    """Groups by the names that their columns have from now on; one that loses all of them goes.
+
+    Args:
+        groups: columns under keys, or masks.
+        next_name: what a column is called next; None if it goes.
+    """
+    named = []
+    for group in groups:
+        left = tuple(sorted(name for name in map(next_name, group.columns) if name is not None))
+        if left:
+            named.append(replace(group, columns=left))
+    return tuple(named)
+
+
+def require_column_left(before: EncryptionSpec, after: EncryptionSpec, table: str) -> None:
+    """Refuse that the last column goes that has a key: without a list, all would be under one key.
+
+    Raises:
+        EncryptionPolicyViolation: no column of the list is left.
+    """
+    if before.columns and not after.columns:
+        raise EncryptionPolicyViolation(
+            "No column would be left that encryption.columns names.",
+            table=table,
+            rule="last-column",
+            hint="Unset encryption.columns first: then all columns are encrypted, under one key.",
+        )

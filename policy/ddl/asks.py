@@ -32,7 +32,7 @@ from policy.ddl.statements import (
     Namespace,
     RenameTable,
 )
-from policy.encrypted_columns import judge_sources, resolve_columns
+from policy.encrypted_columns import judge_sources, require_column_left, resolve_columns
 from policy.encryption import EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
 from policy.file_formats import WRITE_FORMAT, FileFormat, written_format
@@ -129,7 +129,8 @@ class Asks(ReadingNeeds):
         name = self.names.table(statement.name)
         facts = self.known(name)
         after = protection.with_columns(facts, statement)
-        protection.require_column_left(name, facts, after)
+        if facts.spec is not None and after.spec is not None:
+            require_column_left(facts.spec, after.spec, str(name))
         self._table(name, "alter", facts)
         protection.require_change(self.context.encryption, name, facts, after)
         self.assumed.append("the table's columns and their types allow the change")

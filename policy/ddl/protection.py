@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from policy.ddl.context import TableFacts
 from policy.ddl.refusals import Refusal
 from policy.ddl.statements import AlterColumns
 from policy.ddl.statements import Column as NewColumn
 from policy.decision import Decision
-from policy.encryption import ColumnKey, ColumnMask, EncryptionSpec
+from policy.encrypted_columns import renamed
+from policy.encryption import EncryptionSpec
 from policy.encryption_rules import Column, ColumnName, EncryptionRules, column_key
 from policy.encryption_rules import TableFacts as RuleFacts
 from policy.errors import EncryptionPolicyViolation
 from policy.identifiers import TableName
 
 _SHOWN: Final = 3
-_Group = TypeVar("_Group", ColumnKey, ColumnMask)
 
 
 def leaves_of(columns: Iterable[NewColumn]) -> tuple[Column, ...]:
@@ -91,40 +91,16 @@ def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:
     return replace(facts, columns=tuple(tops), nested=None, leaves=tuple(leaves))
 
 
-def require_column_left(name: TableName, before: TableFacts, after: TableFacts) -> None:
-    """Refuse that the last column goes that has a key: without a list, all would be under one key.
-
-    Raises:
-        EncryptionPolicyViolation: no column of the list is left.
-    """
-    if before.spec is not None and after.spec is not None and before.spec.columns and not after.spec.columns:
-        raise EncryptionPolicyViolation(
-            "No column would be left that encryption.columns names.",
-            table=str(name),
-            rule="last-column",
-            hint="Unset encryption.columns first: then all columns are encrypted, under one key.",
-        )
-
-
 def _followed(spec: EncryptionSpec | None, statement: AlterColumns) -> EncryptionSpec | None:
     if spec is None or not (spec.columns or spec.masks):
         return spec
     if statement.replaced:
         return None
-    return replace(
-        spec, columns=_groups_after(spec.columns, statement), masks=_groups_after(spec.masks, statement)
-    )
 
+    def next_name(column: str) -> str | None:
+        return _name_after(column, statement)
 
-def _groups_after(groups: Iterable[_Group], statement: AlterColumns) -> tuple[_Group, ...]:
-    """The groups by the names that their columns have then; one that loses all of them goes."""
-    named = []
-    for group in groups:
-        names = (_name_after(column, statement) for column in group.columns)
-        left = tuple(sorted(name for name in names if name is not None))
-        if left:
-            named.append(replace(group, columns=left))
-    return tuple(named)
+    return replace(spec, columns=renamed(spec.columns, next_name), masks=renamed(spec.masks, next_name))
 
 
 def _name_after(name: str, statement: AlterColumns) -> str | None:
