@@ -1,10 +1,10 @@
 package org.apache.spark.sql.lakewarden.read
 
 import java.sql.{Date, Timestamp}
-import java.time.{LocalDate, ZoneOffset}
+import java.time.{LocalDate, LocalDateTime, ZoneOffset}
 import java.util.concurrent.TimeUnit.SECONDS
 
-import org.apache.spark.sql.catalyst.util.DateTimeUtils.{anyToDays, anyToMicros}
+import org.apache.spark.sql.catalyst.util.DateTimeUtils.{anyToDays, anyToMicros, localDateTimeToMicros}
 
 /** Days and instants of a filter, where it is certain which are meant.
   *
@@ -14,11 +14,9 @@ import org.apache.spark.sql.catalyst.util.DateTimeUtils.{anyToDays, anyToMicros}
   */
 private[read] object Moments {
   private val Changed = LocalDate.of(1582, 10, 15)
-  private val Doubtful = {
-    // A day more on both sides, since the time zone is the session's.
-    val micros = (day: LocalDate) => SECONDS.toMicros(day.atStartOfDay.toEpochSecond(ZoneOffset.UTC))
-    (micros(Changed.minusDays(1)), micros(Changed.plusDays(11)))
-  }
+
+  /** A day more on both sides, since the time zone is the session's. */
+  private val (doubtfulFrom, doubtfulUntil) = (startOf(Changed.minusDays(1)), startOf(Changed.plusDays(11)))
 
   /** Days since 1970-01-01. */
   def days(value: Any): Option[Int] = Some(anyToDays(value))
@@ -26,5 +24,13 @@ private[read] object Moments {
 
   /** Microseconds since 1970-01-01, UTC. */
   def micros(value: Any): Option[Long] = Some(anyToMicros(value))
-    .filterNot(found => value.isInstanceOf[Timestamp] && found >= Doubtful._1 && found < Doubtful._2)
+    .filterNot(found => value.isInstanceOf[Timestamp] && found >= doubtfulFrom && found < doubtfulUntil)
+
+  /** Microseconds since 1970-01-01, in no time zone; none for what is no such time. */
+  def localMicros(value: Any): Option[Long] = value match {
+    case time: LocalDateTime => Some(localDateTimeToMicros(time))
+    case _                   => None
+  }
+
+  private def startOf(day: LocalDate): Long = SECONDS.toMicros(day.atStartOfDay.toEpochSecond(ZoneOffset.UTC))
 }

@@ -2,7 +2,7 @@ package org.apache.spark.sql.lakewarden.read
 
 import java.math.BigDecimal
 import java.sql.{Date, Timestamp}
-import java.time.{LocalDate, LocalDateTime}
+import java.time.LocalDate
 import java.util.concurrent.TimeUnit.DAYS
 
 import org.apache.hadoop.hive.common.`type`.HiveDecimal
@@ -10,8 +10,6 @@ import org.apache.hadoop.hive.ql.io.sarg.PredicateLeaf.Type
 import org.apache.hadoop.hive.ql.io.sarg.SearchArgument.{Builder, TruthValue}
 import org.apache.hadoop.hive.serde2.io.HiveDecimalWritable
 import org.apache.orc.TypeDescription.Category
-
-import org.apache.spark.sql.catalyst.util.DateTimeUtils.localDateTimeToMicros
 
 /** What can be asked of one column of a file. None: not exactly.
   *
@@ -88,7 +86,7 @@ private[read] object OrcColumn {
     case Category.DATE              => Some(new OrcColumn(name, Type.DATE, day))
     case Category.DECIMAL           => Some(new OrcColumn(name, Type.DECIMAL, decimal))
     case Category.TIMESTAMP_INSTANT => Some(new OrcMoments(name, Moments.micros))
-    case Category.TIMESTAMP         => Some(new OrcMoments(name, localMicros))
+    case Category.TIMESTAMP         => Some(new OrcMoments(name, Moments.localMicros))
     case _                          => None
   }
 
@@ -108,10 +106,5 @@ private[read] object OrcColumn {
   private def decimal(value: Any): Option[HiveDecimalWritable] = value match {
     case number: BigDecimal => Option(HiveDecimal.create(number, false)).map(new HiveDecimalWritable(_))
     case _                  => None
-  }
-
-  private def localMicros(value: Any): Option[Long] = value match {
-    case time: LocalDateTime => Some(localDateTimeToMicros(time))
-    case _                   => None
   }
 }

@@ -2,7 +2,6 @@ package org.apache.spark.sql.lakewarden.read
 
 import java.lang.{Boolean => JBoolean, Double => JDouble, Float => JFloat, Integer => JInt, Long => JLong}
 import java.math.{BigDecimal, BigInteger}
-import java.time.LocalDateTime
 
 import scala.jdk.CollectionConverters._
 
@@ -13,7 +12,6 @@ import org.apache.parquet.schema.LogicalTypeAnnotation.{dateType, decimalType, i
 import org.apache.parquet.schema.LogicalTypeAnnotation.TimeUnit.MICROS
 import org.apache.parquet.schema.PrimitiveType.PrimitiveTypeName._
 
-import org.apache.spark.sql.catalyst.util.DateTimeUtils.localDateTimeToMicros
 import org.apache.spark.sql.types._
 
 /** What can be asked of one column of a file. None: not exactly. */
@@ -114,7 +112,7 @@ private[read] object ParquetColumn {
       case (TimestampType, INT64) if annotation == timestampType(true, MICROS) =>
         Some(new OrderedColumn[JLong](FilterApi.longColumn(path), Moments.micros(_).map(Long.box)))
       case (TimestampNTZType, INT64) if annotation == timestampType(false, MICROS) =>
-        Some(new OrderedColumn[JLong](FilterApi.longColumn(path), localMicros))
+        Some(new OrderedColumn[JLong](FilterApi.longColumn(path), Moments.localMicros(_).map(Long.box)))
       case (StringType, BINARY) if annotation == stringType => Some(new TextColumn(FilterApi.binaryColumn(path)))
       case (decimal: DecimalType, _) if annotation == decimalType(decimal.scale, decimal.precision) =>
         ofDecimal(decimal, leaf)
@@ -140,11 +138,6 @@ private[read] object ParquetColumn {
   private def same[T](value: Any): Option[T] = Some(value.asInstanceOf[T])
 
   private[read] def text(value: Any): Option[Binary] = Some(Binary.fromString(value.toString))
-
-  private def localMicros(value: Any): Option[JLong] = value match {
-    case time: LocalDateTime => Some(localDateTimeToMicros(time))
-    case _                   => None
-  }
 
   /** None if the column cannot hold the value. */
   private def unscaled(decimal: DecimalType)(value: Any): Option[BigInteger] = value match {
