@@ -39,7 +39,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from catalog.client.errors import DataFileDamaged
+from catalog.client.errors import DataFileDamaged, damaged
 from catalog.client.nested import Rows, inner_fields
 from policy.errors import NotSupportedYet
 
@@ -339,10 +339,3 @@ def _promotes(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _mistyped(name: str) -> DataFileDamaged:
     return damaged(f"The column {name} has another type than the table says.", "column-type")
-
-
-def damaged(problem: str, rule: str) -> DataFileDamaged:
-    """The refusal of a file that the table cannot have; its caller names table and path."""
-    return DataFileDamaged(
-        problem, rule=rule, hint="Restore the file that the table was written with; ask who changed it."
-    )

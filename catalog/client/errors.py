@@ -34,6 +34,9 @@ from policy.errors import (
     Unavailable,
 )
 
+RESTORE: Final = "Restore the file that the table was written with; ask who changed it."
+"""What to do about a file that is not what the table says."""
+
 _BY_STATUS: Final[Mapping[int, type[LakewardenError]]] = {
     401: NotAuthenticated,
     403: Refused,
@@ -57,6 +60,16 @@ class TableChanged(InvalidInput):
 
 class CatalogUnavailable(Unavailable):
     """The catalog does not answer, or what answers is not the catalog."""
+
+
+def damaged(problem: str, rule: str) -> DataFileDamaged:
+    """The refusal of a file that the table cannot have; its caller names table and path."""
+    return DataFileDamaged(problem, rule=rule, hint=RESTORE)
+
+
+def miscounted() -> DataFileDamaged:
+    """The refusal of a file with rows left out or put in; see `damaged`."""
+    return damaged("The file has another number of rows than the table says.", "record-count")
 
 
 def refusal(status: int, document: object) -> LakewardenError:

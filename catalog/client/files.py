@@ -32,7 +32,7 @@ from pyiceberg.types import NestedField
 
 from catalog.client import footers, orc, pruning
 from catalog.client.columns import FileColumns
-from catalog.client.errors import DataFileDamaged, DataFileMissing
+from catalog.client.errors import RESTORE, DataFileDamaged, DataFileMissing, damaged, miscounted
 from catalog.client.footers import FileKeys
 from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
@@ -42,7 +42,6 @@ from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
 from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet
 
-_RESTORE: Final = "Restore the file that the table was written with; ask who changed it."
 _ENCRYPTED_MAGIC: Final = b"PARE"
 _FORMATS: Final = frozenset({"parquet", "orc"})
 
@@ -79,7 +78,7 @@ class Opened:
             if not leaves:
                 read = pa.table({"_rows": pa.nulls(rows[number])}).select([])
             if read.num_rows != rows[number]:
-                raise _miscounted()
+                raise miscounted()
             yield starts[number], self.columns.project(read, wanted)
 
     def _matching(self, wanted: Sequence[NestedField], keep: BooleanExpression | None) -> Sequence[int]:
@@ -135,13 +134,7 @@ def _count(metadata: pq.FileMetaData, file: PlannedFile) -> None:
     """Row groups that somebody left out or put in twice would go unnoticed."""
     groups = (metadata.row_group(each).num_rows for each in range(metadata.num_row_groups))
     if not file.records == metadata.num_rows == sum(groups):
-        raise _miscounted()
-
-
-def _miscounted() -> DataFileDamaged:
-    return DataFileDamaged(
-        "The file has another number of rows than the table says.", rule="record-count", hint=_RESTORE
-    )
+        raise miscounted()
 
 
 @contextmanager
@@ -158,9 +151,7 @@ def _judged(
     stream: InputStream, file: PlannedFile, keys: FileKeys | None, wanted: Sequence[NestedField]
 ) -> tuple[pq.ParquetFile, frozenset[int] | None]:
     if stream.seek(0, os.SEEK_END) != file.size:
-        raise DataFileDamaged(
-            "The file has another size than the table says.", rule="file-size", hint=_RESTORE
-        )
+        raise damaged("The file has another size than the table says.", "file-size")
     if keys is None:
         _refuse_encrypted(stream, file.size)
         return _parquet(_Shown(stream, file.size), None), None
@@ -182,16 +173,14 @@ def _parquet(shown: _Shown, properties: Any) -> pq.ParquetFile:
 
 def _refuse_encrypted(stream: InputStream, size: int) -> None:
     if size >= len(_ENCRYPTED_MAGIC) and _piece(stream, size - 4, 4) == _ENCRYPTED_MAGIC:
-        raise DataFileDamaged(
-            "The file is encrypted, and the table says that it is not.", rule="encrypted-file", hint=_RESTORE
-        )
+        raise damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
 
 
 def _piece(stream: InputStream, start: int, length: int) -> bytes:
     stream.seek(start)
     data = stream.read(length)
     if len(data) != length:
-        raise DataFileDamaged("The file ends too early.", rule="data-file", hint=_RESTORE)
+        raise damaged("The file ends too early.", "data-file")
     return data
 
 
@@ -291,7 +280,7 @@ def translated(plan: Plan, file: PlannedFile) -> Iterator[None]:
             table=plan.table,
             path=file.path,
             rule="data-file",
-            hint=_RESTORE,
+            hint=RESTORE,
         ) from error
     except LakewardenError as error:
         raise _told(error, plan, file) from error
@@ -299,7 +288,7 @@ def translated(plan: Plan, file: PlannedFile) -> Iterator[None]:
         # What PyArrow says of the file is foreign text; it stays with the cause.
         rule = "data-file" if file.algorithm is None else "file-authentic"
         message = f"A file of the table is damaged, or not the one that was written ({type(error).__name__})."
-        raise _told(DataFileDamaged(message, rule=rule, hint=_RESTORE), plan, file) from error
+        raise _told(damaged(message, rule), plan, file) from error
 
 
 def _told(error: LakewardenError, plan: Plan, file: PlannedFile) -> LakewardenError:

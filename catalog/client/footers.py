@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from catalog.client import thrift
+from catalog.client.errors import RESTORE
 from catalog.client.thrift import Malformed, Shape, Struct
 from catalog.keys.aead import NONCE_LENGTH, TAG_LENGTH, Aead
 from catalog.keys.secret import SecretBytes
@@ -416,6 +417,4 @@ def _binary(held: bytes) -> thrift.Value:
 
 def refused(problem: str, rule: str) -> DecryptionRefused:
     """The refusal of a file that is not what its regime says; its caller names table and path."""
-    return DecryptionRefused(
-        problem, rule=rule, hint="Restore the file that the table was written with; ask who changed it."
-    )
+    return DecryptionRefused(problem, rule=rule, hint=RESTORE)

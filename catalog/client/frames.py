@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from catalog.client.errors import DataFileDamaged
+from catalog.client.errors import RESTORE, DataFileDamaged
 from policy.errors import NotSupportedYet
 
 
@@ -73,7 +73,7 @@ def _validate(rows: pa.Table, table: str) -> None:
             "A file of the table holds values that are none of their columns' types.",
             table=table,
             rule="column-values",
-            hint="Restore the file that the table was written with; ask who changed it.",
+            hint=RESTORE,
         ) from error
 
 

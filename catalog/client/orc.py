@@ -31,7 +31,8 @@ import pyarrow as pa
 from pyiceberg.io import InputStream
 from pyiceberg.types import FixedType, NestedField, TimeType, UUIDType
 
-from catalog.client.columns import FileColumns, damaged, field_id
+from catalog.client.columns import FileColumns, field_id
+from catalog.client.errors import damaged, miscounted
 from catalog.client.nested import inner_fields, null_where_none
 from catalog.client.orc_tail import Tail
 from catalog.client.plan import PlannedFile
@@ -178,7 +179,7 @@ class OrcRows:
             batch.validate(full=True)
             read = pa.Table.from_batches([batch]).select(names)
             if read.num_rows != rows:
-                raise _miscounted()
+                raise miscounted()
             if read.schema.types != types:
                 raise damaged("A stripe of the file has other columns.", "column-type")
             yield read
@@ -236,7 +237,7 @@ def _stripes(rows: int, tail: Tail, records: int) -> tuple[int, ...]:
     if tail.encrypted:
         raise damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
     if not records == rows == sum(tail.stripes):
-        raise _miscounted()
+        raise miscounted()
     return tail.stripes
 
 
@@ -279,7 +280,3 @@ def _no_room() -> NotSupportedYet:
         rule="orc-timestamp",
         hint="Read the column with Spark, or have the table rewritten with write.format.default=parquet.",
     )
-
-
-def _miscounted() -> Exception:
-    return damaged("The file has another number of rows than the table says.", "record-count")

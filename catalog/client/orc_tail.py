@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from catalog.client.columns import damaged
+from catalog.client.errors import damaged
 
 # Of FileTail, Footer and StripeInformation.
 _FOOTER, _STRIPES, _ENCRYPTION, _ROWS = 2, 3, 10, 5
