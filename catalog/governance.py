@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
 from catalog.commits.changes import Changes
+from catalog.loading import LoadedTable
 from catalog.metadata import last_sequence_number
 from catalog.state import Governed
 from catalog.tables.column_masks import check_masks
@@ -24,6 +25,7 @@ from policy.encrypted_columns import (
     renamed,
     require_column_left,
     require_numbered,
+    require_room,
     resolve_columns,
 )
 from policy.encryption import ColumnKey, ColumnMask, EncryptionSpec
@@ -37,6 +39,7 @@ from policy.weakening import keys_of_fields, uncovers_fields, weakens_files
 __all__ = [
     "Wanted",
     "begins_regime",
+    "check_room",
     "check_schema",
     "column_ids",
     "first_version",
@@ -199,6 +202,17 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
             rule=decision.reasons[0].rule,
             hint="Partition and sort by columns that are not encrypted.",
         )
+
+
+def check_room(table: LoadedTable) -> None:
+    """Refuse what no encrypted file could hold of a table that is there, before anybody writes one.
+
+    Raises:
+        PropertyInvalid: there are too many columns, or too many under keys.
+    """
+    regime = table.governed.regimes.current
+    require_numbered(regime.spec, _leaves(table.metadata.schema()))
+    require_room(regime.columns)
 
 
 def _leaves(schema: Schema) -> int:

@@ -3,7 +3,8 @@
 Rules:
 - Columns are checked against the schema by field id, since names change.
 - A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
-  that would not fit into it are refused when they are named, not when the first file is written.
+  that would not fit into it are refused when they are named; of a table that names them already, when a write
+  begins, not when its first file is committed.
 - Parquet's encryption numbers the columns of a file with 15 bits: more of them are refused, in clear or not.
 - Masks are of top-level columns. So are keys in ORC, whose encryption takes a struct whole.
 
@@ -73,7 +74,7 @@ def resolve_columns(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -
                     rule="mask-without-key",
                     hint=f"Give the column a key in {governed.COLUMNS}, or take the mask away.",
                 )
-    _refuse_too_many(keyed)
+    require_room(keyed)
     return keyed
 
 
@@ -109,7 +110,15 @@ def masked_fields(spec: EncryptionSpec, name_to_field_id: Mapping[str, int]) -> 
     }
 
 
-def _refuse_too_many(keyed: tuple[KeyedFields, ...]) -> None:
+def require_room(keyed: tuple[KeyedFields, ...]) -> None:
+    """Refuse more column keys, or columns under them, than the key metadata of a file holds.
+
+    Args:
+        keyed: the column keys by field id.
+
+    Raises:
+        PropertyInvalid: there are too many.
+    """
     size = sum(_ENTRY_BYTES + len(group.key_id) + _FIELD_ID_BYTES * len(group.field_ids) for group in keyed)
     if len(keyed) > _MAX_GROUPS or size > _MAX_GROUPS_BYTES:
         raise PropertyInvalid(

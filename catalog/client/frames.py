@@ -11,12 +11,16 @@ are no UTF-8.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import pyarrow as pa
 
 from catalog.client.errors import RESTORE, DataFileDamaged
 from policy.errors import NotSupportedYet
+
+#: What PyArrow says where pandas has no room for a value.
+_NO_ROOM: Final = (ValueError, OverflowError)
 
 
 def to_pandas(rows: pa.Table, table: str) -> Any:
@@ -27,7 +31,8 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
         table: whose they are, for messages.
 
     Raises:
-        NotSupportedYet: pandas is not installed, or has no room for a value, as for days after the year 9999.
+        NotSupportedYet: pandas is not installed, or has no room for a value, as for days after the year 9999;
+            the columns are named.
         DataFileDamaged: values that are none of their types.
     """
     pandas = _installed("pandas")
@@ -37,15 +42,28 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
         pa.int64(): pandas.Int64Dtype(),
         pa.bool_(): pandas.BooleanDtype(),
     }
+
+    def types(kind: pa.DataType) -> Any:
+        return own[kind] if kind in own else _arrow(pandas, kind)
+
     try:
-        return rows.to_pandas(types_mapper=lambda kind: own[kind] if kind in own else _arrow(pandas, kind))
-    except (ValueError, OverflowError) as error:
+        return rows.to_pandas(types_mapper=types)
+    except _NO_ROOM as error:
+        columns = [repr(name) for name in rows.column_names if _lacks_room(rows.select([name]), types)]
         raise NotSupportedYet(
-            f"pandas cannot hold some value ({type(error).__name__}).",
+            f"pandas cannot hold a value of {', '.join(columns)}: {error}.",
             table=table,
             rule="pandas-values",
-            hint="Days after the year 9999 are such; take to_arrow(), or other columns.",
+            hint="Leave these out by scan(columns=[...]), filter such rows out, or take to_arrow().",
         ) from error
+
+
+def _lacks_room(column: pa.Table, types: Callable[[pa.DataType], Any]) -> bool:
+    try:
+        column.to_pandas(types_mapper=types)
+    except _NO_ROOM:
+        return True
+    return False
 
 
 def _arrow(pandas: Any, kind: pa.DataType) -> Any:

@@ -19,6 +19,7 @@ from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict
+from catalog.governance import check_room
 from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord, PekState
 from catalog.keys.stock_keys import StockKey
@@ -261,6 +262,7 @@ def new_session(
 
     Raises:
         LocationNotAllowed: the table's data directory is not in its allowed list.
+        PropertyInvalid: the table has more columns than an encrypted file can hold.
         KeyNotUsable, KmsUnavailable: the table's key cannot be had.
     """
     write_id, spec = uuid4(), table.governed.spec
@@ -269,6 +271,7 @@ def new_session(
     transport = sealed = None
     stock_keys: tuple[StockKey, ...] = ()
     if spec.encrypts:
+        check_room(table)
         peks = keyring.writing_peks(table.record, table.governed, made)
         transport, sealed = make_transport(write_id, spec, peks)
         stock_keys = stock_keys_of(transport, table, peks)

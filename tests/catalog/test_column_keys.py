@@ -373,3 +373,16 @@ def test_a_table_with_more_columns_than_an_encrypted_file_can_number(
     wide = Schema(*PERSON.fields, NestedField(9, "more", StringType()))
     refused(lambda: make(lake, schema=wide, properties=ENCRYPTED), PropertyInvalid, rule)
     refused(lambda: Engine.stage(lake, fresh(), schema=wide, properties=ENCRYPTED), PropertyInvalid, rule)
+
+
+@pytest.mark.parametrize(
+    ("bound", "value"), [("_MAX_LEAVES", 3), ("_MAX_GROUPS", 1), ("_MAX_GROUPS_BYTES", 2 * 85)]
+)
+def test_no_write_begins_that_no_file_could_be_committed_of(
+    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    """A table may be older than the bounds; its rows are read as before."""
+    append_files(lake, name_of(table))
+    monkeypatch.setattr(encrypted_columns, bound, value)
+    refused(lambda: Engine.begin(lake, name_of(table)), PropertyInvalid, "too-many-columns")
+    assert len(keys_of(lake, table)) == 1

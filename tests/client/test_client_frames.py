@@ -134,13 +134,16 @@ def test_a_library_that_is_not_there_is_named(table: Any, monkeypatch: pytest.Mo
 def test_days_after_the_year_9999_are_kept_and_pandas_says_that_it_has_none(
     make: Callable[..., str], alice: catalog.Connection
 ) -> None:
-    table = alice.table(make(Schema(NestedField(1, "day", DateType()))))
-    rows = pa.table({"day": pa.array([4_000_000], pa.int32()).cast(pa.date32())})
+    days = [NestedField(number, name, DateType()) for number, name in enumerate(("day", "soon", "until"), 1)]
+    table = alice.table(make(Schema(*days)))
+    far, near = (pa.array([day], pa.int32()).cast(pa.date32()) for day in (4_000_000, 20_000))
+    rows = pa.table({"day": far, "soon": near, "until": far})
     table.append(rows)
     assert table.scan("day > '2020-01-01'").to_arrow().equals(rows)
     assert len(table.scan().to_polars()) == 1
-    with pytest.raises(NotSupportedYet, match="pandas cannot hold"):
+    with pytest.raises(NotSupportedYet, match="pandas cannot hold a value of 'day', 'until': year 12921"):
         table.scan().to_pandas()
+    assert len(table.scan(columns=["soon"]).to_pandas()) == 1
 
 
 @pytest.mark.parametrize("name", ["pandas", "polars"])
