@@ -42,7 +42,7 @@ _COLUMNS: Final = frozenset(
     {
         "content", "file_path", "file_format", "spec_id", "partition", "record_count", "file_size_in_bytes",
         "sequence_number", "file_sequence_number", "split_offsets", "sort_order_id", "deletes", "algorithm",
-        "footer", "column_keys", "keys", "digest",
+        "footer", "column_keys", "keys", "digest", "footer_digest",
     }
 )  # fmt: skip
 

@@ -98,6 +98,8 @@ class AddedFile(OwnBody):
     sort_order_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     keys: Annotated[list[FileKey], Field(max_length=255)] = Field(default_factory=list)
     sha256: Base64 | None = None
+    footer_bytes: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    footer_sha256: Base64 | None = None
 
     def to_file(self) -> NewFile:
         """As a write takes it."""
@@ -118,6 +120,8 @@ class AddedFile(OwnBody):
             sort_order_id=self.sort_order_id,
             keys=tuple(key.to_key() for key in self.keys),
             sha256=self.sha256,
+            footer_bytes=self.footer_bytes,
+            footer_sha256=self.footer_sha256,
         )
 
 

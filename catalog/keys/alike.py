@@ -1,9 +1,10 @@
-"""The key metadata of many files, most of which differ in wrapped keys, digest and sealed bounds alone.
+"""The key metadata of many files, most of which differ in wrapped keys, digests and sealed bounds alone.
 
 Rules:
 - The first of its kind is parsed as strictly as ever. What has the same length and the same bytes everywhere
   but in the free ranges is of the same form: it says the same, so it parses the same.
-- A free range is one whose bytes the parser passes on unread, such as a wrapped key. Nothing else is free.
+- A free range is one whose bytes the parser passes on unread, such as a wrapped key. Nothing else is free,
+  but the length in a footer's digest, which is looked at here for all files at once.
 - What holds for one file of a form and a regime holds for all of them; what is in the free ranges is each
   file's own.
 """
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.keys.key_metadata import KeyEntry, KeyMetadata
+from catalog.keys.key_metadata import LEAST_FOOTER, KeyEntry, KeyMetadata
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef
 
@@ -78,11 +79,19 @@ class Form:
         return _places(self.metadata.covering, self.metadata.free_ranges[-count:])
 
     def digests(self) -> Bytes:
-        """The digest sections, one row each; of no bytes where there are none."""
-        if self.metadata.digest is None:
-            return self.data[:, :0]
-        start, end = self.metadata.free_ranges[len(self.metadata.entries)]
-        return self.data[:, start:end]
+        """The digest sections, one row each: of the file, of its footer; of no bytes where there are none."""
+        start = self.places()[-1].end
+        return self.data[:, start : start + len(self.metadata.digests)]
+
+    def file_digests(self) -> Bytes | None:
+        """The files' digest sections, one row each; None where there are none."""
+        digest = self.metadata.digest
+        return None if digest is None else self.digests()[:, : len(digest.to_bytes())]
+
+    def footer_digests(self) -> Bytes | None:
+        """The footers' digest sections, one row each; None where there are none."""
+        digest = self.metadata.footer_digest
+        return None if digest is None else self.digests()[:, -len(digest.to_bytes()) :]
 
 
 def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
@@ -103,13 +112,13 @@ def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
         left = present[lengths[present] == length]
         data = _bytes_of(joined, left, int(length))
         while len(left):
-            metadata = _parsed(data[0].tobytes(), paths, int(left[0]))
-            same = _alike(metadata, data)
+            form = Form(_parsed(data[0].tobytes(), paths, int(left[0])), left, data)
+            same = _alike(form)
             if same.all():
                 # Nothing is copied where there is one form, as nearly always: bounds make it much.
-                forms.append(Form(metadata, left, data))
+                forms.append(form)
                 break
-            forms.append(Form(metadata, left[same], data[same]))
+            forms.append(Form(form.metadata, left[same], data[same]))
             left, data = left[~same], data[~same]
     return forms
 
@@ -150,12 +159,16 @@ def _parsed(data: bytes, paths: pa.ChunkedArray, row: int) -> KeyMetadata:
         ) from refusal
 
 
-def _alike(metadata: KeyMetadata, data: Bytes) -> npt.NDArray[np.bool_]:
-    """Which rows are as the first one everywhere but in the free ranges."""
-    fixed = np.ones(data.shape[1], np.bool_)
-    for start, end in metadata.free_ranges:
+def _alike(form: Form) -> npt.NDArray[np.bool_]:
+    """Which rows are as the first one everywhere but in the free ranges, and parse there as well."""
+    fixed = np.ones(form.data.shape[1], np.bool_)
+    for start, end in form.metadata.free_ranges:
         fixed[start:end] = False
-    same: npt.NDArray[np.bool_] = (data[:, fixed] == data[0, fixed]).all(axis=1)
+    same: npt.NDArray[np.bool_] = (form.data[:, fixed] == form.data[0, fixed]).all(axis=1)
+    footers = form.footer_digests()
+    if footers is not None:
+        lengths = np.ascontiguousarray(footers[:, :4]).view(">u4")[:, 0]
+        same &= lengths >= LEAST_FOOTER
     return same
 
 

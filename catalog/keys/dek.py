@@ -2,8 +2,8 @@
 
 Rules:
 - The AAD of a wrapped data key names the header of the key metadata, the table, the file, the PEK, the
-  columns, and the digest of the file where it has one. An entry that was moved to another table, file, key or
-  column does not open, nor one beside which the digest was changed.
+  columns, and the digests of the file and of its footer where it has them. An entry that was moved to another
+  table, file, key or column does not open, nor one beside which a digest was changed.
 - Bounds of what a key covers are sealed by the same PEK, with the same AAD under another name.
 - A PEK serves its own table alone.
 - Nonces are random, so that one PEK may seal 2**32 times: the PEK counts (`catalog.table_keys.invocations`).
@@ -21,7 +21,7 @@ from uuid import UUID
 from catalog.keys import sealed_bounds
 from catalog.keys.aead import refused, require_key_length
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import Binding, FileDigest, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import Binding, FileDigest, FooterDigest, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.secret import SecretBytes
@@ -60,12 +60,12 @@ def sealed_aad(purpose: bytes, metadata: KeyMetadata, file: FileIdentity, bindin
 
     Args:
         purpose: `DEK_AAD` or `BOUNDS_AAD`.
-        metadata: the key metadata, of which header and digest count.
+        metadata: the key metadata, of which header and digests count.
         file: table and file.
         binding: the bytes of the entry's `Binding`.
     """
     return b"".join(
-        (purpose, metadata.header, file.table_uuid.bytes, file.file_id, binding, metadata.digest_bytes)
+        (purpose, metadata.header, file.table_uuid.bytes, file.file_id, binding, metadata.digests)
     )
 
 
@@ -76,6 +76,7 @@ def wrap_deks(
     keys: Sequence[NewKey],
     *,
     digest: FileDigest | None = None,
+    footer_digest: FooterDigest | None = None,
     stock_readers: bool = False,
 ) -> KeyMetadata:
     """The key metadata of a new file, without bounds.
@@ -86,14 +87,21 @@ def wrap_deks(
         file: table and file.
         keys: the footer key and the column keys, in any order.
         digest: of the file's bytes, if it is kept.
+        footer_digest: of its footer's bytes, if it is kept.
         stock_readers: whether the file also carries what stock Parquet readers need.
 
     Raises:
         DecryptionRefused: a PEK of another table, or keys that no key metadata can hold.
         KeyNotUsable: a data key of another length than 16, 24 or 32 bytes.
     """
-    head = header(algorithm, footer, digest=digest is not None, stock_readers=stock_readers)
-    bare = KeyMetadata(head, (), digest)
+    head = header(
+        algorithm,
+        footer,
+        digest=digest is not None,
+        footer_digest=footer_digest is not None,
+        stock_readers=stock_readers,
+    )
+    bare = KeyMetadata(head, (), digest, footer_digest)
     ordered = sorted(keys, key=lambda key: key.field_ids)
     metadata = bare._replace(entries=tuple(_wrap(bare, file, key) for key in ordered))
     metadata.to_bytes()
@@ -101,7 +109,7 @@ def wrap_deks(
 
 
 def _wrap(metadata: KeyMetadata, file: FileIdentity, key: NewKey) -> KeyEntry:
-    """An entry for key metadata with this header and digest."""
+    """An entry for key metadata with this header and digests."""
     if key.pek.table_uuid != file.table_uuid:
         raise refused()
     require_key_length(len(key.dek))
@@ -220,12 +228,12 @@ def same_deks(
 ) -> bool:
     """Whether two forms of a file's key metadata hold the same keys for the same columns of the same PEKs.
 
-    Digest and bounds have to be the same, too.
+    Digests and bounds have to be the same, too.
 
     Raises:
         DecryptionRefused: a data key or bounds do not open, or their PEK is not among `peks`.
     """
-    if (before.header, before.digest) != (after.header, after.digest):
+    if (before.header, before.digests) != (after.header, after.digests):
         return False
     if len(before.entries) != len(after.entries):
         return False

@@ -4,8 +4,11 @@ Rules:
 - One encoding for one meaning: the footer key first, column groups ascending by their first field id, field
   ids ascending and in one group alone, nothing after the last key. Anything else is `DecryptionRefused`.
 - What is parsed here is untrusted until a key in it has been opened: the AAD of each wrapped key covers the
-  header, the table, the file, everything else in the entry, and the file's digest where there is one.
+  header, the table, the file, everything else in the entry, and the digests of the file and of its footer
+  where there are some.
 - The flags say which sections follow the keys; they are authenticated, so that none can be taken away.
+- A digest of the footer stands beside keys of columns alone: where all is under one key, who has the footer's
+  has that of every column.
 - Sealed bounds: one value for each key that covers columns, whether there is anything to say of them or not.
 - Parsing is strict and cheap, since a commit parses it for every file.
 
@@ -37,6 +40,7 @@ PLAINTEXT_FOOTER_FLAG: Final = 0x01
 DIGEST_FLAG: Final = 0x02
 BOUNDS_FLAG: Final = 0x04
 STOCK_READERS_FLAG: Final = 0x08
+FOOTER_DIGEST_FLAG: Final = 0x10
 
 ALGORITHM_CODES: Final = MappingProxyType(
     {Algorithm.AES_GCM_V1: 1, Algorithm.AES_GCM_CTR_V1: 2, Algorithm.ORC_AES_CTR: 3}
@@ -47,9 +51,12 @@ _ALGORITHMS: Final = MappingProxyType({code: algorithm for algorithm, code in AL
 _WRAPPED_LENGTHS: Final = frozenset(length + OVERHEAD for length in KEY_LENGTHS)
 #: ORC has no AES-192, and neither Parquet's footers nor what Parquet's stock readers look for.
 _ORC_WRAPPED_LENGTHS: Final = frozenset(length + OVERHEAD for length in (16, 32))
-_PARQUET_FLAGS: Final = PLAINTEXT_FOOTER_FLAG | STOCK_READERS_FLAG
+_PARQUET_FLAGS: Final = PLAINTEXT_FOOTER_FLAG | STOCK_READERS_FLAG | FOOTER_DIGEST_FLAG
 _ALL_FLAGS: Final = _PARQUET_FLAGS | DIGEST_FLAG | BOUNDS_FLAG
 _DIGEST: Final = struct.Struct(">Q32s")
+_FOOTER_DIGEST: Final = struct.Struct(">I32s")
+#: A footer's content, of which there is at least some, its length and the magic.
+LEAST_FOOTER: Final = 12
 _NAME_AT: Final = 22
 _CACHED_BYTES: Final = 512
 
@@ -130,6 +137,40 @@ class FileDigest(NamedTuple):
         return cls(*_DIGEST.unpack(data))
 
 
+class FooterDigest(NamedTuple):
+    """How a Parquet file ends, byte for byte.
+
+    Attributes:
+        length: of its footer in bytes, with the length and the magic at its end.
+        sha256: the SHA-256 of all of them.
+    """
+
+    length: int
+    sha256: bytes
+
+    def to_bytes(self) -> bytes:
+        """The footer's digest section.
+
+        Raises:
+            DecryptionRefused: a part that the format cannot hold.
+        """
+        if not LEAST_FOOTER <= self.length < 2**32 or len(self.sha256) != hashlib.sha256().digest_size:
+            raise _malformed("the digest of the footer")
+        return _FOOTER_DIGEST.pack(self.length, self.sha256)
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> FooterDigest:
+        """The digest in the 36 bytes of a footer's digest section.
+
+        Raises:
+            DecryptionRefused: it says a length that no footer has.
+        """
+        digest = cls(*_FOOTER_DIGEST.unpack(data))
+        if digest.length < LEAST_FOOTER:
+            raise _malformed("the digest of the footer")
+        return digest
+
+
 class KeyMetadata(NamedTuple):
     """The key metadata of one file.
 
@@ -137,6 +178,7 @@ class KeyMetadata(NamedTuple):
         header: its first three bytes: format, algorithm, flags.
         entries: the footer key first, then the column keys.
         digest: of the file, where the flags say so.
+        footer_digest: of its footer, where the flags say so.
         bounds: the sealed bounds of each of the `covering` entries, where the flags say so; see
             `sealed_bounds`.
     """
@@ -144,6 +186,7 @@ class KeyMetadata(NamedTuple):
     header: bytes
     entries: tuple[KeyEntry, ...]
     digest: FileDigest | None = None
+    footer_digest: FooterDigest | None = None
     bounds: tuple[bytes, ...] = ()
 
     @classmethod
@@ -161,12 +204,12 @@ class KeyMetadata(NamedTuple):
             entry, offset = _entry(data, offset)
             entries.append(entry)
         _check_order(entries)
-        digest, offset = _digest(data, offset) if data[2] & DIGEST_FLAG else (None, offset)
+        digest, footer_digest, offset = _digests(data, offset, len(entries))
         covering = len(_covering(entries)) if data[2] & BOUNDS_FLAG else 0
         bounds, offset = _bounds(data, offset, covering)
         if offset != len(data):
             raise _malformed("what follows its last part")
-        return cls(data[:3], tuple(entries), digest, bounds)
+        return cls(data[:3], tuple(entries), digest, footer_digest, bounds)
 
     def to_bytes(self) -> bytes:
         """The bytes of the key metadata.
@@ -179,7 +222,7 @@ class KeyMetadata(NamedTuple):
         parts = [self.header, bytes((len(self.entries),))]
         for binding, wrapped in self.entries:
             parts += (binding, bytes((len(wrapped),)), wrapped)
-        parts.append(self.digest_bytes)
+        parts.append(self.digests)
         for sealed in self.bounds:
             parts += (len(sealed).to_bytes(2, "big"), sealed)
         data = b"".join(parts)
@@ -188,9 +231,9 @@ class KeyMetadata(NamedTuple):
         return data
 
     @property
-    def digest_bytes(self) -> bytes:
-        """The digest section, which is part of what the wrapped keys are bound to; empty if there is none."""
-        return b"" if self.digest is None else self.digest.to_bytes()
+    def digests(self) -> bytes:
+        """The digest sections that there are, which are part of what the wrapped keys are bound to."""
+        return b"".join(each.to_bytes() for each in (self.digest, self.footer_digest) if each is not None)
 
     @property
     def covering(self) -> tuple[KeyEntry, ...]:
@@ -206,8 +249,9 @@ class KeyMetadata(NamedTuple):
     def free_ranges(self) -> tuple[tuple[int, int], ...]:
         """Start and end of what may be any bytes, for all that parsing looks at.
 
-        That is the wrapped keys, the digest, and sealed bounds, in this order. Key metadata of the same
-        length that differs there alone parses, and says the same elsewhere.
+        That is the wrapped keys, the digests, and sealed bounds, in this order. Key metadata of the same
+        length that differs there alone parses, and says the same elsewhere; but for a footer's digest, whose
+        length has to be one.
         """
         found, at = [], 4
         for binding, wrapped in self.entries:
@@ -217,6 +261,9 @@ class KeyMetadata(NamedTuple):
         if self.digest is not None:
             found.append((at, at + _DIGEST.size))
             at += _DIGEST.size
+        if self.footer_digest is not None:
+            found.append((at, at + _FOOTER_DIGEST.size))
+            at += _FOOTER_DIGEST.size
         for sealed in self.bounds:
             found.append((at + 2, at + 2 + len(sealed)))
             at += 2 + len(sealed)
@@ -245,6 +292,7 @@ def header(
     footer: Footer,
     *,
     digest: bool = False,
+    footer_digest: bool = False,
     bounds: bool = False,
     stock_readers: bool = False,
 ) -> bytes:
@@ -253,12 +301,14 @@ def header(
     Args:
         algorithm: of the file.
         footer: whether its footer is encrypted.
-        digest: whether a digest follows the keys.
+        digest: whether a digest of the file follows the keys.
+        footer_digest: whether one of its footer follows.
         bounds: whether sealed bounds follow.
         stock_readers: whether the file also carries what stock Parquet readers need.
     """
     flags = PLAINTEXT_FOOTER_FLAG if footer is Footer.PLAINTEXT else 0
-    flags |= DIGEST_FLAG * digest | BOUNDS_FLAG * bounds | STOCK_READERS_FLAG * stock_readers
+    flags |= DIGEST_FLAG * digest | FOOTER_DIGEST_FLAG * footer_digest
+    flags |= BOUNDS_FLAG * bounds | STOCK_READERS_FLAG * stock_readers
     return bytes([FORMAT_1, ALGORITHM_CODES[algorithm], flags])
 
 
@@ -290,12 +340,17 @@ def _entry(data: bytes, start: int) -> tuple[KeyEntry, int]:
     return KeyEntry(binding, wrapped), end
 
 
-def _digest(data: bytes, start: int) -> tuple[FileDigest, int]:
-    """The digest section at an offset, and the offset behind it."""
-    end = start + _DIGEST.size
+def _digests(data: bytes, start: int, keys: int) -> tuple[FileDigest | None, FooterDigest | None, int]:
+    """The digest sections at an offset, and the offset behind them."""
+    of_file, of_footer = data[2] & DIGEST_FLAG, data[2] & FOOTER_DIGEST_FLAG
+    if of_footer and keys == 1:
+        raise _malformed("the digest of a footer without keys of columns")
+    middle = start + _DIGEST.size * bool(of_file)
+    end = middle + _FOOTER_DIGEST.size * bool(of_footer)
     if end > len(data):
         raise _malformed("its end, which comes too early")
-    return FileDigest.of_bytes(data[start:end]), end
+    digest = FileDigest.of_bytes(data[start:middle]) if of_file else None
+    return digest, FooterDigest.of_bytes(data[middle:end]) if of_footer else None, end
 
 
 def _bounds(data: bytes, start: int, count: int) -> tuple[tuple[bytes, ...], int]:

@@ -181,7 +181,7 @@ def _resealings(
         data: key metadata of the files.
         place: where the wrapped key is.
         file_ids: of the files.
-        digests: the digest sections of the files, or nothing.
+        digests: the digest sections of the files and of their footers, or nothing.
         nonces: to seal with.
         common: what the AADs have in common: before the file id as it is sealed; before and after the file id
             as it will be sealed.

@@ -22,15 +22,15 @@ from uuid import UUID
 from catalog.keys.aead import KEY_LENGTHS, OVERHEAD, Aead, refused
 from catalog.keys.dek import BOUNDS_AAD, DEK_AAD, sealed_aad
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import Binding, FileDigest, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import Binding, FileDigest, FooterDigest, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import ColumnBounds, encode, fitting
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, require_purpose, transport_prefix
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
 
-#: Header, number of keys, and a digest.
-_LEAST: Final = 4 + 40
+#: Header, number of keys, and both digests.
+_LEAST: Final = 4 + 40 + 36
 
 
 class WrittenKey(NamedTuple):
@@ -92,6 +92,7 @@ class WriteRewrapper:
         *,
         columns: Mapping[int, ColumnBounds] = MappingProxyType({}),
         digest: FileDigest | None = None,
+        footer_digest: FooterDigest | None = None,
     ) -> KeyMetadata:
         """The key metadata of one file.
 
@@ -100,13 +101,15 @@ class WriteRewrapper:
             keys: the footer key and the column keys, in any order.
             columns: what is known of its columns, by field id; those that no key covers are passed over.
             digest: of the file's bytes, if it is kept.
+            footer_digest: of its footer's bytes, if it is kept.
 
         Raises:
             DecryptionRefused: a key does not open, its master key is not the table's, or the labels are not
                 those of one file; names the path.
         """
         try:
-            return self._rewrap_file(FileIdentity.of(self._table, path), keys, columns, digest)
+            file = FileIdentity.of(self._table, path)
+            return self._rewrap_file(file, keys, columns, digest, footer_digest)
         except DecryptionRefused as failure:
             raise DecryptionRefused(
                 failure.message, path=path, rule=failure.rule, hint=failure.hint
@@ -118,14 +121,17 @@ class WriteRewrapper:
         keys: Sequence[WrittenKey],
         columns: Mapping[int, ColumnBounds],
         digest: FileDigest | None,
+        footer_digest: FooterDigest | None,
     ) -> KeyMetadata:
         """As `rewrap`, for a checked location; the errors name no path."""
         labels = tuple(key.label for key in keys)
         routes = self._routes.get(labels) or self._route(labels)
         before = _LEAST + sum(len(route.binding) + 1 + len(keys[route.place].wrapped) for route in routes)
         groups = fitting(_covered(routes, columns), before)
-        head = self._header(digest=digest is not None, bounds=bool(groups))
-        bare = KeyMetadata(head, (), digest)
+        head = self._header(
+            digest=digest is not None, footer_digest=footer_digest is not None, bounds=bool(groups)
+        )
+        bare = KeyMetadata(head, (), digest, footer_digest)
         outer, entries = self._transport_prefix + file.file_id, []
         for route in routes:
             dek = self._aead.open(keys[route.place].wrapped, outer + route.label)

@@ -17,6 +17,7 @@ One row a file: data files first, then the delete files that apply to them.
 | `footer` | string | `encrypted`, or `plaintext`: in clear and signed; null for plaintext |
 | `column_keys` | bool | whether groups of columns have keys of their own; null for plaintext |
 | `digest` | binary | the file's length (8 bytes) and SHA-256, where its key metadata keeps them |
+| `footer_digest` | binary | its footer's length (4 bytes) and SHA-256, where its key metadata keeps them |
 | `keys` | list of struct | released data keys under the scan's key: `key_name`, `field_ids`, `wrapped` |
 
 Nothing of a column's bounds, counts or sizes is in it, nor key metadata.
@@ -29,14 +30,14 @@ in plans of snapshots that still have the column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.keys.alike import Form
+from catalog.keys.alike import Bytes, Form
 from catalog.manifests import ManifestListEntry
 from catalog.table_keys.keyring import ScanKeys
 from catalog.writes.partition_values import ShownPartitions
@@ -112,7 +113,8 @@ def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -
         .append_column("algorithm", algorithms.take(form_of))
         .append_column("footer", footers.take(form_of))
         .append_column("column_keys", by_column.take(form_of))
-        .append_column("digest", _digests(planned.num_rows, forms))
+        .append_column("digest", _digests(planned.num_rows, forms, Form.file_digests))
+        .append_column("footer_digest", _digests(planned.num_rows, forms, Form.footer_digests))
         .append_column("keys", _keys(form_of, keys))
     )
 
@@ -137,11 +139,13 @@ def require_formats(planned: pa.Table, forms: Sequence[Form], table: str) -> Non
             )
 
 
-def _digests(count: int, forms: Sequence[Form]) -> pa.Array:
+def _digests(count: int, forms: Sequence[Form], kind: Callable[[Form], Bytes | None]) -> pa.Array:
+    """The digests of one kind, file by file; null where the key metadata has none."""
     found: list[bytes | None] = [None] * count
     for form in forms:
-        if form.metadata.digest is not None:
-            for row, digest in zip(form.rows, form.digests(), strict=True):
+        digests = kind(form)
+        if digests is not None:
+            for row, digest in zip(form.rows, digests, strict=True):
                 found[row] = digest.tobytes()
     return pa.array(found, pa.binary())
 

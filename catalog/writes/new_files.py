@@ -1,6 +1,8 @@
 """The files that an engine wrote, as it names them, and what becomes of each in a manifest.
 
 - A new file lies in the write's own directory and is of the table's partition spec.
+- Where columns of a Parquet file have keys of their own, the commit tells the digest of its footer, and of no
+  other file: who has the footer's key could describe those columns otherwise.
 - Its data keys are taken over from the write's key. Bounds and counts of columns that the file encrypts are
   sealed into its key metadata, and stand nowhere else.
 """
@@ -19,7 +21,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
 from catalog.errors import CommitConflict
-from catalog.keys.key_metadata import FileDigest
+from catalog.keys.key_metadata import LEAST_FOOTER, FileDigest, FooterDigest
 from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from catalog.loading import LoadedTable
@@ -47,6 +49,9 @@ class NewFile:
         spec_id: the partition spec it was written with.
         keys: its data keys under the write's transport key; none for plaintext.
         sha256: of all its bytes; needed where the table keeps digests.
+        footer_bytes: length of its footer, with the length and the magic at the end; needed of a Parquet file
+            with columns under keys of their own.
+        footer_sha256: of the footer's bytes.
     """
 
     path: str
@@ -66,6 +71,8 @@ class NewFile:
     sort_order_id: int | None = None
     keys: tuple[WrittenKey, ...] = ()
     sha256: bytes | None = None
+    footer_bytes: int | None = None
+    footer_sha256: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,7 @@ def _known(table: LoadedTable, file: NewFile) -> dict[int, ColumnBounds]:
 
 
 def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None) -> bytes | None:
+    footer_digest = _footer_digest(file, table.name)
     if keys is None:
         if file.keys:
             raise EncryptionPolicyViolation(
@@ -177,7 +185,9 @@ def _key_metadata(table: LoadedTable, file: NewFile, keys: WriteRewrapper | None
     spec = table.governed.spec
     _check_format(file, spec, table.name)
     digest = _digest(file, spec, table.name)
-    metadata = keys.rewrap(file.path, file.keys, columns=_known(table, file), digest=digest)
+    metadata = keys.rewrap(
+        file.path, file.keys, columns=_known(table, file), digest=digest, footer_digest=footer_digest
+    )
     if any(entry.data_key_length != spec.data_key_length for entry in metadata.entries):
         raise EncryptionPolicyViolation(
             f"A data key has not the {spec.data_key_length} bytes that the table asks for.",
@@ -212,6 +222,35 @@ def _digest(file: NewFile, spec: EncryptionSpec, table: str) -> FileDigest | Non
             hint="Hash the file's bytes as they are written, and give the digest as sha256.",
         )
     return FileDigest(file.file_size_in_bytes, file.sha256)
+
+
+def _footer_digest(file: NewFile, table: str) -> FooterDigest | None:
+    """How the file ends, where it has columns under other keys than its footer's."""
+    length, sha256 = file.footer_bytes, file.footer_sha256
+    keyed = file.file_format.lower() == "parquet" and any(key.label.field_ids for key in file.keys)
+    if length is None and sha256 is None:
+        return None
+    if not keyed:
+        raise _footer_refused(
+            "The commit gives the digest of a footer that is under its only key.", file, table
+        )
+    if length is None or sha256 is None or len(sha256) != hashlib.sha256().digest_size:
+        raise _footer_refused("The commit does not give the digest of the file's footer.", file, table)
+    if not LEAST_FOOTER <= length <= file.file_size_in_bytes:
+        raise _footer_refused(
+            "The file cannot have a footer of the length that the commit says.", file, table
+        )
+    return FooterDigest(length, sha256)
+
+
+def _footer_refused(message: str, file: NewFile, table: str) -> EncryptionPolicyViolation:
+    return EncryptionPolicyViolation(
+        message,
+        table=table,
+        path=file.path,
+        rule="footer-digest",
+        hint="Give footer-bytes and footer-sha256 where columns in Parquet have keys, and nowhere else.",
+    )
 
 
 def _default_spec(metadata: TableMetadata, file: NewFile, table: str) -> PartitionSpec:

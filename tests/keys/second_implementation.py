@@ -68,9 +68,12 @@ def pek_key(key: dict, peks: dict) -> bytes:
 
 
 def digest_bytes(case: dict) -> bytes:
-    if "digest" not in case:
-        return b""
-    return struct.pack(">Q", case["digest"]["length"]) + bytes.fromhex(case["digest"]["sha256"])
+    parts = [("digest", ">Q"), ("footer_digest", ">I")]
+    return b"".join(
+        struct.pack(form, case[name]["length"]) + bytes.fromhex(case[name]["sha256"])
+        for name, form in parts
+        if name in case
+    )
 
 
 def sealed_bounds(case: dict, peks: dict, file: bytes, digest: bytes) -> bytes:
@@ -172,6 +175,16 @@ def valid_cases() -> list[dict]:
         case("stock readers", [key("whole", 32)], flags=8),
         case("digest", [key("whole", 32)], algorithm=2, flags=2, digest=DIGEST),
         case("digest of an empty file", [key("whole", 32)], flags=2, digest=DIGEST | {"length": 0}),
+        case("footer digest", KEYED, flags=16, footer_digest=FOOTER),
+        case(
+            "footer digest, plaintext footer, CTR",
+            KEYED,
+            algorithm=2,
+            flags=17,
+            footer_digest=FOOTER | {"length": 2**32 - 1},
+        ),
+        case("digest of the least footer", KEYED, flags=16, footer_digest=FOOTER | {"length": 12}),
+        case("both digests", KEYED, flags=18, digest=DIGEST, footer_digest=FOOTER),
         case("bounds", [key("whole", 32)], flags=4, bounds=BOUNDS),
         case("bounds of no column", [key("whole", 32)], flags=4, bounds={}),
         case(
@@ -185,14 +198,17 @@ def valid_cases() -> list[dict]:
             "everything",
             [key("whole", 32), key("pii", 32, [1, 3])],
             algorithm=2,
-            flags=15,
+            flags=31,
             digest=DIGEST,
+            footer_digest=FOOTER,
             bounds=BOUNDS,
         ),
     ]
 
 
 DIGEST = {"length": 2**40 + 7, "sha256": fixed("bytes of a file", 32).hex()}
+FOOTER = {"length": 70_007, "sha256": fixed("bytes of a footer", 32).hex()}
+KEYED = [key("whole", 32), key("pii", 32, [3])]
 BOUNDS = {
     "1": {"values": 10, "nulls": 2, "nans": 0, "lower": "01000000", "upper": "ff000000"},
     "3": {"values": 2**63 - 1, "lower": "", "upper": b"zebra".hex()},
@@ -335,7 +351,7 @@ def section_cases(by_name: dict[str, bytes]) -> list[dict]:
             "44 or 60",
             by_name["uniform 192"][:1] + b"\3" + by_name["uniform 192"][2:],
         ),
-        refused("flag 0x10", "other flags are 0", plain[:2] + b"\x10" + plain[3:]),
+        refused("flag 0x20", "other flags are 0", plain[:2] + b"\x20" + plain[3:]),
         refused("digest changed", "the AAD covers it", digest[:-1] + bytes([digest[-1] ^ 1]), stage="open"),
         refused(
             "length in the digest changed",
@@ -378,6 +394,56 @@ def section_cases(by_name: dict[str, bytes]) -> list[dict]:
             "the AAD names the file",
             good[:start] + foreign_bounds(),
             stage="bounds",
+        ),
+    ]
+
+
+def footer_cases(by_name: dict[str, bytes]) -> list[dict]:
+    """The digest of a footer: cut, changed, taken away, or where none can be."""
+    good, plain, bare = (
+        by_name[name] for name in ("footer digest", "plaintext footer", "column group under the footer's PEK")
+    )
+    clear, single = by_name["footer digest, plaintext footer, CTR"], by_name["uniform 256"]
+    both, digest = by_name["both digests"], by_name["digest"]
+    flag, length, covered = b"\x10", len(good) - 36, "the AAD covers it"
+
+    def flipped(data: bytes, at: int) -> bytes:
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+    return [
+        refused("footer's digest flag alone", "36 bytes", bare[:2] + flag + bare[3:]),
+        refused("footer's digest without its flag", "nothing may follow", good[:2] + b"\0" + good[3:]),
+        refused("footer's digest cut", "36 bytes", good[:-1]),
+        refused("footer's digest with a byte behind", "nothing may follow", good + b"\0"),
+        refused("footer of 11 bytes", "at least 12", good[:length] + b"\0\0\0\x0b" + good[-32:]),
+        refused("footer of no bytes", "at least 12", good[:length] + bytes(4) + good[-32:]),
+        refused("footer's digest in ORC", "flag 0x10 is Parquet's", good[:1] + b"\3" + good[2:]),
+        refused(
+            "footer's digest without column keys",
+            "there is an entry of role 1",
+            single[:2] + flag + single[3:] + good[-36:],
+        ),
+        refused("a file's digest as a footer's", "36 bytes", digest[:2] + flag + digest[3:]),
+        refused("length of the footer changed", covered, flipped(good, length + 3), stage="open"),
+        refused("digest of the footer changed", covered, flipped(good, len(good) - 1), stage="open"),
+        refused("signed footer's digest changed", covered, flipped(clear, len(clear) - 1), stage="open"),
+        refused(
+            "footer's digest taken away",
+            "the AAD covers the flags",
+            good[:2] + b"\0" + good[3:-36],
+            stage="open",
+        ),
+        refused(
+            "footer's digest put in",
+            "the AAD covers the flags",
+            plain[:2] + b"\x11" + plain[3:] + good[-36:],
+            stage="open",
+        ),
+        refused(
+            "file's digest taken away beside the footer's",
+            "the AAD covers the flags",
+            both[:2] + flag + both[3:-76] + both[-36:],
+            stage="open",
         ),
     ]
 
@@ -479,6 +545,7 @@ def key_metadata_document() -> dict:
             *malformed_cases(good, grouped),
             *moved_cases(good, grouped),
             *section_cases(by_name),
+            *footer_cases(by_name),
             *plaintext_cases(),
         ],
         "file_ids": file_id_cases(),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.keys.alike import read_forms
-from catalog.keys.key_metadata import Binding, FileDigest, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import Binding, FileDigest, FooterDigest, KeyEntry, KeyMetadata, header
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef
@@ -34,6 +34,10 @@ def metadata(draw: st.DrawFn) -> bytes:
     digest = draw(
         st.none() | st.builds(FileDigest, st.integers(0, 2**64 - 1), st.binary(min_size=32, max_size=32))
     )
+    footer_digest = None
+    if not orc and len(entries) > 1:
+        length, sha256 = st.integers(12, 2**32 - 1), st.binary(min_size=32, max_size=32)
+        footer_digest = draw(st.none() | st.builds(FooterDigest, length, sha256))
     lengths = st.sampled_from([284, 540])
     covering = len(entries) - (len(entries) > 1)
     bounds = tuple(bytes([byte]) * draw(lengths) for byte in range(covering)) if draw(st.booleans()) else ()
@@ -41,10 +45,11 @@ def metadata(draw: st.DrawFn) -> bytes:
         algorithm,
         footer,
         digest=digest is not None,
+        footer_digest=footer_digest is not None,
         bounds=bool(bounds),
         stock_readers=not orc and draw(st.booleans()),
     )
-    return KeyMetadata(head, tuple(entries), digest, bounds).to_bytes()
+    return KeyMetadata(head, tuple(entries), digest, footer_digest, bounds).to_bytes()
 
 
 def read(*files: bytes) -> list[KeyMetadata | None]:
@@ -61,9 +66,10 @@ def read(*files: bytes) -> list[KeyMetadata | None]:
                 KeyEntry(each.binding, data[each.start : each.end].tobytes()) for each in form.places()
             ]
             bounds = tuple(data[each.start : each.end].tobytes() for each in form.bounds())
-            own = form.digests()[form.rows.tolist().index(row)].tobytes()
-            digest = FileDigest.of_bytes(own) if own else None
-            found[row] = KeyMetadata(form.metadata.header, tuple(entries), digest, bounds)
+            nth, files, footers = form.rows.tolist().index(row), form.file_digests(), form.footer_digests()
+            digest = None if files is None else FileDigest.of_bytes(files[nth].tobytes())
+            footer = None if footers is None else FooterDigest.of_bytes(footers[nth].tobytes())
+            found[row] = KeyMetadata(form.metadata.header, tuple(entries), digest, footer, bounds)
     return found
 
 
@@ -111,6 +117,15 @@ def test_files_that_differ_in_wrapped_keys_alone_have_one_form() -> None:
     assert [form.rows.tolist() for form in read_forms(column.slice(3), paths.slice(3))] == [[1], [0]]
     (form,) = read_forms(pa.chunked_array([column.combine_chunks().slice(3, 1)]), paths.slice(3, 1))
     assert form.data[0].tobytes() == single(b"\2" * 60)
+
+
+def test_a_footer_too_short_to_be_one_is_malformed_behind_a_good_one_too() -> None:
+    entries = [KeyEntry(Binding(PEKS[0], ids).to_bytes(), bytes(60)) for ids in ((), (1,))]
+    head = header(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, footer_digest=True)
+    good = KeyMetadata(head, tuple(entries), None, FooterDigest(12, bytes(32))).to_bytes()
+    short = good[:-36] + (11).to_bytes(4, "big") + good[-32:]
+    assert read(good, good) == [alone(good)] * 2
+    assert read(good, short) == [alone(short)] * 2 == [None, None]
 
 
 def test_what_is_malformed_names_its_path() -> None:

@@ -67,8 +67,9 @@ def test_valid_vector_opens_and_is_written_alike(case):
     assert metadata.algorithm is list(Algorithm)[case["algorithm"] - 1]
     assert metadata.footer is (Footer.PLAINTEXT if case["flags"] & 1 else Footer.ENCRYPTED)
     assert metadata.stock_readers == bool(case["flags"] & 8)
-    digest = metadata.digest and {"length": metadata.digest.length, "sha256": metadata.digest.sha256.hex()}
-    assert digest == case.get("digest")
+    for name, digest in (("digest", metadata.digest), ("footer_digest", metadata.footer_digest)):
+        said = digest and {"length": digest.length, "sha256": digest.sha256.hex()}
+        assert said == case.get(name)
     assert open_all(data, UUID(case["table_uuid"]), case["path"]) == [
         bytes.fromhex(k["dek"]) for k in case["keys"]
     ]

@@ -101,6 +101,7 @@ def test_no_statistics_and_no_key_metadata_are_in_the_answer(lake: Lake) -> None
             "footer",
             "column_keys",
             "digest",
+            "footer_digest",
             "keys",
         ),
     ]
