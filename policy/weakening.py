@@ -32,6 +32,17 @@ from policy.file_formats import FileFormat
 _HOW_OFTEN: Final = (VerifyDigest.NEVER, VerifyDigest.FIRST_READ, VerifyDigest.ALWAYS)
 #: From the one with the fewest tags on.
 _TAGGED: Final = (Algorithm.ORC_AES_CTR, Algorithm.AES_GCM_CTR_V1, Algorithm.AES_GCM_V1)
+#: By property, the values that weaken no table.
+_HARMLESS: Final[Mapping[str, Collection[str]]] = {
+    governed.MECHANISM: {Mechanism.ENVELOPE},
+    governed.ALGORITHM: {Algorithm.AES_GCM_V1},
+    governed.FOOTER: {Footer.ENCRYPTED},
+    governed.DATA_KEY_LENGTH: {"32"},
+    governed.VERIFY_DIGEST: {VerifyDigest.ALWAYS},
+    governed.STOCK_READERS: {"false"},
+    governed.COLUMNS: (),
+    governed.MASTER_KEY_ID: (),
+}
 
 
 def weakens(before: EncryptionSpec, after: EncryptionSpec) -> bool:
@@ -103,17 +114,7 @@ def could_weaken(given: Mapping[str, str]) -> bool:
     Args:
         given: governed properties that are set, by canonical name, in normal form.
     """
-    harmless: Mapping[str, Collection[str]] = {
-        governed.MECHANISM: {Mechanism.ENVELOPE},
-        governed.ALGORITHM: {Algorithm.AES_GCM_V1},
-        governed.FOOTER: {Footer.ENCRYPTED},
-        governed.DATA_KEY_LENGTH: {"32"},
-        governed.VERIFY_DIGEST: {VerifyDigest.ALWAYS},
-        governed.STOCK_READERS: {"false"},
-        governed.COLUMNS: (),
-        governed.MASTER_KEY_ID: (),
-    }
-    return any(name in harmless and value not in harmless[name] for name, value in given.items())
+    return any(name in _HARMLESS and value not in _HARMLESS[name] for name, value in given.items())
 
 
 def _key_of(column: str, keys: Mapping[str, str]) -> str | None:

@@ -92,14 +92,6 @@ class PolicySet:
         )
         return _any_of(decisions, request) if request.access == ANY else Decision.all_of(decisions)
 
-    def decide_all(self, requests: Iterable[AccessRequest], now: datetime) -> Decision:
-        """Decide several requests: all or nothing; no request at all is refused.
-
-        Raises:
-            RequestInvalid: if `now` has no time zone.
-        """
-        return Decision.all_of(self.decide(request, now) for request in requests)
-
     def mask_for(
         self,
         principal: Principal,

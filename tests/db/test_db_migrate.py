@@ -6,6 +6,8 @@ import logging
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,7 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, text
 
 from catalog.db import migrate as migrate_module
 from catalog.db import migrations
@@ -66,6 +68,31 @@ def _made_by_schema(url: str, tmp_path: Path) -> Engine:
     return engine
 
 
+@pytest.fixture
+def empty(url: str) -> Iterator[Engine]:
+    """A database without a table."""
+    engine = open_database(url)
+    if engine.dialect.name == "sqlite":
+        Path(str(engine.url.database)).touch()
+    yield engine
+    engine.dispose()
+
+
+@contextmanager
+def of_revision(empty: Engine, revision: str) -> Iterator[Connection]:
+    """A transaction in a database of an older release, with a table `t`."""
+    with migrate_module._ALEMBIC, write(empty) as connection:
+        command.upgrade(alembic_config(connection), revision)
+        connection.execute(
+            text(
+                "INSERT INTO lw_table (id, catalog, table_uuid, namespace, name, owner, location,"
+                " default_location, state, created_ms)"
+                " VALUES ('t', 'lake', 'u', 'db', 't', 'ann', 'file:///t', true, 'active', 1)"
+            )
+        )
+        yield connection
+
+
 def test_steps_and_schema_agree(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     stepped = open_database(url)
     upgrade(stepped)
@@ -80,13 +107,10 @@ def test_steps_and_schema_agree(url: str, tmp_path: Path, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("with_type", [True, False])
-def test_a_pyiceberg_database_is_adopted_with_its_rows(url: str, with_type: bool) -> None:
-    engine = open_database(url)
-    if engine.dialect.name == "sqlite":
-        Path(str(engine.url.database)).touch()
+def test_a_pyiceberg_database_is_adopted_with_its_rows(url: str, empty: Engine, with_type: bool) -> None:
     theirs = SqlCatalog("lake", uri=url)
     theirs.create_namespace("db", {"comment": "theirs"})
-    with write(engine) as connection:
+    with write(empty) as connection:
         connection.execute(
             text(
                 "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location)"
@@ -96,28 +120,16 @@ def test_a_pyiceberg_database_is_adopted_with_its_rows(url: str, with_type: bool
         if not with_type:
             connection.execute(text("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type"))
     theirs.engine.dispose()
-    upgrade(engine)
-    assert _differences(engine) == []
+    upgrade(empty)
+    assert _differences(empty) == []
     again = SqlCatalog("lake", uri=url)
     assert again.list_tables("db") == [("db", "t")]
     assert again.load_namespace_properties("db")["comment"] == "theirs"
     again.engine.dispose()
-    engine.dispose()
 
 
-def test_a_database_of_the_release_before_keeps_its_writes(url: str) -> None:
-    engine = open_database(url)
-    if engine.dialect.name == "sqlite":
-        Path(str(engine.url.database)).touch()
-    with migrate_module._ALEMBIC, write(engine) as connection:
-        command.upgrade(alembic_config(connection), "0001")
-        connection.execute(
-            text(
-                "INSERT INTO lw_table (id, catalog, table_uuid, namespace, name, owner, location,"
-                " default_location, state, created_ms)"
-                " VALUES ('t', 'lake', 'u', 'db', 't', 'ann', 'file:///t', true, 'active', 1)"
-            )
-        )
+def test_a_database_of_the_release_before_keeps_its_writes(empty: Engine) -> None:
+    with of_revision(empty, "0001") as connection:
         connection.execute(
             text(
                 "INSERT INTO lw_write (id, table_id, principal, prefix, governed_version, state, created_ms,"
@@ -125,29 +137,17 @@ def test_a_database_of_the_release_before_keeps_its_writes(url: str) -> None:
             )
         )
     with pytest.raises(StateUnavailable, match="older release"):
-        check(engine)
-    upgrade(engine)
-    check(engine)
-    found = WriteLog(engine, lambda: 3, 1).find("ann", "w")
+        check(empty)
+    upgrade(empty)
+    check(empty)
+    found = WriteLog(empty, lambda: 3, 1).find("ann", "w")
     assert found is not None
     assert (found.table_id, found.staged_metadata, found.transport) == ("t", None, None)
-    engine.dispose()
 
 
-def test_keys_of_before_are_taken_to_have_encrypted(url: str) -> None:
-    engine = open_database(url)
-    if engine.dialect.name == "sqlite":
-        Path(str(engine.url.database)).touch()
+def test_keys_of_before_are_taken_to_have_encrypted(empty: Engine) -> None:
     key = UUID(int=1)
-    with migrate_module._ALEMBIC, write(engine) as connection:
-        command.upgrade(alembic_config(connection), "0005")
-        connection.execute(
-            text(
-                "INSERT INTO lw_table (id, catalog, table_uuid, namespace, name, owner, location,"
-                " default_location, state, created_ms)"
-                " VALUES ('t', 'lake', 'u', 'db', 't', 'ann', 'file:///t', true, 'active', 1)"
-            )
-        )
+    with of_revision(empty, "0005") as connection:
         connection.execute(
             text(
                 "INSERT INTO lw_pek (id, version, table_id, master_key_id, kms, wrapped, state, created_ms)"
@@ -155,44 +155,31 @@ def test_keys_of_before_are_taken_to_have_encrypted(url: str) -> None:
             ),
             {"id": str(key)},
         )
-    upgrade(engine)
-    with read(engine) as connection:
+    upgrade(empty)
+    with read(empty) as connection:
         assert counted(connection, [key]) == {(key, 2): 2**28}
-    engine.dispose()
 
 
-def test_a_foreign_table_of_that_name_is_refused_and_nothing_is_made(url: str) -> None:
-    engine = open_database(url)
-    if engine.dialect.name == "sqlite":
-        Path(str(engine.url.database)).touch()
-    with write(engine) as connection:
+def test_a_foreign_table_of_that_name_is_refused_and_nothing_is_made(empty: Engine) -> None:
+    with write(empty) as connection:
         connection.execute(text("CREATE TABLE iceberg_tables (id INTEGER)"))
     with pytest.raises(StateUnavailable, match="iceberg_tables"):
-        upgrade(engine)
-    assert inspect(engine).get_table_names() == ["iceberg_tables"]
-    engine.dispose()
+        upgrade(empty)
+    assert inspect(empty).get_table_names() == ["iceberg_tables"]
 
 
-def test_tables_without_a_revision_are_refused(url: str) -> None:
-    engine = open_database(url)
-    if engine.dialect.name == "sqlite":
-        Path(str(engine.url.database)).touch()
-    metadata.create_all(engine)
+def test_tables_without_a_revision_are_refused(empty: Engine) -> None:
+    metadata.create_all(empty)
     with pytest.raises(StateUnavailable, match="revision"):
-        upgrade(engine)
-    engine.dispose()
+        upgrade(empty)
 
 
-def test_check_refuses_a_database_that_is_behind(url: str) -> None:
-    engine = open_database(url)
-    if engine.dialect.name == "sqlite":
-        Path(str(engine.url.database)).touch()
-    assert current_revision(engine) is None
+def test_check_refuses_a_database_that_is_behind(empty: Engine) -> None:
+    assert current_revision(empty) is None
     with pytest.raises(StateUnavailable, match="lakewarden db upgrade"):
-        check(engine)
-    upgrade(engine)
-    check(engine)
-    engine.dispose()
+        check(empty)
+    upgrade(empty)
+    check(empty)
 
 
 def test_check_and_upgrade_refuse_a_database_of_a_newer_release(engine: Engine) -> None:

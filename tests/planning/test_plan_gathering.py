@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from policy.errors import LocationNotAllowed, MetadataInvalid
 from tests.support.attacker import Attacker, data_file, entry
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, Lake
-from tests.support.plans import plan
+from tests.support.plans import calls_to_plan, plan
 from tests.support.tables import append_files, make, name_of
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "p", DateType()))
@@ -99,24 +98,10 @@ def test_deletes_stay_with_their_files(lake: Lake) -> None:
 
 
 def test_many_appends_cost_little_more_to_plan_than_few(lake: Lake) -> None:
-    few, many = (calls_to_plan(lake, ["2026-01-01"] * count) for count in (2, 12))
+    calls = []
+    for manifests in (2, 12):
+        table = make(lake, schema=SCHEMA, partition_spec=BY_DAY)
+        appended(lake, table, ["2026-01-01"] * manifests)
+        calls.append(calls_to_plan(lake, table, filter=GreaterThan("id", -1)))
+    few, many = calls
     assert many < 2 * few
-
-
-def calls_to_plan(lake: Lake, days: list[str]) -> int:
-    """How many functions are called to plan a table with so many manifests."""
-    table = make(lake, schema=SCHEMA, partition_spec=BY_DAY)
-    appended(lake, table, days)
-    plan(lake, table, filter=GreaterThan("id", -1))
-    calls = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count)
-    try:
-        plan(lake, table, filter=GreaterThan("id", -1))
-    finally:
-        sys.setprofile(None)
-    return calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -28,6 +29,23 @@ def plan(
     """
     asked = {"columns": columns, **request} if columns else request
     return lake.warden.planner.plan(lake.caller(user, engine), name_of(table), ScanRequest(**asked))
+
+
+def calls_to_plan(lake: Lake, table: Table, **request: Any) -> int:
+    """How many functions are called to plan a table for the second time."""
+    plan(lake, table, **request)
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        plan(lake, table, **request)
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 def refused(lake: Lake, table: Table, *columns: str, **request: Any) -> NotAuthorized:
