@@ -20,7 +20,7 @@ from typing import Final
 from catalog.audit.records import MAX_REASONS, NOBODY
 from catalog.audit.trail import AuditRecord, AuditTrail
 from policy.decision import Decision, Reason
-from policy.errors import MetadataInvalid, NotAuthenticated, NotAuthorized, Refused
+from policy.errors import MetadataInvalid, NotAuthenticated, NotAuthorized, Refused, StateUnavailable
 from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.requests import AccessRequest
@@ -52,13 +52,19 @@ class Records:
         self._waits.append(wait)
 
     def wait(self) -> None:
-        """Wait until all are durable; nothing is answered before.
+        """Wait until all are durable, or known not to be; nothing is answered before.
 
         Raises:
-            StateUnavailable: one could not be recorded.
+            StateUnavailable: one could not be recorded; the first of them.
         """
+        failures = []
         for each in self._waits:
-            each()
+            try:
+                each()
+            except StateUnavailable as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
 )
 
-from catalog.authorize import Caller
+from catalog.authorize import Caller, Records
 from catalog.errors import NoSuchNamespace
 from catalog.identifiers import TableName
 from catalog.planning.plan import ScanRequest
@@ -194,6 +195,21 @@ def test_without_a_record_there_is_no_grant(tmp_path: Path) -> None:
         assert lake.catalog().list_tables("db") == [table.name()]
         assert lake.catalog().list_namespaces() == [("db",)]
         assert lake.catalog().load_table(table.name()).current_snapshot() is None
+
+
+def test_all_records_of_a_request_are_waited_for_whichever_fails() -> None:
+    waited, pending = [], Records()
+
+    def wait(name: str, fails: bool) -> None:
+        waited.append(name)
+        if fails:
+            raise StateUnavailable(name)
+
+    for name, fails in (("first", False), ("second", True), ("third", True), ("fourth", False)):
+        pending.add(partial(wait, name, fails))
+    with pytest.raises(StateUnavailable, match="second"):
+        pending.wait()
+    assert waited == ["first", "second", "third", "fourth"]
 
 
 def test_a_policy_taken_away_is_gone_at_once(lake: Lake) -> None:
