@@ -301,7 +301,7 @@ class Asks(ReadingNeeds):
             nested = tuple(name for each in statement.columns for name in each.inside)
             leaves = protection.leaves_of(statement.columns)
         elif statement.query is not None and statement.query.outputs is not None:
-            columns = statement.query.outputs
+            columns = self._made_of(statement.query.outputs)
             leaves = protection.leaves_of(Column((each,)) for each in columns)
         return TableFacts(
             owner=self.context.principal.name,
@@ -314,6 +314,13 @@ class Asks(ReadingNeeds):
             location=location,
             default_location=location is None,
         )
+
+    def _made_of(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns of a table that a query makes: Hive's are in small letters."""
+        folded = tuple(each.lower() for each in outputs)
+        if len(set(folded)) < len(folded):
+            raise Refusal("columns", "The query answers two columns of one name.", "Give one another name.")
+        return folded if self.names.hive else outputs
 
 
 #: A list is never sent back to this: see `Asks._next`.

@@ -2,10 +2,14 @@
 
 Only what Iceberg has a like for is read. A clause that would be lost (a default, a constraint, a collation)
 is refused, as the catalog refuses it.
+
+Both engines find a column whatever the letter case, and have no two that differ in it alone. Hive makes small
+letters of every name; Spark keeps names as they are typed, and the catalog goes by that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from policy.ddl.cursor import Cursor, Name
@@ -32,9 +36,9 @@ def columns_of(cursor: Cursor) -> tuple[Column, ...]:
     """The columns of a new table, in parentheses."""
     start = cursor.next.start
     columns = tuple(cursor.listed(lambda: column(cursor)))
-    names = [each.name[-1].lower() for each in columns]
-    if len(set(names)) < len(names) or any(len(each.name) > 1 for each in columns):
-        raise Problem(start, "columns", "A column stands twice, or has a dot in its name.", "Rename it.")
+    if any(len(each.name) > 1 for each in columns):
+        raise _twice(start)
+    _refuse_twice(start, (each.name[-1] for each in columns))
     if len(columns) > MAX_COLUMNS:
         raise Problem(start, "columns", f"There are more than {MAX_COLUMNS} columns.", "Leave some out.")
     return columns
@@ -47,7 +51,7 @@ def column(cursor: Cursor, *, required: bool = True) -> Column:
         cursor: where it stands.
         required: whether it may be NOT NULL; one that is added to a table may not.
     """
-    name = cursor.name()
+    name = column_name(cursor)
     inside = column_type(cursor)
     while not cursor.next.is_symbol(",", ")") and cursor.next.kind is not Kind.END:
         if required and cursor.took("NOT", "NULL"):
@@ -58,6 +62,12 @@ def column(cursor: Cursor, *, required: bool = True) -> Column:
             cursor.refuse("this clause of a column is not kept by the catalog")
         cursor.remark()
     return Column(name, tuple(f"{'.'.join(name)}.{each}" for each in inside))
+
+
+def column_name(cursor: Cursor) -> Name:
+    """The name of a column, as the engine hands it on."""
+    name = cursor.name()
+    return tuple(each.lower() for each in name) if cursor.hive else name
 
 
 def column_type(cursor: Cursor, depth: int = 0) -> tuple[str, ...]:
@@ -91,7 +101,7 @@ def partitioned_by(cursor: Cursor) -> tuple[tuple[Name, ...], tuple[Column, ...]
 
 
 def _partition(cursor: Cursor) -> tuple[Name, Column | None]:
-    start, name = cursor.next.start, cursor.name()
+    start, name = cursor.next.start, column_name(cursor)
     if cursor.next.is_symbol("("):
         return _source(cursor, start, name), None
     if cursor.next.is_symbol(",", ")"):
@@ -120,7 +130,7 @@ def _argument(cursor: Cursor) -> Name | None:
     if cursor.next.kind is Kind.NUMBER:
         cursor.take()
         return None
-    return cursor.name()
+    return column_name(cursor)
 
 
 def _elements(cursor: Cursor, names: tuple[str, ...], depth: int) -> tuple[str, ...]:
@@ -135,10 +145,13 @@ def _elements(cursor: Cursor, names: tuple[str, ...], depth: int) -> tuple[str, 
 
 
 def _fields(cursor: Cursor, depth: int) -> tuple[str, ...]:
+    start = cursor.next.start
     cursor.expect_symbol("<")
+    names: list[str] = []
     found: list[str] = []
     while True:
-        name = cursor.part()
+        name = cursor.part().lower() if cursor.hive else cursor.part()
+        names.append(name)
         cursor.took_symbol(":")
         found += [name, *(f"{name}.{each}" for each in column_type(cursor, depth + 1))]
         cursor.took("NOT", "NULL")
@@ -147,7 +160,18 @@ def _fields(cursor: Cursor, depth: int) -> tuple[str, ...]:
         if not cursor.took_symbol(","):
             break
     cursor.expect_symbol(">")
+    _refuse_twice(start, names)
     return tuple(found)
+
+
+def _refuse_twice(start: int, names: Iterable[str]) -> None:
+    folded = [each.lower() for each in names]
+    if len(set(folded)) < len(folded):
+        raise _twice(start)
+
+
+def _twice(start: int) -> Problem:
+    return Problem(start, "columns", "A column stands twice, or has a dot in its name.", "Rename it.")
 
 
 def _number(cursor: Cursor) -> str:

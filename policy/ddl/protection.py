@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import accumulate
 from typing import Final
 
 from policy.ddl.context import TableFacts
+from policy.ddl.cursor import Name
 from policy.ddl.refusals import Refusal
 from policy.ddl.statements import AlterColumns
 from policy.ddl.statements import Column as NewColumn
@@ -73,8 +75,10 @@ def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:
     """What is known of a table after a change of its columns; one that is renamed keeps its earlier names.
 
     Its encryption follows the columns that it names, as in the catalog: to their new names, or off the list.
-    Of columns that are replaced it is not known which stay.
+    Of columns that are replaced it is not known which stay. A statement may name a column in another letter
+    case; the catalog hears of it by the name that it has.
     """
+    statement = _as_known(statement, facts)
     facts = replace(facts, spec=_followed(facts.spec, statement))
     if facts.leaves is None or statement.replaced:
         return replace(facts, columns=None, nested=None, leaves=None)
@@ -89,6 +93,37 @@ def with_columns(facts: TableFacts, statement: AlterColumns) -> TableFacts:
         leaves.append(replace(added, field_id=last + added.field_id))
     tops = dict.fromkeys(each.name.partition(".")[0] for each in leaves)
     return replace(facts, columns=tuple(tops), nested=None, leaves=tuple(leaves))
+
+
+def _as_known(statement: AlterColumns, facts: TableFacts) -> AlterColumns:
+    """The same change, with the columns that are there named as they are, letter by letter."""
+    names = [each.name for each in facts.leaves or ()]
+    if facts.spec is not None:
+        names += [name for key in facts.spec.columns for name in key.columns]
+        names += [name for mask in facts.spec.masks for name in mask.columns]
+    known = {outer.lower(): outer for name in names for outer in accumulate(name.split("."), "{}.{}".format)}
+
+    def spelled(path: Name) -> Name:
+        for depth in range(len(path), 0, -1):
+            if (found := known.get(".".join(path[:depth]).lower())) is not None:
+                return (*found.split("."), *path[depth:])
+        return path
+
+    def added(column: NewColumn) -> NewColumn:
+        name = (*spelled(column.name[:-1]), column.name[-1])
+        cut = len(".".join(column.name))
+        return NewColumn(name, tuple(".".join(name) + each[cut:] for each in column.inside))
+
+    renaming = statement.renamed
+    if renaming is not None:
+        old = spelled(renaming[0])
+        renaming = old, (*old[:-1], *renaming[1][len(old) - 1 :])
+    return replace(
+        statement,
+        added=tuple(map(added, statement.added)),
+        removed=tuple(map(spelled, statement.removed)),
+        renamed=renaming,
+    )
 
 
 def _followed(spec: EncryptionSpec | None, statement: AlterColumns) -> EncryptionSpec | None:
@@ -121,7 +156,7 @@ def _renamed(column: Column, old: str, new: str) -> Column:
 
 
 def _inside(name: str, path: str) -> bool:
-    return name.lower() == path.lower() or name.lower().startswith(f"{path.lower()}.")
+    return name == path or name.startswith(f"{path}.")
 
 
 def _rule_facts(name: TableName, facts: TableFacts) -> RuleFacts:

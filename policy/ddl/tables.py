@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from policy.ddl.columns import column, column_type, columns_of, partitioned_by
+from policy.ddl.columns import column, column_name, column_type, columns_of, partitioned_by
 from policy.ddl.cursor import Cursor, Name
 from policy.ddl.problems import Problem
 from policy.ddl.queries import read_query
@@ -285,22 +285,22 @@ def _new_column(cursor: Cursor) -> Column:
 def _drop_columns(cursor: Cursor, name: Name) -> Statement:
     cursor.took("IF", "EXISTS")
     if cursor.next.is_symbol("("):
-        return AlterColumns(name, removed=tuple(cursor.listed(cursor.name)))
-    removed = [cursor.name()]
+        return AlterColumns(name, removed=tuple(cursor.listed(lambda: column_name(cursor))))
+    removed = [column_name(cursor)]
     while cursor.took_symbol(","):
-        removed.append(cursor.name())
+        removed.append(column_name(cursor))
     return AlterColumns(name, removed=tuple(removed))
 
 
 def _rename_column(cursor: Cursor, name: Name) -> Statement:
-    old = cursor.name()
+    old = column_name(cursor)
     cursor.expect("TO")
     return AlterColumns(name, renamed=(old, (*old[:-1], cursor.part())))
 
 
 def _change_column(cursor: Cursor, name: Name) -> Statement:
     """Hive's CHANGE gives old name, new name and type; Spark's the old name and what becomes of it."""
-    old = cursor.name()
+    old = column_name(cursor)
     if cursor.hive:
         changed = column(cursor, required=False)
         _position(cursor)

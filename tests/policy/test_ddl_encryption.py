@@ -242,3 +242,26 @@ def test_columns_that_are_added_have_field_ids_of_their_own() -> None:
     assert [each.field_id for each in after.leaves] == [1, 2, 3, 4]
     alone = with_columns(replace(facts, columns=(), leaves=()), added)
     assert alone.leaves is not None and [each.field_id for each in alone.leaves] == [1, 2]
+
+
+def test_columns_are_found_in_any_letter_case_and_keep_the_one_that_they_have() -> None:
+    """The catalog, and the keys, go by names letter by letter; Spark hands them on as the table has them."""
+    facts = _governed({"encryption.columns": "pii:who"}, "id", "who.ssn", "who.name")
+    inside = f"{_ALTER}ADD COLUMN WHO.more STRING; {_ALTER}RENAME COLUMN Who.name TO ssn2; {_ALTER}"
+    for change in ("RENAME COLUMN WHO.SSN TO tin", "RENAME COLUMN Who TO Person", "DROP COLUMN WHO.NAME"):
+        assert all(each.decision.allowed for each in answers(inside + change, _known(facts))), change
+    named = f"{_ALTER}RENAME COLUMN WHO TO Person; {_ALTER}SET {COLUMN_KEYS}"
+    for column, allowed in (("Person.ssn,Person.name", True), ("person", False)):
+        assert answers(named.format(column), _known(facts))[-1].decision.allowed is allowed
+    after = with_columns(facts, AlterColumns(("s", "t"), renamed=(("WHO", "SSN"), ("WHO", "tin"))))
+    assert after.columns == ("id", "who")
+
+
+def test_hive_makes_small_letters_of_columns() -> None:
+    sql = "CREATE TABLE s.n (id INT, Who STRUCT<SSN: STRING>) STORED BY ICEBERG TBLPROPERTIES ({})"
+    for column, allowed in (("who.ssn", True), ("Who.SSN", False)):
+        given = sql.format(f"'encryption.columns'='pii:{column}'")
+        assert the_answer(given, _ruled(), "hive").decision.allowed is allowed
+    made = f"CREATE TABLE s.n STORED BY ICEBERG {COLUMN_KEYS} AS SELECT 'a' AS SSN"
+    for column, allowed in (("ssn", True), ("SSN", False)):
+        assert the_answer(made.format(column), _ruled(), "hive").decision.allowed is allowed

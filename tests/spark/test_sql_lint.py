@@ -60,6 +60,11 @@ alice    CREATE TABLE bobs.x (i INT) PARTITIONED BY (i) TBLPROPERTIES ('encrypti
 alice    ALTER TABLE bobs.keyed SET TBLPROPERTIES ('encryption.columns'='{MASTER_KEY}:s,absent')
 bob      ALTER TABLE bobs.keyed SET TBLPROPERTIES ('encryption.columns'='{MASTER_KEY}:s')
 alice    ALTER TABLE bobs.keyed SET TBLPROPERTIES ('encryption.columns'='{MASTER_KEY}:s')
+alice    ALTER TABLE bobs.keyed RENAME COLUMN S TO T
+alice    ALTER TABLE bobs.keyed SET TBLPROPERTIES ('encryption.columns'='{MASTER_KEY}:t,id')
+alice    ALTER TABLE bobs.keyed SET TBLPROPERTIES ('encryption.columns'='{MASTER_KEY}:T,id')
+alice    CREATE TABLE bobs.x (person STRUCT<name: STRING, Name: STRING>)
+alice    CREATE TABLE bobs.x AS SELECT 1 AS n, 2 AS N
 alice    CREATE TABLE bobs.x (id INT) TBLPROPERTIES ('format-version'='3')
 alice    CREATE TABLE bobs.x (id INT) TBLPROPERTIES ('Location'='x')
 alice    CREATE TABLE bobs.x (id INT) PARTITIONED BY (id) TBLPROPERTIES ('encryption.mechanism'='envelope')
