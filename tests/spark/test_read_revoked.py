@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from policy.principal import Principal
 from spark_ext.configuration import token_setting
 from tests.support.lake import CAROL, standard_policies
+from tests.support.reads import denied
 from tests.support.spark import CATALOG, PLAN_VALID_S, SparkLake
 
 pytestmark = pytest.mark.core
@@ -55,6 +56,23 @@ def test_a_right_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) 
     finally:
         spark_lake.lake.set_policies(standard_policies())
     assert run_before.collect() == ROWS
+
+
+def test_a_column_that_is_shown_through_a_mask_now(spark_lake: SparkLake, run_before: DataFrame) -> None:
+    spark_lake.lake.kms.create_master_key("revoked-pii")
+    spark_lake.rows(
+        "CREATE TABLE lake.db.masked_later USING iceberg TBLPROPERTIES ("
+        "'encryption.columns' = 'revoked-pii:n', 'encryption.masks' = 'nullify:n') "
+        "AS SELECT id, id AS n FROM lake.db.revoked"
+    )
+    carol = spark_lake.session(CAROL)
+    rows = carol.table("lake.db.masked_later").select("n")
+    assert rows.collect() == ROWS
+    with denied(spark_lake, "n"):
+        until_the_plan_is_old()
+        assert "TableChanged" in refusal(rows)
+        assert carol.table("lake.db.masked_later").select("n").collect() == [(None,)] * len(ROWS)
+    assert rows.collect() == ROWS
 
 
 def test_a_location_that_was_taken_from_the_list(spark_lake: SparkLake, run_before: DataFrame) -> None:

@@ -16,8 +16,9 @@ import org.apache.spark.sql.types.StructType
 /** One scan of a guarded table.
   *
   * The catalog is asked once, as soon as columns and filters are known, and has answered, as a rule, when Spark
-  * first wants to know how large the scan is or what to read. Two scans are equal only if they are of the same state of the same table, for the same user by the same policies, with the
-  * same columns and filters: what Spark keeps of one is never used for another user.
+  * first wants to know how large the scan is or what to read. Two scans are equal only if they are of the same state
+  * of the same table, for the same user by the same policies, with the same columns and filters: what Spark keeps of
+  * one is never used for another user.
   *
   * @param wanted
   *   the columns, with ids
@@ -44,7 +45,7 @@ private[lakewarden] final class GuardedScan(
   override def toBatch: Batch = this
 
   override def planInputPartitions(): Array[InputPartition] = {
-    val lease = new PlanLease(table.fullName, plan.files, plan.validNanos, asked.at, () => ask())
+    val lease = new PlanLease(table.fullName, plan, asked.at, () => ask())
     val packed = GuardedPartition.pack(plan.files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
     if (packed.isEmpty && aggregates.nonEmpty) Array(GuardedPartition(Nil)(lease)) else packed
   }

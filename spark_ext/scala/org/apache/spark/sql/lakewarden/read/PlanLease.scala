@@ -8,10 +8,9 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   *
   * Spark keeps the plan of a DataFrame and runs it as often as it is asked to. A scan that begins later than the
   * catalog said asks once more, as the user of the session that planned it: what was taken away meanwhile (a
-  * right, a location, a key, the user's token) refuses it. What has begun goes on.
+  * right, a location, a key, the user's token) refuses it, and so does a column that is shown through a mask now,
+  * since the plan shows it in clear. What has begun goes on.
   *
-  * @param validNanos
-  *   how long an answer of the catalog counts
   * @param askedAt
   *   when it was asked for the plan, by `clock`; Spark may make a plan long before it first runs it
   * @param askAgain
@@ -19,8 +18,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   */
 private[read] final class PlanLease(
     table: String,
-    files: Seq[PlannedFile],
-    validNanos: Long,
+    plan: Plan,
     askedAt: Long,
     askAgain: () => AskedPlan,
     clock: () => Long = System.nanoTime) {
@@ -29,9 +27,10 @@ private[read] final class PlanLease(
   /** Throws what refuses the scan now. */
   def require(): Unit = synchronized {
     val now = clock()
-    if (now - asked >= validNanos) {
+    if (now - asked >= plan.validNanos) {
       val again = answered(askAgain())
-      files.foreach(each => again.allowed.check(each.path, table))
+      plan.files.foreach(each => again.allowed.check(each.path, table))
+      if (!again.masked.subsetOf(plan.masked)) throw nowMasked
       asked = now
     }
   }
@@ -45,6 +44,10 @@ private[read] final class PlanLease(
           "CatalogUnavailable", s"The catalog does not say in time whether $table may still be read.",
           Some("plan-expired"), Some("Try again when it answers."))
     }
+
+  private def nowMasked: LakewardenException = new LakewardenException(
+    "TableChanged", s"A column of $table that this query shows in clear is shown to you through a mask now.",
+    Some("table-changed"), Some("Run the query again, not a DataFrame that was made before."))
 }
 
 private object PlanLease {
