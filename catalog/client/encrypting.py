@@ -14,6 +14,7 @@ Source: Apache Parquet, "Parquet Modular Encryption", sections 4 (algorithms, AA
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import struct
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ from catalog.client import footers, thrift
 from catalog.client.footers import FileKeys, Leaf
 from catalog.client.thrift import Items, Struct, Value
 from catalog.keys.aead import NONCE_LENGTH, Aead
+from catalog.keys.key_metadata import FooterDigest
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
 from policy.errors import NotSupportedYet
@@ -88,11 +90,13 @@ class KeyedWriter:
             if rows >= row_group_size or self.waiting_bytes >= self._row_group_bytes:
                 self._flush()
 
-    def close(self) -> None:
-        """End the file."""
+    def close(self) -> FooterDigest:
+        """End the file; the digest of its footer."""
         if self._waiting or self.metadata is None:
             self._flush()
-        self._put(self._file.footer())
+        footer = self._file.footer()
+        self._put(footer)
+        return FooterDigest(len(footer), hashlib.sha256(footer).digest())
 
     def _flush(self) -> None:
         plain = pa.BufferOutputStream()

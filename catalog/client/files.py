@@ -155,7 +155,9 @@ def _judged(
     if keys is None:
         _refuse_encrypted(stream, file.size)
         return _parquet(_Shown(stream, file.size), None), None
-    footer = footers.read(lambda start, length: _piece(stream, start, length), file.size, keys)
+    footer = footers.read(
+        lambda start, length: _piece(stream, start, length), file.size, keys, file.footer_digest
+    )
     footers.judge(footer, keys, frozenset(all_ids(wanted)))
     if keys.columns is None:
         properties = pe.create_decryption_properties(keys.footer.reveal(), aad_prefix=keys.aad_prefix)
@@ -163,7 +165,8 @@ def _judged(
     names = _Names(keys)
     tail = footers.rewritten(footer, keys, names.of)
     parquet = _parquet(_Shown(stream, footer.start, tail), names.properties())
-    require_stored(parquet, footer, wanted)
+    if file.footer_digest is None:
+        require_stored(parquet, footer, wanted)
     return parquet, footer.open_columns
 
 

@@ -11,15 +11,18 @@
 - Every column has a field id of Parquet's own. What else the file says of itself, Arrow's schema above all,
   is kept from PyArrow: it would give columns ids that nobody judged.
 - The AAD prefix is the reader's. A file that stores one has to store that one.
+- Where the key metadata has the digest of the footer, a footer has to have that: then all that it says is the
+  writer's word. It is read from the file once, and taken apart as it was read.
 - A footer in plaintext counts once its signature has been checked. Until then no more of a file is taken
   apart than what says how it is encrypted: what is small in a file can be large in memory.
 
 Source: Apache Parquet, "Parquet Modular Encryption", sections 4.4 (AAD) and 5 (file format);
-    docs/key-metadata.md, "Parquet AAD prefix".
+    docs/key-metadata.md, "Parquet AAD prefix" and "Digest of the footer".
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +33,7 @@ from catalog.client import thrift
 from catalog.client.errors import RESTORE
 from catalog.client.thrift import Malformed, Shape, Struct
 from catalog.keys.aead import NONCE_LENGTH, TAG_LENGTH, Aead
+from catalog.keys.key_metadata import FooterDigest
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
@@ -134,23 +138,31 @@ class OpenedFooter:
     encodings: Mapping[int, frozenset[frozenset[int]]] = field(default_factory=dict)
 
 
-def read(piece: Piece, size: int, keys: FileKeys) -> OpenedFooter:
+def read(piece: Piece, size: int, keys: FileKeys, digest: FooterDigest | None = None) -> OpenedFooter:
     """The footer of a file, opened but not yet judged.
+
+    Args:
+        piece: reads from the file.
+        size: of the file in bytes.
+        keys: how the file has to be encrypted.
+        digest: of the footer, where the key metadata keeps it.
 
     Raises:
         DecryptionRefused: another file's, changed, in plaintext, or not as the regime says.
     """
-    start, data = _footer_bytes(piece, size, keys.footer_form)
+    start, data = _footer_bytes(piece, size, keys.footer_form, digest)
     try:
         return (_encrypted if keys.footer_form is Footer.ENCRYPTED else _signed)(start, data, keys)
     except (Malformed, struct.error) as error:
         raise refused("The footer of the file is damaged.", "file-authentic") from error
 
 
-def _footer_bytes(piece: Piece, size: int, form: Footer) -> tuple[int, bytes]:
+def _footer_bytes(piece: Piece, size: int, form: Footer, digest: FooterDigest | None) -> tuple[int, bytes]:
+    """Where the footer begins, and what of it stands before its length."""
     if size < 2 * TRAILER:
         raise refused("The file is too short to be one.", "file-authentic")
-    length, magic = struct.unpack("<I4s", piece(size - TRAILER, TRAILER))
+    end = piece(size - TRAILER, TRAILER) if digest is None else _vouched(piece, size, digest)
+    length, magic = struct.unpack("<I4s", end[-TRAILER:])
     if magic == _PLAIN_MAGIC and form is Footer.ENCRYPTED:
         raise refused("The file's footer is in plaintext, and the table's are encrypted.", "plaintext-file")
     if magic != (_ENCRYPTED_MAGIC if form is Footer.ENCRYPTED else _PLAIN_MAGIC):
@@ -158,7 +170,18 @@ def _footer_bytes(piece: Piece, size: int, form: Footer) -> tuple[int, bytes]:
     if length > min(_LARGEST, size - TRAILER):
         raise refused("The footer of the file is damaged.", "file-authentic")
     start = size - TRAILER - length
-    return start, piece(start, length)
+    return start, piece(start, length) if digest is None else end[:-TRAILER]
+
+
+def _vouched(piece: Piece, size: int, digest: FooterDigest) -> bytes:
+    """The end of the file, read once, if that is the footer that its key metadata says."""
+    if digest.length <= min(_LARGEST, size):
+        end = piece(size - digest.length, digest.length)
+        (length,) = struct.unpack_from("<I", end, digest.length - TRAILER)
+        same = hmac.compare_digest(hashlib.sha256(end).digest(), digest.sha256)
+        if same and length == digest.length - TRAILER:
+            return end
+    raise refused("The footer of the file is not the one that its key metadata says.", "footer-digest")
 
 
 def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,7 @@ from pyiceberg.types import NestedField
 from catalog.client.errors import CatalogUnavailable
 from catalog.client.footers import FileKeys, refused
 from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
+from catalog.keys.key_metadata import FooterDigest
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported
 from policy.allowlist import AllowList
@@ -36,7 +38,7 @@ _TRANSPORT: Final = b"lakewarden.transport-key"
 _NEVER: Final = "never"
 #: Bytes that are taken of the answer at once; Arrow asks for few at a time.
 _BUFFER: Final = 1 << 16
-#: Of a digest, the bytes that say how long the file is.
+#: Of a file's digest, the bytes that say how long the file is.
 _LENGTH: Final = 8
 _COLUMNS: Final = frozenset(
     {
@@ -68,6 +70,7 @@ class PlannedFile:
         column_keys: whether groups of columns have keys of their own, and the others are in clear.
         keys: its data keys: the footer's, then those of columns.
         sha256: of all its bytes, where it is to be held against that; else None.
+        footer_digest: how it has to end, where its key metadata says so; else None.
         deletes: the files that delete rows from it.
         without_like: ids of columns whose values stand in the metadata, so that their absence is not null.
     """
@@ -81,6 +84,7 @@ class PlannedFile:
     column_keys: bool
     keys: tuple[WrappedKey, ...] = field(repr=False)
     sha256: bytes | None
+    footer_digest: FooterDigest | None
     deletes: tuple[PlannedFile, ...]
     without_like: frozenset[int]
 
@@ -144,7 +148,7 @@ class Plan:
             or file.algorithm is None
             or self._transport is None
             or not all(each.label.field_ids for each in columns)
-            or (columns and not file.column_keys)
+            or (not file.column_keys and (columns or file.footer_digest is not None))
         ):
             raise refused("The plan's keys do not agree with how the file is encrypted.", "data-key")
         identity = FileIdentity.of(self.table_uuid, location.original)
@@ -172,7 +176,7 @@ def parse(stream: Any) -> Plan:
     """
     try:
         plan = _parsed(stream)
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, struct.error) as error:
         raise CatalogUnavailable("What answers is not the catalog, or broke off.", rule="catalog") from error
     for each in plan.files:
         for file in (each, *each.deletes):
@@ -245,6 +249,7 @@ def _files(
             column_keys=bool(row["column_keys"]),
             keys=tuple(_key(each) for each in row["keys"] or ()),
             sha256=row["digest"][_LENGTH:] if verified and row.get("digest") else None,
+            footer_digest=FooterDigest.of_bytes(row["footer_digest"]) if row.get("footer_digest") else None,
             deletes=tuple(deletes[each] for each in row["deletes"] or ()),
             without_like=without_like.get(row["spec_id"], frozenset()),
         )

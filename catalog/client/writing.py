@@ -39,6 +39,7 @@ from catalog.client.written import Written
 from catalog.identifiers import TableName
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, new_file_name, parquet_aad_prefix
+from catalog.keys.key_metadata import FooterDigest
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
 from catalog.storage.base import Storage
@@ -278,6 +279,12 @@ def _wrapped(
     }
 
 
+def _ending(footer: FooterDigest) -> dict[str, Any]:
+    """What a commit says of the footer of a file in which columns have keys of their own."""
+    sha256 = base64.b64encode(footer.sha256).decode("ascii")
+    return {"footer-bytes": footer.length, "footer-sha256": sha256}
+
+
 class _File:
     """One file while it is written."""
 
@@ -308,7 +315,7 @@ class _File:
 
     def close(self, schema: Schema) -> dict[str, Any]:
         """End the file; as the commit takes it."""
-        self._writer.close()
+        footer: FooterDigest | None = self._writer.close()
         keyed = isinstance(self._writer, KeyedWriter)
         metadata = self._writer.metadata if keyed else self._writer.writer.metadata
         offsets = {"split-offsets": self._writer.split_offsets} if keyed else {}
@@ -325,6 +332,7 @@ class _File:
             **statistics_of(metadata, schema),
             **offsets,
             **digest,
+            **(_ending(footer) if footer is not None and len(self._keys) > 1 else {}),
         }
 
     def abandon(self) -> None:

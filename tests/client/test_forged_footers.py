@@ -2,18 +2,19 @@
 
 He gives what is in clear the field id of the column whose key he lacks, in each way in which another reader
 of the footer could be brought to see another schema than the one that was judged. Nobody may read his values.
+
+The files here are as if they had been written before key metadata kept digests of footers; others are in
+test_footer_digests.py.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import struct
 import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -35,13 +36,14 @@ from pyiceberg.types import (
 )
 
 import catalog
-from catalog.client import files, footers, thrift
+from catalog.client import footers, thrift
 from catalog.client.footers import FileKeys
 from catalog.client.scan import Scan
 from catalog.client.thrift import Items, Struct, Value
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
+from tests.support.forged_footers import element, forged, numbered, read
 
 Make = Callable[..., str]
 Edit = Callable[[Struct], None]
@@ -240,46 +242,10 @@ def test_a_column_with_a_key_whose_values_are_said_to_mean_others(
         read(table.scan(), "pay")
 
 
-def forged(scan: Scan, edit: Edit) -> None:
-    """Edits the footer of a table's one file, with the footer's key."""
-    plan = scan._plan()
-    (file,) = plan.files
-    keys = plan.keys(file, plan.location(file))
-    assert keys is not None
-    path = Path(file.path.removeprefix("file://"))
-    data = path.read_bytes()
-    footer = footers.read(lambda start, length: data[start : start + length], len(data), keys)
-    edit(footer.metadata)
-    unique = footer.aad.removeprefix(keys.aad_prefix)
-    path.write_bytes(data[: footer.start] + footers.sealed(footer.metadata, unique, keys))
-
-
-def read(scan: Scan, column: str, records: int = 2) -> list[Any]:
-    """The values of a column, as if the table knew the present size of its file, and so many rows."""
-    plan = scan._plan()
-    (file,) = plan.files
-    size = Path(file.path.removeprefix("file://")).stat().st_size
-    wanted = [each for each in plan.schema.fields if each.name == column]
-    with files.opened(
-        plan, dataclasses.replace(file, size=size, records=records), scan.storage, wanted
-    ) as source:
-        return pa.concat_tables(rows for _, rows in source.row_groups(wanted))[column].to_pylist()
-
-
 def refused_or_true(scan: Scan, column: str, values: list[Any]) -> None:
     """Nothing but the column's own values is read."""
     with contextlib.suppress(DecryptionRefused):
         assert read(scan, column) == values
-
-
-def element(metadata: Struct, name: bytes) -> Struct:
-    """The part of a schema with a name."""
-    return next(each for each in metadata.structs(2) if each.get(NAME, thrift.BINARY) == name)
-
-
-def numbered(metadata: Struct, name: bytes, number: int) -> None:
-    """Gives a part of a schema a field id."""
-    element(metadata, name).fields[FIELD_ID] = Value(thrift.I32, number)
 
 
 def arrow(metadata: Struct) -> None:
