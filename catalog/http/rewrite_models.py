@@ -30,7 +30,7 @@ class GroupAnswer(Answer):
     branch: str
     snapshot_id: int
     paths: list[str]
-    bytes: int
+    sizes: list[int]
     records: int
 
 
@@ -54,7 +54,7 @@ class RewritesAnswer(Answer):
                 branch=each.branch,
                 snapshot_id=each.snapshot_id,
                 paths=list(each.paths),
-                bytes=each.bytes,
+                sizes=list(each.sizes),
                 records=each.records,
             )
             for each in found.groups

@@ -56,14 +56,14 @@ class RewriteGroup:
         branch: the branch they are live on.
         snapshot_id: its head, from which they are to be read.
         paths: the files.
-        bytes: their size.
+        sizes: of each, its bytes.
         records: their rows.
     """
 
     branch: str
     snapshot_id: int
     paths: tuple[str, ...]
-    bytes: int
+    sizes: tuple[int, ...]
     records: int
 
 
@@ -228,4 +228,4 @@ class _OldFiles:
 
 def _group(branch: str, head: Snapshot, files: Sequence[tuple[str, int, int]]) -> RewriteGroup:
     paths, sizes, records = zip(*files, strict=True)
-    return RewriteGroup(branch, head.snapshot_id, paths, sum(sizes), sum(records))
+    return RewriteGroup(branch, head.snapshot_id, paths, sizes, sum(records))

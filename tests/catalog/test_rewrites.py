@@ -28,7 +28,7 @@ def test_files_of_an_earlier_regime_are_to_be_rewritten(lake: Lake) -> None:
     append_files(lake, name_of(table))
     found = ask(lake, table)
     (group,) = found.groups
-    assert (set(group.paths), group.records, group.bytes) == (old, 20, 2000)
+    assert (set(group.paths), group.records, group.sizes) == (old, 20, (1000, 1000))
     assert (found.files, found.bytes, found.held_files) == (2, 2000, 0)
 
 

@@ -45,7 +45,7 @@ def test_from_the_groups_to_the_end_of_the_old_regime(
         found = post(engine, url(name, "rewrites"))
         (group,) = found["groups"]
         assert (group["branch"], group["snapshot-id"]) == ("main", old)
-        assert (len(group["paths"]), group["bytes"], group["records"]) == (2, 2000, 20)
+        assert (len(group["paths"]), group["sizes"], group["records"]) == (2, [1000, 1000], 20)
         left = [found[each] for each in ("left-files", "left-bytes", "held-files", "held")]
         assert left == [2, 2000, 0, []]
         assert post(engine, url(name, "rewrites"), without=group["paths"])["groups"] == []

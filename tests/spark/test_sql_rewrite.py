@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyiceberg.manifest import DataFileContent
@@ -16,6 +17,7 @@ from policy.encryption import Algorithm, Footer
 from policy.errors import StateUnavailable
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
+from tests.support.reads import land, with_ids
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import (
@@ -144,6 +146,43 @@ def test_files_that_cannot_be_read_are_named_and_hold_back_no_others(
     # What nothing more can be done about is refused, by name.
     refused = str(refusal(lambda: call(spark_lake, table)))
     assert gone.name in refused and cut.name in refused
+
+
+def test_a_file_that_a_group_fails_for_is_found_where_nothing_names_it(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """Files with other rows than their manifest counts: a commit tells how many are wrong in all."""
+    table = f"{namespace}.t"
+    create_table(spark_lake, table, "id INT")
+    spark_lake.rows(f"INSERT INTO {table} SELECT CAST(id AS INT) FROM range(0, 3, 1, 3)")
+    rows = with_ids(pa.table({"id": pa.array([7, 8], pa.int32())}))
+    wrong = [land(spark_lake, table, rows, record_count=count) for count in (1, 1)]
+    spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
+    sizes = {path.name: path.stat().st_size for path in map(local_path, data_files(spark_lake, table))}
+    done = call(spark_lake, table)
+    assert (done["rewritten_files"], done["failed_groups"], done["failed_files"]) == (3, 0, 2)
+    assert done["rewritten_bytes"] == sum(sizes.values()) - sum(sizes[each.name] for each in wrong)
+    told = str(done["problem"]).splitlines()
+    assert len(told) == done["left_files"] == 2 and all("rule=replaced-rows" in line for line in told)
+    assert {each.name for each in wrong} == {name for name in sizes if name in str(done["problem"])}
+    assert sorted(row[0] for row in spark_lake.rows(f"SELECT id FROM {table}")) == [0, 1, 2, 7, 7, 8, 8]
+
+
+def test_no_file_is_looked_for_where_none_is_the_reason(spark_lake: SparkLake, namespace: str) -> None:
+    table = f"{namespace}.t"
+    before = migrating(spark_lake, table)
+    begun: list[str] = []
+
+    def hook(point: str) -> None:
+        if point == "write:begun":
+            begun.append(point)
+        if point == "write:committing":
+            raise StateUnavailable("The database is away.")
+
+    with faults.hooked(hook):
+        refused_as("STATE_UNAVAILABLE", spark_lake.spark, statement(table))
+    assert len(begun) == 1
+    assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
 
 
 def test_whoever_cancels_a_job_cancels_the_rewrite(spark_lake: SparkLake, namespace: str) -> None:

@@ -19,8 +19,18 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
   *
   * @param snapshotId
   *   the head of their branch when they were found
+  * @param sizes
+  *   of each file, its bytes
   */
-final case class FileGroup(branch: String, snapshotId: Long, paths: Seq[String], bytes: Long)
+final case class FileGroup(branch: String, snapshotId: Long, paths: Seq[String], sizes: Seq[Long]) {
+  def bytes: Long = sizes.sum
+
+  /** The first half of the files, and the others. */
+  def halves: Seq[FileGroup] = {
+    val (first, others) = paths.zip(sizes).splitAt(paths.size / 2)
+    Seq(first, others).map(half => copy(paths = half.map(_._1), sizes = half.map(_._2)))
+  }
+}
 
 object FileGroup {
 
@@ -29,7 +39,7 @@ object FileGroup {
     Answers.text(answered, "branch"),
     Answers.field(answered, "snapshot-id").longValue,
     Answers.field(answered, "paths").elements.asScala.map(_.asText).toSeq,
-    Answers.field(answered, "bytes").longValue)
+    Answers.field(answered, "sizes").elements.asScala.map(_.longValue).toSeq)
 }
 
 /** The files of a group as a table of their own: read by a plan of them alone, and written in their place. */

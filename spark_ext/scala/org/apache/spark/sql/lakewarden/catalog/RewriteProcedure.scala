@@ -27,7 +27,8 @@ import org.apache.spark.unsafe.types.UTF8String
   *
   * Which files these are, and in what groups, the catalog says. Each group is read by a plan of its own, written
   * like any rows, and committed by itself, on top of what others commit meanwhile. A group that fails is passed
-  * over and counted; where one of its files is the reason, the group is tried again without that file.
+  * over and counted; where one of its files is the reason, the group is tried again without that file. Where it is
+  * not said which one, the group is halved until it is found.
   */
 private final class RewriteProcedure(catalogName: String, client: CatalogClient, tables: => Tables)
     extends TableProcedure(catalogName) {
@@ -57,9 +58,19 @@ private final class RewriteProcedure(catalogName: String, client: CatalogClient,
   private def rewritten(table: Identifier, request: ObjectNode, done: Done, most: Int): Done = {
     val groups = Answers.field(ask(table, done.without(request), math.min(most, AtOnce)), "groups").elements.asScala
       .map(FileGroup.of).toSeq
-    val pass = groups.foldLeft(done.copy(failed = Nil))((sum, group) => sum.and(group, attempt(table, group)))
+    val pass = groups.foldLeft(done.copy(failed = Nil))(searched(table))
     if (pass.groups == done.groups && pass.unread.size == done.unread.size) pass.orRefusal
-    else rewritten(table, request, pass, most - (pass.groups - done.groups))
+    else rewritten(table, request, pass, math.max(0, most - (pass.groups - done.groups)))
+  }
+
+  /** A group is rewritten; or, if it fails and it is not said for which file, its halves one after the other. */
+  private def searched(table: Identifier)(sum: Done, group: FileGroup): Done = attempt(table, group) match {
+    case Left(why) if why.file.isEmpty && mayBeAFiles(why) && sum.failing < mostFailing =>
+      group.paths match {
+        case Seq(path) => sum.and(group, Left(ofFile(path, why)))
+        case _         => group.halves.foldLeft(sum.failedOnce)(searched(table))
+      }
+    case outcome => sum.and(group, outcome)
   }
 
   /** Whoever cancels a group's job means the whole. */
@@ -104,6 +115,16 @@ private object RewriteProcedure {
   /** Files that a call does without at the most; and problems that it tells. */
   private val (mostUnread, mostTold) = (100, 10)
 
+  /** Attempts that fail one after the other until it is no file's fault any more. To find one file among the most that
+    * a group has takes 14.
+    */
+  private val mostFailing = 30
+
+  /** What is said of a group as a whole, though one of its files may be the reason. */
+  private val FilesKinds = Set(
+    "RewriteFailed", "StorageUnavailable", "DataFileDamaged", "DataFileMissing", "DecryptionRefused", "KeyNotUsable",
+    "LocationNotAllowed", "LocationInvalid", "NotSupportedYet")
+
   private val Schema = StructType(Seq(
     StructField("rewritten_files", LongType, nullable = false),
     StructField("added_files", LongType, nullable = false),
@@ -123,6 +144,16 @@ private object RewriteProcedure {
         "RewriteFailed", s"Files could not be rewritten: ${problem.getMessage}", Some("rewrite"),
         Some("See Spark's log; another call goes on with what is left."), problem))
 
+  private def mayBeAFiles(why: LakewardenException): Boolean =
+    FilesKinds.contains(why.kind) || why.rule.contains("replaced-rows")
+
+  /** The same, which is known by now to be said of one file. */
+  private def ofFile(path: String, why: LakewardenException): LakewardenException = {
+    val (said, shown) = (why.getMessage.stripPrefix(s"${why.kind}: "), AllowedPaths.shown(path))
+    val named = if (said.contains(shown)) said else s"$said [file=$shown]"
+    new LakewardenException(why.kind, named, cause = why, file = Some(path))
+  }
+
   private def isCancelled(problem: Throwable): Boolean = problem match {
     case spark: SparkThrowable => Option(spark.getCondition).exists(_.startsWith("SPARK_JOB_CANCELLED"))
     case _                     => false
@@ -141,7 +172,9 @@ private object RewriteProcedure {
     * @param failed
     *   why groups of the last pass could not be rewritten, whose files are not the reason
     * @param unread
-    *   the files that could not be read, and why
+    *   the files that could not be rewritten, and why
+    * @param failing
+    *   attempts that failed since one did not
     */
   private final case class Done(
       groups: Int = 0,
@@ -149,16 +182,21 @@ private object RewriteProcedure {
       added: Long = 0,
       bytes: Long = 0,
       failed: Seq[LakewardenException] = Nil,
-      unread: ListMap[String, LakewardenException] = ListMap.empty) {
+      unread: ListMap[String, LakewardenException] = ListMap.empty,
+      failing: Int = 0) {
 
     def and(group: FileGroup, outcome: Either[LakewardenException, Int]): Done = outcome match {
-      case Right(come) => copy(groups + 1, files + group.paths.size, added + come, bytes + group.bytes)
+      case Right(come) =>
+        copy(groups + 1, files + group.paths.size, added + come, bytes + group.bytes, failing = 0)
       case Left(why) =>
+        val sum = failedOnce
         why.file.filter(file => group.paths.contains(file) && unread.size < mostUnread)
-          .fold(copy(failed = failed :+ why))(file => copy(unread = unread.updated(file, why)))
+          .fold(sum.copy(failed = failed :+ why))(file => sum.copy(unread = unread.updated(file, why)))
     }
 
-    /** The request, for groups without the files that cannot be read. */
+    def failedOnce: Done = copy(failing = failing + 1)
+
+    /** The request, for groups without the files that cannot be rewritten. */
     def without(request: ObjectNode): ObjectNode = {
       val asked = request.deepCopy
       unread.keys.foldLeft(asked.putArray("without"))((paths, path) => paths.add(path))
