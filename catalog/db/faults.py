@@ -32,7 +32,8 @@ _FULL: Final = (
 )
 _ABSENT: Final = (
     "The catalog's database cannot be opened.",
-    "Check `database.url`, that the file exists, and who may read and write its directory; "
+    "Check which settings were read (`lakewarden.toml` here, unless `--config` names another file), "
+    "`database.url`, that the file exists, and who may read and write its directory; "
     "`lakewarden init` makes a catalog from nothing, `lakewarden db upgrade` the database alone.",
 )
 _READ_ONLY: Final = (

@@ -1,31 +1,36 @@
-"""The statements of docs/encryption.md work, in the order in which they stand there."""
+"""The statements of docs/encryption.md and of the first page work, in the order in which they stand there."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.support.lake import standard_policies
 from tests.support.spark import SparkLake
+from tests.support.spark_refusals import refused_as
 from tests.support.spark_tables import master_keys
 
 pytestmark = pytest.mark.core
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = (DOCS / "encryption.md").read_text("utf-8")
+FIRST: Final = (DOCS.parent / "README.md").read_text("utf-8")
 
 
-def statements() -> list[str]:
-    """Those of the page's blocks of SQL."""
-    blocks = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
-    return [each.strip() for block in blocks for each in block.split(";\n") if each.strip()]
+def statements(page: str) -> list[str]:
+    """Those of the page's blocks of SQL, without comments."""
+    blocks = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    found = [re.sub(r"(?m)^--.*", "", each).strip() for block in blocks for each in block.split(";\n")]
+    return [each for each in found if each]
 
 
 def test_the_statements_of_the_page_work(spark_lake: SparkLake, namespace: str) -> None:
     master_keys(spark_lake, "pii", "hr")
-    found = statements()
+    found = statements(PAGE)
     assert len(found) == 16
     name = namespace.removeprefix("lake.")
     answers = {}
@@ -36,6 +41,29 @@ def test_the_statements_of_the_page_work(spark_lake: SparkLake, namespace: str) 
     assert answers["SELECT count(*) FROM lake.sales.orders"] == [(3,)]
     assert answers["SELECT * FROM lake.sales.old"] == [(1, "pen")]
     assert ("encryption.algorithm", "AES_GCM_V1") in answers["SHOW TBLPROPERTIES lake.sales.orders"]
+
+
+@pytest.fixture
+def no_locations(spark_lake: SparkLake) -> Iterator[None]:
+    """Alice may do everything but choose locations."""
+    spark_lake.lake.set_policies([each for each in standard_policies() if each["name"] != "alice-storage"])
+    yield
+    spark_lake.lake.set_policies(standard_policies())
+
+
+@pytest.mark.usefixtures("no_locations")
+def test_the_statements_of_the_first_page_work_but_for_the_one_that_it_says_is_refused(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    name = namespace.removeprefix("lake.")
+    statement, *others = (re.sub(r"\bsales\.", f"{name}.", each.rstrip(";")) for each in statements(FIRST))
+    assert statement == "CREATE NAMESPACE lake.sales"
+    for statement in others:
+        if "read.allowed.data.paths" in statement:
+            refused_as("NOT_AUTHORIZED", spark_lake.session(), statement)
+        else:
+            last = spark_lake.rows(statement)
+    assert [row["item"] for row in last] == ["jam"]
 
 
 def test_every_page_that_it_leads_to_is_there_with_its_headings() -> None:
