@@ -43,11 +43,13 @@ class Viewer:
 
     def config(self, table: LoadedTable) -> dict[str, str]:
         """`config` of a loaded table: what an engine must not mix up between users, policies and versions."""
+        masks = table.governed.regimes.current.masks
         return {
             "lakewarden.sealed": "true" if table.seal is not None else "false",
             "lakewarden.principal": self.principal,
             "lakewarden.policy-version": self.policy_version,
             "lakewarden.governed-version": str(table.governed.version),
+            "lakewarden.masked-fields": ",".join(str(field_id) for field_id, _ in masks),
         }
 
 

@@ -85,6 +85,7 @@ def test_loaded_table_is_what_pyiceberg_expects(served: Service, alice: httpx.Cl
         "lakewarden.principal": "alice",
         "lakewarden.policy-version": served.lake.warden.policies.current().version,
         "lakewarden.governed-version": "1",
+        "lakewarden.masked-fields": "",
     }
     properties = loaded["metadata"]["properties"]
     assert properties["owner"] == "me"

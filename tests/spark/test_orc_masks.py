@@ -9,7 +9,7 @@ import pytest
 from tests.support.lake import ALICE, CAROL
 from tests.support.reads import denied, refused
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import ENCRYPTED_ORC, master_keys
+from tests.support.spark_tables import ENCRYPTED_ORC, master_keys, stock_table
 
 pytestmark = pytest.mark.core
 
@@ -182,3 +182,45 @@ def test_a_hash_of_bytes_is_of_the_value_alone(spark_lake: SparkLake, database: 
     with denied(spark_lake, "bin"):
         shown = spark_lake.rows(f"SELECT bin FROM {name} ORDER BY id", CAROL)
     assert [bytes(row.bin) for row in shown] == [hashlib.sha256(each).digest() for each in (b"\1", b"\2\3")]
+
+
+@pytest.mark.parametrize("using", ["orc", "parquet"])
+def test_a_mask_shows_null_in_a_snapshot_whose_column_was_required(
+    spark_lake: SparkLake, database: str, using: str
+) -> None:
+    name = f"{database}.{using}_once_required"
+    columns = "id INT, v INT NOT NULL, n STRING NOT NULL"
+    properties = "'encryption.columns' = 'pii:v,n'"
+    spark_lake.rows(f"CREATE TABLE {name} ({columns}) USING {using} TBLPROPERTIES ({properties})")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, 10, 'a'), (2, 20, 'b')")
+    first = stock_table(spark_lake, name).current_snapshot()
+    assert first is not None
+    then = f"{name} VERSION AS OF {first.snapshot_id}"
+    for change in ("ALTER COLUMN v DROP NOT NULL", "ALTER COLUMN n DROP NOT NULL"):
+        spark_lake.rows(f"ALTER TABLE {name} {change}")
+    spark_lake.rows(f"ALTER TABLE {name} SET TBLPROPERTIES ('encryption.masks' = 'nullify:v,n')")
+    with denied(spark_lake, "v", "n"):
+        for query, found in (
+            (f"SELECT * FROM {then} ORDER BY id", [(1, None, None), (2, None, None)]),
+            (f"SELECT count(v), sum(v), min(v), max(n) FROM {then}", [(0, None, None, None)]),
+            (f"SELECT id FROM {then} WHERE v < 5 OR n IS NOT NULL", []),
+            (f"SELECT count(*) FROM {then} WHERE v IS NULL", [(2,)]),
+        ):
+            assert spark_lake.rows(query, CAROL) == found, query
+    assert spark_lake.rows(f"SELECT sum(v), max(n) FROM {then}") == [(30, "b")]
+
+
+def test_a_required_column_without_a_mask_in_the_file_is_refused(
+    spark_lake: SparkLake, database: str
+) -> None:
+    """The file is older than the mask, so that it would be NULL."""
+    name = f"{database}.orc_required"
+    spark_lake.rows(f"CREATE TABLE {name} (id INT, n STRING NOT NULL) USING orc")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, 'a')")
+    masks = "'encryption.columns' = 'pii:n', 'encryption.masks' = 'sha256:n'"
+    spark_lake.rows(f"ALTER TABLE {name} SET TBLPROPERTIES ({masks})")
+    with denied(spark_lake, "n"):
+        message = refused(spark_lake, f"SELECT * FROM {name}", "NOT_SUPPORTED_YET", "mask-type", CAROL)
+        assert "rewritten" in message
+        spark_lake.rows(f"CALL lake.system.rewrite_data_files(table => '{name.removeprefix('lake.')}')")
+        assert spark_lake.rows(f"SELECT * FROM {name}", CAROL) == [(1, hashed("a"))]

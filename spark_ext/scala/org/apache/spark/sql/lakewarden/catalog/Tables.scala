@@ -12,8 +12,9 @@ import org.apache.spark.sql.connector.catalog.{Column, Identifier, StagedTable, 
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.rest.{Answers, CatalogClient, CatalogPaths}
-import org.apache.spark.sql.lakewarden.schema.{IcebergSchema, PartitionTransforms}
+import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema, PartitionTransforms}
 import org.apache.spark.sql.lakewarden.write.{BegunWrite, StagedTarget}
+import org.apache.spark.sql.types.StructType
 
 /** The tables of a catalog, as its user may see and change them. Identifiers are names, letter by letter.
   *
@@ -99,12 +100,19 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
   }
 
   private def handle(ident: Identifier, answer: JsonNode, asOf: Option[AsOf]): TableHandle = {
-    val metadata = Answers.field(answer, "metadata")
+    val (metadata, config) = (Answers.field(answer, "metadata"), Answers.field(answer, "config"))
+    val own = IcebergSchema.toSpark(schema(metadata, asOf))
     val table = LoadedTable(
       catalogName, ident.namespace.toSeq, ident.name, UUID.fromString(metadata.required("table-uuid").textValue),
-      answer.path("metadata-location").asText, IcebergSchema.toSpark(schema(metadata, asOf)), metadata,
-      Viewer.of(Answers.field(answer, "config")))
+      answer.path("metadata-location").asText, if (asOf.isEmpty) own else masksMayBeNull(own, config), metadata,
+      Viewer.of(config))
     TableHandle(table, users.client)
+  }
+
+  /** A mask may show NULL in a column that was required at a time when it had none. */
+  private def masksMayBeNull(schema: StructType, config: JsonNode): StructType = {
+    val masked = Answers.text(config, "lakewarden.masked-fields").split(',').toSet
+    StructType(schema.map(each => if (masked(FieldIds.of(each).toString)) each.copy(nullable = true) else each))
   }
 
   /** Today's, or that of the snapshot asked for. */

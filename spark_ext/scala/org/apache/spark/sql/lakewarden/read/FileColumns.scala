@@ -80,7 +80,7 @@ private[read] final class FileColumns(
     val id = FieldIds.of(field)
     if (withoutLike(id) && !masked(id)) throw errors.unsupported(
       s"The file lacks the column ${field.name}, whose values stand in the metadata of the table.", "absent-column")
-    if (!field.nullable) throw errors.damaged(s"The file lacks the required column ${field.name}.", "required-column")
+    if (!field.nullable) throw errors.required(field.name, masked(id))
     val name = Iterator.iterate(s"_absent_$id")(_ + "_").find(each => !group.containsField(each)).get
     StructField(name, FieldIds.stripType(field.dataType))
   }

@@ -74,7 +74,7 @@ private[read] final class OrcColumns(
   private def absent(field: StructField): Make = {
     if (withoutLike(FieldIds.of(field)) && !masked(FieldIds.of(field))) throw errors.unsupported(
       s"The file lacks the column ${field.name}, whose values stand in the metadata of the table.", "absent-column")
-    if (!field.nullable) throw errors.damaged(s"The file lacks the required column ${field.name}.", "required-column")
+    if (!field.nullable) throw errors.required(field.name, masked(FieldIds.of(field)))
     val shown = FieldIds.stripType(field.dataType)
     (_, rows) => {
       val nulls = new ConstantColumnVector(rows, shown)

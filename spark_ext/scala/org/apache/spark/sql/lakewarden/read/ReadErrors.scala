@@ -57,6 +57,13 @@ private[read] final class ReadErrors(table: String, path: String, encrypted: Boo
   def unsupported(problem: String, rule: String): LakewardenException =
     ofFile("NotSupportedYet", problem, rule)
 
+  /** A column that must not be NULL, and of which the file has nothing that may be shown. */
+  def required(column: String, masked: Boolean): LakewardenException =
+    if (!masked) damaged(s"The file lacks the required column $column.", "required-column")
+    else ofFile(
+      "NotSupportedYet", s"The file has no masked values of $column, and the column cannot be NULL.", "mask-type",
+      Some("ALTER COLUMN … DROP NOT NULL, or have the table's files rewritten."))
+
   /** Runs a part of keeping a copy of the file on this executor, whose failures are not the file's. */
   def kept[T](part: => T): T =
     try part
