@@ -27,12 +27,13 @@ import org.apache.spark.sql.types._
   *   ids of columns that read as NULL whatever the file has
   * @param locked
   *   ids of leaves under keys that were not released
-  * @param keyed
-  *   ids of fields under keys of columns that were released: their types have to be just what the table's are stored as
+  * @param doubtful
+  *   ids of fields that somebody without their keys may have described: their types have to be just what the table's
+  *   are stored as
   */
 private[read] final class FileColumns(
     file: MessageType, withoutLike: Set[Int], errors: ReadErrors, masked: Set[Int] = Set.empty,
-    locked: Set[Int] = Set.empty, keyed: Set[Int] = Set.empty) {
+    locked: Set[Int] = Set.empty, doubtful: Set[Int] = Set.empty) {
 
   /** The wanted schema with the file's own names, position by position; absent fields get a name that the file
     * does not have.
@@ -105,7 +106,7 @@ private[read] final class FileColumns(
     case (_: StructType | _: ArrayType | _: MapType, _) | (_, _: GroupType) =>
       throw errors.damaged(mistyped(found), "column-type")
     case (primitive, leaf) =>
-      if (Option(leaf.getId).exists(id => keyed(id.intValue)) && !StoredType.fits(primitive, leaf.asPrimitiveType))
+      if (Option(leaf.getId).exists(id => doubtful(id.intValue)) && !StoredType.fits(primitive, leaf.asPrimitiveType))
         throw errors.refused(mistyped(leaf), "column-type")
       primitive
   }

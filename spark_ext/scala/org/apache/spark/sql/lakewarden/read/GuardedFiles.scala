@@ -29,6 +29,9 @@ private[read] final case class OpenedFile(
   *
   * A row group belongs to the split that its middle lies in. One that claims to lie outside of the file belongs to
   * the first or the last one, so that none is left out.
+  *
+  * @param stream
+  *   the footer is read from
   */
 private[read] final class FooterReader(
     input: HadoopInputFile, stream: SeekableInputStream, conf: Configuration, start: Long, length: Long) {
@@ -55,8 +58,8 @@ private[read] final class FooterReader(
 /** Opens the Parquet files of one scan, on an executor.
   *
   * The order is fixed: the path is checked, then the data keys opened, then the file, its bytes held against their
-  * digest where that is asked for, and its footer against what the regime of the file says (`FileEncryption`).
-  * Nothing of a file is used before that.
+  * digest where that is asked for, its footer against its own where that is known (`FooterStream`) and against what the
+  * regime of the file says (`FileEncryption`). Nothing of a file is used before that.
   *
   * @param wanted
   *   the columns that are read, with ids
@@ -71,19 +74,26 @@ private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, maske
     val location = gate.location(split.file)
     val encryption = encryptionOf(split.file, errors)
     val (input, stream) = opened(location, split.file, conf, errors)
-    val footers = new FooterReader(input, stream, conf, split.start, split.length)
-    try {
-      val footer = encryption.fold(plaintext(footers.read(), errors))(_.read(footers, split.file.records))
-      OpenedFile(input.getPath, input, stream, footer)
-    } catch {
+    try OpenedFile(input.getPath, input, stream, judged(encryption, input, stream, split, conf, errors))
+    catch {
       case failure: Throwable =>
-        val told = failure match {
-          case known: LakewardenException => known
-          case NonFatal(_)                => mistaken(stream, input, split.file, footers.read(), errors).getOrElse(failure)
-          case fatal                      => fatal
-        }
         stream.close()
-        throw told
+        throw failure
+    }
+  }
+
+  /** The footer of an open file. */
+  private def judged(
+      encryption: Option[FileEncryption], input: HadoopInputFile, stream: SeekableInputStream, split: FileSplit,
+      conf: Configuration, errors: ReadErrors)
+      : ParquetMetadata = {
+    val source = FooterStream.of(split.file, stream, errors)
+    val footers = new FooterReader(input, source, conf, split.start, split.length)
+    try encryption.fold(plaintext(footers.read(), errors))(_.read(footers, split.file.records))
+    catch {
+      case known: LakewardenException => throw known
+      case NonFatal(failure) =>
+        throw mistaken(source, input, split.file, footers.read(), errors).getOrElse(failure)
     }
   }
 

@@ -46,7 +46,8 @@ private[read] final class ParquetReading(
     try {
       val schema = file.footer.getFileMetaData.getSchema
       val keyed = split.file.keys.flatMap(_.label.fieldIds).toSet
-      prepare(new FileColumns(schema, split.file.withoutLike, errors, masked, locked(file, keyed), keyed))
+      val doubtful = if (split.file.footerDigest.isEmpty) keyed else Set.empty[Int]
+      prepare(new FileColumns(schema, split.file.withoutLike, errors, masked, locked(file, keyed), doubtful))
       use(file)
     } catch {
       case failure: Throwable =>

@@ -8,7 +8,7 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.{AsOf, FileGroup, TableHandle}
-import org.apache.spark.sql.lakewarden.crypto.{Footer, TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto.{Footer, FooterDigest, TransportKey, WrappedKey}
 import org.apache.spark.sql.lakewarden.schema.{FieldIds, IcebergSchema}
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.sources.Filter
@@ -30,12 +30,15 @@ import org.apache.spark.sql.types._
   *   its data keys under the scan's key: the footer's, and those of all groups with a column that the scan reads
   * @param digest
   *   of its bytes, where its key metadata keeps one
+  * @param footerDigest
+  *   of its footer, where its key metadata keeps one: of Parquet files with column keys, but for old ones
   * @param withoutLike
   *   ids of columns whose values stand in its partition, so that their absence does not mean NULL
   */
 private[read] final case class PlannedFile(
     path: String, format: DataFormat, size: Long, records: Long, algorithm: Option[String], footer: Option[Footer],
-    columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest], withoutLike: Set[Int])
+    columnKeys: Boolean, keys: Seq[WrappedKey], digest: Option[FileDigest],
+    footerDigest: Option[FooterDigest], withoutLike: Set[Int])
 
 /** What the catalog answered to one scan.
   *

@@ -13,7 +13,7 @@ import org.apache.arrow.vector.VectorSchemaRoot
 import org.apache.arrow.vector.ipc.ArrowStreamReader
 
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, Secret, TransportKey, WrappedKey}
+import org.apache.spark.sql.lakewarden.crypto.{Footer, FooterDigest, KeyLabel, Secret, TransportKey, WrappedKey}
 import org.apache.spark.sql.lakewarden.write.DataFormat
 import org.apache.spark.sql.util.ArrowUtils
 
@@ -65,6 +65,7 @@ private[read] final class PlanStream(table: String) {
       Option(value("column_keys")).exists(_.asInstanceOf[Boolean]),
       Option(value("keys")).toSeq.flatMap(_.asInstanceOf[JList[JMap[String, _]]].asScala.map(wrappedKey)),
       Option(value("digest")).map(bytes => FileDigest(bytes.asInstanceOf[Array[Byte]].toSeq)),
+      Option(value("footer_digest")).map(bytes => FooterDigest.parse(bytes.asInstanceOf[Array[Byte]])),
       withoutLike(value("spec_id").asInstanceOf[Int]))
   }
 

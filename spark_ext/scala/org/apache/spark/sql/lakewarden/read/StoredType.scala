@@ -10,7 +10,10 @@ import org.apache.spark.sql.types._
 /** Whether a file says of a column what Iceberg's writers say of it, or what it may have been promoted from.
   *
   * Spark reads more, by converting it: other units of time, other scales. The types of a file are under its footer's
-  * key; who has that, and not the key of a column, would give its values another meaning.
+  * key; who has that, and not the key of a column, would give its values another meaning. Where the digest of the footer
+  * is known (`FooterStream`), nobody can. Files that were written before there was one are held against this: it does
+  * not see everything (that a column could not be NULL, or is a shorter number), but what it sees was a column of
+  * another kind.
   *
   * Source: Iceberg table specification, "Appendix A: Format-specific Requirements", Parquet; "Schema Evolution".
   */

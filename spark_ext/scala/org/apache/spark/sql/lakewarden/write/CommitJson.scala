@@ -4,7 +4,7 @@ import java.util.Base64
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 
-import org.apache.spark.sql.lakewarden.crypto.WrappedKey
+import org.apache.spark.sql.lakewarden.crypto.{FooterDigest, WrappedKey}
 
 /** Parts of a file's description as the catalog's commit takes it (docs/rest-api.md, "Engines"). */
 private object CommitJson {
@@ -31,6 +31,12 @@ private object CommitJson {
   /** The SHA-256 of all bytes of the file. */
   def putDigest(entry: ObjectNode, sha256: Array[Byte]): Unit = {
     entry.put("sha256", base64.encodeToString(sha256))
+    ()
+  }
+
+  /** That of the footer of a file with column keys. */
+  def putDigest(entry: ObjectNode, footer: FooterDigest): Unit = {
+    entry.put("footer-bytes", footer.length).put("footer-sha256", base64.encodeToString(footer.sha256.toArray))
     ()
   }
 

@@ -68,8 +68,9 @@ final class FileTemplate(
 private[write] final class ParquetFile(template: FileTemplate, location: String) extends DataFile {
   private val hadoopConf = template.conf.value
   private val dataKeys = template.write.encryption.map(new NewKeys(_))
-  private val output =
-    new CountedOutput(StoredPath.of(location, hadoopConf), hadoopConf, hashed = dataKeys.exists(_.how.digest))
+  private val output = new CountedOutput(
+    StoredPath.of(location, hadoopConf), hadoopConf, hashed = dataKeys.exists(_.how.digest),
+    footerHashed = dataKeys.exists(_.columns.nonEmpty))
   private val limits = if (dataKeys.isEmpty) ModuleLimits.None else ModuleLimits.of(template.settings)
   private val identity = FileIdentity.of(template.write.tableUuid, location)
   private val writer = SQLConf.withExistingConf(ParquetFile.fixedSettings) {
@@ -100,6 +101,7 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
     dataKeys.foreach { keys =>
       CommitJson.put(entry, keys.wrapped(identity))
       if (keys.how.digest) CommitJson.putDigest(entry, output.digest)
+      if (keys.columns.nonEmpty) CommitJson.putDigest(entry, output.footerDigest)
     }
     entry
   }

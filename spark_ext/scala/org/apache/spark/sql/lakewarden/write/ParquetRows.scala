@@ -10,7 +10,7 @@ import org.apache.parquet.compression.CompressionCodecFactory.BytesInputCompress
 import org.apache.parquet.crypto.InternalFileEncryptor
 import org.apache.parquet.hadoop.{CodecFactory, ColumnChunkPageWriteStore, ParquetFileWriter, ParquetWriter}
 import org.apache.parquet.hadoop.metadata.{CompressionCodecName, ParquetMetadata}
-import org.apache.parquet.io.{ColumnIOFactory, OutputFile}
+import org.apache.parquet.io.ColumnIOFactory
 
 import org.apache.spark.sql.catalyst.InternalRow
 
@@ -26,7 +26,7 @@ import org.apache.spark.sql.catalyst.InternalRow
   *   none: the file is in clear
   */
 private[write] final class ParquetRows(
-    output: OutputFile,
+    output: CountedOutput,
     support: IcebergWriteSupport,
     conf: Configuration,
     codec: CompressionCodecName,
@@ -61,6 +61,7 @@ private[write] final class ParquetRows(
   def end(): ParquetMetadata = {
     try {
       group.end()
+      output.endRows()
       val notes = new HashMap(context.getExtraMetaData)
       notes.putAll(support.finalizeWrite().getExtraMetaData)
       file.end(notes)

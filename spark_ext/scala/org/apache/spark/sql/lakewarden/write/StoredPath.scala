@@ -9,6 +9,7 @@ import org.apache.parquet.hadoop.util.HadoopStreams
 import org.apache.parquet.io.{OutputFile, PositionOutputStream}
 
 import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.crypto.FooterDigest
 
 /** Locations as Hadoop opens them.
   *
@@ -63,8 +64,16 @@ private[lakewarden] object StoredPath {
     location.replaceFirst("^file:(//)?(?=/)", "file:").replaceFirst("^s3[an]?:", "s3:")
 }
 
-/** A new file that knows how many bytes were written to it, and their hash; a file that is there is not written over. */
-private final class CountedOutput(path: Path, conf: Configuration, hashed: Boolean) extends OutputFile {
+/** A new Parquet file that knows how many bytes were written to it, and their hash; a file that is there is not written
+  * over.
+  *
+  * @param hashed
+  *   whether the hash of all bytes is wanted
+  * @param footerHashed
+  *   whether that of the footer is
+  */
+private final class CountedOutput(path: Path, conf: Configuration, hashed: Boolean, footerHashed: Boolean)
+    extends OutputFile {
   private val storage = new OneNewFile(StoredPath.fileSystem(path, conf), hashed)
 
   /** Bytes, once the file is closed. */
@@ -72,6 +81,14 @@ private final class CountedOutput(path: Path, conf: Configuration, hashed: Boole
 
   /** The SHA-256 of all of them, once the file is closed. */
   def digest: Array[Byte] = storage.digest
+
+  /** Says that all rows have been written. What follows, Parquet's writer has in memory as well: indexes, bloom filters
+    * and the footer, whose length is not known until it is written.
+    */
+  def endRows(): Unit = if (footerHashed) storage.keep()
+
+  /** The digest of the footer, once the file is closed. */
+  def footerDigest: FooterDigest = FooterDigest.of(storage.end)
 
   override def create(blockSizeHint: Long): PositionOutputStream = HadoopStreams.wrap(storage.create(path, false))
 
