@@ -1,13 +1,13 @@
-"""Files written anew by somebody who has the footer's data key, and not that of a column.
+"""Files from before there were digests of footers, written anew by somebody who has the footer's key.
 
-He may read the columns in clear, and write the table's directory. What he writes under a file's name is
-refused where it would be read for a column that he has no key of, or have other rows than the table's.
+He has not that of a column. He may read the columns in clear, and write the table's directory. What he writes
+under a file's name is refused where it would be read for a column that he has no key of, or have other rows
+than the table's.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,74 +18,72 @@ from catalog.client import footers, thrift
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.scan import Scan
+from catalog.writes import new_files
 from policy.location import Location
+from tests.support.edited_footers import (
+    Change,
+    column,
+    decimal,
+    edited,
+    elements,
+    only_file,
+    structure,
+    typed,
+)
 from tests.support.lake import ALICE
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refused_as
-from tests.support.spark_tables import create_table, data_files, local_path, master_keys
+from tests.support.spark_tables import create_table, master_keys
 
-Change = Callable[[thrift.Struct], None]
 QUERIES = ("SELECT count(n), min(n), count(*) FROM {}", "SELECT sum(n) FROM {}", "SELECT id FROM {}")
 
 
-def _list(kind: int, elements: list[object]) -> thrift.Value:
-    return thrift.Value(thrift.LIST, thrift.Items(kind, elements))
+@pytest.fixture(autouse=True)
+def before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Key metadata as it was then."""
+    monkeypatch.setattr(new_files, "_footer_digest", lambda *_: None)
 
 
 def _name_stands_twice(footer: thrift.Struct) -> None:
     """The third column, `other`, gets the name of the second."""
-    for element in footer.structs(2):
-        if element.get(4, thrift.BINARY) == b"other":
-            element.fields[4] = thrift.Value(thrift.BINARY, b"n")
+    column(footer, "other").fields[4] = thrift.Value(thrift.BINARY, b"n")
     for group in footer.structs(4):
         for chunk in group.structs(1):
             told = chunk.get(3, thrift.STRUCT)
             if list(told.get(3, thrift.LIST).elements) == [b"other"]:
-                told.fields[3] = _list(thrift.BINARY, [b"n"])
+                told.fields[3] = elements(thrift.BINARY, [b"n"])
 
 
 def _no_row_group(footer: thrift.Struct) -> None:
     footer.fields[3] = thrift.Value(thrift.I64, 0)
-    footer.fields[4] = _list(thrift.STRUCT, [])
+    footer.fields[4] = elements(thrift.STRUCT, [])
 
 
 def _left_out(footer: thrift.Struct) -> None:
     """The last column, `at`, is gone from the schema and from every row group."""
-    elements = footer.structs(2)
-    elements[0].fields[5] = thrift.Value(thrift.I32, len(elements) - 2)
-    footer.fields[2] = _list(thrift.STRUCT, elements[:-1])
+    columns = footer.structs(2)
+    columns[0].fields[5] = thrift.Value(thrift.I32, len(columns) - 2)
+    footer.fields[2] = elements(thrift.STRUCT, columns[:-1])
     for group in footer.structs(4):
-        group.fields[1] = _list(thrift.STRUCT, group.structs(1)[:-1])
+        group.fields[1] = elements(thrift.STRUCT, group.structs(1)[:-1])
     footer.fields.pop(7, None)
-
-
-def _typed(footer: thrift.Struct, name: bytes, converted: int, logical: dict[int, thrift.Value]) -> None:
-    """Another logical type of a column (parquet.thrift, SchemaElement)."""
-    (element,) = [each for each in footer.structs(2) if each.get(4, thrift.BINARY) == name]
-    element.fields[6] = thrift.Value(thrift.I32, converted)
-    element.fields[10] = thrift.Value(thrift.STRUCT, thrift.Struct(logical))
 
 
 def _another_scale(footer: thrift.Struct) -> None:
     """What is 1.20 would be 120."""
-    said = {1: thrift.Value(thrift.I32, 0), 2: thrift.Value(thrift.I32, 7)}
-    (element,) = [each for each in footer.structs(2) if each.get(4, thrift.BINARY) == b"price"]
-    element.fields |= {7: said[1], 8: said[2]}
-    _typed(footer, b"price", 5, {5: thrift.Value(thrift.STRUCT, thrift.Struct(said))})
+    decimal(footer, "price", 7, 0)
 
 
 def _another_unit(footer: thrift.Struct) -> None:
     """Microseconds would be milliseconds."""
-    unit = thrift.Struct({1: thrift.Value(thrift.STRUCT, thrift.Struct({}))})
-    said = {1: thrift.Value(thrift.TRUE, True), 2: thrift.Value(thrift.STRUCT, unit)}
-    _typed(footer, b"at", 9, {8: thrift.Value(thrift.STRUCT, thrift.Struct(said))})
+    unit = structure({1: structure({})})
+    typed(footer, "at", 9, {8: structure({1: thrift.Value(thrift.TRUE, True), 2: unit})})
 
 
 def _by_an_old_spark(footer: thrift.Struct) -> None:
     said = {1: b"org.apache.spark.version", 2: b"2.4.0"}
     fields = {number: thrift.Value(thrift.BINARY, text) for number, text in said.items()}
-    footer.fields[5] = _list(thrift.STRUCT, [thrift.Struct(fields)])
-    footer.fields = dict(sorted(footer.fields.items()))
+    footer.fields[5] = elements(thrift.STRUCT, [thrift.Struct(fields)])
 
 
 @pytest.fixture
@@ -107,13 +105,13 @@ def forge(spark_lake: SparkLake, table: str, patch: pytest.MonkeyPatch, change: 
     (file,) = plan.files
     location = plan.location(file)
     keys = dataclasses.replace(plan.keys(file, location), columns={})
-    path = local_path(data_files(spark_lake, table)[0])
+    path = only_file(spark_lake, table)
     size, filling, seal = path.stat().st_size, [0], footers.sealed
 
     def sealed(metadata: thrift.Struct, *with_key: object) -> bytes:
         change(metadata)
         filler = {1: thrift.Value(thrift.BINARY, b"f"), 2: thrift.Value(thrift.BINARY, b"x" * filling[0])}
-        metadata.fields[5] = _list(thrift.STRUCT, [thrift.Struct(filler)])
+        metadata.fields[5] = elements(thrift.STRUCT, [thrift.Struct(filler)])
         metadata.fields = dict(sorted(metadata.fields.items()))
         return seal(metadata, *with_key)
 
@@ -151,7 +149,7 @@ def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
     spark_lake.rows(f"INSERT INTO {name} VALUES (1, 1.20, TIMESTAMP '2024-01-01 00:00:00')")
     query = f"SELECT price, at FROM {name}"
     assert str(spark_lake.rows(query)[0][0]) == "1.20"
-    edited(spark_lake, name, change)
+    only_file(spark_lake, name).write_bytes(edited(spark_lake, name, change))
     assert f"rule={rule}" in refused_as("DECRYPTION_REFUSED", spark_lake.spark, query)
 
 
@@ -161,29 +159,8 @@ def test_dates_under_a_key_are_not_of_another_calendar(spark_lake: SparkLake, na
     name = f"{namespace}.t"
     create_table(spark_lake, name, "id BIGINT, born DATE", {"encryption.columns": "pii:born"})
     spark_lake.rows(f"INSERT INTO {name} VALUES (1, DATE '1000-01-01')")
-    edited(spark_lake, name, _by_an_old_spark)
+    only_file(spark_lake, name).write_bytes(edited(spark_lake, name, _by_an_old_spark))
     assert [str(each.born) for each in spark_lake.rows(f"SELECT born FROM {name}")] == ["1000-01-01"]
-
-
-def edited(spark_lake: SparkLake, table: str, change: Change) -> None:
-    """Edit the footer of the table's file with the footer's key; the file keeps its size."""
-    mine = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
-    plan = mine.table(table.split(".", 1)[1]).scan()._plan()
-    (file,) = plan.files
-    keys = plan.keys(file, plan.location(file))
-    path = local_path(data_files(spark_lake, table)[0])
-    data, filling = path.read_bytes(), 0
-    while True:
-        footer = footers.read(lambda start, length: data[start : start + length], len(data), keys)
-        change(footer.metadata)
-        footer.metadata.fields[6] = thrift.Value(thrift.BINARY, b"x" * filling)
-        unique = footer.aad.removeprefix(keys.aad_prefix)
-        forged = data[: footer.start] + footers.sealed(footer.metadata, unique, keys)
-        if len(forged) == len(data):
-            break
-        filling += len(data) - len(forged)
-        assert filling >= 0
-    path.write_bytes(forged)
 
 
 @pytest.mark.parametrize(

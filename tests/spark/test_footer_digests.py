@@ -1,0 +1,173 @@
+"""The keys of columns are bound to the digest of their file's footer, which its own key cannot change.
+
+Who has the footer's key may read the columns in clear. Without the digest he could, if he may write the
+table's directory, describe a column that he has no key of as another one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+
+from catalog.client import thrift
+from catalog.writes import new_files
+from tests.support.edited_footers import Change, column, decimal, edited, footer_of, number, only_file
+from tests.support.reads import refused, replaced
+from tests.support.spark import SparkLake
+from tests.support.spark_tables import create_table, master_keys
+
+pytestmark = pytest.mark.core
+
+COLUMNS = "id BIGINT, n BIGINT, m BIGINT, i INT, d DECIMAL(38, 2)"
+ROWS = (
+    "SELECT id, id * 7 + (1L << 40), -id, int(id), CAST(id + 12345678901234567890.12 AS DECIMAL(38, 2))"
+    " FROM range(0, 1000, 1, 1)"
+)
+KEYED = {
+    "encryption.columns": "pii:n,m,i,d",
+    "write.parquet.row-group-size-bytes": "5000",
+    "write.parquet.compression-codec": "uncompressed",
+}
+WAYS = {
+    "CTR": {"encryption.algorithm": "AES_GCM_CTR_V1"},
+    "signed": {"encryption.footer": "plaintext"},
+}
+
+
+def _exchanged(footer: thrift.Struct) -> None:
+    """Two columns under one key, of one type, get each other's field id."""
+    one, other = column(footer, "n"), column(footer, "m")
+    one.fields[9], other.fields[9] = other.fields[9], one.fields[9]
+
+
+def _required(name: str) -> Change:
+    def change(footer: thrift.Struct) -> None:
+        column(footer, name).fields[3] = number(0)
+
+    return change
+
+
+def _shorter(footer: thrift.Struct) -> None:
+    """Of 16 bytes the first 8."""
+    column(footer, "d").fields[2] = number(8)
+    decimal(footer, "d", 18, 2)
+
+
+def _narrower(footer: thrift.Struct) -> None:
+    """Numbers of 64 bits are two of 32."""
+    column(footer, "n").fields[1] = number(1)
+
+
+def _rows_moved(footer: thrift.Struct) -> None:
+    """A row group has rows more and the next one as many less."""
+    first, second = footer.structs(4)[:2]
+    for group, more in ((first, -1), (second, 1)):
+        group.fields[3] = thrift.Value(thrift.I64, group.get(3, thrift.I64) + more)
+
+
+FORGERIES = {
+    "exchanged": (_exchanged, "n"),
+    "required": (_required("n"), "n"),
+    "required int": (_required("i"), "i"),
+    "shorter": (_shorter, "d"),
+    "narrower": (_narrower, "n"),
+    "rows moved": (_rows_moved, "n"),
+}
+
+
+def made(spark_lake: SparkLake, properties: dict[str, str] | None = None) -> str:
+    """A table of one file with column keys."""
+    master_keys(spark_lake, "pii")
+    name = f"{spark_lake.namespace()}.t"
+    create_table(spark_lake, name, COLUMNS, KEYED | (properties or {}))
+    spark_lake.rows(f"INSERT INTO {name} {ROWS}")
+    return name
+
+
+@pytest.fixture(scope="module")
+def table(spark_lake: SparkLake) -> str:
+    return made(spark_lake)
+
+
+@pytest.fixture(scope="module")
+def old_table(spark_lake: SparkLake) -> str:
+    """Its file was written before there were digests of footers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(new_files, "_footer_digest", lambda *_: None)
+        return made(spark_lake)
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_footer_that_was_written_anew_is_refused(spark_lake: SparkLake, table: str, forgery: str) -> None:
+    change, name = FORGERIES[forgery]
+    with replaced(only_file(spark_lake, table), edited(spark_lake, table, change)):
+        for wanted in (name, f"max({name})", "sum(id)"):
+            query = f"SELECT {wanted} FROM {table}"
+            told = refused(spark_lake, query, "DECRYPTION_REFUSED", "footer-digest")
+            assert f"[table={table}, file=file:" in told and "Restore the file" in told
+
+
+@pytest.mark.parametrize("forgery", sorted(FORGERIES.keys() - {"rows moved"}))
+def test_it_is_the_digest_that_refuses_it(spark_lake: SparkLake, old_table: str, forgery: str) -> None:
+    """Without one, the same footer gives other values."""
+    change, name = FORGERIES[forgery]
+    query = f"SELECT {name} FROM {old_table} ORDER BY id"
+    honest = spark_lake.rows(query)
+    with replaced(only_file(spark_lake, old_table), edited(spark_lake, old_table, change)):
+        assert spark_lake.rows(query) != honest
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_footer_is_held_against_its_digest_in_every_mode(spark_lake: SparkLake, way: str) -> None:
+    table = made(spark_lake, WAYS[way])
+    query = f"SELECT sum(n), min(m), max(i), max(d) FROM {table}"
+    assert [*spark_lake.rows(query)[0]][1:3] == [-999, 999]
+    with replaced(only_file(spark_lake, table), edited(spark_lake, table, _exchanged)):
+        refused(spark_lake, query, "DECRYPTION_REFUSED", "footer-digest")
+
+
+#: Writes the one end of a file and the other in turn, until it is stopped.
+_TAKING_TURNS = """
+import os, sys
+path, ends = sys.argv[1], [bytes.fromhex(each) for each in sys.argv[2:]]
+file, size = os.open(path, os.O_WRONLY), os.stat(path).st_size
+print("begun", flush=True)
+while True:
+    for end in ends:
+        os.pwrite(file, end, size - len(end))
+"""
+
+
+@contextmanager
+def taking_turns(path: Path, one: bytes, other: bytes) -> Iterator[None]:
+    """Two ends of a file in turn, as fast as a process can write them; the first one afterwards."""
+    command = [sys.executable, "-c", _TAKING_TURNS, str(path), one.hex(), other.hex()]
+    with replaced(path, path.read_bytes()), subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == b"begun\n"
+        try:
+            yield
+        finally:
+            writer.kill()
+
+
+def test_what_was_held_against_the_digest_is_what_is_parsed(spark_lake: SparkLake, table: str) -> None:
+    """Whoever changes the footer meanwhile sees to a refusal or to nothing."""
+    query = f"SELECT min(m), max(n) FROM {table}"
+    honest, path = spark_lake.rows(query), only_file(spark_lake, table)
+    length, _ = footer_of(path.read_bytes())
+    ends = path.read_bytes()[-length:], edited(spark_lake, table, _exchanged)[-length:]
+    seen = {"rows": 0, "refused": 0}
+    with taking_turns(path, *ends):
+        while min(seen.values()) < 5:
+            try:
+                assert spark_lake.rows(query) == honest
+                seen["rows"] += 1
+            except PySparkException as refusal:
+                assert "rule=footer-digest" in str(refusal)
+                seen["refused"] += 1
