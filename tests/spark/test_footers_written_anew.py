@@ -13,27 +13,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import catalog
 from catalog.client import footers, thrift
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.scan import Scan
 from catalog.writes import new_files
 from policy.location import Location
-from tests.support.edited_footers import (
-    Change,
-    column,
-    decimal,
-    edited,
-    elements,
-    only_file,
-    structure,
-    typed,
-)
-from tests.support.lake import ALICE
+from tests.support.forged_footers import Edit, decimal, element, forged_in_size, listed, structure, typed
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refused_as
-from tests.support.spark_tables import create_table, master_keys
+from tests.support.spark_tables import client_scan, create_table, master_keys, only_file
 
 QUERIES = ("SELECT count(n), min(n), count(*) FROM {}", "SELECT sum(n) FROM {}", "SELECT id FROM {}")
 
@@ -46,44 +35,44 @@ def before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _name_stands_twice(footer: thrift.Struct) -> None:
     """The third column, `other`, gets the name of the second."""
-    column(footer, "other").fields[4] = thrift.Value(thrift.BINARY, b"n")
+    element(footer, b"other").fields[4] = thrift.Value(thrift.BINARY, b"n")
     for group in footer.structs(4):
         for chunk in group.structs(1):
             told = chunk.get(3, thrift.STRUCT)
             if list(told.get(3, thrift.LIST).elements) == [b"other"]:
-                told.fields[3] = elements(thrift.BINARY, [b"n"])
+                told.fields[3] = listed(thrift.BINARY, [b"n"])
 
 
 def _no_row_group(footer: thrift.Struct) -> None:
     footer.fields[3] = thrift.Value(thrift.I64, 0)
-    footer.fields[4] = elements(thrift.STRUCT, [])
+    footer.fields[4] = listed(thrift.STRUCT, [])
 
 
 def _left_out(footer: thrift.Struct) -> None:
     """The last column, `at`, is gone from the schema and from every row group."""
     columns = footer.structs(2)
     columns[0].fields[5] = thrift.Value(thrift.I32, len(columns) - 2)
-    footer.fields[2] = elements(thrift.STRUCT, columns[:-1])
+    footer.fields[2] = listed(thrift.STRUCT, columns[:-1])
     for group in footer.structs(4):
-        group.fields[1] = elements(thrift.STRUCT, group.structs(1)[:-1])
+        group.fields[1] = listed(thrift.STRUCT, group.structs(1)[:-1])
     footer.fields.pop(7, None)
 
 
 def _another_scale(footer: thrift.Struct) -> None:
     """What is 1.20 would be 120."""
-    decimal(footer, "price", 7, 0)
+    decimal(footer, b"price", 7, 0)
 
 
 def _another_unit(footer: thrift.Struct) -> None:
     """Microseconds would be milliseconds."""
     unit = structure({1: structure({})})
-    typed(footer, "at", 9, {8: structure({1: thrift.Value(thrift.TRUE, True), 2: unit})})
+    typed(footer, b"at", 9, {8: structure({1: thrift.Value(thrift.TRUE, True), 2: unit})})
 
 
 def _by_an_old_spark(footer: thrift.Struct) -> None:
     said = {1: b"org.apache.spark.version", 2: b"2.4.0"}
     fields = {number: thrift.Value(thrift.BINARY, text) for number, text in said.items()}
-    footer.fields[5] = elements(thrift.STRUCT, [thrift.Struct(fields)])
+    footer.fields[5] = listed(thrift.STRUCT, [thrift.Struct(fields)])
 
 
 @pytest.fixture
@@ -97,10 +86,9 @@ def table(spark_lake: SparkLake, namespace: str) -> str:
     return name
 
 
-def forge(spark_lake: SparkLake, table: str, patch: pytest.MonkeyPatch, change: Change) -> None:
+def forge(spark_lake: SparkLake, table: str, patch: pytest.MonkeyPatch, change: Edit) -> None:
     """Write the table's file anew, all in clear below a right footer, with its name and size."""
-    mine = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
-    scan = mine.table(table.split(".", 1)[1]).scan()
+    scan = client_scan(spark_lake, table)
     plan = scan._plan()
     (file,) = plan.files
     location = plan.location(file)
@@ -111,7 +99,7 @@ def forge(spark_lake: SparkLake, table: str, patch: pytest.MonkeyPatch, change: 
     def sealed(metadata: thrift.Struct, *with_key: object) -> bytes:
         change(metadata)
         filler = {1: thrift.Value(thrift.BINARY, b"f"), 2: thrift.Value(thrift.BINARY, b"x" * filling[0])}
-        metadata.fields[5] = elements(thrift.STRUCT, [thrift.Struct(filler)])
+        metadata.fields[5] = listed(thrift.STRUCT, [thrift.Struct(filler)])
         metadata.fields = dict(sorted(metadata.fields.items()))
         return seal(metadata, *with_key)
 
@@ -140,7 +128,7 @@ def _write(scan: Scan, location: Location, keys: FileKeys, path: Path, rows: pa.
     [(_left_out, "column-key"), (_another_scale, "column-type"), (_another_unit, "column-type")],
 )
 def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
-    spark_lake: SparkLake, namespace: str, change: Change, rule: str
+    spark_lake: SparkLake, namespace: str, change: Edit, rule: str
 ) -> None:
     master_keys(spark_lake, "pii")
     name = f"{namespace}.t"
@@ -149,7 +137,7 @@ def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
     spark_lake.rows(f"INSERT INTO {name} VALUES (1, 1.20, TIMESTAMP '2024-01-01 00:00:00')")
     query = f"SELECT price, at FROM {name}"
     assert str(spark_lake.rows(query)[0][0]) == "1.20"
-    only_file(spark_lake, name).write_bytes(edited(spark_lake, name, change))
+    only_file(spark_lake, name).write_bytes(forged_in_size(client_scan(spark_lake, name), change))
     assert f"rule={rule}" in refused_as("DECRYPTION_REFUSED", spark_lake.spark, query)
 
 
@@ -159,7 +147,7 @@ def test_dates_under_a_key_are_not_of_another_calendar(spark_lake: SparkLake, na
     name = f"{namespace}.t"
     create_table(spark_lake, name, "id BIGINT, born DATE", {"encryption.columns": "pii:born"})
     spark_lake.rows(f"INSERT INTO {name} VALUES (1, DATE '1000-01-01')")
-    only_file(spark_lake, name).write_bytes(edited(spark_lake, name, _by_an_old_spark))
+    only_file(spark_lake, name).write_bytes(forged_in_size(client_scan(spark_lake, name), _by_an_old_spark))
     assert [str(each.born) for each in spark_lake.rows(f"SELECT born FROM {name}")] == ["1000-01-01"]
 
 
@@ -169,7 +157,7 @@ def test_dates_under_a_key_are_not_of_another_calendar(spark_lake: SparkLake, na
     ids=["name twice", "no rows"],
 )
 def test_a_file_with_a_footer_of_somebody_elses_is_refused(
-    spark_lake: SparkLake, table: str, monkeypatch: pytest.MonkeyPatch, change: Change, rule: str
+    spark_lake: SparkLake, table: str, monkeypatch: pytest.MonkeyPatch, change: Edit, rule: str
 ) -> None:
     (honest,) = spark_lake.rows(QUERIES[0].format(table))
     assert tuple(honest) == (2000, 0, 2000)

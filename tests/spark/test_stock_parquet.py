@@ -135,9 +135,18 @@ def ours(spark_lake: SparkLake, table: str) -> list[list[Any]]:
 
 @pytest.fixture
 def table(spark_lake: SparkLake, tables: dict[str, list[str]], request: pytest.FixtureRequest) -> str:
-    """A table of its own, whose files a test may change."""
-    name = f"lake.stock.t{abs(hash(request.node.name))}"
-    create_table(spark_lake, name, COLUMNS, {**STOCK, **COLUMN_KEYS})
+    """A table of its own with column keys, whose files a test may change."""
+    return made(spark_lake, f"lake.stock.t{abs(hash(request.node.name))}", COLUMN_KEYS)
+
+
+@pytest.fixture
+def whole(spark_lake: SparkLake, tables: dict[str, list[str]], request: pytest.FixtureRequest) -> str:
+    """Another one, whose files are encrypted whole."""
+    return made(spark_lake, f"lake.stock.w{abs(hash(request.node.name))}", {})
+
+
+def made(spark_lake: SparkLake, name: str, keys: dict[str, str]) -> str:
+    create_table(spark_lake, name, COLUMNS, {**STOCK, **keys})
     spark_lake.rows(f"INSERT INTO {name} {ROWS}")
     return name
 
@@ -149,12 +158,20 @@ def replaced(file: str, old: bytes, new: bytes) -> None:
     Path(file).write_bytes(data.replace(old, new))
 
 
-def test_another_kms_that_a_file_names_is_not_looked_at(spark_lake: SparkLake, table: str) -> None:
-    """What stands before the encrypted footer is authenticated by nothing."""
-    for file in paths(spark_lake, table):
+def test_another_kms_that_a_file_names_is_not_looked_at(spark_lake: SparkLake, whole: str) -> None:
+    """What stands before the encrypted footer of a file with one key is authenticated by nothing."""
+    for file in paths(spark_lake, whole):
         replaced(file, b'"kmsInstanceURL":"lakewarden"', b'"kmsInstanceURL":"evil.test:"')
         replaced(file, b'"masterKeyID":"lakewarden"', b'"masterKeyID":"laketanden"')
-    assert ours(spark_lake, table) == expected(ALL)
+    assert ours(spark_lake, whole) == expected(ALL)
+
+
+def test_with_column_keys_what_stands_before_the_footer_is_held_against_its_digest(
+    spark_lake: SparkLake, table: str
+) -> None:
+    replaced(paths(spark_lake, table)[0], b'"masterKeyID":"lakewarden"', b'"masterKeyID":"laketanden"')
+    with pytest.raises(Exception, match="footer-digest"):
+        ours(spark_lake, table)
 
 
 def test_stock_clients_of_the_page_go_where_they_were_told(spark_lake: SparkLake, table: str) -> None:
@@ -163,14 +180,14 @@ def test_stock_clients_of_the_page_go_where_they_were_told(spark_lake: SparkLake
     assert arrow_rows(spark_lake, ALICE, paths(spark_lake, table), ALL) == expected(ALL)
 
 
-def test_keys_that_a_file_says_it_has_are_not_used(spark_lake: SparkLake, table: str) -> None:
-    for file in paths(spark_lake, table):
+def test_keys_that_a_file_says_it_has_are_not_used(spark_lake: SparkLake, whole: str) -> None:
+    for file in paths(spark_lake, whole):
         data = Path(file).read_bytes()
         at = data.rindex(b'"wrappedDEK":"') + len(b'"wrappedDEK":"')
         Path(file).write_bytes(data[:at] + b"AAAA" + data[at + 4 :])
-    assert ours(spark_lake, table) == expected(ALL)
+    assert ours(spark_lake, whole) == expected(ALL)
     with pytest.raises(OSError):
-        arrow_rows(spark_lake, ALICE, paths(spark_lake, table), ALL)
+        arrow_rows(spark_lake, ALICE, paths(spark_lake, whole), ALL)
 
 
 def test_a_stored_prefix_that_is_not_the_files_own_is_refused(spark_lake: SparkLake, table: str) -> None:

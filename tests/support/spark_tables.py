@@ -10,6 +10,9 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyspark.sql import Row
 
+import catalog
+from catalog.client.scan import Scan
+from tests.support.lake import ALICE
 from tests.support.spark import CATALOG, SparkLake
 
 #: As people write it: the statement of the page that ORC's encryption is known by, but for the table's name.
@@ -42,6 +45,18 @@ def data_files(spark_lake: SparkLake, table: str) -> list[dict[str, Any]]:
 def local_path(file: Mapping[str, Any]) -> Path:
     """Where a data file lies."""
     return Path(file["file_path"].removeprefix("file://"))
+
+
+def only_file(spark_lake: SparkLake, table: str) -> Path:
+    """Where the one data file of a table lies."""
+    (file,) = data_files(spark_lake, table)
+    return local_path(file)
+
+
+def client_scan(spark_lake: SparkLake, table: str) -> Scan:
+    """A scan of Alice's without Spark, of a table by Spark's name for it."""
+    mine = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
+    return mine.table(table.removeprefix(f"{CATALOG}.")).scan()
 
 
 def master_keys(spark_lake: SparkLake, *names: str) -> None:

@@ -17,10 +17,10 @@ from pyspark.errors import PySparkException
 
 from catalog.client import thrift
 from catalog.writes import new_files
-from tests.support.edited_footers import Change, column, decimal, edited, footer_of, number, only_file
+from tests.support.forged_footers import Edit, decimal, element, forged_in_size, numbered
 from tests.support.reads import refused, replaced
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import create_table, master_keys
+from tests.support.spark_tables import client_scan, create_table, master_keys, only_file
 
 pytestmark = pytest.mark.core
 
@@ -42,26 +42,26 @@ WAYS = {
 
 def _exchanged(footer: thrift.Struct) -> None:
     """Two columns under one key, of one type, get each other's field id."""
-    one, other = column(footer, "n"), column(footer, "m")
-    one.fields[9], other.fields[9] = other.fields[9], one.fields[9]
+    numbered(footer, b"n", 3)
+    numbered(footer, b"m", 2)
 
 
-def _required(name: str) -> Change:
+def _required(name: bytes) -> Edit:
     def change(footer: thrift.Struct) -> None:
-        column(footer, name).fields[3] = number(0)
+        element(footer, name).fields[3] = thrift.Value(thrift.I32, 0)
 
     return change
 
 
 def _shorter(footer: thrift.Struct) -> None:
     """Of 16 bytes the first 8."""
-    column(footer, "d").fields[2] = number(8)
-    decimal(footer, "d", 18, 2)
+    element(footer, b"d").fields[2] = thrift.Value(thrift.I32, 8)
+    decimal(footer, b"d", 18, 2)
 
 
 def _narrower(footer: thrift.Struct) -> None:
     """Numbers of 64 bits are two of 32."""
-    column(footer, "n").fields[1] = number(1)
+    element(footer, b"n").fields[1] = thrift.Value(thrift.I32, 1)
 
 
 def _rows_moved(footer: thrift.Struct) -> None:
@@ -73,8 +73,8 @@ def _rows_moved(footer: thrift.Struct) -> None:
 
 FORGERIES = {
     "exchanged": (_exchanged, "n"),
-    "required": (_required("n"), "n"),
-    "required int": (_required("i"), "i"),
+    "required": (_required(b"n"), "n"),
+    "required int": (_required(b"i"), "i"),
     "shorter": (_shorter, "d"),
     "narrower": (_narrower, "n"),
     "rows moved": (_rows_moved, "n"),
@@ -106,7 +106,7 @@ def old_table(spark_lake: SparkLake) -> str:
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_a_footer_that_was_written_anew_is_refused(spark_lake: SparkLake, table: str, forgery: str) -> None:
     change, name = FORGERIES[forgery]
-    with replaced(only_file(spark_lake, table), edited(spark_lake, table, change)):
+    with replaced(only_file(spark_lake, table), forged_in_size(client_scan(spark_lake, table), change)):
         for wanted in (name, f"max({name})", "sum(id)"):
             query = f"SELECT {wanted} FROM {table}"
             told = refused(spark_lake, query, "DECRYPTION_REFUSED", "footer-digest")
@@ -119,7 +119,9 @@ def test_it_is_the_digest_that_refuses_it(spark_lake: SparkLake, old_table: str,
     change, name = FORGERIES[forgery]
     query = f"SELECT {name} FROM {old_table} ORDER BY id"
     honest = spark_lake.rows(query)
-    with replaced(only_file(spark_lake, old_table), edited(spark_lake, old_table, change)):
+    with replaced(
+        only_file(spark_lake, old_table), forged_in_size(client_scan(spark_lake, old_table), change)
+    ):
         assert spark_lake.rows(query) != honest
 
 
@@ -128,7 +130,7 @@ def test_a_footer_is_held_against_its_digest_in_every_mode(spark_lake: SparkLake
     table = made(spark_lake, WAYS[way])
     query = f"SELECT sum(n), min(m), max(i), max(d) FROM {table}"
     assert [*spark_lake.rows(query)[0]][1:3] == [-999, 999]
-    with replaced(only_file(spark_lake, table), edited(spark_lake, table, _exchanged)):
+    with replaced(only_file(spark_lake, table), forged_in_size(client_scan(spark_lake, table), _exchanged)):
         refused(spark_lake, query, "DECRYPTION_REFUSED", "footer-digest")
 
 
@@ -160,10 +162,10 @@ def test_what_was_held_against_the_digest_is_what_is_parsed(spark_lake: SparkLak
     """Whoever changes the footer meanwhile sees to a refusal or to nothing."""
     query = f"SELECT min(m), max(n) FROM {table}"
     honest, path = spark_lake.rows(query), only_file(spark_lake, table)
-    length, _ = footer_of(path.read_bytes())
-    ends = path.read_bytes()[-length:], edited(spark_lake, table, _exchanged)[-length:]
+    data, forged = path.read_bytes(), forged_in_size(client_scan(spark_lake, table), _exchanged)
+    same = next(at for at in range(len(data)) if data[at] != forged[at])
     seen = {"rows": 0, "refused": 0}
-    with taking_turns(path, *ends):
+    with taking_turns(path, data[same:], forged[same:]):
         while min(seen.values()) < 5:
             try:
                 assert spark_lake.rows(query) == honest
