@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,6 +44,18 @@ from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet
 
 _ENCRYPTED_MAGIC: Final = b"PARE"
 _FORMATS: Final = frozenset({"parquet", "orc"})
+#: Rows that are decoded at once where a row group is not read to its end.
+_BATCH_ROWS: Final = 1 << 16
+#: Up to which part of a row group that is faster than decoding all of it at once.
+_WORTH_ENDING: Final = 0.75
+
+
+class RowGroup(NamedTuple):
+    """A row group of a file: its number, that of its first row, and how many rows it says that it has."""
+
+    number: int
+    start: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +81,54 @@ class Opened:
             wanted: the columns.
             keep: a bound filter over them; row groups in which no row can match it are left out.
         """
-        leaves = self.columns.leaves(wanted, self._may_read)
-        rows = [self.parquet.metadata.row_group(each).num_rows for each in range(self.parquet.num_row_groups)]
-        starts = [0, *accumulate(rows)]
-        for number in self._matching(wanted, keep):
-            # By place, since a name with a dot in it may be two columns'.
-            read = self.parquet.reader.read_row_group(number, column_indices=leaves, use_threads=True)
-            if not leaves:
-                read = pa.table({"_rows": pa.nulls(rows[number])}).select([])
-            if read.num_rows != rows[number]:
-                raise miscounted()
-            yield starts[number], self.columns.project(read, wanted)
+        for group in self.matching(wanted, keep):
+            yield group.start, self.read(group, wanted, group.rows)
 
-    def _matching(self, wanted: Sequence[NestedField], keep: BooleanExpression | None) -> Sequence[int]:
-        if keep is None:
-            return range(self.parquet.num_row_groups)
-        return pruning.matching(self.parquet, self.columns, self._may_read, wanted, keep)
+    def matching(
+        self, wanted: Sequence[NestedField], keep: BooleanExpression | None = None
+    ) -> Iterator[RowGroup]:
+        """The row groups in which a row may match a bound filter over the wanted columns; None for all."""
+        metadata = self.parquet.metadata
+        rows = [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
+        starts = list(accumulate(rows, initial=0))
+        numbers: Sequence[int] = range(len(rows))
+        if keep is not None:
+            numbers = pruning.matching(self.parquet, self.columns, self._may_read, wanted, keep)
+        return (RowGroup(each, starts[each], rows[each]) for each in numbers)
+
+    def read(self, group: RowGroup, wanted: Sequence[NestedField], count: int) -> pa.Table:
+        """The first rows of a row group, of the wanted columns.
+
+        Raises:
+            DataFileDamaged: it has not as many as it says.
+        """
+        # By place, since a name with a dot in it may be two columns'.
+        leaves = self.columns.leaves(wanted, self._may_read)
+        if not leaves:
+            read = pa.table({"_rows": pa.nulls(count)}).select([])
+        elif count <= group.rows * _WORTH_ENDING:
+            read = self._beginning(group, leaves, count)
+        else:
+            read = self.parquet.reader.read_row_group(group.number, column_indices=leaves, use_threads=True)
+            if read.num_rows != group.rows:
+                raise miscounted()
+            read = read.slice(0, count)
+        return self.columns.project(read, wanted)
+
+    def _beginning(self, group: RowGroup, leaves: Sequence[int], count: int) -> pa.Table:
+        """The first rows of a row group; pages behind them are not decoded."""
+        batches = self.parquet.reader.iter_batches(
+            _BATCH_ROWS, [group.number], column_indices=leaves, use_threads=True
+        )
+        held: list[pa.RecordBatch] = []
+        missing = count
+        while missing > 0:
+            following = next(batches, None)
+            if following is None:
+                raise miscounted()
+            held.append(following.slice(0, missing))
+            missing -= following.num_rows
+        return pa.Table.from_batches(held)
 
     def _may_read(self, place: int) -> bool:
         return self.readable is None or place in self.readable

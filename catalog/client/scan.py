@@ -23,10 +23,11 @@ from catalog.client import plan as plans
 from catalog.client.columns import arrow_schema
 from catalog.client.deletes import DeletedRows
 from catalog.client.errors import TableChanged
-from catalog.client.files import opened
+from catalog.client.files import Opened, opened
 from catalog.client.http import CatalogClient, table_path
 from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
+from catalog.client.sifting import Sieve
 from catalog.identifiers import TableName
 from catalog.storage.base import Storage
 from policy.errors import RequestInvalid
@@ -124,6 +125,9 @@ class _Run:
         schema = Schema(*self._read)
         self._bound = filters.bound(scan.filter, schema, case_sensitive=scan.case_sensitive)
         self._keep = None if self._bound is None else filters.row_filter(self._bound, schema)
+        self._sieve = None
+        if self._bound is not None and self._keep is not None:
+            self._sieve = Sieve.of(self._read, self._bound, self._keep)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The wanted rows, file after file; a plan that has grown old is asked for again first."""
@@ -146,6 +150,10 @@ class _Run:
     def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
         gone = deleted.of(file)
         with opened(self._plan, file, self._scan.storage, self._read) as source:
+            if isinstance(source, Opened) and self._sieve is not None:
+                for rows in self._sieve.rows(source, gone):
+                    yield from _narrowed(rows, self.columns).to_batches()
+                return
             for start, rows in source.row_groups(self._read, self._bound):
                 left = rows if gone is None else rows.filter(gone.kept(start, start + rows.num_rows))
                 yield from self._wanted(left).to_batches()
