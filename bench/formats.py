@@ -1,4 +1,4 @@
-"""What each way of encrypting costs: `python -m bench.formats [--scale S] [--runs N]`.
+"""What each way of encrypting costs: `python -m bench.formats [--scale S] [--runs N] [--table T]`.
 
 Two tables: TPC-H's lineitem, and a wide one of strings. Budgets: reading with GCM, CTR and column keys at
 most 1.10 times as long as the same rows in clear through Spark's V2 reader, and no longer than with Parquet's
@@ -7,14 +7,16 @@ times; less than 0.1 % more bytes. Ratios are made within one run, round by roun
 reading are geometric means over the queries. Reading without Spark is measured by `bench.arrow`.
 
 What `encryption.verify-digest` costs is measured too, of AES-CTR in both formats: `first-read` as it reads
-what it has verified; to verify, the first time, costs it what it costs `always`.
+what it has verified; to verify, the first time, costs it what it costs `always`. Whole files are hashed
+whatever is asked, so that two queries are asked: a small one and that of every column.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -51,6 +53,9 @@ _ENCRYPTED = (*_PARQUET_ENCRYPTED, ORC_ENCRYPTED)
 #: What each is compared with; what is left out is compared with Spark's own Parquet in clear.
 _BASES = {ORC_PLAIN: ORC, ORC_ENCRYPTED: ORC}
 _KEYS = ("first", "second", "third")
+TABLES = ("lineitem", "wide")
+#: How the names of the queries begin that are asked of files held against their digests.
+_OF_DIGESTS = ("sum of", "every column")
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,10 @@ class _Rows:
     queries: Mapping[str, str]
 
 
-def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list[Figure], dict[str, str]]:
-    """Measure both tables, and print each part as it is known; and what they ran with."""
+def measure(
+    console: Console, root: Path, scale: float, runs: int, tables: Collection[str] = TABLES
+) -> tuple[list[Figure], dict[str, str]]:
+    """Measure these tables, and print each part as it is known; and what they ran with."""
     lake = root_of(root, "lake")
     with open_lake(lake) as opened:
         for key in _KEYS:
@@ -75,21 +82,31 @@ def measure(console: Console, root: Path, scale: float, runs: int) -> tuple[list
     with served(lake) as service, session(service) as spark:
         about = versions(spark) | {"scale": f"{scale:g}", "runs": str(runs)}
         spark.sql(f"CREATE NAMESPACE {NAMESPACE}")
-        spark_lineitem.cached(spark, spark_lineitem.generate(root / "generated", scale), "lineitem")
-        spark_wide.cached(spark, scale, "wide")
-        figures: list[Figure] = []
-        for rows in (
-            _Rows("lineitem", spark_lineitem.queries(scale)),
-            _Rows("wide", spark_wide.queries()),
-        ):
-            columns = _column_keys(spark.table(rows.name).columns)
-            contenders = formats(spark, root_of(root, f"files-{rows.name}"), lake / "warehouse", columns)
-            figures += _measure(console, spark, contenders, rows, runs)
-            verified = _digests(spark, digests(spark, lake / "warehouse"), rows, runs)
-            show(console, f"{rows.name}: files held against their digests", verified)
-            figures += verified
-            spark.catalog.uncacheTable(rows.name)
+        figures = [each for table in tables for each in _table(console, spark, root, scale, table, runs)]
     return figures, about
+
+
+def _table(
+    console: Console, spark: SparkSession, root: Path, scale: float, table: str, runs: int
+) -> list[Figure]:
+    rows = _cached(spark, root, scale, table)
+    warehouse = root / "lake" / "warehouse"
+    columns = _column_keys(spark.table(table).columns)
+    contenders = formats(spark, root_of(root, f"files-{table}"), warehouse, columns)
+    figures = _measure(console, spark, contenders, rows, runs)
+    verified = _digests(spark, digests(spark, warehouse), rows, runs)
+    show(console, f"{table}: files held against their digests", verified)
+    spark.catalog.uncacheTable(table)
+    return figures + verified
+
+
+def _cached(spark: SparkSession, root: Path, scale: float, table: str) -> _Rows:
+    """A table's rows in memory, in a view of its name."""
+    if table == "lineitem":
+        spark_lineitem.cached(spark, spark_lineitem.generate(root / "generated", scale), table)
+        return _Rows(table, spark_lineitem.queries(scale))
+    spark_wide.cached(spark, scale, table)
+    return _Rows(table, spark_wide.queries())
 
 
 def _measure(
@@ -119,13 +136,14 @@ def _column_keys(columns: list[str]) -> str:
 
 
 def _writes(contenders: Mapping[str, Side], source: str, runs: int) -> list[Figure]:
-    """Whole tables written; the last is left."""
+    """Whole tables written. The first, which does not count, is left."""
     for side in contenders.values():
         side.write(source, source)
     taken = in_rounds(
         {name: lambda side=side: side.write(source, "written") for name, side in contenders.items()},
         runs,
         after=lambda name: contenders[name].drop("written"),
+        warm_up=0,
     )
     figures = [figure(f"{source}: write, {name}", seconds, "s") for name, seconds in taken.items()]
     for name in contenders:
@@ -158,7 +176,8 @@ def _digests(
         for name in (CTR, ORC_ENCRYPTED)
         for when in others
     ]
-    _, ratios = _asked(spark, sides, rows, pairs, runs)
+    asked = {query: text for query, text in rows.queries.items() if query.startswith(_OF_DIGESTS)}
+    _, ratios = _asked(spark, sides, _Rows(rows.name, asked), pairs, runs)
     return [mean_of(f"{rows.name}: {name} / {base}", each) for (name, base), each in ratios.items()]
 
 
@@ -174,7 +193,7 @@ def _asked(
     figures: list[Figure] = []
     ratios: dict[tuple[str, str], list[float]] = {pair: [] for pair in compared}
     for query, text in rows.queries.items():
-        taken = ask(spark, opened, text, runs)
+        taken = ask(spark, opened, text, runs, warm_up=1)
         figures += [figure(f"{rows.name}: {query}, {name}", each, "s") for name, each in taken.items()]
         for (name, base), collected in ratios.items():
             collected.append(statistics.median(ratios_of(taken, name, base)))
@@ -200,7 +219,8 @@ def _sizes(contenders: Mapping[str, Side], table: str) -> list[Figure]:
 
 def main() -> None:
     """Run this benchmark alone."""
-    alone.run("What each way of encrypting costs", measure)
+    given = alone.given("What each way of encrypting costs", TABLES)
+    alone.run(given, partial(measure, tables=[given.table] if given.table else TABLES))
 
 
 if __name__ == "__main__":

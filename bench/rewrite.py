@@ -117,7 +117,7 @@ def _measure(
 
 def main() -> None:
     """Run this benchmark alone."""
-    alone.run("Rewriting a table to other properties", measure)
+    alone.run(alone.given("Rewriting a table to other properties"), measure)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,15 @@ Taken = Mapping[str, Sequence[float]]
 
 
 def in_rounds(
-    actions: Mapping[str, Callable[[], object]], times: int, after: Callable[[str], None] = lambda name: None
+    actions: Mapping[str, Callable[[], object]],
+    times: int,
+    after: Callable[[str], None] = lambda name: None,
+    warm_up: int = 2,
 ) -> Taken:
-    """How long each action takes, in rounds of all of them, after two that do not count."""
+    """How long each action takes, in rounds of all of them, after some that do not count."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     names = list(actions)
-    for number in range(-2, times):
+    for number in range(-warm_up, times):
         first = number % len(names)
         for name in names[first:] + names[:first]:
             start = time.perf_counter()

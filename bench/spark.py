@@ -125,14 +125,14 @@ def _size(name: str, side: Side) -> Figure:
     return figure(f"files, {name}", [sum(file.stat().st_size for file in side.files("lineitem")) / 1e6], "MB")
 
 
-def ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int) -> Taken:
+def ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int, warm_up: int = 2) -> Taken:
     """Ask every contender, who have to agree."""
     answers: dict[str, list[Any]] = {}
 
     def answer(name: str) -> None:
         answers[name] = spark.sql(text.format(table=opened[name])).collect()
 
-    taken = in_rounds({name: lambda name=name: answer(name) for name in opened}, runs)
+    taken = in_rounds({name: lambda name=name: answer(name) for name in opened}, runs, warm_up=warm_up)
     first, *others = (sorted(map(str, each)) for each in answers.values())
     assert all(each == first for each in others), f"the contenders do not agree on {text}"
     return taken
@@ -140,7 +140,7 @@ def ask(spark: SparkSession, opened: Mapping[str, str], text: str, runs: int) ->
 
 def main() -> None:
     """Run this benchmark alone."""
-    alone.run("Spark through the gate", measure)
+    alone.run(alone.given("Spark through the gate"), measure)
 
 
 if __name__ == "__main__":
