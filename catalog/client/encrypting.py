@@ -52,7 +52,6 @@ class KeyedWriter:
         stream: where the file goes.
         schema: its columns, field ids in the metadata.
         keys: its keys; those of columns by field id.
-        row_group_bytes: bytes of rows in memory that make a row group.
         options: of PyArrow's writer.
         material: what the file says of its keys to stock readers, by field id, None for the footer's.
     """
@@ -62,46 +61,33 @@ class KeyedWriter:
         stream: OutputStream,
         schema: pa.Schema,
         keys: FileKeys,
-        row_group_bytes: int,
         options: Mapping[str, Any],
         material: Mapping[int | None, bytes] = MappingProxyType({}),
     ) -> None:
         self._stream = stream
         self._schema = schema
-        self._row_group_bytes = row_group_bytes
         self._options = options
         self._file = _File(keys, material)
-        self._waiting: list[pa.RecordBatch] = []
         self._written = 0
         self.metadata: pq.FileMetaData | None = None
         self.split_offsets: list[int] = []
         self._put(_MAGIC[keys.footer_form])
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of rows that wait for their row group."""
-        return sum(each.nbytes for each in self._waiting)
-
-    def write_batch(self, batch: pa.RecordBatch, row_group_size: int) -> None:
-        """Add rows; a row group has at the most so many."""
-        for start in range(0, batch.num_rows, row_group_size):
-            self._waiting.append(batch.slice(start, row_group_size))
-            rows = sum(each.num_rows for each in self._waiting)
-            if rows >= row_group_size or self.waiting_bytes >= self._row_group_bytes:
-                self._flush()
+    def write_table(self, table: pa.Table, row_group_size: int) -> None:
+        """Add rows, in row groups of so many."""
+        for start in range(0, table.num_rows, row_group_size):
+            self._group(table.slice(start, row_group_size))
 
     def close(self) -> FooterDigest:
         """End the file; the digest of its footer."""
-        if self._waiting or self.metadata is None:
-            self._flush()
+        if self.metadata is None:
+            self._group(self._schema.empty_table())
         footer = self._file.footer()
         self._put(footer)
         return FooterDigest(len(footer), hashlib.sha256(footer).digest())
 
-    def _flush(self) -> None:
+    def _group(self, rows: pa.Table) -> None:
         plain = pa.BufferOutputStream()
-        rows = pa.Table.from_batches(self._waiting, self._schema)
-        self._waiting = []
         with pq.ParquetWriter(plain, self._schema, store_schema=False, **self._options) as writer:
             writer.write_table(rows, row_group_size=max(1, rows.num_rows))
             part = writer

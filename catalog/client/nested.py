@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 
@@ -67,6 +68,55 @@ def null_where_none(array: pa.Array, field: NestedField) -> NestedField | None:
         return field
     inside = (null_where_none(inner, wanted) for inner, wanted in _inside(array, field.field_type))
     return next((each for each in inside if each is not None), None)
+
+
+def as_written(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array as PyArrow's writer of Parquet takes it.
+
+    That refuses null under a field that must not be null, even where what is around it is null: such places
+    get some value, which is not written.
+
+    Args:
+        array: the values.
+        kind: their type; it may differ in the metadata of what is nested.
+    """
+    if pa.types.is_struct(kind):
+        children = [
+            as_written(*each) for each in zip(_never_null(array), [each.type for each in kind], strict=True)
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    if pa.types.is_list(kind):
+        rows = Rows.of(array)
+        values = as_written(rows.elements(array.values), kind.value_type)
+        return pa.ListArray.from_arrays(rows.offsets, values, type=kind, mask=rows.null)
+    if pa.types.is_map(kind):
+        rows = Rows.of(array)
+        keys = as_written(rows.elements(array.keys), kind.key_type)
+        values = as_written(rows.elements(array.items), kind.item_type)
+        return pa.MapArray.from_arrays(rows.offsets, keys, values, type=kind, mask=rows.null)
+    return array
+
+
+def _never_null(array: pa.StructArray) -> list[pa.Array]:
+    """What is in a struct, with some value where the struct is null."""
+    children = [array.field(place) for place in range(array.type.num_fields)]
+    if not array.null_count:
+        return children
+    valid = array.is_valid()
+    places = pc.if_else(
+        valid, pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1), len(array) - array.null_count
+    )
+    return [pa.concat_arrays([each.filter(valid), _blank(each.type)]).take(places) for each in children]
+
+
+def _blank(kind: pa.DataType) -> pa.Array:
+    """One value of a type."""
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([_blank(each.type) for each in kind], fields=list(kind))
+    if pa.types.is_nested(kind):
+        return pa.array([[]], kind)
+    zeros = pa.py_buffer(bytes(64))
+    return pa.Array.from_buffers(kind, 1, [None, *[zeros] * (kind.num_buffers - 1)])
 
 
 def _inside(array: pa.Array, kind: IcebergType) -> Iterator[tuple[pa.Array, NestedField]]:

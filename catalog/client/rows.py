@@ -14,7 +14,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from catalog.client.columns import FileColumns, arrow_schema, with_id
 from catalog.client.errors import DataFileDamaged
-from catalog.client.nested import inner_fields, null_where_none
+from catalog.client.nested import as_written, inner_fields, null_where_none
 from policy.errors import RequestInvalid
 
 
@@ -74,9 +74,20 @@ class Fitting:
                     f"There is null in {missing.name}, which is required in the table.", "required-column"
                 )
         return pa.RecordBatch.from_arrays(
-            [array.cast(each.type) for array, each in zip(arrays, self.schema, strict=True)],
+            [
+                self._valid(as_written(array, each.type), each)
+                for array, each in zip(arrays, self.schema, strict=True)
+            ],
             schema=self.schema,
         )
+
+    def _valid(self, values: pa.Array, field: pa.Field) -> pa.Array:
+        """Arrow takes what other programs hand over as it is."""
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise self._unfit(f"In {field.name} is what its type cannot hold ({error}).", "values") from error
+        return values
 
     def _named(self, given: Sequence[pa.Field], fields: Sequence[NestedField]) -> list[pa.Field]:
         """The fields given, with the ids of the table's fields of these names."""

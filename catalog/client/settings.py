@@ -28,7 +28,7 @@ class WriteSettings:
 
     Attributes:
         target_file_size: where a file is ended and another begun.
-        row_group_size: of row groups whose columns have keys of their own.
+        row_group_size: of row groups, in memory.
         row_group_rows: most rows of a row group.
         page_size: of data pages.
         dictionary_size: of dictionary pages.

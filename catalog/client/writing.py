@@ -31,6 +31,7 @@ from catalog.client.footers import FileKeys
 from catalog.client.http import CatalogClient, table_path
 from catalog.client.partitions import Partitioner
 from catalog.client.plan import transport_key
+from catalog.client.row_groups import RowGroups, TableWriter, pieces
 from catalog.client.rows import Fitting, batches_of
 from catalog.client.settings import WriteSettings
 from catalog.client.statistics import statistics_of
@@ -200,7 +201,8 @@ class _Files:
         try:
             for each in batches:
                 for batch in each:
-                    self._put(batch)
+                    for piece in pieces(batch, self._settings):
+                        self._put(piece)
             while self._open:
                 self._finish(next(iter(self._open)))
         except BaseException:
@@ -225,7 +227,8 @@ class _Files:
         digest = self._encryption is not None and self._encryption.digest
         stream = Written(self._storage.open_output(location), digest=digest)
         if self._encryption is None:
-            return _File(location.canonical, partition, stream, self._settings, self._plain(stream), [])
+            writer = self._plain(stream)
+            return _File(location.canonical, partition, stream, writer, self._groups(writer), [])
         identity = FileIdentity.of(self._uuid, location.canonical)
         fresh = {
             label: new_dek(self._encryption.data_key_length)
@@ -235,7 +238,10 @@ class _Files:
         stock = self._encryption.stock
         material = {} if stock is None else stock.material(fresh)
         writer = self._encrypting(stream, self._encryption.keys(fresh, identity), material)
-        return _File(location.canonical, partition, stream, self._settings, writer, wrapped)
+        return _File(location.canonical, partition, stream, writer, self._groups(writer), wrapped)
+
+    def _groups(self, writer: TableWriter) -> RowGroups:
+        return RowGroups(writer, self._arrow, self._settings)
 
     def _plain(self, stream: OutputStream, properties: Any = None) -> Any:
         options = self._settings.parquet()
@@ -245,10 +251,7 @@ class _Files:
 
     def _encrypting(self, stream: OutputStream, keys: FileKeys, material: Mapping[int | None, bytes]) -> Any:
         if keys.columns is not None or material:
-            settings = self._settings
-            return KeyedWriter(
-                stream, self._arrow, keys, settings.row_group_size, settings.parquet(), material
-            )
+            return KeyedWriter(stream, self._arrow, keys, self._settings.parquet(), material)
         properties = pe.create_encryption_properties(
             footer_key=keys.footer.reveal(),
             aad_prefix=keys.aad_prefix,
@@ -293,28 +296,29 @@ class _File:
         path: str,
         partition: dict[str, Any],
         stream: Written,
-        settings: WriteSettings,
         writer: Any,
+        groups: RowGroups,
         keys: list[dict[str, Any]],
     ) -> None:
         self._keys = keys
         self._path = path
         self._partition = partition
         self._stream = stream
-        self._settings = settings
         self._writer = writer
+        self._groups = groups
 
     @property
     def size(self) -> int:
         """Bytes that have been written so far, with those that wait for it."""
-        return self._stream.tell() + getattr(self._writer, "waiting_bytes", 0)
+        return self._stream.tell() + self._groups.waiting_bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows."""
-        self._writer.write_batch(rows, row_group_size=self._settings.row_group_rows)
+        self._groups.write(rows)
 
     def close(self, schema: Schema) -> dict[str, Any]:
         """End the file; as the commit takes it."""
+        self._groups.flush()
         footer: FooterDigest | None = self._writer.close()
         keyed = isinstance(self._writer, KeyedWriter)
         metadata = self._writer.metadata if keyed else self._writer.writer.metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pyiceberg.types import (
     IntegerType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
@@ -28,6 +30,7 @@ from pyiceberg.types import (
 
 import catalog
 from catalog.client import encrypting
+from catalog.client.columns import arrow_schema
 from policy.errors import NotAuthorized, NotSupportedYet, PropertyInvalid, RequestInvalid
 from tests.support.service import Service
 from tests.support.tables import ENCRYPTED
@@ -92,6 +95,9 @@ NESTED = Schema(
 )
 
 
+BYTES = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
+
+
 @pytest.mark.parametrize(
     "rows",
     [
@@ -109,6 +115,7 @@ NESTED = Schema(
             id="nanoseconds",
         ),
         pytest.param({"id": ONE, "who": ONE}, id="a number for a struct"),
+        pytest.param({"id": ONE, "tags": pa.ListArray.from_arrays([0, 1], BYTES)}, id="no UTF-8"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_and_leave_nothing(
@@ -119,6 +126,37 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(
         alice.table(name).append(pa.table(rows))
     assert left_over(served) == before
     assert alice.table(name).scan().to_arrow().num_rows == 0
+
+
+def test_what_is_required_within_a_struct_that_is_null(make: Make, alice: catalog.Connection) -> None:
+    def pair(first: int) -> StructType:
+        x = NestedField(first, "x", StringType(), required=True)
+        return StructType(x, NestedField(first + 1, "y", LongType()))
+
+    longs = ListType(51, LongType(), element_required=True)
+    kinds = {
+        "one": pair(10),
+        "some": ListType(20, pair(21), element_required=False),
+        "outer": StructType(NestedField(30, "inner", pair(31), required=True)),
+        "named": MapType(40, StringType(), 41, pair(42), value_required=False),
+        "lists": StructType(NestedField(50, "l", longs, required=True)),
+    }
+    fields = [NestedField(number, name, kind) for number, (name, kind) in enumerate(kinds.items(), 1)]
+    a = {"x": "a", "y": None}
+    rows = pa.Table.from_pylist(
+        [
+            dict.fromkeys(kinds),
+            {"one": a, "some": [a, None], "outer": {"inner": a}, "named": [("k", a)], "lists": {"l": [1]}},
+            {"one": None, "some": [None], "outer": None, "named": [("n", None)], "lists": {"l": []}},
+        ],
+        schema=arrow_schema(fields),
+    )
+    table = alice.table(make(Schema(*fields)))
+    table.append(rows)
+    table.append(rows.slice(1, 2))
+    table.append(rows.slice(0, 1))
+    given = pa.concat_tables([rows, rows]).to_pylist()
+    assert sorted(table.scan().to_arrow().to_pylist(), key=str) == sorted(given, key=str)
 
 
 def test_what_is_no_arrow_is_refused(make: Make, alice: catalog.Connection) -> None:
@@ -264,6 +302,24 @@ def test_files_end_where_the_table_wants_them_to(
     alice.table(name).append(pa.RecordBatchReader.from_batches(batches[0].schema, batches))
     assert len(files_of(served, name)) > 1
     assert sorted(alice.table(name).scan().to_arrow()["id"].to_pylist()) == list(range(5000))
+
+
+@pytest.mark.parametrize(
+    "encryption", [{}, ENCRYPTED, {"encryption.columns": "pii:id"}], ids=["in clear", "whole", "columns"]
+)
+def test_one_large_batch_becomes_files_and_row_groups_as_large_as_the_table_wants_them(
+    make: Make, alice: catalog.Connection, served: Service, encryption: dict[str, str]
+) -> None:
+    sizes = {"write.target-file-size-bytes": "200000", "write.parquet.row-group-size-bytes": "50000"}
+    name = make(SCHEMA, properties=encryption | sizes)
+    table = alice.table(name)
+    rows = pa.table({"id": random.Random(1).sample(range(2**62), 60_000)})
+    table.append(rows)
+    batches = list(table.scan(columns=["id"]).to_batches())
+    assert sorted(pa.Table.from_batches(batches)["id"].to_pylist()) == sorted(rows["id"].to_pylist())
+    # A batch is what was one row group; a value in memory has 8 bytes, and a null of the others up to 8.
+    assert all(each.num_rows <= 9 / 8 * 50_000 / 8 for each in batches)
+    assert 3 <= len(files_of(served, name)) <= 6
 
 
 @pytest.mark.parametrize(

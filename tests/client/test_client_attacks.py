@@ -158,8 +158,8 @@ def test_a_column_in_clear_whose_key_was_released(table: Any, mode: str, rule: s
     bare = dataclasses.replace(keys, columns={})
     path.unlink()
     with scan.storage.open_output(location) as stream:
-        writer = KeyedWriter(stream, with_ids(ROWS).schema, bare, 1 << 20, {})
-        writer.write_batch(with_ids(ROWS).to_batches()[0], 100)
+        writer = KeyedWriter(stream, with_ids(ROWS).schema, bare, {})
+        writer.write_table(with_ids(ROWS), 100)
         writer.close()
     with pytest.raises(DecryptionRefused, match=f"rule={rule}"):
         read(scan, plan, resized(file, path))

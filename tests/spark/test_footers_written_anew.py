@@ -117,8 +117,8 @@ def _write(scan: Scan, location: Location, keys: FileKeys, path: Path, rows: pa.
     """Write a file over another one; its size."""
     path.unlink()
     with scan.storage.open_output(location) as stream:
-        writer = KeyedWriter(stream, rows.schema, keys, 1 << 20, {"compression": "none"})
-        writer.write_batch(rows.to_batches()[0], len(rows))
+        writer = KeyedWriter(stream, rows.schema, keys, {"compression": "none"})
+        writer.write_table(rows, len(rows))
         writer.close()
     return path.stat().st_size
 
