@@ -12,6 +12,8 @@ from typing import Any, Final
 from policy.errors import NotSupportedYet, PropertyInvalid
 
 _MEGABYTE: Final = 1 << 20
+#: Most rows of a row group, as PyArrow has it.
+ROW_GROUP_ROWS: Final = 1 << 20
 _CODECS: Final = {
     "zstd": "zstd",
     "snappy": "snappy",
@@ -67,7 +69,7 @@ class WriteSettings:
         return cls(
             target_file_size=_number(properties, "write.target-file-size-bytes", 512 * _MEGABYTE, table),
             row_group_size=_number(properties, "write.parquet.row-group-size-bytes", 128 * _MEGABYTE, table),
-            row_group_rows=_MEGABYTE,
+            row_group_rows=ROW_GROUP_ROWS,
             page_size=_number(properties, "write.parquet.page-size-bytes", _MEGABYTE, table),
             dictionary_size=_number(properties, "write.parquet.dict-size-bytes", 2 * _MEGABYTE, table),
             codec=_CODECS[codec],

@@ -29,6 +29,7 @@ from pyiceberg.types import (
 
 import catalog
 from catalog.client import filters
+from catalog.client import settings as write_settings
 from catalog.client.files import opened
 from policy.errors import DecryptionRefused, RequestInvalid
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
@@ -84,19 +85,19 @@ MODES = {
 KEYS = policy("carol-keys", {"key": ["lakewarden", "hr"]}, {CAROL: ["release"]})
 
 
-def in_groups(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows in batches of eight, each of which is written as a row group if these may be small."""
-    return pa.concat_tables(pa.Table.from_pylist(rows[at : at + 8], schema) for at in range(0, len(rows), 8))
+def append_in_groups(table: catalog.Table, rows: list[dict[str, Any]]) -> None:
+    """Append rows as one file with row groups of eight."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write_settings, "ROW_GROUP_ROWS", 8)
+        table.append(pa.Table.from_pylist(rows, table.scan().to_arrow().schema))
 
 
 @pytest.fixture(scope="module", params=MODES)
 def carols(request: pytest.FixtureRequest, served: Service) -> Iterator[catalog.Table]:
     """A table with a file of many row groups, later altered, for somebody without the key of `ssn`."""
     name = f"db.pruned_{request.param.replace('-', '_')}"
-    small = {"write.parquet.row-group-size-bytes": "1"}
-    stock = served.iceberg().create_table(name, SCHEMA, properties=MODES[request.param] | small)
-    filled = catalog.connect(served.url, served.token(ALICE)).table(name)
-    filled.append(in_groups(ROWS, filled.scan().to_arrow().schema))
+    stock = served.iceberg().create_table(name, SCHEMA, properties=MODES[request.param])
+    append_in_groups(catalog.connect(served.url, served.token(ALICE)).table(name), ROWS)
     with stock.update_schema() as change:
         change.rename_column("small", "wide")
         change.update_column("small", LongType())
@@ -205,9 +206,8 @@ def test_row_groups_that_cannot_match_are_left_out(
 
 
 def test_a_row_group_that_is_left_out_is_not_read(make: Make, alice: catalog.Connection) -> None:
-    small = ENCRYPTED | {"write.parquet.row-group-size-bytes": "1"}
-    table = alice.table(make(Schema(NestedField(1, "id", LongType())), properties=small))
-    table.append(in_groups([{"id": number} for number in range(24)], pa.schema([("id", pa.int64())])))
+    table = alice.table(make(Schema(NestedField(1, "id", LongType())), properties=ENCRYPTED))
+    append_in_groups(table, [{"id": number} for number in range(24)])
     (file,) = table.scan()._plan().files
     path = Path(file.path.removeprefix("file://"))
     data = bytearray(path.read_bytes())
