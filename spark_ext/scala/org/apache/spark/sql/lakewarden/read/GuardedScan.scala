@@ -45,7 +45,7 @@ private[lakewarden] final class GuardedScan(
   override def toBatch: Batch = this
 
   override def planInputPartitions(): Array[InputPartition] = {
-    val lease = new PlanLease(table.fullName, plan, asked.at, () => ask())
+    val lease = new PlanLease(table.fullName, plan, FieldIds.all(wanted), asked.at, () => ask())
     val packed = GuardedPartition.pack(plan.files, lease, SQLConf.get, session.sparkContext.defaultParallelism)
     if (packed.isEmpty && aggregates.nonEmpty) Array(GuardedPartition(Nil)(lease)) else packed
   }

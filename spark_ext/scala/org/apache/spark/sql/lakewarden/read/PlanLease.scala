@@ -11,6 +11,8 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   * right, a location, a key, the user's token) refuses it, and so does a column that is shown through a mask now,
   * since the plan shows it in clear. What has begun goes on.
   *
+  * @param read
+  *   ids of the columns that the scan reads
   * @param askedAt
   *   when it was asked for the plan, by `clock`; Spark may make a plan long before it first runs it
   * @param askAgain
@@ -19,6 +21,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 private[read] final class PlanLease(
     table: String,
     plan: Plan,
+    read: Set[Int],
     askedAt: Long,
     askAgain: () => AskedPlan,
     clock: () => Long = System.nanoTime) {
@@ -30,7 +33,7 @@ private[read] final class PlanLease(
     if (now - asked >= plan.validNanos) {
       val again = answered(askAgain())
       plan.files.foreach(each => again.allowed.check(each.path, table))
-      if (!again.masked.subsetOf(plan.masked)) throw nowMasked
+      if (again.masked.exists(each => read(each) && !plan.masked(each))) throw nowMasked
       asked = now
     }
   }
