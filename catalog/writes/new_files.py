@@ -228,18 +228,16 @@ def _footer_digest(file: NewFile, table: str) -> FooterDigest | None:
     """How the file ends, where it has columns under other keys than its footer's."""
     length, sha256 = file.footer_bytes, file.footer_sha256
     keyed = file.file_format.lower() == "parquet" and any(key.label.field_ids for key in file.keys)
-    if length is None and sha256 is None:
-        return None
     if not keyed:
+        if length is None and sha256 is None:
+            return None
         raise _footer_refused(
             "The commit gives the digest of a footer that is under its only key.", file, table
         )
-    if length is None or sha256 is None or len(sha256) != hashlib.sha256().digest_size:
+    if length is None or sha256 is None:
         raise _footer_refused("The commit does not give the digest of the file's footer.", file, table)
-    if not LEAST_FOOTER <= length <= file.file_size_in_bytes:
-        raise _footer_refused(
-            "The file cannot have a footer of the length that the commit says.", file, table
-        )
+    if length < LEAST_FOOTER or len(sha256) != hashlib.sha256().digest_size:
+        raise _footer_refused("What the commit gives is not the digest of a footer.", file, table)
     return FooterDigest(length, sha256)
 
 

@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import Binding, FooterDigest, KeyEntry, KeyMetadata, header
 from catalog.table_keys.keyring import Keyring
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef
@@ -131,8 +131,19 @@ def with_bounds(change: Callable[[KeyMetadata, KeyMetadata], tuple[bytes, ...]])
 def without_bounds(scene: Scene) -> bytes:
     """The honest metadata, but for its sealed bounds and the flag that says that there are some."""
     known = KeyMetadata.parse(scene.honest)
-    bare = header(known.algorithm, known.footer)
+    bare = header(known.algorithm, known.footer, footer_digest=True)
     return known._replace(header=bare, bounds=()).to_bytes()
+
+
+def without_footer_digest(scene: Scene) -> bytes:
+    """As metadata was before there were such digests, so that the footer could be written anew."""
+    known = KeyMetadata.parse(scene.honest)
+    bare = header(known.algorithm, known.footer, bounds=True)
+    return known._replace(header=bare, footer_digest=None).to_bytes()
+
+
+def with_another_footer_digest(scene: Scene) -> bytes:
+    return KeyMetadata.parse(scene.honest)._replace(footer_digest=FooterDigest(99, bytes(32))).to_bytes()
 
 
 def flipped(data: bytes) -> bytes:
@@ -168,6 +179,8 @@ FORGED: dict[str, tuple[Callable[[Scene], bytes], bool]] = {
         False,
     ),
     "the bounds taken away": (without_bounds, False),
+    "the footer's digest taken away": (without_footer_digest, False),
+    "another digest of the footer": (with_another_footer_digest, False),
     "the bounds of one column alone": (lambda scene: scene.honest[:-286], True),
     "a wrapped key in place of bounds": (
         with_bounds(lambda known, _: (known.entries[1].wrapped.ljust(284, b"\0"), known.bounds[1])),

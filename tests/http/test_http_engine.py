@@ -280,9 +280,21 @@ def test_columns_with_keys_of_their_own(served: Service, alice: httpx.Client, na
     file = _file(begun)
     labels = [None, KeyLabel(group["key-name"], tuple(group["field-ids"]))]
     keys = [_key(begun, file["path"], label)[0] for label in labels]
-    refused(_commit(alice, begun, added=[{**file, "keys": keys[:1]}]), 403, "EncryptionPolicyViolation")
-    answer = _commit(alice, begun, added=[{**file, "keys": keys}])
+    footer = {"footer-bytes": 70, "footer-sha256": base64.b64encode(bytes(32)).decode()}
+    for wrong in (
+        {"keys": keys[:1], **footer},
+        {"keys": keys[:1]},
+        {"keys": keys},
+        {"keys": keys, **footer, "footer-bytes": None},
+    ):
+        refused(_commit(alice, begun, added=[{**file, **wrong}]), 403, "EncryptionPolicyViolation")
+    for number in (-1, 2**32):
+        wrong = {"keys": keys, **footer, "footer-bytes": number}
+        refused(_commit(alice, begun, added=[{**file, **wrong}]), 400, "RequestInvalid")
+    answer = _commit(alice, begun, added=[{**file, "keys": keys, **footer}])
     assert answer.status_code == 200, answer.text
+    (planned,) = _plan(alice, namespace)[1]["footer_digest"].to_pylist()
+    assert planned == (70).to_bytes(4, "big") + bytes(32)
     for columns, expected in ((["id"], [[]]), (["name"], [[], [2]]), (None, [[], [2]])):
         (row,) = _plan(alice, namespace, **({"columns": columns} if columns else {}))[1].to_pylist()
         assert row["column_keys"] is True

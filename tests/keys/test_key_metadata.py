@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from catalog.keys.aead import Aead
 from catalog.keys.dek import NewKey, new_dek, open_bounds, open_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import (
+    MAX_BYTES,
+    Binding,
+    FileDigest,
+    FooterDigest,
+    KeyEntry,
+    KeyMetadata,
+    header,
+)
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.secret import SecretBytes
@@ -237,5 +245,6 @@ def test_columns_that_may_be_named_fit_whatever_their_keys_are_called(keys, fiel
         KeyEntry(Binding(PekRef(uuid4(), 2**32 - 1, name), ids).to_bytes(), bytes(60))
         for name, ids in sorted(labels, key=lambda label: label[1])
     ]
-    data = KeyMetadata(header(Algorithm.AES_GCM_V1, Footer.ENCRYPTED), tuple(entries)).to_bytes()
-    assert len(data) <= MAX_BYTES
+    head = header(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, digest=True, footer_digest=True)
+    digests = FileDigest(2**64 - 1, bytes(32)), FooterDigest(2**32 - 1, bytes(32))
+    assert len(KeyMetadata(head, tuple(entries), *digests).to_bytes()) <= MAX_BYTES

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.keys.aead import Aead
-from catalog.keys.dek import new_dek, open_bounds, open_dek, rewrap_deks, same_deks
+from catalog.keys.dek import NewKey, new_dek, open_bounds, open_dek, rewrap_deks, same_deks, wrap_deks
 from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.key_metadata import MAX_BYTES, FileDigest, KeyMetadata
+from catalog.keys.key_metadata import MAX_BYTES, FileDigest, FooterDigest, KeyMetadata
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import BOUNDS_STEP, ColumnBounds, decode, encode, storable
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
@@ -26,6 +26,7 @@ PATH = f"s3://bucket/t/data/{new_file_name('part', 'parquet')}"
 FILE = FileIdentity.of(TABLE, PATH)
 KNOWN = ColumnBounds(10, 2, 0, b"\x01\0\0\0", b"\xff\0\0\0")
 DIGEST = FileDigest(1000, bytes(range(32)))
+FOOTER = FooterDigest(70, bytes(range(32)))
 
 
 def make_pek(name: str, version: int = 1, pek_id: UUID | None = None) -> Pek:
@@ -43,14 +44,17 @@ columns = st.dictionaries(
 
 
 def written(
-    groups: dict[str, tuple[int, ...]], known: dict[int, ColumnBounds], digest: FileDigest | None = None
+    groups: dict[str, tuple[int, ...]],
+    known: dict[int, ColumnBounds],
+    digest: FileDigest | None = None,
+    footer_digest: FooterDigest | None = None,
 ) -> KeyMetadata:
     """The key metadata of a file that a write brings."""
     transport = TransportKey.new(Purpose.WRITE)
     taking = WriteRewrapper(transport, TABLE, Algorithm.AES_GCM_V1, Footer.ENCRYPTED, PEKS)
     labels = [KeyLabel(name, ids) for name, ids in groups.items()]
     keys = [WrittenKey(label, wrap_for_write(transport, new_dek(32), FILE, label)) for label in labels]
-    metadata = taking.rewrap(PATH, keys, columns=known, digest=digest)
+    metadata = taking.rewrap(PATH, keys, columns=known, digest=digest, footer_digest=footer_digest)
     assert KeyMetadata.parse(metadata.to_bytes()) == metadata
     return metadata
 
@@ -151,9 +155,12 @@ def test_where_there_is_no_room_at_all_keys_still_are() -> None:
     assert open_dek(metadata, metadata.entries[1], FILE, PEKS["pii"])
 
 
+@pytest.mark.parametrize("footer_digest", [None, FOOTER])
 @pytest.mark.parametrize("digest", [None, DIGEST])
-def test_bounds_and_digest_move_with_the_keys(digest: FileDigest | None) -> None:
-    before = written({"lake": (), "pii": (2,), "hr": (3,)}, {2: KNOWN, 3: KNOWN}, digest)
+def test_bounds_and_digests_move_with_the_keys(
+    digest: FileDigest | None, footer_digest: FooterDigest | None
+) -> None:
+    before = written({"lake": (), "pii": (2,), "hr": (3,)}, {2: KNOWN, 3: KNOWN}, digest, footer_digest)
     later = make_pek("pii", 2, PEKS["pii"].ref.pek_id)
     peks = BY_REF | {later.ref: later}
     after = rewrap_deks(before, FILE, peks, {later.ref.pek_id: later.ref})
@@ -161,7 +168,7 @@ def test_bounds_and_digest_move_with_the_keys(digest: FileDigest | None) -> None
     assert [entry.bound.pek for entry in after.entries][1] == later.ref
     assert (after.bounds[0] != before.bounds[0], after.bounds[1] == before.bounds[1]) == (True, True)
     assert open_bounds(after, FILE, peks.__getitem__) == {2: KNOWN, 3: KNOWN}
-    assert after.digest == digest
+    assert (after.digest, after.footer_digest) == (digest, footer_digest)
     assert same_deks(before, after, FILE, peks)
 
 
@@ -177,6 +184,19 @@ def test_other_bounds_or_another_digest_are_not_the_same_keys() -> None:
         other = resealed(dek, known, digest)
         assert open_dek(other, other.entries[0], FILE, PEKS["lake"]) == dek
         assert not same_deks(one, other, FILE, BY_REF)
+
+
+def test_another_digest_of_the_footer_is_not_the_same_keys() -> None:
+    one = written({"lake": (), "pii": (2,)}, {}, footer_digest=FOOTER)
+    assert same_deks(one, one, FILE, BY_REF)
+    deks = [open_dek(one, entry, FILE, PEKS[entry.bound.pek.master_key_id]) for entry in one.entries]
+    keys = [
+        NewKey(PEKS[entry.bound.pek.master_key_id], entry.bound.field_ids, dek)
+        for entry, dek in zip(one.entries, deks, strict=True)
+    ]
+    for footer, same in ((FOOTER, True), (FOOTER._replace(length=13), False), (None, False)):
+        other = wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, FILE, keys, footer_digest=footer)
+        assert same_deks(one, other, FILE, BY_REF) is same
 
 
 def resealed(dek, known, digest) -> KeyMetadata:

@@ -14,7 +14,7 @@ from catalog.keys.aead import Aead
 from catalog.keys.alike import read_forms
 from catalog.keys.dek import NewKey, new_dek, open_dek, wrap_deks
 from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.key_metadata import FileDigest, KeyMetadata
+from catalog.keys.key_metadata import FileDigest, FooterDigest, KeyMetadata
 from catalog.keys.peks import Pek
 from catalog.keys.scan_keys import FormKeys, ScanWrapper
 from catalog.keys.secret import SecretBytes
@@ -61,10 +61,17 @@ class Planned(NamedTuple):
         return [self.key_metadata.entries[place] for place in self.places]
 
 
-def planned(path: str, deks: list[SecretBytes], digest: FileDigest | None = None) -> Planned:
+def planned(
+    path: str,
+    deks: list[SecretBytes],
+    digest: FileDigest | None = None,
+    footer_digest: FooterDigest | None = None,
+) -> Planned:
     keys = [NewKey(LAKE, (), deks[0]), *(NewKey(PII, (i,), dek) for i, dek in enumerate(deks[1:], 1))]
     file = FileIdentity.of(TABLE, path)
-    metadata = wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, file, keys, digest=digest)
+    metadata = wrap_deks(
+        Algorithm.AES_GCM_V1, Footer.ENCRYPTED, file, keys, digest=digest, footer_digest=footer_digest
+    )
     return Planned(path, metadata, tuple(range(len(keys))))
 
 
@@ -198,6 +205,28 @@ def test_keys_are_released_beside_the_digest_that_they_were_wrapped_with_alone()
         identity = FileIdentity.of(TABLE, file.path)
         assert open_transported(scan.transport, wrapped, identity, KeyLabel("lake")) == dek
     exchanged = files[1]._replace(key_metadata=files[1].key_metadata._replace(digest=digests[2]))
+    with pytest.raises(DecryptionRefused) as caught:
+        rewrapped(scan, [files[0], exchanged])
+    assert caught.value.path == exchanged.path
+
+
+@pytest.mark.parametrize("digest", [None, FileDigest(7, bytes(32))])
+def test_keys_are_released_beside_the_footer_that_they_were_wrapped_with_alone(digest: FileDigest | None):
+    deks = [[new_dek(32), new_dek(32)] for _ in range(3)]
+    footers = [FooterDigest(12 + number, bytes([number] * 32)) for number in range(3)]
+    files = [
+        planned(path, keys, digest, footer)
+        for path, keys, footer in zip(paths(3), deks, footers, strict=True)
+    ]
+    scan = ScanWrapper(TABLE, PEKS)
+    for file, keys, released in zip(files, deks, rewrapped(scan, files), strict=True):
+        identity = FileIdentity.of(TABLE, file.path)
+        labels = [KeyLabel("lake"), KeyLabel("pii", (1,))]
+        assert [
+            open_transported(scan.transport, wrapped, identity, label)
+            for wrapped, label in zip(released, labels, strict=True)
+        ] == keys
+    exchanged = files[1]._replace(key_metadata=files[1].key_metadata._replace(footer_digest=footers[2]))
     with pytest.raises(DecryptionRefused) as caught:
         rewrapped(scan, [files[0], exchanged])
     assert caught.value.path == exchanged.path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -73,6 +74,12 @@ def records(lake: Lake, caller: Caller) -> list[AuditRecord]:
     return [each.record for each in sorted(mine, key=lambda each: (each.writer, each.sequence))]
 
 
+def footer_of(data: bytes) -> dict[str, Any]:
+    """What a commit says of the footer of a Parquet file, given its bytes."""
+    footer = data[-int.from_bytes(data[-8:-4], "little") - 8 :]
+    return {"footer_bytes": len(footer), "footer_sha256": hashlib.sha256(footer).digest()}
+
+
 @dataclass
 class Engine:
     """An engine's side of one write."""
@@ -113,7 +120,10 @@ class Engine:
         labels = self.labels() if self.session.transport else []
         keys = tuple(self.key(where, label=label) for label in labels)
         known = {"file_format": "parquet", "record_count": 10, "file_size_in_bytes": 1000, "keys": keys}
-        return NewFile(where, **(known | given))
+        said: dict[str, Any] = known | given
+        if said["file_format"] == "parquet" and any(key.label.field_ids for key in said["keys"]):
+            said = {"footer_bytes": 12, "footer_sha256": bytes(32)} | said
+        return NewFile(where, **said)
 
     def expire(self, at_ms: int = LONG_AGO_MS) -> None:
         """Let the write's time be over."""
