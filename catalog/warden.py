@@ -15,41 +15,29 @@ from typing import Self
 
 from sqlalchemy import Engine
 
-from catalog.audit.checkpoints import Checkpointer, Signer
+from catalog.audit.checkpoints import Signer
 from catalog.audit.trail import AuditTrail
 from catalog.authorize import Authorizer
 from catalog.commits.committer import Committer
-from catalog.commits.inspection import Inspector
-from catalog.commits.landing import Lander
-from catalog.config import S3Settings, Settings
-from catalog.db import migrate
-from catalog.db.engine import open_database
+from catalog.config import Settings
+from catalog.ground import Ground
 from catalog.keys.kms import KmsClient
 from catalog.keys.kms_calls import CountedKms
-from catalog.keys.peks import PekCache
-from catalog.keys.resilient import Patience, guarded
 from catalog.kms_door.door import KmsDoor
 from catalog.kms_door.identity import Doorman
 from catalog.kms_door.stock import StockDoor
 from catalog.kms_door.store import DoorStore
 from catalog.loading import TableLoader
-from catalog.manifests import DecodeLimits, ManifestCache
 from catalog.planning.plan import Planner
-from catalog.pointers import SqlPointerStore
 from catalog.policies.changes import PolicyChanges
 from catalog.policies.documents import PolicyDocuments
-from catalog.policies.encryption_policy import EncryptionPolicy
 from catalog.policies.encryption_report import EncryptionReporter
-from catalog.policies.files import PolicyFiles
 from catalog.policies.in_force import PolicyStore
 from catalog.regimes.old_regimes import OldRegimes
 from catalog.regimes.rewrites import Rewriter
 from catalog.snapshots import SnapshotReader
-from catalog.storage.base import Storage, StorageRouter
-from catalog.storage.local import LocalStorage
-from catalog.storage.s3 import S3Options, S3Storage
+from catalog.storage.base import Storage
 from catalog.table_keys.ends import KeyEnds
-from catalog.table_keys.invocations import Invocations
 from catalog.table_keys.keyring import Keyring
 from catalog.table_keys.life import KeyLife
 from catalog.table_keys.masters import MasterKeyRewrap
@@ -65,7 +53,6 @@ from catalog.tables.namespaces import Namespaces
 from catalog.tables.takeover import Takeover
 from catalog.tokens import TokenStore
 from catalog.writes.orphans import Orphans
-from catalog.writes.sessions import WriteLog
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.steps import Writes
 from catalog.writes.table_writes import TableWrites
@@ -137,172 +124,47 @@ class Warden:
                 the audit trail is missing.
             PolicyInvalid: the policies cannot be evaluated.
         """
-        name = settings.catalog.name
-        engine = open_database(settings.database.url)
-        migrate.check(engine)
-        documents = PolicyDocuments(engine, name)
-        policies = PolicyStore(
-            PolicyFiles(settings.policies, settings.encryption_rules),
-            documents,
-            poll_s=settings.policies_poll_s,
-            clock=seconds,
-        )
-        tokens = TokenStore(engine, now)
-        encryption = EncryptionPolicy(policies.encryption)
-
-        def now_ms() -> int:
-            return int(now().timestamp() * 1000)
-
-        signer = None if settings.audit.key_file is None else Signer(settings.audit.key_file)
-        checkpointer = Checkpointer(engine, signer, now_ms, settings.audit.checkpoint_s)
-        if signer is not None:
-            checkpointer.begin("first")
-        audit = AuditTrail(
-            engine,
-            checkpointer=checkpointer,
-            refusal_bytes=settings.audit.refusal_bytes,
-        )
-        authorizer = Authorizer(policies.current, audit, now)
-        pointers = SqlPointerStore(engine, name)
-        storage = open_storage(settings.s3)
-        reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
-        loader = TableLoader(
-            engine,
-            name,
-            pointers,
-            storage,
-            max_metadata_bytes=settings.limits.metadata_bytes,
-            unsealed_default=settings.unsealed_metadata,
-        )
-        calls = guarded(kms, Patience(**settings.kms.calls.model_dump()))
-        invocations = Invocations(engine)
-        peks = PekCache(
-            {kms.identifier: calls}, catalog=name, ttl=settings.kms.pek_ttl_s, counting=invocations.of
-        )
-        keyring = Keyring(engine, name, calls, peks)
-        door_master = settings.kms_door.master_key_id or settings.kms.default_master_key_id
-        door_keys = DoorStore(engine, name, calls, peks, door_master, now_ms)
-        inspector = Inspector(reader, keyring)
-        lander = Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes)
-        master_key_id = settings.kms.default_master_key_id
-        committer = Committer(
-            engine,
-            name,
-            loader,
-            inspector,
-            lander,
-            keyring,
-            authorizer,
-            encryption,
-            master_key_id=master_key_id,
-            now_ms=now_ms,
-        )
-        drafter = Drafter(
-            engine,
-            name,
-            pointers,
-            authorizer,
-            encryption,
-            warehouse=Location.parse(settings.warehouse),
-            master_key_id=master_key_id,
-            now_ms=now_ms,
-        )
-        creator = Creator(
-            engine,
-            name,
-            drafter,
-            inspector,
-            lander,
-            keyring,
-            authorizer,
-            master_key_id=master_key_id,
-            now_ms=now_ms,
-            staged_ttl_ms=settings.staged_ttl_s * 1000,
-        )
-        log = WriteLog(engine, now_ms, settings.write_ttl_s * 1000)
-        tables = TableWrites(engine, log, loader, reader, committer, keyring, storage, authorizer)
-        staged = StagedWrites(
-            engine,
-            name,
-            log,
-            drafter,
-            loader,
-            reader,
-            inspector,
-            lander,
-            keyring,
-            storage,
-            authorizer,
-        )
-        key_ends = KeyEnds(engine, name, loader, reader, peks, log, authorizer, now_ms)
-        key_states = KeyStates(
-            engine, peks, key_ends, invocations, now_ms, settings.key_destroy_wait_s * 1000
-        )
-        lifecycle = Lifecycle(
-            engine,
-            name,
-            pointers,
-            storage,
-            loader,
-            inspector,
-            authorizer,
-            encryption,
-            now_ms=now_ms,
-        )
-        takeover = Takeover(
-            engine,
-            name,
-            pointers,
-            storage,
-            loader,
-            inspector,
-            authorizer,
-            encryption,
-            now_ms=now_ms,
-            max_metadata_bytes=settings.limits.metadata_bytes,
-        )
+        on = Ground.open(settings, kms, now, seconds)
+        committer, drafter = _committer(on), _drafter(on)
+        door_keys = _door_keys(on)
         return cls(
             settings=settings,
-            engine=engine,
-            policies=policies,
-            policy_documents=documents,
-            policy_changes=PolicyChanges(
-                documents, lambda: policies.in_force().files, policies, tokens, name, now
-            ),
-            audit=audit,
-            audit_signer=signer,
-            tokens=tokens,
-            authorizer=authorizer,
+            engine=on.engine,
+            policies=on.policies,
+            policy_documents=on.policy_documents,
+            policy_changes=_policy_changes(on),
+            audit=on.audit,
+            audit_signer=on.audit_signer,
+            tokens=on.tokens,
+            authorizer=on.authorizer,
             kms=kms,
-            kms_calls=calls,
-            keyring=keyring,
-            key_life=KeyLife(engine, name, loader, reader, keyring, key_states, key_ends, authorizer, now_ms),
-            key_rotation=KeyRotation(engine, loader, keyring, lander, authorizer),
-            key_rewrap=KeyRewrap(loader, reader, storage, keyring, lander, authorizer, now_ms),
-            master_keys=MasterKeyRewrap(engine, name, calls),
-            door=KmsDoor(door_keys, authorizer),
+            kms_calls=on.kms_calls,
+            keyring=on.keyring,
+            key_life=_key_life(on),
+            key_rotation=KeyRotation(on.engine, on.loader, on.keyring, on.lander, on.authorizer),
+            key_rewrap=KeyRewrap(
+                on.loader, on.reader, on.storage, on.keyring, on.lander, on.authorizer, on.now_ms
+            ),
+            master_keys=MasterKeyRewrap(on.engine, on.name, on.kms_calls),
+            door=KmsDoor(door_keys, on.authorizer),
             door_keys=door_keys,
-            stock_door=StockDoor(engine, loader, keyring, authorizer),
-            doorman=Doorman(tokens, settings.kms_door.pseudo, now_ms),
-            storage=storage,
-            loader=loader,
-            reader=reader,
-            access=TableAccess(loader, inspector, authorizer),
-            namespaces=Namespaces(engine, name, pointers, authorizer),
-            creator=creator,
+            stock_door=StockDoor(on.engine, on.loader, on.keyring, on.authorizer),
+            doorman=Doorman(on.tokens, settings.kms_door.pseudo, on.now_ms),
+            storage=on.storage,
+            loader=on.loader,
+            reader=on.reader,
+            access=TableAccess(on.loader, on.inspector, on.authorizer),
+            namespaces=Namespaces(on.engine, on.name, on.pointers, on.authorizer),
+            creator=_creator(on, drafter),
             committer=committer,
-            alterer=Alterer(loader, committer, authorizer),
-            lifecycle=lifecycle,
-            takeover=takeover,
-            encryption_report=EncryptionReporter(engine, name, pointers, loader, authorizer),
-            planner=Planner(
-                loader, reader, keyring, authorizer, valid_ms=round(settings.plan_valid_s * 1000)
-            ),
-            rewriter=Rewriter(loader, reader, authorizer),
-            old_regimes=OldRegimes(engine, loader, reader, keyring, lander, authorizer),
-            writes=Writes(
-                log, tables, staged, Orphans(engine, loader, reader, inspector, storage), storage, authorizer
-            ),
+            alterer=Alterer(on.loader, committer, on.authorizer),
+            lifecycle=_lifecycle(on),
+            takeover=_takeover(on),
+            encryption_report=EncryptionReporter(on.engine, on.name, on.pointers, on.loader, on.authorizer),
+            planner=_planner(on),
+            rewriter=Rewriter(on.loader, on.reader, on.authorizer),
+            old_regimes=OldRegimes(on.engine, on.loader, on.reader, on.keyring, on.lander, on.authorizer),
+            writes=_writes(on, committer, drafter),
         )
 
     def close(self) -> None:
@@ -320,26 +182,126 @@ class Warden:
         self.close()
 
 
-def open_storage(s3: S3Settings) -> Storage:
-    """Storage for every scheme that locations can have."""
-    options = S3Options(
-        endpoint=s3.endpoint,
-        region=s3.region,
-        access_key_id=s3.access_key_id,
-        secret_access_key=s3.secret_access_key,
-        connect_timeout=s3.connect_timeout_s,
-        request_timeout=s3.request_timeout_s,
-    )
-    return StorageRouter({"file": LocalStorage(), "s3": S3Storage(options)})
-
-
-def _limits(settings: Settings) -> DecodeLimits:
-    return DecodeLimits(
-        max_file_bytes=settings.limits.manifest_bytes,
-        max_decompressed_bytes=settings.limits.manifest_decompressed_bytes,
-        max_entries=settings.limits.manifest_entries,
+def _policy_changes(on: Ground) -> PolicyChanges:
+    return PolicyChanges(
+        on.policy_documents, lambda: on.policies.in_force().files, on.policies, on.tokens, on.name, on.now
     )
 
 
-def _cache(settings: Settings) -> ManifestCache:
-    return ManifestCache(settings.cache.manifest_bytes, settings.cache.directory, limits=_limits(settings))
+def _door_keys(on: Ground) -> DoorStore:
+    master_key_id = on.settings.kms_door.master_key_id or on.master_key_id
+    return DoorStore(on.engine, on.name, on.kms_calls, on.peks, master_key_id, on.now_ms)
+
+
+def _key_life(on: Ground) -> KeyLife:
+    ends = KeyEnds(on.engine, on.name, on.loader, on.reader, on.peks, on.write_log, on.authorizer, on.now_ms)
+    wait_ms = on.settings.key_destroy_wait_s * 1000
+    states = KeyStates(on.engine, on.peks, ends, on.invocations, on.now_ms, wait_ms)
+    return KeyLife(
+        on.engine, on.name, on.loader, on.reader, on.keyring, states, ends, on.authorizer, on.now_ms
+    )
+
+
+def _committer(on: Ground) -> Committer:
+    return Committer(
+        on.engine,
+        on.name,
+        on.loader,
+        on.inspector,
+        on.lander,
+        on.keyring,
+        on.authorizer,
+        on.encryption,
+        master_key_id=on.master_key_id,
+        now_ms=on.now_ms,
+    )
+
+
+def _drafter(on: Ground) -> Drafter:
+    return Drafter(
+        on.engine,
+        on.name,
+        on.pointers,
+        on.authorizer,
+        on.encryption,
+        warehouse=Location.parse(on.settings.warehouse),
+        master_key_id=on.master_key_id,
+        now_ms=on.now_ms,
+    )
+
+
+def _creator(on: Ground, drafter: Drafter) -> Creator:
+    return Creator(
+        on.engine,
+        on.name,
+        drafter,
+        on.inspector,
+        on.lander,
+        on.keyring,
+        on.authorizer,
+        master_key_id=on.master_key_id,
+        now_ms=on.now_ms,
+        staged_ttl_ms=on.settings.staged_ttl_s * 1000,
+    )
+
+
+def _lifecycle(on: Ground) -> Lifecycle:
+    return Lifecycle(
+        on.engine,
+        on.name,
+        on.pointers,
+        on.storage,
+        on.loader,
+        on.inspector,
+        on.authorizer,
+        on.encryption,
+        now_ms=on.now_ms,
+    )
+
+
+def _takeover(on: Ground) -> Takeover:
+    return Takeover(
+        on.engine,
+        on.name,
+        on.pointers,
+        on.storage,
+        on.loader,
+        on.inspector,
+        on.authorizer,
+        on.encryption,
+        now_ms=on.now_ms,
+        max_metadata_bytes=on.settings.limits.metadata_bytes,
+    )
+
+
+def _planner(on: Ground) -> Planner:
+    valid_ms = round(on.settings.plan_valid_s * 1000)
+    return Planner(on.loader, on.reader, on.keyring, on.authorizer, valid_ms=valid_ms)
+
+
+def _writes(on: Ground, committer: Committer, drafter: Drafter) -> Writes:
+    tables = TableWrites(
+        on.engine,
+        on.write_log,
+        on.loader,
+        on.reader,
+        committer,
+        on.keyring,
+        on.storage,
+        on.authorizer,
+    )
+    staged = StagedWrites(
+        on.engine,
+        on.name,
+        on.write_log,
+        drafter,
+        on.loader,
+        on.reader,
+        on.inspector,
+        on.lander,
+        on.keyring,
+        on.storage,
+        on.authorizer,
+    )
+    orphans = Orphans(on.engine, on.loader, on.reader, on.inspector, on.storage)
+    return Writes(on.write_log, tables, staged, orphans, on.storage, on.authorizer)

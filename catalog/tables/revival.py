@@ -20,8 +20,8 @@ from catalog.identifiers import TableName
 from catalog.loading import LoadedTable, TableLoader
 from catalog.pointers import PointerStore
 from catalog.policies.encryption_policy import EncryptionPolicy
-from catalog.seals import SealState
-from catalog.state import TableState
+from catalog.seals import Seal, SealState
+from catalog.state import TableRecord, TableState
 from policy.errors import MetadataTampered, RequestInvalid
 from policy.requests import AccessRequest
 
@@ -83,24 +83,10 @@ class Revival:
         with read(self._engine) as connection:
             seal = seals.find(connection, location)
             governed = state.current_governed(connection, known.id)
-        if known.state is TableState.ACTIVE and known.name == name:
-            raise TableExists(f"The table {name} exists.", table=str(name))
-        if known.state is not TableState.DROPPED:
-            raise MetadataTampered(
-                "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
-            )
-        if known.purging:
-            raise RequestInvalid(
-                "The table was purged: its keys are destroyed, and its files are being deleted.",
-                table=str(name),
-                rule="purged",
-            )
-        old = gates.table_request(
-            caller.principal, known.name.database, known.name.name, "alter", known.owner
-        )
+        _require_dropped(known, name)
         verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
         loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name)
-        rights = [old, replace(old, access="unprotect")] if loosens else [old]
+        rights = _rights_on_the_old(caller, known, loosens)
         self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
         if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
             raise MetadataTampered(
@@ -111,6 +97,13 @@ class Revival:
         seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
         if verdict is not None:
             verdict.enforce(str(name))
+        self._bind(known, name, seal)
+        revived = replace(known, name=name, state=TableState.ACTIVE)
+        return replace(found, record=revived, governed=governed, seal=seal)
+
+    def _bind(self, known: TableRecord, name: TableName, seal: Seal) -> None:
+        """Let the name and the pointer be the table's again."""
+        location = seal.metadata_location
         with write(self._engine) as connection:
             state.require_unbound(connection, self._catalog, name)
             state.intend_rename(connection, known, name)
@@ -133,8 +126,27 @@ class Revival:
                 hint="Look for it under its other name.",
             )
         faults.point("revive:bound")
-        revived = replace(known, name=name, state=TableState.ACTIVE)
-        return replace(found, record=revived, governed=governed, seal=seal)
+
+
+def _require_dropped(known: TableRecord, name: TableName) -> None:
+    if known.state is TableState.ACTIVE and known.name == name:
+        raise TableExists(f"The table {name} exists.", table=str(name))
+    if known.state is not TableState.DROPPED:
+        raise MetadataTampered(
+            "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
+        )
+    if known.purging:
+        raise RequestInvalid(
+            "The table was purged: its keys are destroyed, and its files are being deleted.",
+            table=str(name),
+            rule="purged",
+        )
+
+
+def _rights_on_the_old(caller: Caller, known: TableRecord, loosens: bool) -> list[AccessRequest]:
+    """What is needed on the table that was dropped; more where it would be protected less."""
+    alter = gates.table_request(caller.principal, known.name.database, known.name.name, "alter", known.owner)
+    return [alter, replace(alter, access="unprotect")] if loosens else [alter]
 
 
 def point_at(pointers: PointerStore, name: TableName, location: str) -> None:
