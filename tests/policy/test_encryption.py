@@ -10,6 +10,7 @@ from policy.encrypted_columns import (
     KeyedFields,
     judge_sources,
     protected_fields,
+    require_column_left,
     require_numbered,
     resolve_columns,
 )
@@ -22,7 +23,7 @@ from policy.encryption import (
     Mechanism,
     VerifyDigest,
 )
-from policy.errors import PropertyInvalid
+from policy.errors import EncryptionPolicyViolation, PropertyInvalid
 from policy.file_formats import FileFormat
 
 SCHEMA = {"id": 1, "ssn": 2, "email": 3, "address": 4, "address.city": 5, "address.zip": 6, "addresses": 7}
@@ -346,6 +347,22 @@ def test_columns_are_no_more_than_an_encrypted_file_can_number(file_format, leav
     spec = EncryptionSpec.parse(
         {"encryption.mechanism": "envelope"}, catalog_master_key_id="m", file_format=FileFormat(file_format)
     )
-    with pytest.raises(PropertyInvalid, match="too-many-columns") if refused else nullcontext():
+    with pytest.raises(PropertyInvalid, match=r"too-many-columns.*ORC") if refused else nullcontext():
         require_numbered(spec, leaves)
     require_numbered(EncryptionSpec.parse({}, catalog_master_key_id="m"), leaves)
+
+
+def test_the_last_column_with_a_key_does_not_go():
+    keyed, others, none = (
+        parse(columns="pii:ssn,email"),
+        parse(columns="pii:email"),
+        parse(mechanism="envelope"),
+    )
+    with pytest.raises(EncryptionPolicyViolation) as refused:
+        require_column_left(keyed, none, "db.t")
+    assert str(refused.value) == (
+        "No column would be left that encryption.columns names. [table=db.t, rule=last-column] "
+        "Unset encryption.columns first: then all columns are encrypted, under one key."
+    )
+    require_column_left(keyed, others, "db.t")
+    require_column_left(none, none, "db.t")

@@ -74,11 +74,23 @@ def test_what_other_files_cannot_have_is_refused(
     assert refused.value.rule == rule
 
 
-@pytest.mark.parametrize("given", [{"columns": "pii:st.a"}, {"columns": "pii:st", "masks": "nullify:st.a"}])
-def test_orc_encrypts_and_masks_whole_columns(given: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"columns": "pii:st.a"}, "ORC encrypts a column as a whole."),
+        ({"columns": "pii:st", "masks": "nullify:st.a"}, "a mask is for a column as a whole."),
+    ],
+)
+def test_orc_encrypts_and_masks_whole_columns(given: dict[str, str], why: str) -> None:
     with pytest.raises(PropertyInvalid) as refused:
         resolve_columns(orc(**given), NESTED)
     assert refused.value.rule == "nested-column" and "'st'" in refused.value.message
+    assert refused.value.hint == f"Name st: {why}"
+
+
+def test_a_column_without_a_name_has_no_others_in_it() -> None:
+    (keyed,) = resolve_columns(orc(columns="pii:ssn"), {"": 7, "ssn": 1})
+    assert keyed.field_ids == (1,)
 
 
 def test_masks_are_found_by_field_id() -> None:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from policy import governed
+from policy.encrypted_columns import resolve_columns
 from policy.encryption import EncryptionSpec
 from policy.file_formats import FileFormat
-from policy.weakening import could_weaken, uncovers_fields, weakens, weakens_files
+from policy.weakening import could_weaken, keys_of_fields, uncovers_fields, weakens, weakens_files
 
 
 def parse(text: str) -> EncryptionSpec:
@@ -125,6 +126,20 @@ def test_columns_are_told_apart_by_the_ids_of_those_that_are_still_there(
     before: Keys, after: Keys, less: bool
 ) -> None:
     assert uncovers_fields(before, after, [1, 2, 3]) is less
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", {}),
+        (ALL, None),
+        (SOME, {1: "pii"}),
+        ("columns=pii:ssn;other:name", {1: "pii", 2: "other", 3: "other"}),
+    ],
+)
+def test_fields_are_under_their_columns_keys_or_all_under_one(text: str, keys: Keys) -> None:
+    spec = parse(text)
+    assert keys_of_fields(spec, resolve_columns(spec, {"ssn": 1, "name": 2, "name.first": 3})) == keys
 
 
 @pytest.mark.parametrize(
