@@ -206,13 +206,16 @@ class Writer:
         engine = Engine.begin(spark_lake.lake, name_of(table))
         return cls(spark_lake, engine, {label.key_name: new_dek(32) for label in engine.labels()})
 
-    def land(self, columns: Mapping[str, str | None], *, ids: tuple[int, ...] = (1, 2, 3, 4)) -> Path:
+    def land(
+        self, columns: Mapping[str, str | None], *, ids: tuple[int, ...] = (1, 2, 3, 4), more: int = 0
+    ) -> Path:
         """Commit a file of one row.
 
         Args:
             columns: the key that each column is under; None for the footer's, for all or for none of them;
                 a column that is left out is in clear.
             ids: the field ids of id, open, ssn and email.
+            more: see `footer_of`.
         """
         path = self.engine.path()
         local = Path(path.removeprefix("file://"))
@@ -220,7 +223,7 @@ class Writer:
         self._write(local, self._properties(path, columns), ids)
         keys = tuple(self.engine.key(path, self.deks[each.key_name], each) for each in self.engine.labels())
         data = local.read_bytes()
-        footer = footer_of(data) if len(keys) > 1 else {}
+        footer = footer_of(data, more) if len(keys) > 1 else {}
         self.engine.append(NewFile(path, "parquet", 1, len(data), keys=keys, **footer))
         return local
 
@@ -303,6 +306,14 @@ def test_a_column_that_should_be_in_clear_is_refused_under_a_key(spark_lake: Spa
     Writer.of(spark_lake, fresh).land({"open": "unknown", "ssn": "pii", "email": "hr"})
     refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", "column-key")
     assert spark_lake.rows(f"SELECT ssn FROM {fresh}") == [("value of ssn",)]
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_the_digest_of_a_footer_is_of_that_and_of_nothing_else(
+    spark_lake: SparkLake, fresh: str, more: int
+) -> None:
+    Writer.of(spark_lake, fresh).land({"ssn": "pii", "email": "hr"}, more=more)
+    refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", "footer-digest")
 
 
 def test_columns_are_held_against_their_ids_not_their_names(spark_lake: SparkLake, fresh: str) -> None:

@@ -74,9 +74,14 @@ def records(lake: Lake, caller: Caller) -> list[AuditRecord]:
     return [each.record for each in sorted(mine, key=lambda each: (each.writer, each.sequence))]
 
 
-def footer_of(data: bytes) -> dict[str, Any]:
-    """What a commit says of the footer of a Parquet file, given its bytes."""
-    footer = data[-int.from_bytes(data[-8:-4], "little") - 8 :]
+def footer_of(data: bytes, more: int = 0) -> dict[str, Any]:
+    """What a commit says of the footer of a Parquet file, given its bytes.
+
+    Args:
+        data: of the whole file.
+        more: so many bytes that stand before the footer are taken for a part of it; fewer than none: are not.
+    """
+    footer = data[-int.from_bytes(data[-8:-4], "little") - 8 - more :]
     return {"footer_bytes": len(footer), "footer_sha256": hashlib.sha256(footer).digest()}
 
 
