@@ -28,6 +28,7 @@ from policy.decision import Decision, Reason
 from policy.encrypted_columns import KeyedFields
 from policy.encryption import Algorithm, EncryptionSpec, Footer, VerifyDigest
 from policy.errors import EncryptionPolicyViolation
+from policy.file_formats import FileFormat
 
 #: The rule that refuses a file under a key that its regime does not name.
 FOREIGN_PEK: Final = "pek"
@@ -73,6 +74,7 @@ class FileKeys:
         keys: the footer key first, then the column keys.
         stock_readers: whether the file also carries what stock readers need.
         digest: whether the key metadata keeps the file's digest.
+        footer_digest: whether it keeps that of the file's footer.
     """
 
     algorithm: Algorithm
@@ -80,6 +82,7 @@ class FileKeys:
     keys: tuple[FileKey, ...]
     stock_readers: bool = False
     digest: bool = False
+    footer_digest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +199,23 @@ def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileK
 def judge_migrated(regimes: Regimes, keys: FileKeys | None) -> Decision:
     """Whether a sealed file is as the current regime says, under whichever version of its PEKs.
 
-    Versions are not what a rewrite is for: data keys move to later ones without it.
+    Versions are not what a rewrite is for: data keys move to later ones without it. But it alone gives files
+    with keys of columns the digest of their footer, which they have not always had.
 
     Args:
         regimes: the table's regimes.
         keys: what the file's key metadata states; None for a file without any.
     """
     named = {(ref.pek_id, ref.master_key_id) for ref in regimes.current.peks}
-    return _judge(regimes.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
+    judged = _judge(regimes.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
+    if judged.allowed and keys is not None and _lacks_footer_digest(keys):
+        return _deny("footer-digest", "The key metadata does not keep the digest of the file's footer.")
+    return judged
+
+
+def _lacks_footer_digest(keys: FileKeys) -> bool:
+    parquet = keys.algorithm.file_format is FileFormat.PARQUET
+    return parquet and len(keys.keys) > 1 and not keys.footer_digest
 
 
 def migrated(regimes: Regimes) -> Regimes:

@@ -1,13 +1,15 @@
-"""Whether a file says of a column what Iceberg's writers say of it.
+"""Whether a file says of a column what Iceberg's writers say of it: for files whose footer has no digest.
 
-The types of a file are under its footer's key. Who has that, and not the key of a column, would give its
-values another meaning: as milliseconds, as numbers of 8 bits, as nulls. Of the column's own key are only its
-physical type and its path (`footers`). So a column with a key has one of these types and no other; whether it
-is the table's, or was promoted to it, is decided for all columns alike (`columns`).
+Those are files from before there were such digests. Their types are under the footer's key alone. Who has it,
+and not the key of a column, would give its values another meaning: as milliseconds, as numbers of 8 bits, as
+nulls. Of the column's own key are only its physical type and its path (`footers`). So a column with a key has
+one of these types and no other; whether it is the table's, or was promoted to it, is decided for all columns
+alike (`columns`). Where the footer has its digest, all of it is the writer's word, and nothing is asked here.
 
 Nor is under its key whether it can be null, by which its values are told from the levels before them. Of its
 key are the encodings in its chunks: in pages of version 1 PyArrow always lists that of levels, parquet-java
 where there are any, and another one where there are none. Pages of version 2 say themselves where levels end.
+A column that was required when the file was written, and may be null now, cannot be told from a forged one.
 
 Source: Iceberg table specification, "Appendix A: Format-specific Requirements", Parquet.
 """

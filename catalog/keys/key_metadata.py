@@ -399,7 +399,8 @@ def _file_keys(head: bytes, stated: tuple[tuple[bytes, int], ...]) -> FileKeys:
         binding = _binding(data)
         keys.append(FileKey(binding.pek, binding.field_ids, length))
     said = KeyMetadata(head, ())
-    return FileKeys(said.algorithm, said.footer, tuple(keys), said.stock_readers, bool(head[2] & DIGEST_FLAG))
+    digests = (bool(head[2] & flag) for flag in (DIGEST_FLAG, FOOTER_DIGEST_FLAG))
+    return FileKeys(said.algorithm, said.footer, tuple(keys), said.stock_readers, *digests)
 
 
 def _ascending(ids: tuple[int, ...]) -> bool:

@@ -12,6 +12,7 @@ from catalog.keys.dek import new_dek
 from catalog.regimes import rewrites
 from catalog.regimes.rewrites import Rewrites
 from catalog.tables.schema_changes import RenameColumn
+from catalog.writes import new_files
 from catalog.writes.new_files import FileCommit
 from policy.errors import NotAuthorized, NotSupportedYet, RequestInvalid
 from tests.support.delete_files import add_deletes
@@ -46,6 +47,22 @@ def test_files_in_another_format_than_the_table_says_are_to_be_rewritten(lake: L
         with lake.catalog().load_table(table.name()).transaction() as transaction:
             transaction.set_properties({"write.format.default": said})
         assert ask(lake, table).files == files
+
+
+def test_files_from_before_there_were_digests_of_footers_are_to_be_rewritten(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_keys(lake, "footers")
+    table = make(lake, properties={"encryption.columns": "footers:name"})
+    with monkeypatch.context() as before:
+        before.setattr(new_files, "_footer_digest", lambda file, table: None)
+        append_files(lake, name_of(table))
+    old = paths(lake, table)
+    append_files(lake, name_of(table))
+    (group,) = ask(lake, table).groups
+    assert set(group.paths) == old
+    rewrite(lake, table, group)
+    assert ask(lake, table) == Rewrites()
 
 
 def test_orc_files_with_other_masks_are_to_be_rewritten(lake: Lake) -> None:

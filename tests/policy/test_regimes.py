@@ -296,6 +296,14 @@ def test_a_file_is_as_the_current_regime_says_under_any_version_of_its_keys():
     assert judge_migrated(Regimes.of([UNIFORM_AT_0, replace(PLAIN, from_sequence_number=3)]), None)
 
 
+def test_a_parquet_file_with_keys_of_columns_has_a_digest_of_its_footer_once_it_is_rewritten():
+    history = Regimes.of([PLAIN, replace(HISTORY.current, from_sequence_number=3)])
+    assert judge_sealed_file(history, 3, COLUMN_FILE)
+    decision = judge_migrated(history, COLUMN_FILE)
+    assert not decision and decision.reasons[0].rule == "footer-digest"
+    assert judge_migrated(history, replace(COLUMN_FILE, footer_digest=True))
+
+
 UNIFORM_AT_0 = replace(UNIFORM, from_sequence_number=0)
 ROTATED = replace(UNIFORM, from_sequence_number=7, peks=(LAKE_2,))
 FOREIGN = replace(UNIFORM, from_sequence_number=8, peks=(OTHER,))
