@@ -242,7 +242,12 @@ class _Leaves:
         for place in range(first, self._next):
             if self._readable(place):
                 return place
-        raise damaged("No column of the file says where a struct is null.", "absent-column")
+        raise NotSupportedYet(
+            "Of a struct the file has columns with keys alone, and none of them is read: where it is null, "
+            "nobody can tell.",
+            rule="absent-column",
+            hint="Select such a column too, if you may, or have the file rewritten.",
+        )
 
     def _of(self, field: pa.Field, wanted: IcebergType | None) -> list[int]:
         inner = inner_arrow_fields(field.type)

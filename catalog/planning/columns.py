@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,11 +59,13 @@ class ScanColumns:
         top_level: ids of the top-level columns, in the order of the schema.
         field_ids: ids of the fields that are read or filtered by, with all that is nested in them.
         names: their names and those of what they are nested in, in the scan's schema and in today's.
+        outer: of each of these fields that is nested, the ids of what it is nested in.
     """
 
     top_level: tuple[int, ...]
     field_ids: frozenset[int]
     names: ColumnNames
+    outer: Mapping[int, frozenset[int]]
 
 
 def resolve(
@@ -103,7 +105,9 @@ def resolve(
     read = frozenset(chain[-1] for chain in chains)
     touched = {each for chain in chains for each in chain}
     top_level = tuple(each.field_id for each in schema.fields if each.field_id in touched)
-    return ScanColumns(top_level, read, names_of(schema, read) | names_of(table.metadata.schema(), read))
+    outer = {chain[-1]: frozenset(chain[:-1]) for chain in chains if len(chain) > 1}
+    names = names_of(schema, read) | names_of(table.metadata.schema(), read)
+    return ScanColumns(top_level, read, names, outer)
 
 
 def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:

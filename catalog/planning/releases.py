@@ -5,8 +5,10 @@
   opens: files hold columns that were since dropped or renamed, so that is every column that any schema of the
   table names.
 - Of a file with column keys go out: the footer's key, and the key of each group with a column that the scan
-  reads or filters by. Whoever asks, engine or not, the user must be entitled to every column of a released
-  group, so that cryptography and policy say the same.
+  reads or filters by. A file that is older than a field of a struct has nothing of the field; where the
+  struct is in a group, that group's key goes out, since the rest of the struct tells where it is null.
+- Whoever asks, engine or not, the user must be entitled to every column of a released group, so that
+  cryptography and policy say the same.
 - Which columns a key opens is what the file's own key metadata says, held against its regime before; by field
   id, under every name that any schema of the table gives that field. A field that no schema names has no
   policy, and its key goes to nobody.
@@ -66,7 +68,7 @@ def release(
             column is masked.
         DecryptionRefused: a key opens a field that no schema of the table names.
     """
-    released = [FormKeys(form, _needed(form.metadata.entries, columns.field_ids)) for form in forms]
+    released = [FormKeys(form, _needed(form.metadata.entries, columns)) for form in forms]
     opened = {_opened(form.metadata.entries, place) for form, places in released for place in places}
     asked = _releases(caller, opened)
     for each in sorted(opened, key=lambda key: (key.key_id, key.field_ids)):
@@ -76,10 +78,13 @@ def release(
     return released
 
 
-def _needed(entries: tuple[KeyEntry, ...], read: frozenset[int]) -> tuple[int, ...]:
+def _needed(entries: tuple[KeyEntry, ...], columns: ScanColumns) -> tuple[int, ...]:
     """The places of the keys that a scan needs: the footer's, and those of groups that it touches."""
-    groups = enumerate(entry.bound.field_ids for entry in entries)
-    return tuple(place for place, ids in groups if place == 0 or not read.isdisjoint(ids))
+    groups = [entry.bound.field_ids for entry in entries]
+    covered = {field_id for ids in groups for field_id in ids}
+    absent = columns.field_ids - covered
+    read = columns.field_ids.union(*(columns.outer.get(field_id, ()) for field_id in absent))
+    return tuple(place for place, ids in enumerate(groups) if place == 0 or not read.isdisjoint(ids))
 
 
 def _opened(entries: tuple[KeyEntry, ...], place: int) -> _Opened:

@@ -220,3 +220,19 @@ def test_counting_needs_the_footer_alone(lake: Lake, table: Table) -> None:
     asked = ScanRequest(columns=())
     made = lake.warden.planner.plan(lake.caller(CAROL, "spark"), name_of(table), asked)
     assert released(made) == {(FOOTER,)}
+
+
+def test_a_field_that_a_file_is_older_than_takes_the_key_of_its_struct(
+    lake: Lake, policies: Policies
+) -> None:
+    """Where the struct is null, the file tells by its other fields alone."""
+    table = make(lake, schema=PERSON, properties=KEYS)
+    append_files(lake, name_of(table))
+    with table_now(lake, table).update_schema() as update:
+        update.add_column(("home", "door"), LongType())
+        update.add_column("age", LongType())
+    assert released(plan(lake, table, "home.door")) == {(FOOTER, PLACE)}
+    assert released(plan(lake, table, "age")) == {(FOOTER,)}
+    policies(deny("home.street"))
+    assert "home.street" in refused(lake, table, "home.door").message
+    assert released(plan(lake, table, "age")) == {(FOOTER,)}

@@ -120,13 +120,14 @@ def test_files_for_stock_readers(
     assert [row.asDict(recursive=True) | {"id": row["id"] - 100} for row in appended] == spark
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("properties", [{}, ENCRYPTED, {"encryption.columns": "pii:a,s;hr:b"}])
 def test_columns_that_were_renamed_swapped_widened_and_added_anew(
-    spark_lake: SparkLake, alice: catalog.Connection, mode: str
+    spark_lake: SparkLake, alice: catalog.Connection, properties: dict[str, str]
 ) -> None:
     name = f"{spark_lake.namespace()}.t"
     columns = "id INT, a STRING, b STRING, c INT, s STRUCT<x: INT, y: FLOAT>"
-    create_table(spark_lake, name, columns, MODES[mode])
+    master_keys(spark_lake, "pii", "hr")
+    create_table(spark_lake, name, columns, properties)
     spark_lake.rows(f"INSERT INTO {name} VALUES (1, 'a1', 'b1', 10, named_struct('x', 1, 'y', 1.5F))")
     spark_lake.rows(f"INSERT INTO {name} VALUES (2, null, 'b2', 20, null)")
     for change in (
@@ -143,7 +144,7 @@ def test_columns_that_were_renamed_swapped_widened_and_added_anew(
         spark_lake.rows(f"ALTER TABLE {name} {change}")
     spark_lake.rows(f"INSERT INTO {name} SELECT 3, 'b3', 'a3', named_struct('z', 3, 'y', 3.5D, 'x', 30), 30")
     table = client_table(alice, name)
-    for selected, wanted in (("*", None), ("c, s", ["c", "s"])):
+    for selected, wanted in (("*", None), ("c, s", ["c", "s"]), ("b", ["b"])):
         spark = [row.asDict(recursive=True) for row in spark_lake.rows(f"SELECT {selected} FROM {name}")]
         read = table.scan(columns=wanted).to_arrow()
         assert told(read.to_pylist()) == told(spark)

@@ -175,6 +175,21 @@ def test_a_struct_of_which_a_file_has_no_wanted_field_is_null_where_it_was(
     refused(spark_lake, f"SELECT t.z FROM {name}", "NOT_SUPPORTED_YET", "absent-column")
 
 
+@pytest.mark.parametrize("using", ["iceberg", "orc"])
+def test_a_struct_under_a_key_gives_it_for_a_field_that_the_file_lacks(
+    spark_lake: SparkLake, database: str, using: str
+) -> None:
+    name = f"{database}.columns_of_a_struct_in_{using}"
+    properties = "'encryption.columns' = 'pii:s'"
+    columns = "id INT, s STRUCT<x: INT, y: STRING>"
+    spark_lake.rows(f"CREATE TABLE {name} ({columns}) USING {using} TBLPROPERTIES ({properties})")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (1, named_struct('x', 1, 'y', 'one')), (2, NULL)")
+    spark_lake.rows(f"ALTER TABLE {name} ADD COLUMN s.z INT")
+    spark_lake.rows(f"INSERT INTO {name} VALUES (3, named_struct('x', 3, 'y', 'three', 'z', 3))")
+    assert spark_lake.rows(f"SELECT s.z FROM {name} ORDER BY id") == [(None,), (None,), (3,)]
+    assert spark_lake.rows(f"SELECT id FROM {name} WHERE s.z IS NULL AND s IS NOT NULL") == [(1,)]
+
+
 # -- users
 
 
