@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -27,6 +27,7 @@ from catalog.manifests import (
     DecodeLimits,
     ManifestCache,
     ManifestListEntry,
+    check_agreement,
     decode_manifest_list,
     inherit,
 )
@@ -39,23 +40,31 @@ from policy.location import Location
 #: How many offending paths an error names.
 _SHOWN_PATHS: Final = 3
 _READ_THREADS: Final = 4
+#: The largest manifest that is read at once where it lies on a local disk.
+_SMALL_BYTES: Final = 1 << 16
 #: The largest manifest list that is kept decoded.
 _KEPT_BYTES: Final = 1 << 16
 _NONE: Final[Mapping[str, SealedFile]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenManifest:
-    """A manifest that was read and checked.
-
-    `entries` is its table of files with sequence numbers and snapshot ids inherited from the manifest list
-    (Iceberg table specification, "Sequence Number Inheritance").
-    """
+    """A manifest that was read and checked."""
 
     listed: ManifestListEntry
     decoded: DecodedManifest
-    entries: pa.Table
     digest: Digest
+
+    @cached_property
+    def entries(self) -> pa.Table:
+        """Its files with sequence numbers and snapshot ids inherited from the manifest list.
+
+        See the Iceberg table specification, "Sequence Number Inheritance".
+
+        Raises:
+            MetadataInvalid: a number that must be there is not.
+        """
+        return inherit(self.decoded, self.listed)
 
 
 class SnapshotReader:
@@ -143,8 +152,8 @@ class SnapshotReader:
         self, read: Callable[[ManifestListEntry], tuple[bytes, Digest]], wanted: Sequence[ManifestListEntry]
     ) -> Iterator[tuple[bytes, Digest]]:
         """Results of `read` in order, a few of them under way at a time."""
-        if len(wanted) == 1:
-            yield read(wanted[0])
+        if len(wanted) == 1 or all(map(_is_at_hand, wanted)):
+            yield from map(read, wanted)
             return
         under_way: deque[Future[tuple[bytes, Digest]]] = deque()
         try:
@@ -161,7 +170,8 @@ class SnapshotReader:
     def decode(self, entry: ManifestListEntry, data: bytes, digest: Digest) -> OpenManifest:
         """Decode the bytes of a manifest, or find them decoded."""
         decoded = self._cache.get(digest.sha256, data, path=entry.manifest_path)
-        return OpenManifest(entry, decoded, inherit(decoded, entry), digest)
+        check_agreement(decoded, entry)
+        return OpenManifest(entry, decoded, digest)
 
     def fetch(self, allowed: AllowList, path: str, table: str, what: str) -> bytes:
         """Read a metadata file whole, after its path was checked.
@@ -193,6 +203,11 @@ class SnapshotReader:
         if table.seal is not None:
             raise MetadataTampered(f"The {what} was never sealed.", table=table.name, path=path, rule="seal")
         return Digest.of(data)
+
+
+def _is_at_hand(entry: ManifestListEntry) -> bool:
+    """Whether a manifest is read sooner than a thread is told to: a small local file."""
+    return entry.manifest_length <= _SMALL_BYTES and entry.manifest_path.startswith("file:")
 
 
 def _decoded(

@@ -15,6 +15,7 @@ import json
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -190,7 +191,7 @@ def _parsed(stream: Any) -> Plan:
         rows = reader.read_all()
     header = json.loads(said[_HEADER])
     _refuse_unknown(rows, header)
-    schema = Schema.model_validate(header["schema"])
+    schema = _schema(json.dumps(header["schema"]))
     without_like = _absences(header, schema)
     return Plan(
         table=header["table"],
@@ -211,8 +212,16 @@ def transport_key(document: Mapping[str, str], purpose: Purpose) -> TransportKey
     return TransportKey(bare["id"], purpose, SecretBytes(bare["key"]))
 
 
+@lru_cache(maxsize=64)
+def _schema(text: str) -> Schema:
+    """A schema by its whole text, which the plans of one table repeat."""
+    return Schema.model_validate_json(text)
+
+
 def _shown(schema: Schema, masked: Collection[int]) -> Schema:
     """What is read with; a masked column may be null, whatever the table says."""
+    if not masked:
+        return schema
     fields = [
         each.model_copy(update={"required": False}) if each.field_id in masked else each
         for each in schema.as_struct().fields

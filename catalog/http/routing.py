@@ -3,8 +3,8 @@
 The order is fixed: caller, then size of the body, then its type, then its text (`policy.strict_json`); what
 is left for the framework is to hold the parsed document against the operation's model.
 
-Whoever has a token may send a body. So texts are parsed in the pool of threads, where they keep nobody else
-waiting, and only what brings schemas, snapshots, files or policies may be large.
+Whoever has a token may send a body. So texts other than short ones are parsed in the pool of threads, where
+they keep nobody else waiting, and only what brings schemas, snapshots, files or policies may be large.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _JSON: Final = re.compile(r"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re
 _MAX_DIGITS: Final = 18
 #: Bytes of a body that brings no schema, snapshot, files or policies.
 SMALL_BODY: Final = 1024 * 1024
+#: Bytes of a text that is parsed sooner than a thread is told to.
+_SHORT_BODY: Final = 1024
 #: How the paths of the operations end that bring some.
 _LARGE_BODIES: Final = (
     "/namespaces/{namespace}/tables",
@@ -83,7 +85,8 @@ class GuardedRoute(APIRoute):
         strict.state.body = body
         if body:
             _check_content_type(request.headers)
-            strict._json = await run_in_threadpool(document_of, body)
+            small = len(body) <= _SHORT_BODY
+            strict._json = document_of(body) if small else await run_in_threadpool(document_of, body)
         return strict
 
 

@@ -1,7 +1,7 @@
 """Bounded decoding of Iceberg manifest lists and manifests, from untrusted bytes into Arrow."""
 
 from catalog.manifests.cache import ManifestCache
-from catalog.manifests.inheritance import inherit
+from catalog.manifests.inheritance import check_agreement, inherit, inherit_each
 from catalog.manifests.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.manifests.manifest import DecodedManifest, ManifestHeader, decode_manifest
 from catalog.manifests.manifest_list import (
@@ -23,9 +23,11 @@ __all__ = [
     "ManifestHeader",
     "ManifestListEntry",
     "PartitionSummary",
+    "check_agreement",
     "data_files",
     "decode_manifest",
     "decode_manifest_list",
     "inherit",
+    "inherit_each",
     "read_entries",
 ]

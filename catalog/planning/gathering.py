@@ -13,8 +13,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from catalog.manifests import DecodedManifest, ManifestListEntry
+from catalog.manifests import DecodedManifest, ManifestListEntry, inherit_each
 from catalog.snapshots import OpenManifest
+from policy.errors import MetadataInvalid
 
 #: Entries of a manifest that is small. Putting together copies, which large ones do not gain from.
 _SMALL: Final = 1024
@@ -50,7 +51,13 @@ class Gathered:
             _joined(each.decoded.entries for each in manifests),
             _joined(each.decoded.statistics for each in manifests),
         )
-        return cls(tuple(manifests), decoded, _joined(each.entries for each in manifests))
+        listed = [(each.listed, len(each.decoded.entries)) for each in manifests]
+        try:
+            entries = inherit_each(decoded.entries, listed)
+        except MetadataInvalid:
+            # One by one, so that the error names the very manifest.
+            entries = _joined(each.entries for each in manifests)
+        return cls(tuple(manifests), decoded, entries)
 
     def apart(self) -> Iterator[Gathered]:
         """Each manifest by itself."""
@@ -63,18 +70,19 @@ def gathered(opened: Iterable[OpenManifest]) -> Iterator[Gathered]:
     size = 0
     for manifest in opened:
         # One without entries counts as well: no more are held than are small together.
-        size += max(1, len(manifest.entries))
+        size += max(1, len(manifest.decoded.entries))
         if held and (size > _SMALL or not _alike(held[0], manifest)):
             yield Gathered.of(held)
-            held, size = [], max(1, len(manifest.entries))
+            held, size = [], max(1, len(manifest.decoded.entries))
         held.append(manifest)
     if held:
         yield Gathered.of(held)
 
 
 def _alike(one: OpenManifest, other: OpenManifest) -> bool:
-    return one.listed.partition_spec_id == other.listed.partition_spec_id and one.entries.schema.equals(
-        other.entries.schema, check_metadata=True
+    return (
+        one.listed.partition_spec_id == other.listed.partition_spec_id
+        and one.decoded.entries.schema.equals(other.decoded.entries.schema, check_metadata=True)
     )
 
 

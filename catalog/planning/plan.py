@@ -14,7 +14,7 @@ files that are left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -265,10 +265,19 @@ class Planner:
         applied = Deletes(self._deletes(table, deletes), shown, table.name) if deletes else None
         sealed = SealedPruner(self._keyring, table, pruner)
         whole = request.files is not None
-        parts = [
-            self._kept_of(each, pruner, sealed, shown, applied, whole=whole)
-            for each in self._data(table, data)
-        ]
+
+        def kept(files: Gathered) -> pa.Table:
+            """Those files that may hold wanted rows; all of them where files are chosen by path."""
+            mask = pc.not_equal(files.entries["status"], DELETED)
+            spec_id, path = files.listed.partition_spec_id, files.listed.manifest_path
+            if not whole:
+                mask = sealed.keeps(files, pc.and_(mask, pruner.keeps(files.decoded, spec_id, path=path)))
+            rows = planned_rows(files.entries.filter(mask), files.listed, shown)
+            if applied is None:
+                return rows
+            return applied.attach(rows, files.decoded, spec_id, pc.indices_nonzero(mask).to_pylist())
+
+        parts = [_naming_manifest(kept, each) for each in self._data(table, data)]
         files = pa.concat_tables([empty_rows(), *parts])
         if request.files is not None:
             return those_of(files, request.files, table)
@@ -284,43 +293,15 @@ class Planner:
             _require_inside(table, opened.entries)
             yield opened
 
-    def _kept_of(
-        self,
-        files: Gathered,
-        pruner: Pruner,
-        sealed: SealedPruner,
-        shown: ShownPartitions,
-        deletes: Deletes | None,
-        *,
-        whole: bool,
-    ) -> pa.Table:
-        """See `_kept`; an error names the very manifest."""
-        try:
-            return self._kept(files, pruner, sealed, shown, deletes, whole=whole)
-        except MetadataInvalid:
-            for each in files.apart():
-                self._kept(each, pruner, sealed, shown, deletes, whole=whole)
-            raise
 
-    def _kept(
-        self,
-        files: Gathered,
-        pruner: Pruner,
-        sealed: SealedPruner,
-        shown: ShownPartitions,
-        deletes: Deletes | None,
-        *,
-        whole: bool,
-    ) -> pa.Table:
-        """Those files that may hold wanted rows; all of them where files are chosen by path."""
-        mask = pc.not_equal(files.entries["status"], DELETED)
-        spec_id, path = files.listed.partition_spec_id, files.listed.manifest_path
-        if not whole:
-            mask = sealed.keeps(files, pc.and_(mask, pruner.keeps(files.decoded, spec_id, path=path)))
-        rows = planned_rows(files.entries.filter(mask), files.listed, shown)
-        if deletes is None:
-            return rows
-        return deletes.attach(rows, files.decoded, spec_id, pc.indices_nonzero(mask).to_pylist())
+def _naming_manifest(kept: Callable[[Gathered], pa.Table], files: Gathered) -> pa.Table:
+    """What is kept of manifests that were put together; an error names the very one."""
+    try:
+        return kept(files)
+    except MetadataInvalid:
+        for each in files.apart():
+            kept(each)
+        raise
 
 
 def _require_inside(table: LoadedTable, entries: pa.Table) -> None:

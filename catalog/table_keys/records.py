@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.db.schema import lw_pek, lw_table
@@ -27,6 +27,13 @@ from policy.regimes import PekRef
 #: States in which there is something left of a key.
 LIVE: Final = (PekState.ACTIVE, PekState.DECRYPT_ONLY, PekState.DISABLED)
 _GONE: Final = {"state": PekState.DESTROYED, "wrapped": b"", "key_check": None, "destroy_after_ms": None}
+
+#: Every scan and write of an encrypted table asks this, so it is put together once.
+_OF_TABLE: Final = (
+    select(lw_pek)
+    .where(lw_pek.c.table_id == bindparam("table_id"))
+    .order_by(lw_pek.c.master_key_id, lw_pek.c.id, lw_pek.c.version)
+)
 
 
 def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
@@ -59,11 +66,7 @@ def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
 
 def of_table(connection: Connection, table: TableRecord) -> list[PekRecord]:
     """All PEKs of a table in every version and state; versions of one PEK in order."""
-    rows = connection.execute(
-        select(lw_pek)
-        .where(lw_pek.c.table_id == table.id)
-        .order_by(lw_pek.c.master_key_id, lw_pek.c.id, lw_pek.c.version)
-    )
+    rows = connection.execute(_OF_TABLE, {"table_id": table.id})
     return [_pek(row, table.table_uuid) for row in rows]
 
 

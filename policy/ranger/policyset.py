@@ -1,13 +1,16 @@
 """The policies in force, and the questions that can be put to them.
 
 A policy set is a value: made once from documents, never changed, and named by a digest of them. It reads no
-clock; whoever asks says what time it is.
+clock; whoever asks says what time it is. Where no policy has a schedule, time decides nothing, and what was
+answered to the same question before is answered again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
 
 from policy.decision import Decision, Reason
 from policy.digests import digest_of_documents
@@ -33,6 +36,11 @@ from policy.ranger.servicedef import LEVELS
 from policy.ranger.validity import active
 from policy.requests import ALL, ANY, AccessRequest, Resource
 
+#: Questions, the latest ones, whose answers are kept.
+_KEPT_ANSWERS: Final = 4096
+#: Where the time decides nothing, it is this one.
+_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
+
 
 class PolicySet:
     """Ranger policies and roles, ready to decide.
@@ -41,7 +49,7 @@ class PolicySet:
         version: SHA-256 of the documents with their names, in hexadecimal.
     """
 
-    __slots__ = ("_indexes", "_roles", "version")
+    __slots__ = ("_decide", "_indexes", "_mask", "_roles", "_scheduled", "version")
 
     def __init__(self, contents: Contents, version: str) -> None:
         self.version = version
@@ -50,6 +58,10 @@ class PolicySet:
             kind: PolicyIndex(policy for policy in contents.policies if policy.type is kind)
             for kind in PolicyType
         }
+        self._scheduled = any(policy.schedules for policy in contents.policies)
+        kept = 0 if self._scheduled else _KEPT_ANSWERS
+        self._decide = lru_cache(kept)(self._decided)
+        self._mask = lru_cache(kept)(self._mask_of)
 
     @classmethod
     def parse(cls, documents: Mapping[str, bytes | str]) -> PolicySet:
@@ -79,6 +91,14 @@ class PolicySet:
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
+        return self._decide(request, self._time(now))
+
+    def _time(self, now: datetime) -> datetime:
+        """The time as far as it decides anything."""
+        _require_zone(now)
+        return now if self._scheduled else _ANY_TIME
+
+    def _decided(self, request: AccessRequest, now: datetime) -> Decision:
         applicable = self._applicable(
             PolicyType.ACCESS, request.resource, request.principal, request.owner, now
         )
@@ -110,8 +130,12 @@ class PolicySet:
         Raises:
             RequestInvalid: if `now` has no time zone.
         """
-        column_resource = Resource.column(database, table, column)
-        applicable = self._applicable(PolicyType.MASK, column_resource, principal, owner, now)
+        return self._mask(principal, Resource.column(database, table, column), owner, self._time(now))
+
+    def _mask_of(
+        self, principal: Principal, column: Resource, owner: str | None, now: datetime
+    ) -> MaskRule | None:
+        applicable = self._applicable(PolicyType.MASK, column, principal, owner, now)
         return mask_in_force(applicable, self.subject(principal, owner))
 
     def has_row_filter(

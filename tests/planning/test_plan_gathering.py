@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.expressions import EqualTo, GreaterThan
-from pyiceberg.manifest import DataFileContent
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestWriterV2
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -16,7 +16,7 @@ from pyiceberg.types import DateType, LongType, NestedField
 
 from catalog.planning import gathering
 from policy.errors import LocationNotAllowed, MetadataInvalid
-from tests.support.attacker import Attacker, data_file, entry
+from tests.support.attacker import ADDED, EXISTING, Attacker, data_file, entry
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, Lake
 from tests.support.plans import calls_to_plan, plan
@@ -32,11 +32,13 @@ def appended(lake: Lake, table: Table, days: list[str], **more: Any) -> list[str
     return [path for day in days for path in append_files(lake, name_of(table), partition={"p": day}, **more)]
 
 
-def planted(lake: Lake, table: Table, path: str, day: int) -> str:
+def planted(
+    lake: Lake, table: Table, path: str, day: int, status: ManifestEntryStatus = ADDED, **numbers: int
+) -> str:
     """Commit a file behind the catalog's back; its manifest."""
     attacker = Attacker(lake, ".".join(table.name()), ALICE)
     file = data_file(f"{attacker.location}/data/{path}", partition=Record(day))
-    attacker.commit_behind(*attacker.appending(entry(file)))
+    attacker.commit_behind(*attacker.appending(entry(file, status, **numbers)))
     return attacker.manifests()[-1].manifest_path
 
 
@@ -50,6 +52,30 @@ def test_the_manifest_is_named_that_has_the_value_which_cannot_be(lake: Lake, af
     with pytest.raises(MetadataInvalid) as refused:
         plan(lake, table)
     assert (refused.value.path, refused.value.rule) == (manifest, "partition-spec")
+
+
+def test_the_manifest_is_named_that_has_a_file_without_a_number(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ManifestWriterV2, "prepare_entry", lambda _, entry: entry)
+    table = make(lake, schema=SCHEMA, partition_spec=BY_DAY)
+    appended(lake, table, ["2026-01-01", "2026-01-02"])
+    manifest = planted(lake, table, "planted.parquet", 7, EXISTING)
+    planted(lake, table, "other.parquet", 7)
+    with pytest.raises(MetadataInvalid) as refused:
+        plan(lake, table)
+    assert (refused.value.path, refused.value.rule) == (manifest, "sequence-number")
+
+
+def test_each_file_inherits_from_its_own_manifest(lake: Lake) -> None:
+    table = make(lake, schema=SCHEMA, partition_spec=BY_DAY)
+    appended(lake, table, ["2026-01-01", "2026-01-02", "2026-01-03"])
+    planted(lake, table, "old.parquet", 7, EXISTING, sequence_number=2, file_sequence_number=1)
+    found = plan(lake, table).files
+    numbers = zip(
+        found["sequence_number"].to_pylist(), found["file_sequence_number"].to_pylist(), strict=True
+    )
+    assert sorted(numbers) == [(1, 1), (2, 1), (2, 2), (3, 3)]
 
 
 def test_a_foreign_path_is_found_in_any_of_them(lake: Lake) -> None:

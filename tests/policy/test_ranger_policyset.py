@@ -418,3 +418,47 @@ def test_keys_mind_letter_case() -> None:
 
     assert uses("Pay") and uses("pii_ann") and uses("pii_Ann", "Ann")
     assert not uses("pay") and not uses("PAY") and not uses("pii_ann", "Ann") and not uses("pii_Ann")
+
+
+def test_what_was_answered_to_one_is_answered_to_nobody_else() -> None:
+    """Questions that differ in one thing alone, asked one after the other of the same policies."""
+    owners = {**item("select"), "users": ["{OWNER}"]}
+    documents = [
+        {**COLUMNS, "policyItems": [item("select", groups=["readers"]), item("select", roles=["r"]), owners]},
+        masking("nulls", "MASK_NULL"),
+    ]
+    askers = [
+        Principal(name, frozenset(groups), frozenset(roles))
+        for name in ("ann", "bob")
+        for groups in ((), ("readers",))
+        for roles in ((), ("r",))
+    ]
+    asked = [
+        AccessRequest(asker, resource, access, owner=owner)
+        for asker in askers
+        for resource in (Resource.column("a", "t", "c1"), Resource.column("a", "u", "c1"))
+        for access in ("select", "update")
+        for owner in (None, "ann", "bob")
+    ]
+    found = policies(*documents)
+    for request in [*asked, *reversed(asked)]:
+        fresh = policies(*documents)
+        assert found.decide(request, NOW) == fresh.decide(request, NOW)
+        place = request.resource.values
+        masks = [
+            each.mask_for(request.principal, *place, NOW, owner=request.owner) for each in (found, fresh)
+        ]
+        assert masks[0] == masks[1]
+
+
+def test_time_counts_although_the_same_was_asked_before() -> None:
+    january = {"startTime": "2030/01/01 00:00:00", "endTime": "2030/01/31 00:00:00", "timeZone": "UTC"}
+    found = policies({**COLUMNS, "validitySchedules": [january]}, policy("other", {"key": ["k"]}))
+    times = [NOW.replace(month=month) for month in (1, 2, 1, 3)]
+    assert [found.decide(select("t", "c1"), each).allowed for each in times] == [True, False, True, False]
+    with pytest.raises(RequestInvalid):
+        found.decide(select("t", "c1"), NOW.replace(tzinfo=None))
+    without = policies(COLUMNS)
+    assert without.decide(select("t", "c1"), NOW).allowed
+    with pytest.raises(RequestInvalid):
+        without.decide(select("t", "c1"), NOW.replace(tzinfo=None))
