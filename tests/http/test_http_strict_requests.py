@@ -160,7 +160,7 @@ def test_a_text_is_parsed_while_the_event_loop_goes_on(
         return document_of(body)
 
     monkeypatch.setattr(routing, "document_of", slow)
-    long = {"namespace": ["slow"], "properties": {"note": "a" * 1024}}
+    long = {"namespace": ["slow"], "properties": {"a": "a" * 600, "b": "b" * 600}}
     with ThreadPoolExecutor(1) as attacker:
         attack = attacker.submit(alice.post, f"{served.prefix}/namespaces", json=long)
         assert parsing.wait(20)
