@@ -1,3 +1,5 @@
+"""A local KMS, its key file, and a clock that is moved by hand."""
+
 from __future__ import annotations
 
 from pathlib import Path

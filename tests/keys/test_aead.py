@@ -1,3 +1,5 @@
+"""AES-GCM and the derivation of keys, against public vectors."""
+
 from __future__ import annotations
 
 from operator import attrgetter

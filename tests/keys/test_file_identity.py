@@ -1,3 +1,5 @@
+"""File ids: read from base names alone, fresh in each new name."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Key metadata against its vectors, and every way in which it can be another file's, or none."""
+
 from __future__ import annotations
 
 import json

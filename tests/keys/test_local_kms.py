@@ -1,3 +1,5 @@
+"""The local KMS: its master keys, its files, and what was changed in them."""
+
 from __future__ import annotations
 
 import json

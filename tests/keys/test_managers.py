@@ -1,3 +1,5 @@
+"""Encryption managers and KMS back ends by name, built in or from other packages."""
+
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint

@@ -1,3 +1,5 @@
+"""PEKs: asked of the KMS once a while, revoked in time, never taken for one another."""
+
 from __future__ import annotations
 
 import hmac

@@ -1,3 +1,5 @@
+"""Secrets: masked in every text, never pickled, overwritten when they are let go."""
+
 from __future__ import annotations
 
 import copy

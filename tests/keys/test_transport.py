@@ -1,3 +1,5 @@
+"""Keys on their way to an engine and back: good for one scan or write, table, file and place."""
+
 from __future__ import annotations
 
 import json

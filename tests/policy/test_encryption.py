@@ -1,3 +1,5 @@
+"""What a table's encryption properties mean: the specification, its columns by field id, its bounds."""
+
 from __future__ import annotations
 
 from contextlib import nullcontext

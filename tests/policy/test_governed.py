@@ -1,3 +1,5 @@
+"""Governed properties: their spellings, their values, and what is refused of them."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Regimes: which one governs a file, and what a file of it has to be."""
+
 from __future__ import annotations
 
 from dataclasses import replace
