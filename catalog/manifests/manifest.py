@@ -25,7 +25,7 @@ from catalog.manifests.malformed import Malformed, naming
 from catalog.manifests.manifest_list import ManifestContent
 from catalog.manifests.records import DecodedRecord, open_container, read_records
 from catalog.manifests.shapes import DATA_FILE, ENTRY, check_record
-from catalog.manifests.statistics import FieldStatistics, bounded_fields, field_statistics
+from catalog.manifests.statistics import FieldStatistics, field_statistics
 
 _DATA_FILE_ID: Final = 2
 _PARTITION_ID: Final = 102
@@ -103,10 +103,6 @@ class DecodedManifest:
     def stats(self, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
         """The statistics of some columns as arrays, one value an entry; null where the entry says nothing."""
         return field_statistics(self.statistics, field_ids)
-
-    def bounded_field_ids(self) -> frozenset[int]:
-        """The columns for which any entry shows a lower or an upper bound."""
-        return bounded_fields(self.statistics)
 
 
 def decode_manifest(data: bytes, *, path: str, limits: DecodeLimits = DEFAULT_LIMITS) -> DecodedManifest:

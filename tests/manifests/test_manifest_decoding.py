@@ -42,6 +42,7 @@ from catalog.manifests import (
     inherit,
     read_entries,
 )
+from catalog.manifests.statistics import bounded_fields
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import (
     SNAPSHOT,
@@ -153,7 +154,7 @@ def test_unpartitioned_manifests_have_an_empty_partition(tmp_path: Path) -> None
 def test_a_manifest_without_entries_decodes_to_none() -> None:
     decoded = decode_manifest(container(entry_schema(), []), path=PATH)
     assert decoded.entries.num_rows == 0
-    assert decoded.bounded_field_ids() == frozenset()
+    assert bounded_fields(decoded.statistics) == frozenset()
 
 
 def test_fields_are_known_by_id_not_by_name() -> None:
@@ -191,7 +192,7 @@ def test_statistics_of_single_columns_are_null_where_an_entry_has_none(tmp_path:
     assert stats[1].lower.to_pylist()[1] == (1).to_bytes(8, "little")
     assert stats[3].value_counts.to_pylist() == [100, 100, None, 100]
     assert stats[99].upper.null_count == 4
-    assert decoded.bounded_field_ids() == {1, 2}
+    assert bounded_fields(decoded.statistics) == {1, 2}
 
 
 def test_extreme_numbers_survive() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.manifests import DecodeLimits, decode_manifest, decode_manifest_list
+from catalog.manifests.statistics import bounded_fields
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import (
     SYNC,
@@ -398,4 +399,4 @@ def test_many_small_items_stay_within_bounds() -> None:
     data = container(schema, [(1, entry_bytes(zigzag(50_000) + items + b"\0"))] * 3)
     decoded = decode_manifest(data, path=PATH)
     assert isinstance(decoded.statistics, pa.Table)
-    assert len(decoded.bounded_field_ids()) == 50_000
+    assert len(bounded_fields(decoded.statistics)) == 50_000
