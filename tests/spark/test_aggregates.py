@@ -11,10 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.manifest import DataFileContent
 from pyspark.errors import PySparkException
 
+from tests.support.delete_files import add_deletes
 from tests.support.lake import CAROL, policy, standard_policies
+from tests.support.reads import land, refused, with_ids
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path, stock_table
 from tests.support.tables import ENCRYPTED
@@ -391,3 +395,25 @@ def test_files_in_orc_and_states_of_the_past_are_counted_too(spark_lake: SparkLa
     spark_lake.rows(f"ALTER TABLE {table} RENAME COLUMN id TO key")
     assert agree(spark_lake, f"{table} VERSION AS OF {first}", wanted) == [3, 3, 0, 2]
     assert agree(spark_lake, table, "max(key)") == [6]
+
+
+def test_neither_deleted_rows_nor_values_that_the_file_lacks_are_counted_by_footers(
+    spark_lake: SparkLake, namespace: str
+) -> None:
+    """Where rows cannot be read as the table says, no footer answers for them."""
+    deleted, lacking = f"{namespace}.deleted", f"{namespace}.lacking"
+    create_table(spark_lake, deleted, "id BIGINT")
+    spark_lake.rows(f"INSERT INTO {deleted} VALUES (1), (2)")
+    (file, *_) = data_files(spark_lake, deleted)
+    stock = stock_table(spark_lake, deleted)
+    add_deletes(spark_lake.lake, stock, DataFileContent.POSITION_DELETES, applies_to=[file["file_path"]])
+    create_table(spark_lake, lacking, "id BIGINT, name STRING", partitioned_by="name")
+    land(spark_lake, lacking, with_ids(pa.table({"id": [1]})), partition={"name": "a"})
+    for query, rule in (
+        (f"SELECT count(*) FROM {deleted}", "deletes"),
+        (f"SELECT max(id) FROM {deleted}", "deletes"),
+        (f"SELECT count(name), max(id) FROM {lacking}", "absent-column"),
+    ):
+        assert pushed(spark_lake, query)
+        refused(spark_lake, query, "NOT_SUPPORTED_YET", rule)
+    assert agree(spark_lake, lacking, "count(*), max(id)") == [1, 1]

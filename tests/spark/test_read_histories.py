@@ -2,7 +2,7 @@
 
 The model keeps values by column, whatever the column is called; a history renames, exchanges names, drops,
 adds, adds again under a name that was dropped, widens, nested columns too, and writes rows in between. So a
-scan goes over files of several schemas at once.
+scan goes over files of several schemas at once: in Spark, and without Spark where that reads the files.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from decimal import Decimal
 from typing import Any, Final
 
 import pytest
+from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, IsNull
 
-from tests.support.spark import SparkLake
+import catalog
+from tests.support.lake import ALICE
+from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import master_keys, stock_table
 
 MODES: Final[dict[str, dict[str, str]]] = {
     "plaintext": {},
     "encrypted": {"encryption.mechanism": "envelope"},
     "column keys": {"encryption.columns": "pii:a,s.x;hr:c"},
+    "column keys in ORC": {"write.format.default": "orc", "encryption.columns": "pii:a,s;hr:c"},
 }
-#: For each mode a history; the last has a struct of which a file lacks all that a query wants of it.
-SEEDS: Final = (1, 3, 2)
+#: For each mode a history; the last two have a struct of which a file lacks all that a query wants of it.
+SEEDS: Final = (1, 3, 2, 26)
 #: Conditions of one history that are asked.
 QUESTIONS: Final = 12
 NAMES: Final = ("a", "b", "c", "d", "e")
@@ -38,6 +42,26 @@ VALUES: Final[dict[str, Callable[[int], Any]]] = {
     "DECIMAL(9,2)": lambda n: Decimal(n) + Decimal("0.25"),
     "DECIMAL(18,2)": lambda n: Decimal(n) * 10**10,
 }
+
+
+@dataclass(frozen=True)
+class Question:
+    """A condition on a column; without a value, that it is NULL."""
+
+    column: str
+    kind: str
+    operator: str = "IS NULL"
+    value: Any = None
+
+    def sql(self) -> str:
+        told = f"{self.column} {self.operator}"
+        return told if self.value is None else f"{told} CAST('{self.value}' AS {self.kind})"
+
+    def expression(self) -> BooleanExpression:
+        if self.value is None:
+            return IsNull(self.column)
+        value = self.value.quantize(Decimal("0.01")) if isinstance(self.value, Decimal) else self.value
+        return (EqualTo if self.operator == "=" else GreaterThan)(self.column, value)
 
 
 @dataclass
@@ -143,18 +167,19 @@ class Model:
         names = [*(self.name(each) for each in self.order), *(f"s.{self.name(each)}" for each in self.inner)]
         return ", ".join(["k", *names])
 
-    def questions(self) -> dict[str, list[int]]:
+    def questions(self) -> dict[Question, list[int]]:
         """Conditions, and the rows that meet them."""
         asked = {}
         for column in (*self.order, *self.inner):
             name = ("s." if column in self.inner else "") + self.name(column)
             kind, found = self.columns[column][1], [row.get(column) for row in self.rows]
             values = sorted({value for value in found if value is not None})
-            asked[f"{name} IS NULL"] = _where(found, lambda value: value is None)
+            asked[Question(name, kind)] = _where(found, lambda value: value is None)
             for value in values[:: max(1, len(values) // 3)]:
-                text = f"CAST('{value}' AS {kind})"
-                asked[f"{name} = {text}"] = _where(found, lambda each, value=value: each == value)
-                asked[f"{name} > {text}"] = _where(
+                asked[Question(name, kind, "=", value)] = _where(
+                    found, lambda each, value=value: each == value
+                )
+                asked[Question(name, kind, ">", value)] = _where(
                     found, lambda each, value=value: each is not None and each > value
                 )
         chosen = self.random.sample(list(asked), min(QUESTIONS, len(asked)))
@@ -198,19 +223,36 @@ def test_rows_and_filters_are_those_of_the_model(
     assert [list(row) for row in rows] == model.shown(), history
     questions = model.questions()
     asked = " UNION ALL ".join(
-        f"SELECT {place} AS q, k FROM {table} WHERE {text}" for place, text in enumerate(questions)
+        f"SELECT {place} AS q, k FROM {table} WHERE {question.sql()}"
+        for place, question in enumerate(questions)
     )
     answers: dict[int, list[int]] = {}
     for place, number in sorted(tuple(row) for row in spark_lake.rows(asked)):
         answers.setdefault(place, []).append(number)
     wrong = {
-        text: (answers.get(place, []), found)
-        for place, (text, found) in enumerate(questions.items())
+        question.sql(): (answers.get(place, []), found)
+        for place, (question, found) in enumerate(questions.items())
         if answers.get(place, []) != found
     }
     assert not wrong, history
+    if "ORC" not in mode:
+        require_without_spark(spark_lake, table, model, questions)
     if mode == "plaintext":
         arrow = stock_table(spark_lake, table).scan().to_arrow().sort_by("k")
         names = [model.name(column) for column in model.order]
         theirs = [[row[name] for name in names] for row in arrow.to_pylist()]
         assert theirs == [row[1 : 1 + len(names)] for row in model.shown()], history
+
+
+def require_without_spark(
+    spark_lake: SparkLake, table: str, model: Model, questions: dict[Question, list[int]]
+) -> None:
+    """The same rows and answers through `catalog.connect`."""
+    client = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
+    scanned = client.table(table.removeprefix(f"{CATALOG}."))
+    rows = scanned.scan().to_arrow().sort_by("k").to_pylist()
+    tops, inner = ([model.name(each) for each in of] for of in (model.order, model.inner))
+    shown = [[row["k"], *map(row.get, tops), *map((row["s"] or {}).get, inner)] for row in rows]
+    assert shown == model.shown()
+    found = {each: scanned.scan(each.expression(), ["k"]).to_arrow()["k"].to_pylist() for each in questions}
+    assert {each: sorted(numbers) for each, numbers in found.items()} == questions
