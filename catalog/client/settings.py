@@ -33,6 +33,7 @@ class WriteSettings:
         row_group_size: of row groups, in memory.
         row_group_rows: most rows of a row group.
         page_size: of data pages.
+        page_rows: most rows of a data page.
         dictionary_size: of dictionary pages.
         codec: as PyArrow names it.
         codec_level: of compression; None for the codec's own.
@@ -42,6 +43,7 @@ class WriteSettings:
     row_group_size: int
     row_group_rows: int
     page_size: int
+    page_rows: int
     dictionary_size: int
     codec: str
     codec_level: int | None
@@ -71,6 +73,7 @@ class WriteSettings:
             row_group_size=_number(properties, "write.parquet.row-group-size-bytes", 128 * _MEGABYTE, table),
             row_group_rows=ROW_GROUP_ROWS,
             page_size=_number(properties, "write.parquet.page-size-bytes", _MEGABYTE, table),
+            page_rows=_number(properties, "write.parquet.page-row-limit", 50_000, table),
             dictionary_size=_number(properties, "write.parquet.dict-size-bytes", 2 * _MEGABYTE, table),
             codec=_CODECS[codec],
             codec_level=_number(properties, level, 3, table)
@@ -84,6 +87,7 @@ class WriteSettings:
             "compression": self.codec,
             "compression_level": self.codec_level,
             "data_page_size": self.page_size,
+            "max_rows_per_page": self.page_rows,
             "dictionary_pagesize_limit": self.dictionary_size,
         }
 

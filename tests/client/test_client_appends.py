@@ -304,6 +304,16 @@ def test_files_end_where_the_table_wants_them_to(
     assert sorted(alice.table(name).scan().to_arrow()["id"].to_pylist()) == list(range(5000))
 
 
+def test_pages_end_where_the_table_wants_them_to(
+    make: Make, alice: catalog.Connection, served: Service
+) -> None:
+    usual, small = make(SCHEMA), make(SCHEMA, properties={"write.parquet.page-row-limit": "10"})
+    for name in (usual, small):
+        alice.table(name).append(pa.table({"id": [1] * 1000}))
+    sizes = [files_of(served, name)[0]["file_size_in_bytes"] for name in (usual, small)]
+    assert sizes[1] - sizes[0] > 99 * 10, "a hundred pages have a hundred headers"
+
+
 @pytest.mark.parametrize(
     "encryption", [{}, ENCRYPTED, {"encryption.columns": "pii:id"}], ids=["in clear", "whole", "columns"]
 )

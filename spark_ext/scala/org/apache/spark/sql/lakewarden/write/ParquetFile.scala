@@ -115,6 +115,7 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
       .withPageSize(settings.pageSize)
       .withPageRowCountLimit(settings.pageRowLimit)
       .withDictionaryPageSize(settings.dictionarySize)
+      .withValuesWriterFactory(new TriedDictionaries)
       .withMaxBloomFilterBytes(settings.bloomFilters.maxBytes)
       .withPageWriteChecksumEnabled(!dataKeys.exists(haveTags))
     template.bloomFilters.foreach { case (path, filter) => addBloomFilter(start, path, filter) }

@@ -64,7 +64,7 @@ object WriteSettings {
       table.number("write.target-file-size-bytes", 512 * Megabyte, Long.MaxValue),
       table.number("write.parquet.row-group-size-bytes", 128 * Megabyte, Long.MaxValue),
       table.number("write.parquet.page-size-bytes", Megabyte, Int.MaxValue).toInt,
-      table.number("write.parquet.page-row-limit", 20000, Int.MaxValue).toInt,
+      table.number("write.parquet.page-row-limit", 50000, Int.MaxValue).toInt,
       table.number("write.parquet.dict-size-bytes", 2 * Megabyte, Int.MaxValue).toInt,
       CompressionCodecName.valueOf(table.one(Codec, Codecs, "zstd").toUpperCase(Locale.ROOT)),
       properties.get(Level).map(_ => table.number(Level, 0, 22).toInt),
