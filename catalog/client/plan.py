@@ -139,7 +139,7 @@ class Plan:
             DecryptionRefused: keys of another file, table or scan, or that do not agree with the rest of the
                 plan.
         """
-        if file.algorithm is None and not file.keys:
+        if file.algorithm is None and not file.keys and file.footer_digest is None:
             return None
         footer, *columns = file.keys or (None,)
         whole = footer is not None and not footer.label.field_ids

@@ -167,10 +167,11 @@ def test_files_from_before_there_were_digests_of_footers_are_read(
     assert table.scan().to_arrow().num_rows == 4
 
 
+@pytest.mark.parametrize("properties", [{}, WHOLE])
 def test_a_plan_with_the_digest_of_a_footer_that_is_under_the_only_key(
-    make: Make, alice: catalog.Connection
+    make: Make, alice: catalog.Connection, properties: dict[str, str]
 ) -> None:
-    table = alice.table(make(SCHEMA, properties=WHOLE))
+    table = alice.table(make(SCHEMA, properties=properties))
     table.append(ROWS)
     plan = table.scan()._plan()
     (file,) = plan.files
