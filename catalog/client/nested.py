@@ -115,6 +115,8 @@ def _blank(kind: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays([_blank(each.type) for each in kind], fields=list(kind))
     if pa.types.is_nested(kind):
         return pa.array([[]], kind)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.array([bytes(kind.byte_width)], kind)
     zeros = pa.py_buffer(bytes(64))
     return pa.Array.from_buffers(kind, 1, [None, *[zeros] * (kind.num_buffers - 1)])
 

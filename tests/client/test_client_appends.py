@@ -18,6 +18,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import (
     DateType,
     DoubleType,
+    FixedType,
     IntegerType,
     ListType,
     LongType,
@@ -140,13 +141,21 @@ def test_what_is_required_within_a_struct_that_is_null(make: Make, alice: catalo
         "outer": StructType(NestedField(30, "inner", pair(31), required=True)),
         "named": MapType(40, StringType(), 41, pair(42), value_required=False),
         "lists": StructType(NestedField(50, "l", longs, required=True)),
+        "long": StructType(NestedField(60, "f", FixedType(1000), required=True)),
     }
     fields = [NestedField(number, name, kind) for number, (name, kind) in enumerate(kinds.items(), 1)]
     a = {"x": "a", "y": None}
     rows = pa.Table.from_pylist(
         [
             dict.fromkeys(kinds),
-            {"one": a, "some": [a, None], "outer": {"inner": a}, "named": [("k", a)], "lists": {"l": [1]}},
+            {
+                "one": a,
+                "some": [a, None],
+                "outer": {"inner": a},
+                "named": [("k", a)],
+                "lists": {"l": [1]},
+                "long": {"f": bytes(1000)},
+            },
             {"one": None, "some": [None], "outer": None, "named": [("n", None)], "lists": {"l": []}},
         ],
         schema=arrow_schema(fields),
