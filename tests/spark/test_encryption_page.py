@@ -66,17 +66,6 @@ def test_the_statements_of_the_first_page_work_but_for_the_one_that_it_says_is_r
     assert [row["item"] for row in last] == ["jam"]
 
 
-def test_every_page_that_it_leads_to_is_there_with_its_headings() -> None:
-    for page, heading in re.findall(r"\]\(([a-z-]+\.md)?#?([a-z0-9'-]*)\)", PAGE):
-        text = (DOCS / page).read_text("utf-8") if page else PAGE
-        headings = {
-            re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-")
-            for line in text.splitlines()
-            if line.startswith("#")
-        }
-        assert not heading or heading in headings, (page, heading)
-
-
 @pytest.mark.parametrize("page", ["operations", "keys", "column-keys", "stock-readers", "parquet-encryption"])
 def test_other_pages_lead_here(page: str) -> None:
     assert "(encryption.md" in (DOCS / f"{page}.md").read_text("utf-8")
