@@ -163,7 +163,7 @@ def test_a_file_that_a_group_fails_for_is_found_where_nothing_names_it(
     assert (done["rewritten_files"], done["failed_groups"], done["failed_files"]) == (3, 0, 2)
     assert done["rewritten_bytes"] == sum(sizes.values()) - sum(sizes[each.name] for each in wrong)
     told = str(done["problem"]).splitlines()
-    assert len(told) == done["left_files"] == 2 and all("rule=replaced-rows" in line for line in told)
+    assert len(told) == done["left_files"] == 2 and all("rule=record-count" in line for line in told)
     assert {each.name for each in wrong} == {name for name in sizes if name in str(done["problem"])}
     assert sorted(row[0] for row in spark_lake.rows(f"SELECT id FROM {table}")) == [0, 1, 2, 7, 7, 8, 8]
 

@@ -145,13 +145,19 @@ private object RewriteProcedure {
         Some("See Spark's log; another call goes on with what is left."), problem))
 
   private def mayBeAFiles(why: LakewardenException): Boolean =
-    FilesKinds.contains(why.kind) || why.rule.contains("replaced-rows")
+    FilesKinds.contains(why.kind) || isCount(why)
+
+  /** What the catalog says of a commit with more or fewer rows than go: of one file, that its manifest lies. */
+  private def isCount(why: LakewardenException): Boolean = why.rule.contains("replaced-rows")
 
   /** The same, which is known by now to be said of one file. */
   private def ofFile(path: String, why: LakewardenException): LakewardenException = {
     val (said, shown) = (why.getMessage.stripPrefix(s"${why.kind}: "), AllowedPaths.shown(path))
-    val named = if (said.contains(shown)) said else s"$said [file=$shown]"
-    new LakewardenException(why.kind, named, cause = why, file = Some(path))
+    if (isCount(why)) new LakewardenException(
+      "DataFileDamaged", s"The file has other rows than its manifest counts. [file=$shown]", Some("record-count"),
+      Some("Have its writer put it right, or copy the rows into another table."), why, Some(path))
+    else new LakewardenException(
+      why.kind, if (said.contains(shown)) said else s"$said [file=$shown]", cause = why, file = Some(path))
   }
 
   private def isCancelled(problem: Throwable): Boolean = problem match {
