@@ -49,7 +49,7 @@ class RegimeReport:
         governed_version: the governed version in force.
         branches: files at the heads of branches, by regime.
         snapshots: retained snapshots with files that are not as the current regime says.
-        forbidden: whether the table has no other regime than the current one, so that no other file is read.
+        forbidden: whether the table has no other regime than the current one, and no file but as it says.
     """
 
     table: str
@@ -129,12 +129,14 @@ class OldRegimes:
 
     def _report(self, table: LoadedTable) -> RegimeReport:
         census, regimes = Census(self._reader, table), table.governed.regimes
+        snapshots = tuple(census.snapshots())
+        alone = regimes.current.spec.encrypts and migrated(regimes) == regimes
         return RegimeReport(
             table.name,
             table.governed.version,
             tuple(census.branches()),
-            tuple(census.snapshots()),
-            forbidden=regimes.current.spec.encrypts and migrated(regimes) == regimes,
+            snapshots,
+            forbidden=alone and not snapshots,
         )
 
     def _land(self, caller: Caller, table: LoadedTable) -> LoadedTable:

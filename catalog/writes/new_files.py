@@ -236,7 +236,8 @@ def _footer_digest(file: NewFile, table: str) -> FooterDigest | None:
         )
     if length is None or sha256 is None:
         raise _footer_refused("The commit does not give the digest of the file's footer.", file, table)
-    if length < LEAST_FOOTER or len(sha256) != hashlib.sha256().digest_size:
+    possible = LEAST_FOOTER <= length <= file.file_size_in_bytes
+    if not possible or len(sha256) != hashlib.sha256().digest_size:
         raise _footer_refused("What the commit gives is not the digest of a footer.", file, table)
     return FooterDigest(length, sha256)
 

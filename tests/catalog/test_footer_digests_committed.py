@@ -75,6 +75,7 @@ def refuse(lake: Lake, table: Any, **given: Any) -> None:
         {"footer_sha256": SHA256[:-1]},
         {"footer_sha256": b""},
         {"footer_bytes": 11},
+        {"footer_bytes": 1001},
     ],
     ids=str,
 )

@@ -10,11 +10,12 @@ from catalog import faults
 from catalog.loading import LoadedTable
 from catalog.planning.plan import ScanRequest
 from catalog.regimes.old_regimes import RegimeReport
+from catalog.writes import new_files
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, NotAuthorized, RequestInvalid
 from tests.support.attacker import Attacker, updates
 from tests.support.lake import ALICE, BOB, CAROL, Lake
-from tests.support.rewrites import ask, rewrite
+from tests.support.rewrites import ask, make_keys, rewrite
 from tests.support.table_keys import load, rewrap, rotate
 from tests.support.tables import ENCRYPTED, append_files, make, name_of, records
 
@@ -61,6 +62,24 @@ def encrypted_since(lake: Lake) -> Table:
         transaction.set_properties(ENCRYPTED)
     append_files(lake, name_of(table))
     return table
+
+
+def test_a_file_whose_footer_has_no_digest_is_left_whatever_the_regimes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_keys(lake, "left")
+    table = make(lake, properties={"encryption.columns": "left:name"})
+    assert report(lake, table).forbidden
+    with monkeypatch.context() as before:
+        before.setattr(new_files, "_footer_digest", lambda file, table: None)
+        append_files(lake, name_of(table))
+    assert not report(lake, table).forbidden
+    with pytest.raises(RequestInvalid) as refused:
+        forbid(lake, table)
+    assert refused.value.rule == "old-regime-in-use"
+    rewrite_all(lake, table)
+    expire(lake, table)
+    assert forbid(lake, table).forbidden
 
 
 def test_what_is_left_is_counted_by_branch_and_regime(lake: Lake) -> None:

@@ -41,13 +41,15 @@ Policies = Callable[..., None]
 UNIFORM = ENCRYPTED
 GROUPS = {"encryption.columns": "pii:name,score;hr:at"}
 ID, NAME, SCORE = 1, 2, 3
+LEAST = 100
 
 
 def append(lake: Lake, tables: list[Table], given: list[dict[str, Any]]) -> None:
-    """The same files to each table; a file is known by its size."""
+    """The same files to each table; a file is known by its size, beyond the least that one has."""
     for table in tables:
         engine = Engine.begin(lake, name_of(table))
-        engine.append(*(engine.file(**each) for each in given))
+        sizes = ({"file_size_in_bytes": LEAST + each.get("file_size_in_bytes", 0)} for each in given)
+        engine.append(*(engine.file(**each | size) for each, size in zip(given, sizes, strict=True)))
 
 
 def made_up(rng: random.Random, table: Table, first: int, count: int = 8) -> list[dict[str, Any]]:
@@ -61,7 +63,8 @@ def plan(lake: Lake, table: Table, row_filter: BooleanExpression, user: str = AL
 
 def kept(lake: Lake, table: Table, row_filter: BooleanExpression, **asked: Any) -> list[int]:
     """The files that are planned, by their sizes."""
-    return sorted(plan(lake, table, row_filter, **asked).files["file_size_in_bytes"].to_pylist())
+    files = plan(lake, table, row_filter, **asked).files
+    return sorted(size - LEAST for size in files["file_size_in_bytes"].to_pylist())
 
 
 def agree(lake: Lake, clear: Table, others: list[Table], seed: int, count: int = 25) -> None:
