@@ -1,8 +1,10 @@
 package org.apache.spark.sql.lakewarden.read
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.hive.ql.exec.vector.VectorizedRowBatch
-import org.apache.orc.{Reader, RecordReader, TypeDescription}
+import org.apache.orc.{DataMask, Reader, RecordReader, TypeDescription}
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.sources.Filter
@@ -34,8 +36,8 @@ private[read] final class OrcReading(
   private def opened[T](split: FileSplit, errors: ReadErrors)(use: (Reader, OrcColumns) => T): T = {
     val file = files.open(split, conf, errors)
     try {
-      val encrypted = file.getEncryptionVariants.flatMap(each => OrcColumns.idOf(each.getRoot)).toSet
-      use(file, new OrcColumns(file.getSchema, wanted, split.file.withoutLike, masked -- encrypted, errors))
+      val unseen = masked -- OrcReading.shownByMasks(file)
+      use(file, new OrcColumns(file.getSchema, wanted, split.file.withoutLike, unseen, errors))
     } catch {
       case failure: Throwable =>
         file.close()
@@ -62,6 +64,16 @@ private[read] final class OrcReading(
 }
 
 private object OrcReading {
+
+  /** Ids of the columns that the file shows to those without their keys as other values. A mask that only makes NULL of
+    * them is left out: a column that cannot be NULL would be shown with whatever stands in its vector then.
+    */
+  private def shownByMasks(file: Reader): Set[Int] = {
+    val masks = file.getFileTail.getFooter.getEncryption.getMaskList.asScala
+    val others = masks.filter(_.getName != DataMask.Standard.NULLIFY.getName).flatMap(_.getColumnsList.asScala).toSet
+    file.getEncryptionVariants.map(_.getRoot).filter(root => others(root.getId)).flatMap(OrcColumns.idOf(_)).toSet
+  }
+
   private class Batches(file: Reader, rows: RecordReader, batch: VectorizedRowBatch, shown: ColumnarBatch)
       extends FileReader {
     override def next(): Boolean = {
