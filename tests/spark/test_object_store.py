@@ -37,6 +37,12 @@ for form in ("orc", "parquet"):
         answer(counted + rows(f"SELECT count(s), sum(id) FROM {table} WHERE id < 15000"))
         told()
         answer(outcome(f"SELECT bit_xor(xxhash64(*)) FROM {table}"))
+rows("CREATE TABLE lake.db.keyed (id BIGINT, s STRING) TBLPROPERTIES ('encryption.columns' = 'pii:s')")
+rows("INSERT INTO lake.db.keyed SELECT id, string(id) FROM range(0, 20000, 1, 1)")
+answer(rows("SELECT max(s), count(s), count(*) FROM lake.db.keyed"))
+told()
+for wanted in ("max(s)", "count(s)", "max(id)"):
+    answer(outcome(f"SELECT {wanted} FROM lake.db.keyed"))
 """
 
 
@@ -58,6 +64,7 @@ def test_tables_in_an_object_store_are_written_read_and_held_against_their_diges
         open_service(tmp_path.resolve(), s3=moto) as service,
         spark_process(service, SCRIPT, settings=settings) as spark,
     ):
+        service.lake.kms.create_master_key("pii")
         for form, when in (("orc", "never"), ("orc", "always"), ("parquet", "never"), ("parquet", "always")):
             assert spark.answer() == [[20000, 19999], [15000, 112492500]]
             flip_a_bit(moto, f"{form}_{when}")
@@ -67,11 +74,16 @@ def test_tables_in_an_object_store_are_written_read_and_held_against_their_diges
                 assert "rule=file-digest" in seen
             elif form == "parquet":
                 assert "DecryptionRefused" in seen
+        assert spark.answer() == [["9999", 20000, 20000]]
+        flip_a_bit(moto, "keyed", before_end=100)
+        spark.tell("flipped")
+        for _ in range(3):
+            assert "rule=footer-digest" in spark.answer()
         spark.finish()
 
 
-def flip_a_bit(moto: MotoS3, table: str) -> None:
-    """In the middle of the one data file of a table."""
+def flip_a_bit(moto: MotoS3, table: str, before_end: int | None = None) -> None:
+    """In the one data file of a table: in its footer, so many bytes before the end, or else in the middle."""
     buckets = [each["Name"] for each in moto.client.list_buckets()["Buckets"]]
     ((bucket, key),) = [
         (bucket, key)
@@ -80,5 +92,5 @@ def flip_a_bit(moto: MotoS3, table: str) -> None:
         if f"/{table}-" in key and key.endswith((".orc", ".parquet"))
     ]
     data = bytearray(moto.client.get_object(Bucket=bucket, Key=key)["Body"].read())
-    data[len(data) // 3] ^= 1
+    data[len(data) // 3 if before_end is None else -before_end] ^= 1
     moto.client.put_object(Bucket=bucket, Key=key, Body=bytes(data))
