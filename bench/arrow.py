@@ -57,8 +57,9 @@ Question = tuple[list[str] | None, str | None, pc.Expression | None]
 def questions(rows: pa.Table) -> Mapping[str, Question]:
     """What is read, by name."""
     keys = rows["l_orderkey"]
-    low = pc.quantile(keys, 0.5)[0].as_py() // 1
-    high = pc.quantile(keys, 0.51)[0].as_py() // 1
+    # In the middle of a file: of one with the wanted rows at its beginning, less would be read.
+    low = pc.quantile(keys, 0.56)[0].as_py() // 1
+    high = pc.quantile(keys, 0.57)[0].as_py() // 1
     between = (pc.field("l_orderkey") >= low) & (pc.field("l_orderkey") <= high)
     return {
         "every column of every row": (None, None, None),

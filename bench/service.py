@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _SERVER = """
+import gc
 import sys
 from pathlib import Path
 from tests.support.lake import ALICE, Lake, lake_settings
@@ -23,6 +24,7 @@ settings = lake_settings(root)
 kms = LocalKms(settings.kms.options.keystore, KeyFile(settings.kms.options.key_file))
 with Warden.open(settings, kms) as warden, running(Lake(root, settings, warden, kms)) as service:
     print(service.url, service.prefix, service.token(ALICE), service.token(ENGINE, "engine"), flush=True)
+    gc.freeze()  # as `lakewarden serve` does
     sys.stdin.read()
 """
 

@@ -44,10 +44,6 @@ from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet
 
 _ENCRYPTED_MAGIC: Final = b"PARE"
 _FORMATS: Final = frozenset({"parquet", "orc"})
-#: Rows that are decoded at once where a row group is not read to its end.
-_BATCH_ROWS: Final = 1 << 16
-#: Up to which part of a row group that is faster than decoding all of it at once.
-_WORTH_ENDING: Final = 0.75
 
 
 class RowGroup(NamedTuple):
@@ -106,19 +102,18 @@ class Opened:
         leaves = self.columns.leaves(wanted, self._may_read)
         if not leaves:
             read = pa.table({"_rows": pa.nulls(count)}).select([])
-        elif count <= group.rows * _WORTH_ENDING:
+        elif count < group.rows:
             read = self._beginning(group, leaves, count)
         else:
             read = self.parquet.reader.read_row_group(group.number, column_indices=leaves, use_threads=True)
-            if read.num_rows != group.rows:
-                raise miscounted()
-            read = read.slice(0, count)
+        if read.num_rows != count:
+            raise miscounted()
         return self.columns.project(read, wanted)
 
     def _beginning(self, group: RowGroup, leaves: Sequence[int], count: int) -> pa.Table:
         """The first rows of a row group; pages behind them are not decoded."""
         batches = self.parquet.reader.iter_batches(
-            _BATCH_ROWS, [group.number], column_indices=leaves, use_threads=True
+            count, [group.number], column_indices=leaves, use_threads=True
         )
         held: list[pa.RecordBatch] = []
         missing = count

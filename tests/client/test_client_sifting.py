@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import catalog
+from catalog.client import settings as write_settings
 from catalog.client.scan import _Run
 from policy.errors import DecryptionRefused
 from tests.support.lake import ALICE
@@ -47,8 +48,8 @@ ROWS = pa.table(
         ),
     }
 )
-#: A row group for each batch, and pages as long as their rows.
-GROUPED = {"write.parquet.row-group-size-bytes": "1", "write.parquet.compression-codec": "uncompressed"}
+#: Pages are as long as their rows.
+BARE = {"write.parquet.compression-codec": "uncompressed"}
 ID, SEVENTH = pc.field("id"), pc.field("##")
 FILTERS: dict[str, tuple[Any, pc.Expression]] = {
     "the first rows": ("id < 10", ID < 10),
@@ -67,9 +68,11 @@ FILTERS: dict[str, tuple[Any, pc.Expression]] = {
 def table(request: pytest.FixtureRequest, served: Service) -> catalog.Table:
     """Two row groups."""
     name = f"db.sifted_{request.param}"
-    served.iceberg().create_table(name, SCHEMA, properties=MODES[request.param] | GROUPED)
+    served.iceberg().create_table(name, SCHEMA, properties=MODES[request.param] | BARE)
     made = catalog.connect(served.url, served.token(ALICE)).table(name)
-    made.append(pa.concat_tables([ROWS.slice(0, GROUP), ROWS.slice(GROUP)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write_settings, "ROW_GROUP_ROWS", GROUP)
+        made.append(ROWS)
     return made
 
 
@@ -112,7 +115,7 @@ def test_what_lies_behind_the_last_row_that_matches_is_not_read(
     make: Make, alice: catalog.Connection
 ) -> None:
     schema = Schema(*SCHEMA.fields[:2])
-    table = alice.table(make(schema, properties=ENCRYPTED | GROUPED))
+    table = alice.table(make(schema, properties=ENCRYPTED | BARE))
     table.append(ROWS.select(["id", "text"]))
     (file,) = table.scan()._plan().files
     path = Path(file.path.removeprefix("file://"))
