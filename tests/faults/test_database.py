@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-import catalog.warden
+import catalog.ground
 from catalog import faults
 from catalog.db import postgres as postgres_connections
 from catalog.db.engine import open_database, write
@@ -46,7 +46,7 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A lake on SQLite whose writers wait a moment for each other, instead of seconds."""
     with pytest.MonkeyPatch.context() as patch:
         hurried = functools.partial(open_database, busy_timeout_s=0.1)
-        patch.setattr(catalog.warden, "open_database", hurried)
+        patch.setattr(catalog.ground, "open_database", hurried)
         with open_lake(tmp_path_factory.mktemp("lake")) as lake:
             lake.catalog().create_namespace("db")
             yield lake
