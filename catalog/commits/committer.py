@@ -20,6 +20,7 @@ from catalog.commits import changes as change_rules
 from catalog.commits.changes import Changes
 from catalog.commits.inspection import Inspector
 from catalog.commits.landing import Lander, Landing
+from catalog.commits.renaming import former_names
 from catalog.db.engine import read
 from catalog.errors import CommitConflict
 from catalog.governance import Wanted
@@ -27,6 +28,7 @@ from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord
 from catalog.loading import LoadedTable, TableLoader
 from catalog.metadata import last_sequence_number, require_written_version
+from catalog.planning.columns import refuse_masks, selects
 from catalog.policies.encryption_policy import EncryptionPolicy
 from catalog.state import TableRecord
 from catalog.table_keys import groups as key_groups
@@ -146,14 +148,18 @@ class Committer:
         governs = changes.governs or begins or wanted.allowed != table.governed.allowed
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)
-        overlaps = self._overlaps(table.record, changes)
+        overlaps, former = self._overlaps(table.record, changes), former_names(table.metadata, metadata)
+        unprotects = wanted.unprotects or verdict.loosens
         self._authorizer.require(
             caller,
             "table.commit",
             table.name,
-            self._requests(caller, table, changes, wanted, unprotects=wanted.unprotects or verdict.loosens),
+            self._requests(caller, table, changes, wanted, unprotects=unprotects)
+            + selects(self._authorizer, caller, table, former),
             hidden=gates.overlap_requests(caller.principal, overlaps),
         )
+        if former.columns:
+            refuse_masks(self._authorizer, caller, table, former, action="table.commit")
         if metadata == table.metadata and not governs:
             return table
         governance.check_schema(wanted.spec, metadata, table.name)

@@ -132,6 +132,10 @@ class Asks(ReadingNeeds):
         if facts.spec is not None and after.spec is not None:
             require_column_left(facts.spec, after.spec, str(name))
         self._table(name, "alter", facts)
+        if statement.renamed is not None and statement.renamed[0] != statement.renamed[1]:
+            # A right on the new name must not be a way around a denial of the old one.
+            self._selected(name, facts, {statement.renamed[0]})
+            self.assumed.append("the column had no other name before, under which a policy withholds it")
         protection.require_change(self.context.encryption, name, facts, after)
         self.assumed.append("the table's columns and their types allow the change")
         if statement.replaced and facts.spec is not None and facts.spec.columns:

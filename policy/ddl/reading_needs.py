@@ -57,10 +57,7 @@ class ReadingNeeds(Needs):
         return True
 
     def _columns(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]] | None) -> None:
-        """What loading the table takes, and SELECT on top-level columns.
-
-        On what is nested in these, it is enough that no policy speaks against it.
-        """
+        """What loading the table takes, and the right to read columns of it; None for all."""
         if paths is None:
             if facts.columns is None:
                 raise Refusal(
@@ -69,9 +66,15 @@ class ReadingNeeds(Needs):
                     "Name the columns, or give --live to look them up.",
                 )
             paths = {(each,) for each in facts.columns}
-        top_level = sorted({path[0] for path in paths})
-        self._load(name, facts, top_level)
-        for column in top_level:
+        self._load(name, facts, sorted({path[0] for path in paths}))
+        self._selected(name, facts, paths)
+
+    def _selected(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]]) -> None:
+        """SELECT on top-level columns.
+
+        On what is nested in these, it is enough that no policy speaks against it.
+        """
+        for column in sorted({path[0] for path in paths}):
             self._column(name, column, facts, unless_denied=False)
         nested = {".".join(path) for path in paths if len(path) > 1}
         nested |= {each for each in facts.nested or () if any(_reads(path, each, facts) for path in paths)}

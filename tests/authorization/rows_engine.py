@@ -165,6 +165,14 @@ ENGINE_ROWS: Final = (
     ),
     Row(
         f"POST {_ENGINE_TABLE}/alter",
+        "the name of a column",
+        ("alter", "select"),
+        "owner steward",
+        lambda attempt: _alter(attempt, {"action": "rename-column", "path": ["id"], "name": "key"}),
+        on_table=True,
+    ),
+    Row(
+        f"POST {_ENGINE_TABLE}/alter",
         "nothing",
         ("alter",),
         _ALTERERS,

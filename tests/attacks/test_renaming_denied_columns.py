@@ -1,0 +1,113 @@
+"""Another name for a column is no way around a denial of the one that it has: ALTER is no right to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
+from pyiceberg.types import LongType, NestedField, StringType, StructType
+
+from catalog.tables.alter import Change
+from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
+from policy.errors import NotAuthorized
+from tests.support.column_keys import alter, commit, loaded
+from tests.support.lake import Lake, open_lake, policy, standard_policies, tables
+from tests.support.tables import make
+
+MALLORY = "mallory"
+PERSON = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "ssn", StringType()),
+    NestedField(
+        3, "who", StructType(NestedField(4, "name", StringType()), NestedField(5, "ssn", StringType()))
+    ),
+)
+ITEM = {"users": [MALLORY], "accesses": [{"type": "select", "isAllowed": True}]}
+
+
+def about(column: str, **items: Any) -> dict[str, Any]:
+    return policy(column, tables("*") | {"column": [column]}, {}, **items)
+
+
+def denied(column: str) -> dict[str, Any]:
+    return about(column, denyPolicyItems=[ITEM])
+
+
+def masked(column: str) -> dict[str, Any]:
+    items = [ITEM | {"dataMaskInfo": {"dataMaskType": "MASK_HASH"}}]
+    return about(column, policyType=1, dataMaskPolicyItems=items)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A catalog in which Mallory may read and alter tables, but for what a test withholds from her."""
+    with open_lake(tmp_path_factory.mktemp("lake")) as opened:
+        opened.catalog().create_namespace("db")
+        yield opened
+
+
+@pytest.fixture
+def table(lake: Lake) -> Table:
+    withhold(lake)
+    return make(lake, schema=PERSON)
+
+
+def withhold(lake: Lake, *policies: dict[str, Any]) -> None:
+    rights = policy("mallory", tables("*"), {MALLORY: ["select", "alter", "update"]})
+    lake.set_policies([*standard_policies(), rights, *policies])
+
+
+def refused(lake: Lake, table: Table, *changes: Change) -> None:
+    before = loaded(lake, table).metadata
+    with pytest.raises(NotAuthorized):
+        alter(lake, table, *changes, user=MALLORY)
+    assert loaded(lake, table).metadata == before
+
+
+@pytest.mark.parametrize("withheld", [denied, masked])
+def test_a_column_that_is_withheld_gets_no_other_name(lake: Lake, table: Table, withheld: Any) -> None:
+    withhold(lake, withheld("ssn"))
+    refused(lake, table, RenameColumn(("ssn",), "x"))
+    refused(
+        lake, table, RenameColumn(("id",), "t"), RenameColumn(("ssn",), "id"), RenameColumn(("t",), "ssn")
+    )
+    alter(lake, table, RenameColumn(("id",), "key"), AddColumn(("more",), LongType()), user=MALLORY)
+
+
+def test_neither_does_a_field_of_a_struct_nor_the_struct_around_it(lake: Lake, table: Table) -> None:
+    withhold(lake, denied("who.ssn"))
+    for change in (RenameColumn(("who", "ssn"), "x"), RenameColumn(("who",), "x")):
+        refused(lake, table, change)
+    alter(lake, table, RenameColumn(("who", "name"), "called"), user=MALLORY)
+
+
+def test_a_schema_of_ones_own_gives_none_either_be_it_current_or_not(lake: Lake, table: Table) -> None:
+    withhold(lake, denied("ssn"))
+    renamed = AddSchemaUpdate(
+        schema_=Schema(NestedField(1, "id", LongType()), NestedField(2, "x", StringType()), schema_id=7)
+    )
+    for updates in ((renamed,), (renamed, SetCurrentSchemaUpdate(schema_id=-1))):
+        with pytest.raises(NotAuthorized):
+            commit(lake, table, *updates, user=MALLORY)
+
+
+def test_a_dropped_column_does_not_come_back_by_another_name(lake: Lake, table: Table) -> None:
+    withhold(lake, denied("ssn"))
+    alter(lake, table, DropColumn(("ssn",)), user=MALLORY)
+    back = AddSchemaUpdate(
+        schema_=Schema(NestedField(1, "id", LongType()), NestedField(2, "x", StringType()), schema_id=7)
+    )
+    with pytest.raises(NotAuthorized):
+        commit(lake, table, back, SetCurrentSchemaUpdate(schema_id=-1), user=MALLORY)
+
+
+def test_every_name_that_it_had_counts(lake: Lake, table: Table) -> None:
+    alter(lake, table, RenameColumn(("ssn",), "number"))
+    withhold(lake, denied("ssn"))
+    refused(lake, table, RenameColumn(("number",), "x"))
+    withhold(lake)
+    alter(lake, table, RenameColumn(("number",), "x"), user=MALLORY)
