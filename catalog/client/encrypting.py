@@ -31,7 +31,7 @@ from catalog.client import footers, thrift
 from catalog.client.footers import FileKeys, Leaf
 from catalog.client.thrift import Items, Struct, Value
 from catalog.keys.aead import NONCE_LENGTH, Aead
-from catalog.keys.key_metadata import FooterDigest
+from catalog.keys.digests import FooterDigest
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
 from policy.errors import NotSupportedYet

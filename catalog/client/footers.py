@@ -33,7 +33,7 @@ from catalog.client import thrift
 from catalog.client.errors import RESTORE
 from catalog.client.thrift import Malformed, Shape, Struct
 from catalog.keys.aead import NONCE_LENGTH, TAG_LENGTH, Aead
-from catalog.keys.key_metadata import FooterDigest
+from catalog.keys.digests import FooterDigest
 from catalog.keys.secret import SecretBytes
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused

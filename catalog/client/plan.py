@@ -25,8 +25,8 @@ from pyiceberg.types import NestedField
 
 from catalog.client.errors import CatalogUnavailable
 from catalog.client.footers import FileKeys, refused
+from catalog.keys.digests import FooterDigest
 from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
-from catalog.keys.key_metadata import FooterDigest
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported
 from policy.allowlist import AllowList

@@ -39,8 +39,8 @@ from catalog.client.stock import StockKeys
 from catalog.client.written import Written
 from catalog.identifiers import TableName
 from catalog.keys.dek import new_dek
+from catalog.keys.digests import FooterDigest
 from catalog.keys.file_identity import FileIdentity, new_file_name, parquet_aad_prefix
-from catalog.keys.key_metadata import FooterDigest
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
 from catalog.storage.base import Storage

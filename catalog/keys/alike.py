@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.keys.key_metadata import LEAST_FOOTER, KeyEntry, KeyMetadata
+from catalog.keys.digests import LEAST_FOOTER
+from catalog.keys.key_metadata import KeyEntry, KeyMetadata
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef
 

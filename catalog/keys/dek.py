@@ -20,8 +20,9 @@ from uuid import UUID
 
 from catalog.keys import sealed_bounds
 from catalog.keys.aead import refused, require_key_length
+from catalog.keys.digests import FileDigest, FooterDigest
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import Binding, FileDigest, FooterDigest, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.secret import SecretBytes

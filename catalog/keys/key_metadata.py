@@ -17,7 +17,6 @@ Source: docs/key-metadata.md, "Key metadata".
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
@@ -27,8 +26,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from catalog.keys.aead import KEY_LENGTHS, OVERHEAD
+from catalog.keys.digests import FILE_DIGEST_BYTES, FOOTER_DIGEST_BYTES, FileDigest, FooterDigest, malformed
 from policy.encryption import Algorithm, Footer
-from policy.errors import DecryptionRefused
 from policy.governed_values import is_master_key_id
 from policy.regimes import FileKey, FileKeys, PekRef
 
@@ -53,10 +52,6 @@ _WRAPPED_LENGTHS: Final = frozenset(length + OVERHEAD for length in KEY_LENGTHS)
 _ORC_WRAPPED_LENGTHS: Final = frozenset(length + OVERHEAD for length in (16, 32))
 _PARQUET_FLAGS: Final = PLAINTEXT_FOOTER_FLAG | STOCK_READERS_FLAG | FOOTER_DIGEST_FLAG
 _ALL_FLAGS: Final = _PARQUET_FLAGS | DIGEST_FLAG | BOUNDS_FLAG
-_DIGEST: Final = struct.Struct(">Q32s")
-_FOOTER_DIGEST: Final = struct.Struct(">I32s")
-#: A footer's content, of which there is at least some, its length and the magic.
-LEAST_FOOTER: Final = 12
 _NAME_AT: Final = 22
 _CACHED_BYTES: Final = 512
 
@@ -80,9 +75,9 @@ class Binding(NamedTuple):
         """
         pek, ids = self.pek, self.field_ids
         if not is_master_key_id(pek.master_key_id) or not 1 <= pek.version < 2**32:
-            raise _malformed("the name or version of a key")
+            raise malformed("the name or version of a key")
         if len(ids) > MAX_FIELD_IDS or not _ascending(ids) or (ids and ids[-1] >= 2**31):
-            raise _malformed("the field ids of a key")
+            raise malformed("the field ids of a key")
         name = pek.master_key_id.encode("ascii")
         head = struct.pack(">B16sIB", bool(ids), pek.pek_id.bytes, pek.version, len(name))
         return head + name + struct.pack(f">H{len(ids)}i", len(ids), *ids)
@@ -108,67 +103,6 @@ class KeyEntry(NamedTuple):
     def data_key_length(self) -> int:
         """Length of the data key in bytes."""
         return len(self.wrapped) - OVERHEAD
-
-
-class FileDigest(NamedTuple):
-    """What a file is, byte for byte.
-
-    Attributes:
-        length: its length in bytes.
-        sha256: the SHA-256 of all of them.
-    """
-
-    length: int
-    sha256: bytes
-
-    def to_bytes(self) -> bytes:
-        """The digest section.
-
-        Raises:
-            DecryptionRefused: a part that the format cannot hold.
-        """
-        if not 0 <= self.length < 2**64 or len(self.sha256) != hashlib.sha256().digest_size:
-            raise _malformed("the digest of the file")
-        return _DIGEST.pack(self.length, self.sha256)
-
-    @classmethod
-    def of_bytes(cls, data: bytes) -> FileDigest:
-        """The digest in the 40 bytes of a digest section."""
-        return cls(*_DIGEST.unpack(data))
-
-
-class FooterDigest(NamedTuple):
-    """How a Parquet file ends, byte for byte.
-
-    Attributes:
-        length: of its footer in bytes, with the length and the magic at its end.
-        sha256: the SHA-256 of all of them.
-    """
-
-    length: int
-    sha256: bytes
-
-    def to_bytes(self) -> bytes:
-        """The footer's digest section.
-
-        Raises:
-            DecryptionRefused: a part that the format cannot hold.
-        """
-        if not LEAST_FOOTER <= self.length < 2**32 or len(self.sha256) != hashlib.sha256().digest_size:
-            raise _malformed("the digest of the footer")
-        return _FOOTER_DIGEST.pack(self.length, self.sha256)
-
-    @classmethod
-    def of_bytes(cls, data: bytes) -> FooterDigest:
-        """The digest in the 36 bytes of a footer's digest section.
-
-        Raises:
-            DecryptionRefused: it says a length that no footer has.
-        """
-        digest = cls(*_FOOTER_DIGEST.unpack(data))
-        if digest.length < LEAST_FOOTER:
-            raise _malformed("the digest of the footer")
-        return digest
 
 
 class KeyMetadata(NamedTuple):
@@ -197,7 +131,7 @@ class KeyMetadata(NamedTuple):
             DecryptionRefused: anything that is not exactly as the format says.
         """
         if not 4 <= len(data) <= MAX_BYTES:
-            raise _malformed("its length")
+            raise malformed("its length")
         _check_header(data)
         entries, offset = [], 4
         for _ in range(data[3]):
@@ -208,7 +142,7 @@ class KeyMetadata(NamedTuple):
         covering = len(_covering(entries)) if data[2] & BOUNDS_FLAG else 0
         bounds, offset = _bounds(data, offset, covering)
         if offset != len(data):
-            raise _malformed("what follows its last part")
+            raise malformed("what follows its last part")
         return cls(data[:3], tuple(entries), digest, footer_digest, bounds)
 
     def to_bytes(self) -> bytes:
@@ -218,7 +152,7 @@ class KeyMetadata(NamedTuple):
             DecryptionRefused: they would not parse to the same.
         """
         if len(self.entries) > MAX_KEYS:
-            raise _malformed("the number of keys")
+            raise malformed("the number of keys")
         parts = [self.header, bytes((len(self.entries),))]
         for binding, wrapped in self.entries:
             parts += (binding, bytes((len(wrapped),)), wrapped)
@@ -227,7 +161,7 @@ class KeyMetadata(NamedTuple):
             parts += (len(sealed).to_bytes(2, "big"), sealed)
         data = b"".join(parts)
         if KeyMetadata.parse(data) != self:
-            raise _malformed("its flags")
+            raise malformed("its flags")
         return data
 
     @property
@@ -259,11 +193,11 @@ class KeyMetadata(NamedTuple):
             at = start + len(wrapped)
             found.append((start, at))
         if self.digest is not None:
-            found.append((at, at + _DIGEST.size))
-            at += _DIGEST.size
+            found.append((at, at + FILE_DIGEST_BYTES))
+            at += FILE_DIGEST_BYTES
         if self.footer_digest is not None:
-            found.append((at, at + _FOOTER_DIGEST.size))
-            at += _FOOTER_DIGEST.size
+            found.append((at, at + FOOTER_DIGEST_BYTES))
+            at += FOOTER_DIGEST_BYTES
         for sealed in self.bounds:
             found.append((at + 2, at + 2 + len(sealed)))
             at += 2 + len(sealed)
@@ -315,11 +249,11 @@ def header(
 def _check_header(data: bytes) -> None:
     algorithm = _ALGORITHMS.get(data[1])
     if data[0] != FORMAT_1 or algorithm is None or data[2] & ~_ALL_FLAGS:
-        raise _malformed("its format, algorithm or flags")
+        raise malformed("its format, algorithm or flags")
     if algorithm is Algorithm.ORC_AES_CTR and data[2] & _PARQUET_FLAGS:
-        raise _malformed("its flags")
+        raise malformed("its flags")
     if data[3] == 0:
-        raise _malformed("the number of keys")
+        raise malformed("the number of keys")
 
 
 def _entry(data: bytes, start: int) -> tuple[KeyEntry, int]:
@@ -329,13 +263,13 @@ def _entry(data: bytes, start: int) -> tuple[KeyEntry, int]:
         length_at = ids_at + 2 + 4 * (data[ids_at] << 8 | data[ids_at + 1])
         end = length_at + 1 + data[length_at]
     except IndexError as failure:
-        raise _malformed("its end, which comes too early") from failure
+        raise malformed("its end, which comes too early") from failure
     if end > len(data):
-        raise _malformed("its end, which comes too early")
+        raise malformed("its end, which comes too early")
     binding, wrapped = data[start:length_at], data[length_at + 1 : end]
     orc = data[1] == ALGORITHM_CODES[Algorithm.ORC_AES_CTR]
     if len(wrapped) not in (_ORC_WRAPPED_LENGTHS if orc else _WRAPPED_LENGTHS):
-        raise _malformed("the length of a wrapped key")
+        raise malformed("the length of a wrapped key")
     _binding(binding)
     return KeyEntry(binding, wrapped), end
 
@@ -344,11 +278,11 @@ def _digests(data: bytes, start: int, keys: int) -> tuple[FileDigest | None, Foo
     """The digest sections at an offset, and the offset behind them."""
     of_file, of_footer = data[2] & DIGEST_FLAG, data[2] & FOOTER_DIGEST_FLAG
     if of_footer and keys == 1:
-        raise _malformed("the digest of a footer without keys of columns")
-    middle = start + _DIGEST.size * bool(of_file)
-    end = middle + _FOOTER_DIGEST.size * bool(of_footer)
+        raise malformed("the digest of a footer without keys of columns")
+    middle = start + FILE_DIGEST_BYTES * bool(of_file)
+    end = middle + FOOTER_DIGEST_BYTES * bool(of_footer)
     if end > len(data):
-        raise _malformed("its end, which comes too early")
+        raise malformed("its end, which comes too early")
     digest = FileDigest.of_bytes(data[start:middle]) if of_file else None
     return digest, FooterDigest.of_bytes(data[middle:end]) if of_footer else None, end
 
@@ -359,11 +293,11 @@ def _bounds(data: bytes, start: int, count: int) -> tuple[tuple[bytes, ...], int
     for _ in range(count):
         length = int.from_bytes(data[at : at + 2], "big")
         if length <= OVERHEAD or (length - OVERHEAD) % BOUNDS_STEP:
-            raise _malformed("the length of sealed bounds")
+            raise malformed("the length of sealed bounds")
         found.append(data[at + 2 : at + 2 + length])
         at += 2 + length
     if at > len(data):
-        raise _malformed("its end, which comes too early")
+        raise malformed("its end, which comes too early")
     return tuple(found), at
 
 
@@ -382,13 +316,13 @@ def _read_binding(data: bytes) -> Binding:
     try:
         name = data[_NAME_AT : _NAME_AT + name_length].decode("ascii")
     except UnicodeDecodeError as failure:
-        raise _malformed("the name of a key") from failure
+        raise malformed("the name of a key") from failure
     (count,) = struct.unpack_from(">H", data, _NAME_AT + name_length)
     ids = struct.unpack_from(f">{count}i", data, _NAME_AT + name_length + 2)
     if not is_master_key_id(name) or version == 0:
-        raise _malformed("the name or version of a key")
+        raise malformed("the name or version of a key")
     if role != bool(ids) or not _ascending(ids):
-        raise _malformed("the role or the field ids of a key")
+        raise malformed("the role or the field ids of a key")
     return Binding(PekRef(UUID(bytes=pek_id), version, name), ids)
 
 
@@ -411,20 +345,12 @@ def _check_order(entries: list[KeyEntry]) -> None:
     """One footer key, first; then groups ascending by first field id, no field id in two of them."""
     if len(entries) == 1:
         if entries[0].binding[0] != 0:
-            raise _malformed("the footer key, which is missing")
+            raise malformed("the footer key, which is missing")
         return
     groups = [entry.bound.field_ids for entry in entries]
     if groups[0] or not all(groups[1:]):
-        raise _malformed("the footer key, which is missing or not the first and only one")
+        raise malformed("the footer key, which is missing or not the first and only one")
     if not _ascending(tuple(ids[0] for ids in groups[1:])):
-        raise _malformed("the order of the column keys")
+        raise malformed("the order of the column keys")
     if len({i for ids in groups for i in ids}) != sum(len(ids) for ids in groups):
-        raise _malformed("a column, which is under two keys")
-
-
-def _malformed(what: str) -> DecryptionRefused:
-    return DecryptionRefused(
-        f"The key metadata is malformed: {what}.",
-        rule="key-metadata",
-        hint="Restore the table's metadata from a sealed version.",
-    )
+        raise malformed("a column, which is under two keys")

@@ -21,8 +21,9 @@ from uuid import UUID
 
 from catalog.keys.aead import KEY_LENGTHS, OVERHEAD, Aead, refused
 from catalog.keys.dek import BOUNDS_AAD, DEK_AAD, sealed_aad
+from catalog.keys.digests import FileDigest, FooterDigest
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import Binding, FileDigest, FooterDigest, KeyEntry, KeyMetadata, header
+from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import ColumnBounds, encode, fitting
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, require_purpose, transport_prefix

@@ -21,7 +21,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
 from catalog.errors import CommitConflict
-from catalog.keys.key_metadata import LEAST_FOOTER, FileDigest, FooterDigest
+from catalog.keys.digests import LEAST_FOOTER, FileDigest, FooterDigest
 from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.write_keys import WriteRewrapper, WrittenKey
 from catalog.loading import LoadedTable

@@ -15,7 +15,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.keys.key_metadata import Binding, FooterDigest, KeyEntry, KeyMetadata, header
+from catalog.keys.digests import FooterDigest
+from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from catalog.table_keys.keyring import Keyring
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef

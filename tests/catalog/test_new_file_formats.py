@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DataFile
 
-from catalog.keys.key_metadata import FileDigest, KeyMetadata
+from catalog.keys.digests import FileDigest
+from catalog.keys.key_metadata import KeyMetadata
 from catalog.tables.alter import SetProperty
 from policy.encryption import Algorithm
 from policy.errors import EncryptionPolicyViolation

@@ -19,7 +19,7 @@ import catalog
 from catalog.client import files, footers, thrift
 from catalog.client.footers import FileKeys
 from catalog.client.thrift import Items, Struct, Value
-from catalog.keys.key_metadata import FooterDigest
+from catalog.keys.digests import FooterDigest
 from catalog.keys.secret import SecretBytes
 from catalog.writes import new_files
 from policy.encryption import Algorithm, Footer

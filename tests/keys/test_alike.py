@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.keys.alike import read_forms
-from catalog.keys.key_metadata import Binding, FileDigest, FooterDigest, KeyEntry, KeyMetadata, header
+from catalog.keys.digests import FileDigest, FooterDigest
+from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef

@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 
 from catalog.keys.aead import Aead
 from catalog.keys.dek import NewKey, new_dek, open_bounds, open_dek, wrap_deks
+from catalog.keys.digests import FileDigest, FooterDigest
 from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import (
-    MAX_BYTES,
-    Binding,
-    FileDigest,
-    FooterDigest,
-    KeyEntry,
-    KeyMetadata,
-    header,
-)
+from catalog.keys.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import ColumnBounds
 from catalog.keys.secret import SecretBytes

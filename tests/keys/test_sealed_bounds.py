@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from catalog.keys.aead import Aead
 from catalog.keys.dek import NewKey, new_dek, open_bounds, open_dek, rewrap_deks, same_deks, wrap_deks
+from catalog.keys.digests import FileDigest, FooterDigest
 from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.key_metadata import MAX_BYTES, FileDigest, FooterDigest, KeyMetadata
+from catalog.keys.key_metadata import MAX_BYTES, KeyMetadata
 from catalog.keys.peks import Pek
 from catalog.keys.sealed_bounds import BOUNDS_STEP, ColumnBounds, decode, encode, storable
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write

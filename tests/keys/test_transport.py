@@ -15,8 +15,9 @@ import second_transport
 from catalog.keys.aead import Aead
 from catalog.keys.alike import read_forms
 from catalog.keys.dek import NewKey, new_dek, open_dek, wrap_deks
+from catalog.keys.digests import FileDigest, FooterDigest
 from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.key_metadata import FileDigest, FooterDigest, KeyMetadata
+from catalog.keys.key_metadata import KeyMetadata
 from catalog.keys.peks import Pek
 from catalog.keys.scan_keys import FormKeys, ScanWrapper
 from catalog.keys.secret import SecretBytes
