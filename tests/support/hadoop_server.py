@@ -33,6 +33,8 @@ USER = "lakewarden"
 _ADMIN = {"user.name": "admin"}
 _START_S = 120.0
 _RELOAD_S = 20.0
+#: Longer than options may say, for a machine that is busy.
+_PATIENCE_S = 30.0
 #: Becomes the command that follows; kills it and removes its directory as soon as nobody holds its input.
 _ENDING_WITH_STDIN = 'exec 3<&0; (cat <&3 >/dev/null; kill $$; rm -rf "$0") & exec "$@" </dev/null 3<&-'
 _LOGGING = """\
@@ -121,7 +123,9 @@ def hadoop_server(_: Path) -> Iterator[Backend]:
 
 
 def _client(url: str) -> HadoopKms:
-    return HadoopKms(HadoopKmsOptions(url=f"kms://{url.replace('://', '@')}/kms", user=USER))
+    options = HadoopKmsOptions(url=f"kms://{url.replace('://', '@')}/kms", user=USER)
+    patience = {"connect_timeout_s": _PATIENCE_S, "request_timeout_s": _PATIENCE_S}
+    return HadoopKms(options.model_copy(update=patience))
 
 
 @cache
