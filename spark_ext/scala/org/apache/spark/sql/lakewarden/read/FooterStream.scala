@@ -32,8 +32,8 @@ private[read] object FooterStream {
     *
     * Throws `DecryptionRefused` if the footer is not the one that was written.
     *
-    * @param file
-    *   the stream is of
+    * @param stream
+    *   of the whole file
     */
   def of(file: PlannedFile, stream: SeekableInputStream, errors: ReadErrors): SeekableInputStream =
     file.footerDigest.fold(stream) { digest =>
