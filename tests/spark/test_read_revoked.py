@@ -76,6 +76,15 @@ def test_a_column_that_is_shown_through_a_mask_now(spark_lake: SparkLake, run_be
     assert rows.collect() == ROWS
 
 
+def test_files_that_are_held_against_their_digests_by_now(
+    spark_lake: SparkLake, run_before: DataFrame
+) -> None:
+    spark_lake.rows("ALTER TABLE lake.db.revoked SET TBLPROPERTIES ('encryption.verify-digest' = 'always')")
+    until_the_plan_is_old()
+    assert "TableChanged" in refusal(run_before)
+    assert spark_lake.session(CAROL).table("lake.db.revoked").select("id").collect() == ROWS
+
+
 def test_a_location_that_was_taken_from_the_list(spark_lake: SparkLake, run_before: DataFrame) -> None:
     nothing = {"set": {"read.allowed.data.paths": "[]"}, "force": True}
     with spark_lake.service.client() as alice:

@@ -9,7 +9,8 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   * Spark keeps the plan of a DataFrame and runs it as often as it is asked to. A scan that begins later than the
   * catalog said asks once more, as the user of the session that planned it: what was taken away meanwhile (a
   * right, a location, a key, the user's token) refuses it, and so does a column that is shown through a mask now,
-  * since the plan shows it in clear. What has begun goes on.
+  * since the plan shows it in clear, and files that are held against their digests at other times than the plan
+  * says. What has begun goes on.
   *
   * @param read
   *   ids of the columns that the scan reads
@@ -33,7 +34,9 @@ private[read] final class PlanLease(
     if (now - asked >= plan.validNanos) {
       val again = answered(askAgain())
       plan.files.foreach(each => again.allowed.check(each.path, table))
-      if (again.masked.exists(each => read(each) && !plan.masked(each))) throw nowMasked
+      if (again.masked.exists(each => read(each) && !plan.masked(each)))
+        throw changed("A column that it shows in clear is shown to you through a mask now.")
+      if (again.verification != plan.verification) throw changed("Files are verified at other times now.")
       asked = now
     }
   }
@@ -48,8 +51,8 @@ private[read] final class PlanLease(
           Some("plan-expired"), Some("Try again when it answers."))
     }
 
-  private def nowMasked: LakewardenException = new LakewardenException(
-    "TableChanged", s"A column of $table that this query shows in clear is shown to you through a mask now.",
+  private def changed(what: String): LakewardenException = new LakewardenException(
+    "TableChanged", s"The table $table was changed after this query was planned. $what",
     Some("table-changed"), Some("Run the query again, not a DataFrame that was made before."))
 }
 
