@@ -29,7 +29,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.http import CatalogClient, table_path
-from catalog.client.partitions import Partitioner
+from catalog.client.partitions import Part, Partitioner
 from catalog.client.plan import transport_key
 from catalog.client.row_groups import RowGroups, TableWriter, pieces
 from catalog.client.rows import Fitting, batches_of
@@ -201,8 +201,8 @@ class _Files:
         try:
             for each in batches:
                 for batch in each:
-                    for piece in pieces(batch, self._settings):
-                        self._put(piece)
+                    for part in self._partitioner.parts(batch):
+                        self._put(part)
             while self._open:
                 self._finish(next(iter(self._open)))
         except BaseException:
@@ -211,14 +211,14 @@ class _Files:
             raise
         return self._added
 
-    def _put(self, batch: pa.RecordBatch) -> None:
-        for part in self._partitioner.parts(batch):
+    def _put(self, part: Part) -> None:
+        for piece in pieces(part.rows, self._settings):
             if part.key not in self._open:
                 if len(self._open) == _MOST_OPEN:
                     self._finish(next(iter(self._open)))
                 self._open[part.key] = self._new(part.values)
             self._open.move_to_end(part.key)
-            self._open[part.key].write(part.rows)
+            self._open[part.key].write(piece)
             if self._open[part.key].size >= self._settings.target_file_size:
                 self._finish(part.key)
 

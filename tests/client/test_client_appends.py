@@ -262,6 +262,18 @@ FAR = pa.array([4_000_000], pa.int32()).cast(pa.date32())
         (DateType(), DayTransform(), FAR),
     ],
 )
+def test_a_batch_of_many_partitions_makes_one_file_of_each(
+    make: Make, alice: catalog.Connection, served: Service
+) -> None:
+    """However small its pieces are."""
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
+    schema = Schema(NestedField(1, "p", LongType()), NestedField(2, "text", StringType()))
+    name = make(schema, partition_spec=spec, properties={"write.parquet.row-group-size-bytes": "10000"})
+    rows = pa.table({"p": [number % 60 for number in range(6000)], "text": ["x" * 100] * 6000})
+    alice.table(name).append(rows)
+    assert len(files_of(served, name)) == 60
+
+
 def test_a_partition_that_cannot_be_named_is_refused(
     make: Make, alice: catalog.Connection, kind: Any, transform: Any, values: Any
 ) -> None:
