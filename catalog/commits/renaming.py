@@ -34,7 +34,9 @@ def _shown(before: TableMetadata, after: TableMetadata) -> Iterator[Schema]:
     """The schemas that are new, and the one that becomes current."""
     known = {each.schema_id: each for each in before.schemas}
     for schema in after.schemas:
-        if known.get(schema.schema_id) != schema:
+        # Most schemas are the very same objects, and wide ones take long to compare.
+        same = known.get(schema.schema_id)
+        if same is not schema and same != schema:
             yield schema
     if after.current_schema_id != before.current_schema_id:
         yield after.schema()
