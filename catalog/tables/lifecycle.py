@@ -22,6 +22,7 @@ from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable, TableLoader
+from catalog.planning.columns import every_name, refuse_masks, selects
 from catalog.pointers import PointerStore
 from catalog.policies.encryption_policy import EncryptionPolicy
 from catalog.state import TableRecord, TableState
@@ -78,9 +79,10 @@ class Lifecycle:
         """Give a table another name; its UUID, location, governed state and keys stay.
 
         Raises:
-            NotAuthorized: ALTER on the source and CREATE on the target are needed; and `unprotect` on the
-                source, where that takes it out of the reach of an encryption rule, or of a namespace that
-                forbids unsealed metadata.
+            NotAuthorized: ALTER on the source and CREATE on the target are needed; unmasked SELECT on every
+                column of the source, since policies go by names; and `unprotect` on it, where the new name
+                takes it out of the reach of an encryption rule, or of a namespace that forbids unsealed
+                metadata.
             EncryptionPolicyViolation: under the other name the table would break a rule that it does not
                 break now.
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
@@ -118,7 +120,10 @@ class Lifecycle:
         verdict = self._encryption.of_name(table, target)
         if verdict.loosens or self._loader.exposes(source, target):
             requests.append(gates.table_request(principal, source.database, source.name, "unprotect", owner))
+        columns = every_name(table)
+        requests += selects(self._authorizer, caller, table, columns)
         self._authorizer.require(caller, "table.rename", both, requests)
+        refuse_masks(self._authorizer, caller, table, columns, action="table.rename")
         verdict.enforce(str(source))
         return table
 

@@ -18,6 +18,7 @@ from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, NoSuchNamespace, TableExists
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable, TableLoader
+from catalog.planning.columns import ColumnNames, every_name, refuse_masks, selects
 from catalog.pointers import PointerStore
 from catalog.policies.encryption_policy import EncryptionPolicy
 from catalog.seals import Seal, SealState
@@ -87,7 +88,12 @@ class Revival:
         verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
         loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name)
         rights = _rights_on_the_old(caller, known, loosens)
+        # Policies go by names: a right on the new one must not be a way around a denial of the old one.
+        columns = every_name(found) if name != known.name else ColumnNames(frozenset(), frozenset())
+        rights += selects(self._authorizer, caller, found, columns)
         self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
+        if columns.columns:
+            refuse_masks(self._authorizer, caller, found, columns, action="table.register")
         if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
             raise MetadataTampered(
                 "A dropped table comes back only with the metadata that was current when it was dropped.",

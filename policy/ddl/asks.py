@@ -149,6 +149,10 @@ class Asks(ReadingNeeds):
         self._table(source, "alter", self.known(source))
         self._table(target, "create", None)
         facts = self.known(source)
+        # A right on the new name must not be a way around a denial of the old one.
+        if facts.columns is not None:
+            self._columns(source, facts, None)
+        self.assumed.append(f"no policy withholds a column of {source} under a name that it has or had")
         if protection.require_name(self.context.encryption, source, target, facts):
             self._table(source, "unprotect", facts)
         elif source.namespace != target.namespace:

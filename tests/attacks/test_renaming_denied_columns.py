@@ -1,4 +1,4 @@
-"""Another name for a column is no way around a denial of the one that it has: ALTER is no right to read."""
+"""Another name for a column or a table is no way around a denial: ALTER is no right to read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def table(lake: Lake) -> Table:
 
 
 def withhold(lake: Lake, *policies: dict[str, Any]) -> None:
-    rights = policy("mallory", tables("*"), {MALLORY: ["select", "alter", "update"]})
+    rights = policy("mallory", tables("*"), {MALLORY: ["select", "alter", "update", "create"]})
     lake.set_policies([*standard_policies(), rights, *policies])
 
 
@@ -111,3 +111,31 @@ def test_every_name_that_it_had_counts(lake: Lake, table: Table) -> None:
     refused(lake, table, RenameColumn(("number",), "x"))
     withhold(lake)
     alter(lake, table, RenameColumn(("number",), "x"), user=MALLORY)
+
+
+WITHHELD = [denied("ssn"), masked("ssn"), denied("who.ssn")]
+
+
+@pytest.mark.parametrize("withheld", WITHHELD, ids=["denied", "masked", "nested"])
+def test_a_table_with_a_withheld_column_gets_no_other_name(
+    lake: Lake, table: Table, withheld: dict[str, Any]
+) -> None:
+    withhold(lake, withheld)
+    source, catalog = table.name(), lake.catalog(MALLORY)
+    with pytest.raises(NotAuthorized):
+        catalog.rename_table(source, (*source[:-1], "another"))
+    withhold(lake)
+    catalog.rename_table(source, (*source[:-1], f"{source[-1]}_renamed"))
+
+
+@pytest.mark.parametrize("withheld", WITHHELD, ids=["denied", "masked", "nested"])
+def test_nor_does_it_come_back_by_another_name(lake: Lake, table: Table, withheld: dict[str, Any]) -> None:
+    storage = policy(
+        "mallory-storage", {"storage-type": ["*"], "storage-url": ["*"]}, {MALLORY: ["rwstorage"]}
+    )
+    name, location, catalog = table.name(), table.metadata_location, lake.catalog(MALLORY)
+    lake.catalog().drop_table(name)
+    withhold(lake, storage, withheld)
+    with pytest.raises(NotAuthorized):
+        catalog.register_table((*name[:-1], f"{name[-1]}_back"), location)
+    catalog.register_table(name, location)

@@ -329,8 +329,8 @@ ROWS: Final = (
     Row(
         "POST /v1/{prefix}/tables/rename",
         "rename",
-        ("alter", "new:create"),
-        "keeper mason steward",
+        ("alter", "select", "new:create"),
+        "steward",
         _rename,
         ok=204,
         on_table=True,
@@ -338,7 +338,7 @@ ROWS: Final = (
     Row(
         "POST /v1/{prefix}/tables/rename",
         "move to another namespace",
-        ("alter", "far:create"),
+        ("alter", "select", "far:create"),
         STEWARD,
         lambda attempt: _rename(attempt, ELSEWHERE),
         ok=204,

@@ -122,8 +122,8 @@ METHODS: Final[Mapping[str, Case]] = MappingProxyType(
         ),
         "register_table": Case(("new:create", "storage"), "creator keeper steward", _register),
         "rename_table": Case(
-            ("alter", "new:create"),
-            "keeper mason steward",
+            ("alter", "select", "new:create"),
+            "steward",
             lambda catalog, attempt: catalog.rename_table((OWN, attempt.table()), _new(attempt)),
         ),
         "table_exists": Case(

@@ -195,13 +195,25 @@ def test_protection_that_a_rule_asks_for_is_not_dropped() -> None:
 def test_a_name_out_of_a_rules_reach_takes_unprotect() -> None:
     rules = rules_of(encryption_rule("here", databases=["s"], mustEncrypt=True))
     facts = _table({"encryption.mechanism": "envelope"}, "id")
-    may = policy("may", tables("*"), {BOB: ["alter", "create"]})
+    may = policy("may", tables("*"), {BOB: ["alter", "create", "select"]})
     there = TableName(("s",), "t")
     judged_by = context(BOB, may, encryption=rules, known=lambda name: facts if name == there else None)
     assert rule(the_answer("ALTER TABLE lake.s.t RENAME TO other.t", judged_by)) == "policy-no-match"
     assert the_answer("ALTER TABLE lake.s.t RENAME TO u", judged_by).decision.allowed
     judged_by = context(ANN, encryption=rules, known=lambda name: facts if name == there else None)
     assert "unprotect table s.t" in needs(the_answer("ALTER TABLE lake.s.t RENAME TO other.t", judged_by))
+
+
+def test_a_new_name_for_a_table_takes_the_right_to_read_what_is_known_of_it() -> None:
+    facts = replace(_table({}, "id", "ssn"), owner=ANN)
+    may = policy("may", tables("*"), {BOB: ["alter", "create"]})
+    there = TableName(("s",), "t")
+    judged_by = context(BOB, may, known=lambda name: facts if name == there else None)
+    assert rule(the_answer("ALTER TABLE lake.s.t RENAME TO u", judged_by)) == "policy-no-match"
+    judged_by = context(ANN, known=lambda name: facts if name == there else None)
+    assert {"select column s.t.id", "select column s.t.ssn"} < set(
+        needs(the_answer("ALTER TABLE lake.s.t RENAME TO u", judged_by))
+    )
 
 
 def test_without_rules_nothing_has_to_be_known() -> None:
