@@ -23,6 +23,7 @@ from pyiceberg.utils.datetime import days_to_date
 from pyparsing.exceptions import ParseBaseException
 
 from catalog.client.columns import arrow_type
+from catalog.filter_values import require_exact
 from policy.errors import RequestInvalid
 
 _UNARY: Final[Mapping[type[Any], str]] = {
@@ -146,6 +147,7 @@ def bound(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool
     if isinstance(expression, AlwaysTrue):
         return None
     try:
+        require_exact(expression, schema, case_sensitive=case_sensitive)
         return bind(schema, rewrite_not(expression), case_sensitive=case_sensitive)
     except (ValueError, TypeError) as error:
         raise RequestInvalid(f"The filter does not fit the table: {error}", rule="filter") from error

@@ -27,6 +27,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from catalog import gates
 from catalog.authorize import Authorizer, Caller
+from catalog.filter_values import require_exact
 from catalog.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
@@ -86,9 +87,11 @@ def resolve(
         case_sensitive: whether names in both are.
 
     Raises:
-        RequestInvalid: a name that the schema does not have, or a comparison that its type does not.
+        RequestInvalid: a name that the schema does not have, or a comparison that its type does not, or
+            only with another value.
     """
     try:
+        require_exact(row_filter, schema, case_sensitive=case_sensitive, table=table.name)
         bound = bind(schema, row_filter, case_sensitive)
         wanted = [
             schema.find_field(name, case_sensitive).field_id

@@ -201,6 +201,36 @@ def test_a_filter_that_is_none_is_refused(alice: catalog.Connection, filled: str
         alice.table(filled).scan(given).to_arrow()
 
 
+NOON = datetime.datetime(2024, 1, 2, 12)
+INEXACT = [
+    "id > 1.5",
+    "id < '1.5'",
+    "not (id in (1.0, 2.5))",
+    "money >= 2.505",
+    GreaterThan("money", 2.505),
+    GreaterThan("id", Decimal("1.00000000000000000000000000000000001")),
+    EqualTo("day", NOON),
+]
+
+
+@pytest.mark.parametrize("given", INEXACT, ids=str)
+def test_a_value_that_a_column_cannot_hold_is_refused_and_not_rounded(
+    alice: catalog.Connection, filled: str, given: Any
+) -> None:
+    with pytest.raises(RequestInvalid, match="rule=filter"):
+        alice.table(filled).scan(given).to_arrow()
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["id = 2.0", "id = '2'", GreaterThan("money", 2.5), EqualTo("day", NOON.replace(hour=0))],
+)
+def test_a_value_that_is_written_otherwise_is_the_same_value(
+    alice: catalog.Connection, filled: str, given: Any
+) -> None:
+    assert alice.table(filled).scan(given).to_arrow().num_rows > 0
+
+
 @pytest.mark.parametrize("columns", [["nope"], ["who.nope"], []])
 def test_columns_that_are_not_there_are_refused(
     alice: catalog.Connection, filled: str, columns: list[str]

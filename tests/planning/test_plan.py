@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo, GreaterThan, IsNull
+from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -171,6 +172,16 @@ def test_what_the_table_does_not_have_is_one_typed_error(lake: Lake, request_: d
     with pytest.raises(RequestInvalid) as refused:
         plan(lake, table, **request_)
     assert refused.value.table == ".".join(table.name())
+
+
+@pytest.mark.parametrize("text", ["id > 1.5", "id in (1.0, 2.5)", "not (id = '2.25')"])
+def test_a_filter_with_a_value_that_no_row_can_have_is_refused_and_not_rounded(lake: Lake, text: str) -> None:
+    table = make(lake)
+    table.append(rows(1))
+    with pytest.raises(RequestInvalid) as refused:
+        plan(lake, table, filter=parse(text))
+    assert (refused.value.rule, refused.value.table) == ("filter", ".".join(table.name()))
+    assert plan(lake, table, filter=parse("id = 1.0")).files.num_rows == 1
 
 
 def test_snapshots_branches_tags_and_times_are_read(lake: Lake) -> None:

@@ -1,0 +1,98 @@
+"""The values in a filter: one that its column's type cannot hold is refused.
+
+pyiceberg rounds it: `id > 1.5` would be `id > 2` where ids are whole numbers, and leave rows out. Columns of
+floating-point numbers are compared with the nearest number that there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from pyiceberg import expressions as iceberg
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import literals as values
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField
+
+from policy.errors import RequestInvalid
+
+_DAY_MICROS: Final = 24 * 3600 * 1_000_000
+
+
+def require_exact(
+    expression: BooleanExpression, schema: Schema, *, case_sensitive: bool, table: str | None = None
+) -> None:
+    """Hold the values of a filter against the types of their columns.
+
+    Args:
+        expression: as it was asked, bound to no schema.
+        schema: the columns.
+        case_sensitive: whether names are.
+        table: its dotted name, for errors.
+
+    Raises:
+        RequestInvalid: a value that the type of its column does not have.
+        ValueError: a column that is not there.
+    """
+    for name, literal in _compared(expression):
+        column = schema.find_field(name, case_sensitive)
+        if not _holds(column.field_type, literal):
+            raise _inexact(column, literal, table)
+
+
+def _compared(expression: BooleanExpression) -> Iterator[tuple[str, values.Literal[Any]]]:
+    """The names of columns, each with a value that it is compared with."""
+    if isinstance(expression, iceberg.And | iceberg.Or):
+        yield from _compared(expression.left)
+        yield from _compared(expression.right)
+    elif isinstance(expression, iceberg.Not):
+        yield from _compared(expression.child)
+    elif isinstance(expression, iceberg.LiteralPredicate) and isinstance(expression.term, iceberg.Reference):
+        yield expression.term.name, expression.literal
+    elif isinstance(expression, iceberg.SetPredicate) and isinstance(expression.term, iceberg.Reference):
+        for each in expression.literals:
+            yield expression.term.name, each
+
+
+def _holds(kind: IcebergType, literal: values.Literal[Any]) -> bool:
+    """Whether a type has the value, as far as binding it would round; else binding judges it."""
+    if isinstance(kind, DateType):
+        given = literal.value
+        return not (
+            isinstance(literal, values.TimestampLiteral) and isinstance(given, int) and given % _DAY_MICROS
+        )
+    if not isinstance(kind, IntegerType | LongType | DecimalType):
+        return True
+    number = _number(literal.value)
+    return number is None or _places(number) <= (kind.scale if isinstance(kind, DecimalType) else 0)
+
+
+def _number(value: object) -> Decimal | None:
+    """The number that was written; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        return Decimal(str(value))
+    except InvalidOperation:
+        return None
+
+
+def _places(number: Decimal) -> float:
+    """How many digits of a number stand behind its point, zeros at the end left out."""
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int):
+        return math.inf
+    written = "".join(map(str, digits))
+    return len(written.rstrip("0")) - len(written) - exponent if written.strip("0") else 0
+
+
+def _inexact(column: NestedField, literal: values.Literal[Any], table: str | None) -> RequestInvalid:
+    return RequestInvalid(
+        f"The column {column.name} is of the type {column.field_type}, which cannot hold {literal!s:.100}.",
+        table=table,
+        rule="filter",
+        hint="Compare it with a value of its type.",
+    )
