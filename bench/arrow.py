@@ -108,8 +108,7 @@ def _filled(service: Served, files: list[Path]) -> dict[str, catalog.Table]:
         stock.create_table(f"db.t{number}", rows, properties=dict(properties))
         tables[name] = client.table(f"db.t{number}")
         for file in files:
-            # In one piece: otherwise the row groups of tables under column keys were larger than others'.
-            tables[name].append(pq.read_table(file).combine_chunks())
+            tables[name].append(pq.read_table(file))
     return tables
 
 
