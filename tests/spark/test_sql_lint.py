@@ -117,6 +117,7 @@ bob      ALTER TABLE lint.a ALTER COLUMN id TYPE BIGINT
 bob      ALTER TABLE lint.a DROP COLUMN d
 bob      ALTER TABLE lint.a RENAME TO lint.b
 bob      ALTER TABLE lint.a RENAME TO bobs.b
+alice    ALTER TABLE lint.a RENAME TO bobs.b
 bob      ALTER TABLE bobs.b RENAME TO c
 alice    ALTER TABLE bobs.c RENAME TO lake.lint.a
 bob      COMMENT ON TABLE lint.w IS 'x'
