@@ -148,7 +148,7 @@ class Committer:
         governs = changes.governs or begins or wanted.allowed != table.governed.allowed
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)
-        overlaps, former = self._overlaps(table.record, changes), former_names(table.metadata, metadata)
+        overlaps, former = self._overlaps(table.record, changes), former_names(table, metadata)
         unprotects = wanted.unprotects or verdict.loosens
         self._authorizer.require(
             caller,

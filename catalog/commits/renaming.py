@@ -12,22 +12,20 @@ from collections.abc import Iterator
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from catalog.planning.columns import ColumnNames, names_of
+from catalog.loading import LoadedTable
+from catalog.planning.columns import ColumnNames, every_name
 
 
-def former_names(before: TableMetadata, after: TableMetadata) -> ColumnNames:
+def former_names(table: LoadedTable, after: TableMetadata) -> ColumnNames:
     """Every name that the columns had which a commit renames, and the names of what they are nested in.
 
     Args:
-        before: the metadata in force.
+        table: as it is.
         after: the metadata that comes.
     """
+    before = table.metadata
     renamed = frozenset(field_id for schema in _shown(before, after) for field_id in _renamed(before, schema))
-    names = ColumnNames(frozenset(), frozenset())
-    if renamed:
-        for schema in before.schemas:
-            names |= names_of(schema, renamed)
-    return names
+    return every_name(table, renamed) if renamed else ColumnNames()
 
 
 def _shown(before: TableMetadata, after: TableMetadata) -> Iterator[Schema]:

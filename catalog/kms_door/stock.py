@@ -121,9 +121,9 @@ class StockDoor:
         asked = gates.key_requests(caller.principal, [master_key_id], "release")
         if names is None:
             tops = frozenset(each.name for each in table.metadata.schema().fields)
-            ways = selects(self._authorizer, caller, table, ColumnNames(tops, frozenset()))
+            ways = selects(self._authorizer, caller, table, ColumnNames(tops))
             self._authorizer.screen(caller, ACTION, table.name, *ways)
-            names = ColumnNames(frozenset(), frozenset())
+            names = ColumnNames()
         asked += selects(self._authorizer, caller, table, names)
         self._authorizer.require(caller, ACTION, table.name, asked)
         refuse_masks(self._authorizer, caller, table, names, action=ACTION)

@@ -45,8 +45,8 @@ class ColumnNames:
         nested: of fields nested in them, dotted.
     """
 
-    columns: frozenset[str]
-    nested: frozenset[str]
+    columns: frozenset[str] = frozenset()
+    nested: frozenset[str] = frozenset()
 
     def __or__(self, other: ColumnNames) -> ColumnNames:
         return ColumnNames(self.columns | other.columns, self.nested | other.nested)
@@ -151,7 +151,7 @@ def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> C
         table: the table.
         field_ids: the fields; None for all.
     """
-    names = ColumnNames(frozenset(), frozenset())
+    names = ColumnNames()
     for schema in table.metadata.schemas:
         names |= names_of(schema, frozenset(schema.field_ids) if field_ids is None else field_ids)
     return names

@@ -90,7 +90,7 @@ def without_masked(
     names = names_of(schema, read) | names_of(today, read)
     if not names.columns:
         others = frozenset(each.name for each in today.fields if each.field_id not in masked)
-        names = ColumnNames(others, frozenset())
+        names = ColumnNames(others)
     top_level = tuple(each for each in columns.top_level if each not in masked)
     return replace(columns, top_level=top_level, field_ids=read, names=names)
 

@@ -89,7 +89,7 @@ class Revival:
         loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name)
         rights = _rights_on_the_old(caller, known, loosens)
         # Policies go by names: a right on the new one must not be a way around a denial of the old one.
-        columns = every_name(found) if name != known.name else ColumnNames(frozenset(), frozenset())
+        columns = every_name(found) if name != known.name else ColumnNames()
         rights += selects(self._authorizer, caller, found, columns)
         self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
         if columns.columns:
