@@ -25,7 +25,7 @@ from pyiceberg.types import NestedField
 
 from catalog.client.errors import CatalogUnavailable
 from catalog.client.footers import FileKeys, refused
-from catalog.keys.digests import FooterDigest
+from catalog.keys.digests import FileDigest, FooterDigest
 from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported
@@ -39,8 +39,6 @@ _TRANSPORT: Final = b"lakewarden.transport-key"
 _NEVER: Final = "never"
 #: Bytes that are taken of the answer at once; Arrow asks for few at a time.
 _BUFFER: Final = 1 << 16
-#: Of a file's digest, the bytes that say how long the file is.
-_LENGTH: Final = 8
 _COLUMNS: Final = frozenset(
     {
         "content", "file_path", "file_format", "spec_id", "partition", "record_count", "file_size_in_bytes",
@@ -257,7 +255,7 @@ def _files(
             footer=_known(Footer, row.get("footer")),
             column_keys=bool(row["column_keys"]),
             keys=tuple(_key(each) for each in row["keys"] or ()),
-            sha256=row["digest"][_LENGTH:] if verified and row.get("digest") else None,
+            sha256=FileDigest.of_bytes(row["digest"]).sha256 if verified and row.get("digest") else None,
             footer_digest=FooterDigest.of_bytes(row["footer_digest"]) if row.get("footer_digest") else None,
             deletes=tuple(deletes[each] for each in row["deletes"] or ()),
             without_like=without_like.get(row["spec_id"], frozenset()),

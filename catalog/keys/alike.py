@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.keys.digests import LEAST_FOOTER
+from catalog.keys.digests import FILE_DIGEST_BYTES, FOOTER_DIGEST_BYTES, LEAST_FOOTER
 from catalog.keys.key_metadata import KeyEntry, KeyMetadata
 from policy.errors import DecryptionRefused
 from policy.regimes import PekRef
@@ -86,13 +86,11 @@ class Form:
 
     def file_digests(self) -> Bytes | None:
         """The files' digest sections, one row each; None where there are none."""
-        digest = self.metadata.digest
-        return None if digest is None else self.digests()[:, : len(digest.to_bytes())]
+        return None if self.metadata.digest is None else self.digests()[:, :FILE_DIGEST_BYTES]
 
     def footer_digests(self) -> Bytes | None:
         """The footers' digest sections, one row each; None where there are none."""
-        digest = self.metadata.footer_digest
-        return None if digest is None else self.digests()[:, -len(digest.to_bytes()) :]
+        return None if self.metadata.footer_digest is None else self.digests()[:, -FOOTER_DIGEST_BYTES:]
 
 
 def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from catalog.keys.aead import KEY_LENGTHS, OVERHEAD, Aead, refused
 from catalog.keys.dek import BOUNDS_AAD, DEK_AAD, sealed_aad
-from catalog.keys.digests import FileDigest, FooterDigest
+from catalog.keys.digests import FILE_DIGEST_BYTES, FOOTER_DIGEST_BYTES, FileDigest, FooterDigest
 from catalog.keys.file_identity import FileIdentity
 from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from catalog.keys.peks import Pek
@@ -31,7 +31,7 @@ from policy.encryption import Algorithm, Footer
 from policy.errors import DecryptionRefused
 
 #: Header, number of keys, and both digests.
-_LEAST: Final = 4 + 40 + 36
+_LEAST: Final = 4 + FILE_DIGEST_BYTES + FOOTER_DIGEST_BYTES
 
 
 class WrittenKey(NamedTuple):
