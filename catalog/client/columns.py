@@ -40,7 +40,7 @@ from pyiceberg.types import (
 )
 
 from catalog.client.errors import DataFileDamaged, damaged
-from catalog.client.nested import Rows, inner_fields
+from catalog.client.nested import inner_fields, relisted, remapped
 from policy.errors import NotSupportedYet
 
 _ID_NAMES: Final = (b"PARQUET:field_id", b"iceberg.id")
@@ -201,16 +201,20 @@ class FileColumns:
 
     def _list(self, array: pa.ListArray, found: pa.ListType, kind: ListType) -> pa.Array:
         _same_ids((found.value_field,), inner_fields(kind))
-        rows = Rows.of(array)
-        values = self._converted(rows.elements(array.values), found.value_field, kind.element_field)
-        return pa.ListArray.from_arrays(rows.offsets, values, type=arrow_type(kind), mask=rows.null)
+        return relisted(
+            array,
+            arrow_type(kind),
+            lambda held: self._converted(held, found.value_field, kind.element_field),
+        )
 
     def _map(self, array: pa.MapArray, found: pa.MapType, kind: MapType) -> pa.Array:
         _same_ids((found.key_field, found.item_field), inner_fields(kind))
-        rows = Rows.of(array)
-        keys = self._converted(rows.elements(array.keys), found.key_field, kind.key_field)
-        values = self._converted(rows.elements(array.items), found.item_field, kind.value_field)
-        return pa.MapArray.from_arrays(rows.offsets, keys, values, type=arrow_type(kind), mask=rows.null)
+        return remapped(
+            array,
+            arrow_type(kind),
+            lambda held: self._converted(held, found.key_field, kind.key_field),
+            lambda held: self._converted(held, found.item_field, kind.value_field),
+        )
 
 
 class _Leaves:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,26 @@ class Rows:
         return held.take(self.places)
 
 
+def relisted(array: pa.ListArray, kind: pa.DataType, made: Callable[[pa.Array], pa.Array]) -> pa.ListArray:
+    """A list of a type, of elements that are made of those that it has."""
+    rows = Rows.of(array)
+    return pa.ListArray.from_arrays(
+        rows.offsets, made(rows.elements(array.values)), type=kind, mask=rows.null
+    )
+
+
+def remapped(
+    array: pa.MapArray,
+    kind: pa.DataType,
+    keys: Callable[[pa.Array], pa.Array],
+    values: Callable[[pa.Array], pa.Array],
+) -> pa.MapArray:
+    """A map of a type, of keys and values that are made of those that it has."""
+    rows = Rows.of(array)
+    made = keys(rows.elements(array.keys)), values(rows.elements(array.items))
+    return pa.MapArray.from_arrays(rows.offsets, *made, type=kind, mask=rows.null)
+
+
 def null_where_none(array: pa.Array, field: NestedField) -> NestedField | None:
     """The column, this or one inside of it, that holds null where the table has none; None if none does."""
     if field.required and array.null_count:
@@ -82,18 +102,18 @@ def as_written(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if pa.types.is_struct(kind):
         children = [
-            as_written(*each) for each in zip(_never_null(array), [each.type for each in kind], strict=True)
+            as_written(child, each.type) for child, each in zip(_never_null(array), kind, strict=True)
         ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
     if pa.types.is_list(kind):
-        rows = Rows.of(array)
-        values = as_written(rows.elements(array.values), kind.value_type)
-        return pa.ListArray.from_arrays(rows.offsets, values, type=kind, mask=rows.null)
+        return relisted(array, kind, lambda held: as_written(held, kind.value_type))
     if pa.types.is_map(kind):
-        rows = Rows.of(array)
-        keys = as_written(rows.elements(array.keys), kind.key_type)
-        values = as_written(rows.elements(array.items), kind.item_type)
-        return pa.MapArray.from_arrays(rows.offsets, keys, values, type=kind, mask=rows.null)
+        return remapped(
+            array,
+            kind,
+            lambda held: as_written(held, kind.key_type),
+            lambda held: as_written(held, kind.item_type),
+        )
     return array
 
 
