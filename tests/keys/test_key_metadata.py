@@ -6,7 +6,7 @@ import json
 from uuid import UUID, uuid4
 
 import pytest
-import second_implementation
+import second_key_metadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,7 @@ from policy.encryption import Algorithm, EncryptionSpec, Footer
 from policy.errors import DecryptionRefused, KeyNotUsable
 from policy.regimes import FileKey, PekRef
 
-VECTORS = json.loads((second_implementation.VECTORS / "key-metadata.json").read_text(encoding="utf-8"))
+VECTORS = json.loads((second_key_metadata.VECTORS / "key-metadata.json").read_text(encoding="utf-8"))
 TABLE = UUID(int=7)
 FILE = FileIdentity(TABLE, bytes(range(16)))
 
@@ -59,7 +59,7 @@ def pek(name: str = "lake", table: UUID = TABLE) -> Pek:
 
 
 def test_committed_vectors_are_those_of_the_second_implementation():
-    assert second_implementation.key_metadata_document() == VECTORS
+    assert second_key_metadata.key_metadata_document() == VECTORS
 
 
 @pytest.mark.parametrize("case", VECTORS["valid"], ids=lambda case: case["name"])
