@@ -13,9 +13,9 @@ DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks t
 test: java lint
 	$(BIN)/pytest -n 2 --dist loadfile
 
-# The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server and
-# its S3 client, where Maven is.
-interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws
+# The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
+# its S3 client and Iceberg's Spark runtime, where Maven is installed.
+interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime $(OLDEST_SPARK)/.installed
 	$(BIN)/pytest -n 2 --dist loadfile --interop -m interop
 
 $(VENV)/hadoop-kms: | $(INSTALLED)
@@ -23,6 +23,9 @@ $(VENV)/hadoop-kms: | $(INSTALLED)
 
 $(VENV)/hadoop-aws: | $(INSTALLED)
 	tools/hadoop-aws-jars $@
+
+$(VENV)/iceberg-runtime: | $(INSTALLED)
+	tools/iceberg-runtime-jars $@
 
 # The core of the tests again on the oldest Spark that is supported, laid over the newest one.
 test-oldest-spark: java $(INSTALLED) $(OLDEST_SPARK)/.installed
