@@ -147,11 +147,19 @@ class S3Settings(_Section):
 
 
 class HttpSettings(_Section):
-    """Where the service listens, and how much it reads of a request."""
+    """Where the service listens, how much it reads of a request, and for how long it answers a repeated one.
+
+    Attributes:
+        host: the address to listen on.
+        port: the port to listen on.
+        max_body_bytes: the largest request body.
+        idempotency_lifetime_s: seconds for which the outcome of a request with an idempotency key is kept.
+    """
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8181, ge=0, le=65535)
     max_body_bytes: PositiveInt = 32 * _MIB
+    idempotency_lifetime_s: int = Field(default=1800, ge=60, le=24 * 3600)
 
 
 class KmsDoorSettings(_Section):

@@ -4,13 +4,15 @@ A `PointerStore` loads and compare-and-swaps pointers; it decides nothing. It is
 write to it directly can move a pointer, which is why every pointer is held against the seals
 (`catalog.seals`).
 
+Each change records the outcome of its request in the same transaction (`catalog.idempotency.settle`).
+
 `SqlPointerStore` has the table layout of pyiceberg's `SqlCatalog`, so that an existing catalog database can
 be adopted and other tools can go on reading it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from sqlalchemy import (
@@ -31,6 +33,7 @@ from sqlalchemy.exc import IntegrityError
 from catalog.db.engine import read, write
 from catalog.db.schema import iceberg_namespace_properties, iceberg_tables
 from catalog.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.idempotency import settle
 from catalog.identifiers import Namespace, TableName
 from policy.errors import RequestInvalid
 
@@ -79,9 +82,11 @@ class PointerStore(Protocol):
         """Make a namespace; NamespaceExists if there is one."""
 
     def change_namespace_properties(
-        self, namespace: Namespace, removals: Collection[str], updates: Mapping[str, str]
+        self, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
     ) -> frozenset[str]:
         """Remove and set the properties that are named, and no other, in one step.
+
+        The outcome that is recorded with it is the positions of `removals` that were there.
 
         Returns:
             the names that were there and were removed.
@@ -139,6 +144,7 @@ class SqlPointerStore:
         try:
             with write(self._engine) as connection:
                 connection.execute(insert(iceberg_tables).values(**row))
+                settle(connection, location)
         except IntegrityError as error:
             raise TableExists(f"The table {name} exists.", table=str(name)) from error
 
@@ -149,12 +155,19 @@ class SqlPointerStore:
             .values(metadata_location=_bounded(location), previous_metadata_location=expected)
         )
         with write(self._engine) as connection:
-            return connection.execute(statement).rowcount == 1
+            moved = connection.execute(statement).rowcount == 1
+            if moved:
+                settle(connection, location)
+        return moved
 
     def delete(self, name: TableName, expected: str) -> bool:
         stands = iceberg_tables.c.metadata_location == expected
+        statement = delete(iceberg_tables).where(*self._is(name), stands)
         with write(self._engine) as connection:
-            return connection.execute(delete(iceberg_tables).where(*self._is(name), stands)).rowcount == 1
+            deleted = connection.execute(statement).rowcount == 1
+            if deleted:
+                settle(connection, expected)
+        return deleted
 
     def rename(self, source: TableName, target: TableName, expected: str) -> None:
         self._require_namespace(target.namespace)
@@ -162,10 +175,12 @@ class SqlPointerStore:
         statement = update(iceberg_tables).where(*self._is(source), stands).values(**self._key(target))
         try:
             with write(self._engine) as connection:
-                moved = connection.execute(statement).rowcount
+                moved = connection.execute(statement).rowcount == 1
+                if moved:
+                    settle(connection, expected)
         except IntegrityError as error:
             raise TableExists(f"The table {target} exists.", table=str(target)) from error
-        if moved != 1:
+        if not moved:
             raise NoSuchTable(f"The table {source} does not exist.", table=str(source))
 
     def tables(self, namespace: Namespace) -> list[TableName]:
@@ -204,11 +219,12 @@ class SqlPointerStore:
                     insert(iceberg_namespace_properties),
                     self._property_rows(namespace, properties or _EXISTS),
                 )
+                settle(connection)
         except IntegrityError as error:
             raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.") from error
 
     def change_namespace_properties(
-        self, namespace: Namespace, removals: Collection[str], updates: Mapping[str, str]
+        self, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
     ) -> frozenset[str]:
         columns = iceberg_namespace_properties.c
         with write(self._engine) as connection:
@@ -223,6 +239,7 @@ class SqlPointerStore:
             self._put(connection, namespace, _EXISTS, replace=False)
             if updates:
                 self._put(connection, namespace, updates, replace=True)
+            settle(connection, " ".join(str(at) for at, name in enumerate(removals) if name in removed))
         return frozenset(removed)
 
     def _locked_properties(self, connection: Connection, namespace: Namespace) -> dict[str, str]:
@@ -260,6 +277,7 @@ class SqlPointerStore:
                 select(iceberg_namespace_properties.c.property_key).where(*rows).with_for_update()
             )
             connection.execute(delete(iceberg_namespace_properties).where(*rows))
+            settle(connection)
 
     def _require_namespace(self, namespace: Namespace) -> None:
         if self.namespace_properties(namespace) is None:

@@ -21,6 +21,7 @@ from catalog.authorize import Authorizer
 from catalog.commits.committer import Committer
 from catalog.config import Settings
 from catalog.ground import Ground
+from catalog.idempotency import IdempotencyKeys
 from catalog.keys.kms import KmsClient
 from catalog.keys.kms_calls import CountedKms
 from catalog.kms_door.door import KmsDoor
@@ -35,6 +36,7 @@ from catalog.policies.encryption_report import EncryptionReporter
 from catalog.policies.in_force import PolicyStore
 from catalog.regimes.old_regimes import OldRegimes
 from catalog.regimes.rewrites import Rewriter
+from catalog.repeats import Repeats
 from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage
 from catalog.table_keys.ends import KeyEnds
@@ -102,6 +104,8 @@ class Warden:
     old_regimes: OldRegimes
     encryption_report: EncryptionReporter
     writes: Writes
+    idempotency: IdempotencyKeys
+    repeats: Repeats
 
     @classmethod
     def open(
@@ -165,6 +169,8 @@ class Warden:
             rewriter=Rewriter(on.loader, on.reader, on.authorizer),
             old_regimes=OldRegimes(on.engine, on.loader, on.reader, on.keyring, on.lander, on.authorizer),
             writes=_writes(on, committer, drafter),
+            idempotency=IdempotencyKeys(on.engine, on.now_ms, settings.http.idempotency_lifetime_s * 1000),
+            repeats=Repeats(on.engine, on.loader, on.authorizer),
         )
 
     def close(self) -> None:

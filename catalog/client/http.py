@@ -1,8 +1,8 @@
 """Asks the catalog over HTTP.
 
 - Only the address given is asked: no redirect is followed, no proxy of the environment taken.
-- A request is sent once; those that change nothing when they come twice are sent once more when the
-  connection broke before the answer. What may have been done, and was not answered, is `CommitStateUnknown`.
+- A request is sent once more when the connection broke before the answer. It carries an idempotency key, so
+  that it takes effect once. What may have been done, and was not answered, is `CommitStateUnknown`.
 - Tokens stand in headers alone, and in no error or repr.
 
 Source: docs/rest-api.md.
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit
+from uuid import UUID, uuid4
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError as ConnectTimeout
@@ -26,10 +28,9 @@ from catalog.client.errors import CatalogUnavailable, refusal
 from catalog.identifiers import TableName
 from policy.errors import CommitStateUnknown, NotAuthenticated, RequestInvalid
 
-#: Operations that may come twice: they read, begin what is swept if nobody goes on with it, or are one commit
-#: however often they come.
-_REPEATABLE: Final = frozenset({"load", "plan", "writes", "commit"})
-_READING: Final = frozenset({"load", "plan"})
+#: Operations of which nothing is left if they are not answered: they read, or begin what expires.
+_HARMLESS: Final = frozenset({"load", "plan", "writes"})
+_KEY_HEADER: Final = "Idempotency-Key"
 _CONNECT_S: Final = 10.0
 _ANSWER_S: Final = 300.0
 _LONGEST_ANSWER: Final = 512 << 20
@@ -102,26 +103,35 @@ class CatalogClient:
             answer.close()
 
     def _send(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> BaseHTTPResponse:
-        repeatable = method == "POST" and path[-1] in _REPEATABLE
+        key = str(_new_key())
         try:
-            return self._once(method, path, body)
+            return self._once(method, path, body, key)
         except (NewConnectionError, ConnectTimeout) as error:
             raise _unreached(self._base) from error
-        except HTTPError as error:
-            if not repeatable:
-                raise _unanswered(self._base) from error
+        except HTTPError:
+            pass
         try:
-            return self._once(method, path, body)
+            return self._once(method, path, body, key)
         except HTTPError as error:
-            raise (_unreached if path[-1] in _READING else _unanswered)(self._base) from error
+            raise (_unreached if path[-1] in _HARMLESS else _unanswered)(self._base) from error
 
-    def _once(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> BaseHTTPResponse:
+    def _once(
+        self, method: str, path: Sequence[str], body: Mapping[str, Any] | None, key: str
+    ) -> BaseHTTPResponse:
         url = self._base + "".join(f"/{quote(each, safe='')}" for each in path)
         content = None if body is None else json.dumps(body).encode()
-        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        headers = {**self._headers, _KEY_HEADER: key}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         return self._pool.request(
             method, url, body=content, headers=headers, redirect=False, preload_content=False
         )
+
+
+def _new_key() -> UUID:
+    """A UUIDv7 (RFC 9562, section 5.7)."""
+    variant_and_random = uuid4().int & (1 << 76) - 1
+    return UUID(int=time.time_ns() // 1_000_000 << 80 | 7 << 76 | variant_and_random)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from catalog.commits.renaming import former_names
 from catalog.db.engine import read
 from catalog.errors import CommitConflict
 from catalog.governance import Wanted
+from catalog.idempotency import succeeds_unchanged
 from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord
 from catalog.loading import LoadedTable, TableLoader
@@ -161,6 +162,7 @@ class Committer:
         if former.columns:
             refuse_masks(self._authorizer, caller, table, former, action="table.commit")
         if metadata == table.metadata and not governs:
+            succeeds_unchanged(table.metadata_location)
             return table
         governance.check_schema(wanted.spec, metadata, table.name)
         verdict.enforce(table.name)

@@ -202,6 +202,24 @@ lw_write = Table(
     Index("ix_lw_write_table", "table_id"),
 )
 
+#: A request with an idempotency key: its outcome, or the attempt that is under way (`catalog.idempotency`).
+#: `status` is null until there is an outcome; `detail` is what the answer is rebuilt from.
+lw_idempotency = Table(
+    "lw_idempotency",
+    metadata,
+    Column("principal", String(255), primary_key=True),
+    Column("key", String(64), primary_key=True),
+    Column("attempt", String(36), nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("status", Integer, nullable=True),
+    Column("detail", String(1000), nullable=True),
+    Column("refusal", String(64), nullable=True),
+    Column("rule", String(64), nullable=True),
+    Column("lease_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Index("ix_lw_idempotency_expires", "expires_ms"),
+)
+
 #: Bearer tokens. Only the SHA-256 of the secret is kept. `kind`: user, engine.
 lw_token = Table(
     "lw_token",

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Security
 from catalog.http import key_models as models
 from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import table_from_path
+from catalog.http.idempotency import KeptOf
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
 
@@ -62,9 +63,13 @@ def rotate_keys(
     caller: CallerOf,
     warden: WardenOf,
     metrics: MetricsOf,
+    kept: KeptOf,
 ) -> models.RotatedAnswer:
     """Put new files under later versions of the keys: ALTER on the table, `rotate` on its master keys."""
-    rotated = warden.key_rotation.rotate(caller, table_from_path(namespace, table))
+    name = table_from_path(namespace, table)
+    if kept is not None:
+        return models.RotatedAnswer.of(warden.repeats.rotated(caller, name, kept))
+    rotated = warden.key_rotation.rotate(caller, name)
     metrics.committed("commit")
     return models.RotatedAnswer.of(rotated)
 

@@ -22,6 +22,7 @@ from catalog.http.engine_models import (
     WriteStagedAnswer,
 )
 from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
+from catalog.http.idempotency import KeptOf
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
@@ -76,10 +77,19 @@ def begin_write(namespace: str, table: str, caller: CallerOf, warden: WardenOf) 
 
 @router.post(f"{_TABLE}/alter", responses=answers(CommittedTableAnswer, "The table after the commit."))
 def alter_table(
-    namespace: str, table: str, body: AlterBody, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+    namespace: str,
+    table: str,
+    body: AlterBody,
+    caller: CallerOf,
+    warden: WardenOf,
+    metrics: MetricsOf,
+    kept: KeptOf,
 ) -> Response:
     """Change columns and properties, all in one commit: ALTER, and what the changes themselves need."""
-    altered = warden.alterer.alter(caller, table_from_path(namespace, table), body.to_changes())
+    name = table_from_path(namespace, table)
+    if kept is not None:
+        return committed_table(warden.repeats.table(caller, "table.commit", name, kept, "alter"))
+    altered = warden.alterer.alter(caller, name, body.to_changes())
     metrics.committed("commit")
     return committed_table(altered)
 

@@ -14,6 +14,7 @@ Errors of HTTP itself hang in the tree of `policy.errors`:
         ├── ContentTypeRefused       415
         ├── NoSuchEndpoint           404
         ├── MethodRefused            405
+        ├── IdempotencyKeyReused     422 (`catalog.idempotency`)
         ├── NoSuchWarehouse          404
         └── NoSuchDocument           404
 """
@@ -33,6 +34,7 @@ from starlette.exceptions import HTTPException
 from catalog import errors as catalog_errors
 from catalog.http import kms_errors
 from catalog.http.metrics import Metrics
+from catalog.idempotency import IdempotencyKeyReused
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, RequestInvalid
 
@@ -99,6 +101,7 @@ SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
         ContentTypeRefused: Shape(415, _BAD_REQUEST),
         NoSuchEndpoint: Shape(404, "NotFoundException"),
         MethodRefused: Shape(405, "UnsupportedOperationException"),
+        IdempotencyKeyReused: Shape(422),
         NoSuchWarehouse: Shape(404, "NoSuchWarehouseException"),
         NoSuchDocument: Shape(404, "NotFoundException"),
     }

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from catalog.http.bodies import Answer, IcebergBody
+from catalog.idempotency import Kept
 
 Levels = Annotated[list[str], Field(min_length=1, max_length=64)]
 Properties = dict[str, str]
@@ -78,6 +79,7 @@ class CatalogConfig(Answer):
     defaults: Properties
     overrides: Properties
     endpoints: list[str]
+    idempotency_key_lifetime: str
 
 
 class NamespaceAnswer(Answer):
@@ -100,6 +102,14 @@ class NamespaceChange(Answer):
     updated: list[str]
     removed: list[str]
     missing: list[str]
+
+    @classmethod
+    def again(cls, body: UpdateNamespace, kept: Kept) -> NamespaceChange:
+        """The answer to a repeated request; what is kept is the positions of the properties removed."""
+        wanted = list(dict.fromkeys(body.removals))
+        removed = [wanted[int(at)] for at in (kept.detail or "").split()]
+        missing = [name for name in wanted if name not in removed]
+        return cls(updated=sorted(body.updates), removed=removed, missing=missing)
 
 
 class TableIdentifier(Answer):

@@ -21,6 +21,7 @@ from catalog.http.iceberg_models import (
     NamespaceList,
     UpdateNamespace,
 )
+from catalog.http.idempotency import KeptOf
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import GuardedRoute
 from catalog.identifiers import namespace_of
@@ -65,7 +66,13 @@ def config(request: Request, warden: WardenOf, warehouse: str | None = None) -> 
             hint=f"Leave it out, or name the catalog: {warden.settings.catalog.name}.",
         )
     overrides = {"prefix": quote(warden.settings.catalog.name, safe="")}
-    return CatalogConfig(defaults={}, overrides=overrides, endpoints=list(request.app.state.endpoints))
+    return CatalogConfig(
+        defaults={},
+        overrides=overrides,
+        endpoints=list(request.app.state.endpoints),
+        # ISO 8601; whole seconds are as good as minutes.
+        idempotency_key_lifetime=f"PT{warden.settings.http.idempotency_lifetime_s}S",
+    )
 
 
 @router.get("/namespaces")
@@ -85,10 +92,15 @@ def list_namespaces(
 
 
 @router.post("/namespaces")
-def create_namespace(body: CreateNamespace, caller: CallerOf, warden: WardenOf) -> NamespaceAnswer:
+def create_namespace(
+    body: CreateNamespace, caller: CallerOf, warden: WardenOf, kept: KeptOf
+) -> NamespaceAnswer:
     """Create a namespace: CREATE on it, and RWStorage on its location if one is given."""
     namespace = namespace_of(body.namespace)
-    warden.namespaces.create(caller, namespace, body.properties)
+    if kept is None:
+        warden.namespaces.create(caller, namespace, body.properties)
+    else:
+        warden.repeats.namespace(caller, "namespace.create", namespace, kept, "create", body.properties)
     return NamespaceAnswer(namespace=list(namespace), properties=body.properties)
 
 
@@ -110,18 +122,25 @@ def namespace_exists(namespace: str, caller: CallerOf, warden: WardenOf) -> Resp
 
 @router.post("/namespaces/{namespace}/properties")
 def update_namespace(
-    namespace: str, body: UpdateNamespace, caller: CallerOf, warden: WardenOf
+    namespace: str, body: UpdateNamespace, caller: CallerOf, warden: WardenOf, kept: KeptOf
 ) -> NamespaceChange:
     """Set and remove properties: ALTER on the namespace, and RWStorage on a new location."""
     name = namespace_from_path(namespace)
+    if kept is not None:
+        warden.repeats.namespace(caller, "namespace.update", name, kept, "alter", body.updates, body.removals)
+        return NamespaceChange.again(body, kept)
     updated, removed, missing = warden.namespaces.update(caller, name, body.removals, body.updates)
     return NamespaceChange(updated=updated, removed=removed, missing=missing)
 
 
 @router.delete("/namespaces/{namespace}", status_code=NO_CONTENT)
-def drop_namespace(namespace: str, caller: CallerOf, warden: WardenOf) -> Response:
+def drop_namespace(namespace: str, caller: CallerOf, warden: WardenOf, kept: KeptOf) -> Response:
     """Drop an empty namespace: DROP on it."""
-    warden.namespaces.drop(caller, namespace_from_path(namespace))
+    name = namespace_from_path(namespace)
+    if kept is None:
+        warden.namespaces.drop(caller, name)
+    else:
+        warden.repeats.namespace(caller, "namespace.drop", name, kept, "drop")
     return Response(status_code=NO_CONTENT)
 
 

@@ -30,6 +30,7 @@ from catalog.http.iceberg_models import (
     TableList,
 )
 from catalog.http.iceberg_namespaces import check_prefix
+from catalog.http.idempotency import KeptOf
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.routing import GuardedRoute
@@ -44,6 +45,7 @@ from catalog.http.table_answers import (
     staged_table,
 )
 from catalog.identifiers import TableName, table_name
+from catalog.repeats import COMMIT
 from policy.errors import NotSupportedYet, RequestInvalid
 
 router = APIRouter(
@@ -77,13 +79,20 @@ def list_tables(
     "/namespaces/{namespace}/tables", responses=answers(LoadedTableAnswer, "The table, created or staged.")
 )
 def create_table(
-    namespace: str, body: CreateTable, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+    namespace: str,
+    body: CreateTable,
+    caller: CallerOf,
+    warden: WardenOf,
+    metrics: MetricsOf,
+    kept: KeptOf,
 ) -> Response:
     """Create a table, or stage its creation: CREATE on it, RWStorage on each location, `use` on each key."""
     new = new_table_of(namespace, body)
     if body.stage_create:
         return staged_table(*warden.creator.stage(caller, new))
     viewer = Viewer.of(caller, warden)
+    if kept is not None:
+        return loaded_table(warden.repeats.table(caller, "table.create", new.name, kept, "create"), viewer)
     table = warden.creator.create(caller, new)
     metrics.committed("create")
     return loaded_table(table, viewer)
@@ -125,7 +134,13 @@ def table_exists(namespace: str, table: str, caller: CallerOf, warden: WardenOf)
     responses=answers(CommittedTableAnswer, "The table after the commit."),
 )
 def commit_table(
-    namespace: str, table: str, body: CommitTable, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+    namespace: str,
+    table: str,
+    body: CommitTable,
+    caller: CallerOf,
+    warden: WardenOf,
+    metrics: MetricsOf,
+    kept: KeptOf,
 ) -> Response:
     """Commit to a table, or complete the creation of a staged one.
 
@@ -134,7 +149,11 @@ def commit_table(
     name = table_from_path(namespace, table)
     _check_identifier(name, body)
     requirements, updates = requirements_of(body.requirements), updates_of(body.updates)
-    if any(isinstance(each, AssertCreate) for each in requirements):
+    creates = any(isinstance(each, AssertCreate) for each in requirements)
+    if kept is not None:
+        action, rights = ("table.create", ("create",)) if creates else ("table.commit", COMMIT)
+        committed = warden.repeats.table(caller, action, name, kept, *rights)
+    elif creates:
         committed = warden.creator.commit_staged(caller, name, requirements, updates)
         metrics.committed("create")
     else:
@@ -145,11 +164,18 @@ def commit_table(
 
 @router.delete("/namespaces/{namespace}/tables/{table}", status_code=NO_CONTENT)
 def drop_table(
-    namespace: str, table: str, caller: CallerOf, warden: WardenOf, purgeRequested: bool = False
+    namespace: str,
+    table: str,
+    caller: CallerOf,
+    warden: WardenOf,
+    kept: KeptOf,
+    purgeRequested: bool = False,
 ) -> Response:
     """Drop a table: DROP on it. With `purgeRequested`, its own files are deleted."""
     name = table_from_path(namespace, table)
-    if purgeRequested:
+    if kept is not None:
+        warden.repeats.dropped(caller, "table.purge" if purgeRequested else "table.drop", name, kept)
+    elif purgeRequested:
         warden.lifecycle.purge(caller, name)
     else:
         warden.lifecycle.drop(caller, name)
@@ -160,7 +186,12 @@ def drop_table(
     "/namespaces/{namespace}/register", responses=answers(LoadedTableAnswer, "The table that was registered.")
 )
 def register_table(
-    namespace: str, body: RegisterTable, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+    namespace: str,
+    body: RegisterTable,
+    caller: CallerOf,
+    warden: WardenOf,
+    metrics: MetricsOf,
+    kept: KeptOf,
 ) -> Response:
     """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
     if body.overwrite:
@@ -171,16 +202,22 @@ def register_table(
         )
     name = table_name(namespace_from_path(namespace), body.name)
     viewer = Viewer.of(caller, warden)
+    if kept is not None:
+        return loaded_table(warden.repeats.table(caller, "table.register", name, kept, "create"), viewer)
     registered = warden.takeover.register(caller, name, body.metadata_location)
     metrics.committed("create")
     return loaded_table(registered, viewer)
 
 
 @router.post("/tables/rename", status_code=NO_CONTENT)
-def rename_table(body: RenameTable, caller: CallerOf, warden: WardenOf) -> Response:
+def rename_table(body: RenameTable, caller: CallerOf, warden: WardenOf, kept: KeptOf) -> Response:
     """Give a table another name: ALTER on the old name, CREATE on the new one."""
     source = table_name(body.source.namespace, body.source.name)
-    warden.lifecycle.rename(caller, source, table_name(body.destination.namespace, body.destination.name))
+    target = table_name(body.destination.namespace, body.destination.name)
+    if kept is None:
+        warden.lifecycle.rename(caller, source, target)
+    else:
+        warden.repeats.renamed(caller, source, target, kept)
     return Response(status_code=NO_CONTENT)
 
 

@@ -34,6 +34,7 @@ _MEANINGS: Final = {
     409: "It exists already, or another commit came first.",
     413: "The body is too large.",
     415: "The body is not declared to be JSON.",
+    422: "The idempotency key was used for another request.",
     500: "A commit may or may not have taken effect, or the service failed.",
     503: "A part that is needed does not answer; nothing was changed.",
 }

@@ -21,6 +21,8 @@ from starlette.datastructures import Headers
 from catalog.authorize import Caller
 from catalog.http.auth import authenticated, request_id_of
 from catalog.http.errors import BodyTooLarge, ContentTypeRefused
+from catalog.http.idempotency import answers_repetitions, commit_of_write, key_of, keyed, once
+from catalog.idempotency import KeyedRequest
 from policy.errors import RequestInvalid
 from policy.strict_json import parse
 
@@ -30,12 +32,13 @@ _MAX_DIGITS: Final = 18
 SMALL_BODY: Final = 1024 * 1024
 #: Bytes of a text that is parsed sooner than a thread is told to.
 _SHORT_BODY: Final = 1024
+_COMMIT_OF_WRITE: Final = "/writes/{write_id}/commit"
 #: How the paths of the operations end that bring some.
 _LARGE_BODIES: Final = (
     "/namespaces/{namespace}/tables",
     "/namespaces/{namespace}/tables/{table}",
     "/namespaces/{namespace}/staged-writes",
-    "/writes/{write_id}/commit",
+    _COMMIT_OF_WRITE,
     "/policies/documents/{kind}/{name}",
     "/policies/changes",
 )
@@ -57,9 +60,18 @@ class GuardedRoute(APIRoute):
         async def handle(request: Request) -> Response:
             request.state.caller = await run_in_threadpool(self._caller, request)
             body = await _bounded_body(request, self._limit(request))
-            return await inner(await self._strict(request, body))
+            strict = await self._strict(request, body)
+            wanted = self._once(strict, body)
+            return await (inner(strict) if wanted is None else once(strict, wanted, lambda: inner(strict)))
 
         return handle
+
+    def _once(self, request: Request, body: bytes) -> KeyedRequest | None:
+        """What is to be carried out once, however often it comes; None if that does not matter."""
+        key = key_of(request)
+        if key is None or not answers_repetitions(self.endpoint):
+            return None
+        return keyed(request, body, key, self.status_code or 200)
 
     def _caller(self, request: Request) -> Caller:
         """Who asks; runs in a thread."""
@@ -94,6 +106,10 @@ class EngineRoute(GuardedRoute):
     """A route where engines may act for users."""
 
     takes_engines = True
+
+    def _once(self, request: Request, body: bytes) -> KeyedRequest | None:
+        is_commit = self.path.endswith(_COMMIT_OF_WRITE)
+        return commit_of_write(request) if is_commit else super()._once(request, body)
 
 
 def address_of(request: Request) -> str:

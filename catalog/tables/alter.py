@@ -32,6 +32,7 @@ from catalog import gates
 from catalog.authorize import Authorizer, Caller
 from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
+from catalog.idempotency import succeeds_unchanged
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable, TableLoader
 from catalog.tables.schema_changes import ColumnChange, stage
@@ -98,6 +99,7 @@ class Alterer:
         if updates:
             return self._committer.commit(caller, name, requirements, updates)
         self._authorizer.require(caller, "table.commit", table.name, [self._right(caller, name)])
+        succeeds_unchanged(table.metadata_location)
         return table
 
     def _right(self, caller: Caller, name: TableName) -> AccessRequest:

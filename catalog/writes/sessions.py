@@ -232,7 +232,7 @@ def _row(row: Row[tuple[object, ...]]) -> WriteRow:
 def not_open() -> RequestInvalid:
     """The error for a write that is past its end, or in the middle of it."""
     return RequestInvalid(
-        "The write is not open any more: it was committed, aborted or swept, or is being committed.",
+        "The write is not open any more: it was committed, aborted or swept.",
         rule="write-state",
-        hint="Load the table and look for the write's snapshot; otherwise begin a new write.",
+        hint="Load the table and look for the write's snapshot. Begin a new write only if it is not there.",
     )

@@ -23,7 +23,7 @@ from catalog.storage.base import Storage
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from catalog.writes.orphans import Orphans
-from catalog.writes.sessions import DONE, WriteLog, WriteRow, WriteSession, WriteState, not_open
+from catalog.writes.sessions import ALIVE, DONE, WriteLog, WriteRow, WriteSession, WriteState, not_open
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.table_writes import Granted, TableWrites
 from policy.decision import Decision, Reason
@@ -126,8 +126,8 @@ class Writes:
             return kind.found(row, granted)
         with self._authorizer.recorded(caller, "table.commit", str(granted.name)):
             refuse_reserved_names(files.summary, str(granted.name))
-            if row.state != WriteState.COMMITTING:
-                self._log.move(row, WriteState.OPEN, WriteState.COMMITTING)
+            if not self._is_committing(caller, row):
+                return kind.found(row, granted)
             self._log.renew(row)
             faults.point("write:committing")
             try:
@@ -135,6 +135,8 @@ class Writes:
             except CommitStateUnknown:
                 raise
             except LakewardenError:
+                if self._find(caller, write_id).state in DONE:
+                    return kind.found(row, granted)  # landed by an attempt that ran beside this one
                 if row.state == WriteState.OPEN:
                     self._log.note(row, WriteState.COMMITTING, WriteState.OPEN)
                 raise
@@ -145,14 +147,29 @@ class Writes:
             faults.point("write:committed")
             return table
 
+    def _is_committing(self, caller: Caller, row: WriteRow) -> bool:
+        """Begin an attempt to commit a write; False if another attempt landed meanwhile.
+
+        Raises:
+            RequestInvalid: the write was aborted or swept.
+        """
+        if row.state == WriteState.COMMITTING or self._log.moved(row, WriteState.OPEN, WriteState.COMMITTING):
+            return True
+        now = self._find(caller, row.id).state
+        if now not in (*ALIVE, *DONE):
+            raise not_open()
+        return now in ALIVE
+
     def abort(self, caller: Caller, write_id: str) -> None:
-        """Give a write up; its files are deleted.
+        """Give a write up; its files are deleted. A write that was given up already stays so.
 
         Raises:
             RequestInvalid: no such open write of the caller's.
         """
         row = self._find(caller, write_id)
         self._authorizer.record(caller, "table.write", str(self._kind(row).name(row)), _OWN_WRITE)
+        if row.state == WriteState.ABORTED:
+            return
         if row.state == WriteState.OPEN and self._kind(row).has_landed(row):
             self._log.note(row, WriteState.OPEN, WriteState.COMMITTED)
         self._log.move(row, WriteState.OPEN, WriteState.CLEARING)

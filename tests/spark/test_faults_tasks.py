@@ -163,6 +163,23 @@ def test_a_table_whose_creation_was_not_answered_is_made_once(setting: Setting) 
     setting.writes()
 
 
+def test_every_statement_takes_effect_once_although_every_answer_is_lost_once(setting: Setting) -> None:
+    run, name = setting.spark.rows, setting.new_name()
+    space, other = f"lake.s{name[-6:]}", f"{name}_renamed"
+    with setting.proxy.losing_every_first_answer():
+        run(f"CREATE NAMESPACE {space}")
+        run(f"ALTER NAMESPACE {space} SET PROPERTIES ('a' = '1')")
+        run(f"CREATE TABLE {name} (id BIGINT)")
+        run(f"ALTER TABLE {name} ADD COLUMN more BIGINT")
+        run(f"INSERT INTO {name} SELECT id, id FROM range(3)")
+        run(f"ALTER TABLE {name} RENAME TO {other.removeprefix('lake.')}")
+        assert setting.ids(other) == [0, 1, 2] and setting.snapshots(other) == 1
+        run(f"DROP TABLE {other} PURGE")
+        run(f"DROP NAMESPACE {space}")
+    assert not _there(setting, name) and not _there(setting, other)
+    setting.writes()
+
+
 def test_whoever_never_gets_an_answer_is_told_that_the_rows_may_be_there(setting: Setting) -> None:
     """Running the statement again, as other failures suggest, would add them twice."""
     table = setting.table()

@@ -20,6 +20,7 @@ class LossyProxy:
     def __init__(self, service: str) -> None:
         self._service = service
         self._lost: dict[str, int] = {}
+        self._each: set[tuple[str, str]] | None = None
         self._lock = threading.Lock()
         self._server = self._listen(0)
         self._port = self._server.server_address[1]
@@ -28,6 +29,15 @@ class LossyProxy:
     def lose_answers(self, operation: str, times: int) -> None:
         """Lose the next answers to requests whose path ends so: the service has carried them out by then."""
         self._lost[operation] = times
+
+    @contextmanager
+    def losing_every_first_answer(self) -> Iterator[None]:
+        """Lose the answer to the first request of each method and address, until the end of the block."""
+        self._each = set()
+        try:
+            yield
+        finally:
+            self._each = None
 
     def lost_all(self, operation: str) -> bool:
         """Whether as many answers were lost as should be."""
@@ -65,11 +75,14 @@ class LossyProxy:
 
     def _pass_on(self, asked: BaseHTTPRequestHandler) -> None:
         answer = forwarded(asked, body_of(asked), self._service, timeout_s=120)
-        if not self._is_lost(asked.path):
+        if not self._is_lost(asked.command, asked.path):
             send(asked, answer)
 
-    def _is_lost(self, path: str) -> bool:
+    def _is_lost(self, method: str, path: str) -> bool:
         with self._lock:
+            if self._each is not None and (method, path) not in self._each:
+                self._each.add((method, path))
+                return True
             for operation, times in self._lost.items():
                 if times and path.endswith(operation):
                     self._lost[operation] = times - 1

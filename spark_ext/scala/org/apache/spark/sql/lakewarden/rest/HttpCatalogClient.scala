@@ -6,6 +6,7 @@ import java.net.http.{HttpClient, HttpConnectTimeoutException, HttpRequest, Http
 import java.net.http.HttpRequest.BodyPublishers
 import java.net.http.HttpResponse.BodyHandlers
 import java.time.Duration
+import java.util.UUID
 import java.util.concurrent.atomic.AtomicLong
 
 import com.fasterxml.jackson.core.JsonProcessingException
@@ -16,35 +17,35 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 
 /** Asks the catalog over HTTP.
   *
-  * Only the address given is asked: no redirect is followed, no proxy taken. A request is sent once, except for
-  * those that change nothing when they come twice (`HttpCatalogClient.Repeatable`), which are sent again when
-  * the connection broke before the answer.
+  * Only the address given is asked: no redirect is followed, no proxy taken. A request is sent once more when
+  * the connection broke before the answer. One that changes something carries an idempotency key, so that it
+  * takes effect once (docs/rest-api.md, "Repeat a request").
   */
 final class HttpCatalogClient(address: CatalogAddress, credentials: () => Credentials) extends CatalogClient {
   import HttpCatalogClient._
 
   override def get(path: Seq[String], query: Map[String, String]): JsonNode =
-    json(send(request(path, query).GET, repeatable = true))
+    json(send(request(path, query).GET, harmless = true))
 
   override def exists(path: Seq[String]): Option[Boolean] =
-    answer(request(path, Map.empty).method("HEAD", BodyPublishers.noBody), repeatable = true).statusCode match {
+    answer(request(path, Map.empty).method("HEAD", BodyPublishers.noBody), harmless = true).statusCode match {
       case 204 => Some(true)
       case 404 => Some(false)
       case _   => None
     }
 
   override def post(path: Seq[String], body: Option[JsonNode]): JsonNode =
-    json(changing(path)(send(posting(path, body), Repeatable(path.last))))
+    json(changing(path)(send(posting(path, body), Harmless(path.last))))
 
   override def stream[T](path: Seq[String], body: JsonNode)(read: InputStream => T): T = {
-    val answer = send(posting(path, Some(body)), Repeatable(path.last))
+    val answer = send(posting(path, Some(body)), Harmless(path.last))
     try read(answer.body)
     catch { case error: IOException => throw unavailable("The catalog's answer broke off", error) }
     finally answer.body.close()
   }
 
   override def delete(path: Seq[String], query: Map[String, String]): Unit =
-    changing(path)(send(request(path, query).DELETE, repeatable = false).body.close())
+    changing(path)(send(keyed(request(path, query)).DELETE, harmless = false).body.close())
 
   override def toString: String = s"HttpCatalogClient($address)"
 
@@ -56,31 +57,38 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
   private def posting(path: Seq[String], body: Option[JsonNode]): HttpRequest.Builder = body match {
     case Some(content) =>
       val bytes = BodyPublishers.ofByteArray(Json.writeValueAsBytes(content))
-      request(path, Map.empty).header("Content-Type", "application/json").POST(bytes)
-    case None => request(path, Map.empty).POST(BodyPublishers.noBody)
+      keyed(request(path, Map.empty)).header("Content-Type", "application/json").POST(bytes)
+    case None => keyed(request(path, Map.empty)).POST(BodyPublishers.noBody)
   }
+
+  private def keyed(builder: HttpRequest.Builder): HttpRequest.Builder =
+    builder.header("Idempotency-Key", newKey().toString)
 
   private def request(path: Seq[String], query: Map[String, String]): HttpRequest.Builder =
     credentials().headers.foldLeft(HttpRequest.newBuilder(address.resolve(path, query)).timeout(AnswerWithin)) {
       case (builder, (name, value)) => builder.header(name, value)
     }
 
-  private def send(builder: HttpRequest.Builder, repeatable: Boolean): HttpResponse[InputStream] = {
-    val answered = answer(builder, repeatable)
+  private def send(builder: HttpRequest.Builder, harmless: Boolean): HttpResponse[InputStream] = {
+    val answered = answer(builder, harmless)
     if (answered.statusCode / 100 == 2) answered else throw refusal(answered)
   }
 
-  private def answer(builder: HttpRequest.Builder, repeatable: Boolean): HttpResponse[InputStream] = {
+  private def answer(builder: HttpRequest.Builder, harmless: Boolean): HttpResponse[InputStream] = {
     val request = builder.build()
     try Http.send(request, BodyHandlers.ofInputStream)
     catch {
       case error @ (_: ConnectException | _: HttpConnectTimeoutException) =>
         throw unavailable("The catalog cannot be reached", error)
-      case error: IOException if !repeatable => throw unanswered(error)
-      case error: HttpTimeoutException       => throw unavailable("The catalog does not answer in time", error)
+      case error: HttpTimeoutException if harmless =>
+        throw unavailable("The catalog does not answer in time", error)
+      case error: HttpTimeoutException => throw unanswered(error)
       case error: IOException =>
         try Http.send(request, BodyHandlers.ofInputStream)
-        catch { case _: IOException => throw unavailable("The connection to the catalog broke", error) }
+        catch {
+          case _: IOException if harmless => throw unavailable("The connection to the catalog broke", error)
+          case _: IOException             => throw unanswered(error)
+        }
     }
   }
 
@@ -120,15 +128,21 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
 
 object HttpCatalogClient {
 
-  /** Operations that may come twice: they read, begin what is swept if nobody goes on with it, or are one
-    * commit however often they come (docs/rest-api.md, "Engines").
-    */
-  private val Repeatable = Set("load", "plan", "writes", "staged-writes", "commit", "rewrites", "forbid-old")
   private val Reading = Set("load", "plan", "rewrites")
+
+  /** Operations of which nothing is left if they are not answered: they read, or begin what expires. */
+  private val Harmless = Reading ++ Set("writes", "staged-writes")
   private val changed = new AtomicLong
 
   /** How many requests of this JVM may have changed something in a catalog. */
   def changes: Long = changed.get
+
+  /** A new idempotency key: a UUIDv7 (RFC 9562, section 5.7). */
+  private def newKey(): UUID = {
+    val random = UUID.randomUUID()
+    val high = System.currentTimeMillis() << 16 | 0x7000L | random.getMostSignificantBits & 0xfffL
+    new UUID(high, random.getLeastSignificantBits)
+  }
 
   private val ConnectWithin = Duration.ofSeconds(10)
   private val AnswerWithin = Duration.ofMinutes(5)

@@ -1,0 +1,515 @@
+"""Requests that are repeated because their answer was lost take effect once, and get the same answer."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import func, select, update
+
+from catalog import faults, idempotency
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_idempotency, lw_seal
+from catalog.http import engine_routes, iceberg_namespaces, iceberg_tables
+from catalog.http import idempotency as http_idempotency
+from catalog.http.idempotency import answers_repetitions
+from catalog.http.server import served as serving
+from catalog.idempotency import Attempt, IdempotencyKeys, Kept, KeyedRequest
+from catalog.keys.file_identity import new_file_name
+from catalog.warden import Warden
+from policy.errors import StateUnavailable
+from tests.support.hooks import once_at
+from tests.support.http_calls import SCHEMA, new_table, refused, tables_of
+from tests.support.lake import ALICE, BOB, MASTER_KEY, policy, standard_policies
+from tests.support.lossy_proxy import LossyProxy, lossy_proxy
+from tests.support.postgres import PostgresServer
+from tests.support.service import Service, open_service
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
+PATIENCE_S = 30.0
+#: Operations that take no key: they change nothing, are safe to repeat, or are known by their write id.
+REPEATABLE_ANYWAY = {
+    "load",
+    "plan",
+    "rewrites",
+    "begin_write",
+    "stage_write",
+    "forbid_old_regimes",
+    "rewrap_keys",
+    "commit_write",
+    "abort_write",
+}
+
+
+def new_key() -> dict[str, str]:
+    """The header with a new UUIDv7 (RFC 9562, section 5.7)."""
+    random = int.from_bytes(os.urandom(10))
+    bits = (time.time_ns() // 1_000_000) << 80 | random
+    bits = bits & ~(0xF << 76) | 7 << 76
+    return {"Idempotency-Key": str(UUID(int=bits & ~(0b11 << 62) | 0b10 << 62))}
+
+
+def repeated(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+    """The answer to a request that is repeated, unchanged, until there is one."""
+    headers = new_key()
+    with pytest.raises(httpx.RemoteProtocolError):
+        client.request(method, path, headers=headers, **more)
+    return client.request(method, path, headers=headers, **more)
+
+
+def commits(service: Service, table: str) -> int:
+    """How often a table's metadata was replaced, its creation included."""
+    lake = service.lake
+    location = lake.catalog().load_table(table).metadata_location
+    with read(lake.warden.engine) as connection:
+        table_id = select(lw_seal.c.table_id).where(lw_seal.c.metadata_location == location)
+        count = select(func.count()).select_from(lw_seal)
+        return connection.scalar(count.where(lw_seal.c.table_id == table_id.scalar_subquery())) or 0
+
+
+def set_property(value: str = "1") -> dict[str, Any]:
+    """A commit that sets a property."""
+    return {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": value}}]}
+
+
+def data_file(begun: dict[str, Any]) -> dict[str, Any]:
+    """A file where a write said."""
+    path = f"{begun['location']}/{new_file_name('part', 'parquet')}"
+    where = Path(path.removeprefix("file://"))
+    where.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(ROWS, where)
+    size = where.stat().st_size
+    return {"path": path, "file-format": "parquet", "record-count": 3, "file-size-in-bytes": size}
+
+
+@pytest.fixture
+def lossy(served: Service) -> Iterator[LossyProxy]:
+    """A way to the service on which the first answer to each request is lost."""
+    with lossy_proxy(served.url) as proxy, proxy.losing_every_first_answer():
+        yield proxy
+
+
+@pytest.fixture
+def client(served: Service, lossy: LossyProxy) -> Iterator[httpx.Client]:
+    """Alice, on that way."""
+    headers = {"Authorization": f"Bearer {served.token(ALICE)}"}
+    with httpx.Client(base_url=lossy.url, headers=headers, timeout=60) as opened:
+        yield opened
+
+
+def test_config_advertises_the_lifetime(alice: httpx.Client) -> None:
+    assert alice.get("/v1/config").json()["idempotency-key-lifetime"] == "PT1800S"
+
+
+def test_each_operation_that_changes_something_can_be_repeated() -> None:
+    changing = [
+        route
+        for router in (iceberg_namespaces.router, iceberg_tables.router, engine_routes.router)
+        for route in router.routes
+        if getattr(route, "methods", set()) & {"POST", "PUT", "PATCH", "DELETE"}
+    ]
+    endpoints = {route.endpoint.__name__: route.endpoint for route in changing}  # type: ignore[attr-defined]
+    left = {name for name, endpoint in endpoints.items() if not answers_repetitions(endpoint)}
+    assert left == REPEATABLE_ANYWAY
+
+
+def test_namespaces_with_every_answer_lost_once(served: Service, client: httpx.Client) -> None:
+    url, name = f"{served.prefix}/namespaces", f"n{uuid4().hex[:12]}"
+    body = {"namespace": [name], "properties": {"a": "1"}}
+    assert repeated(client, "POST", url, json=body).json() == body
+    change = {"removals": ["a", "z"], "updates": {"b": "2"}}
+    changed = repeated(client, "POST", f"{url}/{name}/properties", json=change)
+    assert changed.json() == {"updated": ["b"], "removed": ["a"], "missing": ["z"]}
+    assert repeated(client, "DELETE", f"{url}/{name}").status_code == 204
+    assert name not in [each[0] for each in served.lake.catalog().list_namespaces()]
+
+
+def test_tables_with_every_answer_lost_once(
+    served: Service, client: httpx.Client, alice: httpx.Client, namespace: str
+) -> None:
+    tables = f"{served.prefix}/namespaces/{namespace}/tables"
+    new_table(alice, served.prefix, namespace, "other")
+    body = {"name": "t", "schema": SCHEMA}
+    created = repeated(client, "POST", tables, json=body)
+    assert created.status_code == 200, created.text
+    loaded = alice.get(f"{tables}/t").json()
+    assert created.json() == loaded and commits(served, f"{namespace}.t") == 1
+    committed = repeated(client, "POST", f"{tables}/t", json=set_property())
+    assert committed.json()["metadata"]["properties"]["a"] == "1"
+    assert committed.json()["metadata-location"] == alice.get(f"{tables}/t").json()["metadata-location"]
+    assert commits(served, f"{namespace}.t") == 2
+    rename = {
+        "source": {"namespace": [namespace], "name": "t"},
+        "destination": {"namespace": [namespace], "name": "u"},
+    }
+    renamed = repeated(client, "POST", f"{served.prefix}/tables/rename", json=rename)
+    assert renamed.status_code == 204, renamed.text
+    assert tables_of(alice, served.prefix, namespace) == ["other", "u"]
+    assert repeated(client, "DELETE", f"{tables}/u").status_code == 204
+    location = committed.json()["metadata-location"]
+    register = {"name": "v", "metadata-location": location}
+    registered = repeated(client, "POST", f"{served.prefix}/namespaces/{namespace}/register", json=register)
+    assert registered.status_code == 200, registered.text
+    assert registered.json()["metadata"]["table-uuid"] == loaded["metadata"]["table-uuid"]
+    purged = repeated(client, "DELETE", f"{tables}/v", params={"purgeRequested": "true"})
+    assert purged.status_code == 204
+    assert tables_of(alice, served.prefix, namespace) == ["other"]
+
+
+def test_staged_creation_with_every_answer_lost_once(
+    served: Service, client: httpx.Client, namespace: str
+) -> None:
+    tables = f"{served.prefix}/namespaces/{namespace}/tables"
+    body = {"name": "t", "schema": SCHEMA, "stage-create": True}
+    staged = repeated(client, "POST", tables, json=body).json()["metadata"]
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": staged["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": staged["partition-specs"][0]},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": staged["location"]},
+    ]
+    commit = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    committed = repeated(client, "POST", f"{tables}/t", json=commit)
+    assert committed.status_code == 200, committed.text
+    assert committed.json()["metadata"]["table-uuid"] == staged["table-uuid"]
+    assert commits(served, f"{namespace}.t") == 1
+
+
+def test_engine_with_every_answer_lost_once(
+    served: Service, client: httpx.Client, alice: httpx.Client, namespace: str
+) -> None:
+    encrypted = {"encryption.master-key-id": MASTER_KEY}
+    new_table(alice, served.prefix, namespace, "e", properties=encrypted)
+    new_table(alice, served.prefix, namespace)
+    table, keys = f"/engine/v1/tables/{namespace}/t", f"/engine/v1/tables/{namespace}/e/keys"
+    changes = {"changes": [{"action": "add-column", "path": ["more"], "type": "long"}]}
+    altered = repeated(client, "POST", f"{table}/alter", json=changes)
+    assert altered.status_code == 200, altered.text
+    assert commits(served, f"{namespace}.t") == 2
+    begun = repeated(client, "POST", f"{table}/writes").json()
+    files = {"operation": "append", "added": [data_file(begun)]}
+    committed = repeated(client, "POST", f"/engine/v1/writes/{begun['write-id']}/commit", json=files)
+    assert committed.status_code == 200, committed.text
+    assert len(committed.json()["metadata"]["snapshots"]) == 1 and commits(served, f"{namespace}.t") == 3
+    given_up = alice.post(f"{table}/writes").json()["write-id"]
+    assert repeated(client, "DELETE", f"/engine/v1/writes/{given_up}").status_code == 204
+    rotated = repeated(client, "POST", f"{keys}/rotate", json={})
+    assert [(each["previous-version"], each["version"]) for each in rotated.json()["keys"]] == [(1, 2)]
+    assert repeated(client, "POST", f"{keys}/rewrap", json={}).status_code == 200
+    old = repeated(client, "POST", f"/engine/v1/tables/{namespace}/e/regimes/forbid-old", json={})
+    assert old.status_code == 200, old.text
+
+
+def test_key_of_another_request_is_refused(served: Service, alice: httpx.Client, namespace: str) -> None:
+    url, headers = f"{served.prefix}/namespaces", new_key()
+    first = {"namespace": [namespace, "a"]}
+    assert alice.post(url, json=first, headers=headers).status_code == 200
+    for other in (
+        alice.post(url, json={"namespace": [namespace, "b"]}, headers=headers),
+        alice.post(f"{url}?x=1", json=first, headers=headers),
+        alice.delete(f"{url}/{namespace}%1Fa", headers=headers),
+    ):
+        refused(other, 422, "IdempotencyKeyReused", "idempotency-key")
+    assert alice.post(url, json=first, headers=headers).status_code == 200
+
+
+def test_key_of_another_user_is_another_key(served: Service, alice: httpx.Client, namespace: str) -> None:
+    headers, name = new_key(), f"n{uuid4().hex[:12]}"
+    url, body = f"{served.prefix}/namespaces", {"namespace": [name]}
+    assert alice.post(url, json=body, headers=headers).status_code == 200
+    with served.client(BOB) as bob:
+        refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "x",
+        "017f22e2-79b0-4cc3-98c4-dc0c0c07398f",
+        "017f22e279b07cc398c4dc0c0c07398f",
+        "{0}" * 12,
+    ],
+)
+def test_malformed_key_is_refused(served: Service, alice: httpx.Client, key: str) -> None:
+    answer = alice.post(
+        f"{served.prefix}/namespaces", json={"namespace": ["n"]}, headers={"Idempotency-Key": key}
+    )
+    refused(answer, 400, "RequestInvalid", "idempotency-key")
+
+
+def test_key_given_twice_is_refused(served: Service, alice: httpx.Client) -> None:
+    twice = [*new_key().items(), *new_key().items()]
+    answer = alice.post(f"{served.prefix}/namespaces", json={"namespace": ["n"]}, headers=twice)
+    refused(answer, 400, "RequestInvalid", "idempotency-key")
+
+
+def test_refusal_is_kept_although_the_reason_is_gone(
+    served: Service, alice: httpx.Client, namespace: str
+) -> None:
+    url, headers = f"{served.prefix}/namespaces", new_key()
+    body = {"namespace": [namespace]}
+    refused(alice.post(url, json=body, headers=headers), 409, "NamespaceExists")
+    assert alice.delete(f"{url}/{namespace}").status_code == 204
+    refused(alice.post(url, json=body, headers=headers), 409, "NamespaceExists")
+    assert alice.post(url, json=body, headers=new_key()).status_code == 200
+
+
+def test_repetition_is_authorized_anew(tmp_path: Path) -> None:
+    grants = policy("bob-more", {"database": ["n"]}, {BOB: ["create", "drop"]})
+    with open_service(tmp_path) as service, service.client(BOB) as bob:
+        url, body, headers = f"{service.prefix}/namespaces", {"namespace": ["n"]}, new_key()
+        refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+        service.lake.set_policies([*standard_policies(), grants])
+        assert bob.post(url, json=body, headers=headers).status_code == 200
+        service.lake.set_policies(standard_policies())
+        refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+
+
+def test_unavailability_is_not_kept(served: Service, alice: httpx.Client, namespace: str) -> None:
+    headers = new_key()
+
+    def fail() -> None:
+        raise StateUnavailable("The database does not answer.")
+
+    with faults.hooked(once_at("checked", fail)):
+        body = {"name": "t", "schema": {"type": "struct", "fields": []}}
+        url = f"{served.prefix}/namespaces/{namespace}/tables"
+        refused(alice.post(url, json=body, headers=headers), 503, "StateUnavailable")
+        assert alice.post(url, json=body, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("point", ["pointer-moved", "promoted"])
+def test_outcome_is_recorded_with_the_pointer(
+    served: Service, alice: httpx.Client, namespace: str, point: str
+) -> None:
+    new_table(alice, served.prefix, namespace)
+    url, headers = f"{served.prefix}/namespaces/{namespace}/tables/t", new_key()
+
+    def die() -> None:
+        raise OSError("the process ends here")
+
+    with faults.hooked(once_at(point, die)):
+        assert alice.post(url, json=set_property(), headers=headers).status_code == 500
+        again = alice.post(url, json=set_property(), headers=headers)
+    assert again.status_code == 200, again.text
+    assert commits(served, f"{namespace}.t") == 2
+
+
+def test_commit_that_changes_nothing_is_kept(served: Service, alice: httpx.Client, namespace: str) -> None:
+    new_table(alice, served.prefix, namespace)
+    url, headers = f"{served.prefix}/namespaces/{namespace}/tables/t", new_key()
+    held = {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 2}
+    nothing = {"requirements": [held], "updates": []}
+    assert alice.post(url, json=nothing, headers=headers).status_code == 200
+    changes = {"changes": [{"action": "add-column", "path": ["more"], "type": "long"}]}
+    assert alice.post(f"/engine/v1/tables/{namespace}/t/alter", json=changes).status_code == 200
+    again = alice.post(url, json=nothing, headers=headers)
+    assert again.json()["metadata"]["last-column-id"] == 3
+    refused(alice.post(url, json=nothing, headers=new_key()), 409, "CommitConflict")
+    assert commits(served, f"{namespace}.t") == 2
+
+
+def test_answer_names_the_table_by_its_name_of_now(
+    served: Service, alice: httpx.Client, namespace: str
+) -> None:
+    new_table(alice, served.prefix, namespace)
+    tables, headers = f"{served.prefix}/namespaces/{namespace}/tables", new_key()
+    alice.post(f"{tables}/t", json=set_property(), headers=headers)
+    rename = {
+        "source": {"namespace": [namespace], "name": "t"},
+        "destination": {"namespace": [namespace], "name": "u"},
+    }
+    alice.post(f"{served.prefix}/tables/rename", json=rename)
+    new_table(alice, served.prefix, namespace)
+    again = alice.post(f"{tables}/t", json=set_property(), headers=headers)
+    assert again.json()["metadata"]["properties"]["a"] == "1"
+    alice.delete(f"{tables}/u")
+    refused(alice.post(f"{tables}/t", json=set_property(), headers=headers), 404, "NoSuchTable")
+
+
+@pytest.fixture(params=["one process", "two replicas", "two replicas on PostgreSQL"])
+def replicas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Service, Service]]:
+    """Two addresses of one catalog."""
+    overrides = {}
+    if request.param.endswith("PostgreSQL"):
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        overrides["DATABASE__URL"] = postgres.create_database()
+    with ExitStack() as stack:
+        first = stack.enter_context(open_service(tmp_path, **overrides))
+        if request.param == "one process":
+            yield first, first
+            return
+        other = stack.enter_context(Warden.open(first.lake.settings, first.lake.kms))
+        yield first, Service(stack.enter_context(serving(other)), first.lake, {}, first._tokens)
+
+
+def both(
+    monkeypatch: pytest.MonkeyPatch, point: str, first: Callable[[], Any], second: Callable[[], Any]
+) -> tuple[Any, Any]:
+    """What two requests are answered, of which the second comes while the first stands at a point."""
+    reached, go_on, seen_under_way = threading.Event(), threading.Event(), threading.Event()
+    begin = IdempotencyKeys.begin
+
+    def begun(keys: IdempotencyKeys, request: KeyedRequest) -> Attempt | Kept | None:
+        found = begin(keys, request)
+        if found is None:
+            seen_under_way.set()
+        return found
+
+    def stand() -> None:
+        reached.set()
+        assert go_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(IdempotencyKeys, "begin", begun)
+    with faults.hooked(once_at(point, stand)), ThreadPoolExecutor(2) as pool:
+        one = pool.submit(first)
+        assert reached.wait(PATIENCE_S)
+        two = pool.submit(second)
+        assert seen_under_way.wait(PATIENCE_S)
+        assert not two.done()
+        go_on.set()
+        return one.result(), two.result()
+
+
+@pytest.mark.parametrize("point", ["metadata-written", "prepared"])
+def test_repetition_waits_for_the_first_request(
+    replicas: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    service, other = replicas
+    service.lake.catalog().create_namespace("n")
+    url, headers = f"{service.prefix}/namespaces/n/tables", new_key()
+    body = {"name": "t", "schema": {"type": "struct", "fields": []}}
+    with service.client() as one, other.client() as two:
+        answers = both(
+            monkeypatch,
+            point,
+            lambda: one.post(url, json=body, headers=headers),
+            lambda: two.post(url, json=body, headers=headers),
+        )
+    assert [each.status_code for each in answers] == [200, 200]
+    assert answers[0].json() == answers[1].json()
+    assert commits(service, "n.t") == 1
+
+
+@pytest.mark.parametrize("point", ["write:committing", "write:announced", "pointer-moved"])
+def test_commit_of_a_write_waits_for_the_same_commit(
+    replicas: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    service, other = replicas
+    service.lake.catalog().create_namespace("n")
+    with service.client() as one, other.client() as two:
+        new_table(one, service.prefix, "n")
+        begun = one.post("/engine/v1/tables/n/t/writes").json()
+        url = f"/engine/v1/writes/{begun['write-id']}/commit"
+        body = {"operation": "append", "added": [data_file(begun)]}
+        answers = both(monkeypatch, point, lambda: one.post(url, json=body), lambda: two.post(url, json=body))
+    assert [each.status_code for each in answers] == [200, 200]
+    assert answers[0].json() == answers[1].json()
+    assert len(answers[0].json()["metadata"]["snapshots"]) == 1
+    assert commits(service, "n.t") == 2
+
+
+def test_repetition_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_idempotency, "WAIT_S", 0.1)
+    with open_service(tmp_path) as service, service.client() as client:
+        begun = KeyedRequest(ALICE, f"write/{uuid4()}", "0" * 64, None)
+        assert isinstance(service.lake.warden.idempotency.begin(begun), Attempt)
+        monkeypatch.setattr(http_idempotency, "commit_of_write", lambda _: begun)
+        monkeypatch.setattr("catalog.http.routing.commit_of_write", lambda _: begun)
+        answer = client.post(f"/engine/v1/writes/{uuid4()}/commit", json={"operation": "append"})
+        refused(answer, 500, "CommitStateUnknown", "idempotency-key")
+
+
+REQUEST = KeyedRequest(ALICE, "key", "0" * 64, 200)
+
+
+@pytest.fixture
+def keys(service: Service) -> IdempotencyKeys:
+    """The keys of a catalog."""
+    return service.lake.warden.idempotency
+
+
+def _set(service: Service, **values: object) -> None:
+    with write(service.lake.warden.engine) as connection:
+        connection.execute(update(lw_idempotency).values(**values))
+
+
+def _begun(keys: IdempotencyKeys, request: KeyedRequest = REQUEST) -> Attempt:
+    attempt = keys.begin(request)
+    assert isinstance(attempt, Attempt)
+    return attempt
+
+
+def test_attempt_that_was_taken_over_has_no_effect(service: Service, keys: IdempotencyKeys) -> None:
+    first = _begun(keys)
+    assert keys.begin(REQUEST) is None
+    _set(service, lease_ms=0)
+    second = _begun(keys)
+    catalog = service.lake.catalog()
+    with idempotency.attempting(first), pytest.raises(StateUnavailable, match="took over"):
+        catalog.create_namespace("n")
+    assert catalog.list_namespaces() == []
+    keys.end(first, Kept(400, None, "RequestInvalid", "x"))
+    with idempotency.attempting(second):
+        catalog.create_namespace("n")
+    assert keys.begin(REQUEST) == Kept(200)
+
+
+def test_attempt_under_way_keeps_its_lease(service: Service, keys: IdempotencyKeys) -> None:
+    attempt = _begun(keys)
+    _set(service, lease_ms=0)
+    keys.renew(attempt)
+    assert keys.begin(REQUEST) is None
+
+
+def test_outcome_expires(service: Service, keys: IdempotencyKeys) -> None:
+    attempt = _begun(keys)
+    keys.end(attempt, Kept(409, None, "CommitConflict", None))
+    assert keys.begin(REQUEST) == Kept(409, None, "CommitConflict", None)
+    _set(service, expires_ms=0)
+    _begun(keys)
+
+
+def test_expired_outcomes_are_deleted(service: Service, keys: IdempotencyKeys) -> None:
+    keys.end(_begun(keys), Kept(409, None, "CommitConflict", None))
+    _set(service, expires_ms=0, lease_ms=0)
+    keys._pruned_ms = 0
+    _begun(keys, KeyedRequest(BOB, "other", "0" * 64, 200))
+    with read(service.lake.warden.engine) as connection:
+        assert connection.scalars(select(lw_idempotency.c.principal)).all() == [BOB]
+
+
+def test_a_user_cannot_fill_the_database(
+    service: Service, keys: IdempotencyKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "MAX_RECORDS", 2)
+    for number in range(2):
+        _begun(keys, KeyedRequest(ALICE, str(number), "0" * 64, 200))
+    with pytest.raises(StateUnavailable, match="2 idempotency keys in use"):
+        keys.begin(KeyedRequest(ALICE, "3", "0" * 64, 200))
+    _begun(keys, KeyedRequest(BOB, "3", "0" * 64, 200))
+
+
+def test_nothing_is_kept_of_a_body(served: Service, alice: httpx.Client, namespace: str) -> None:
+    body = {"namespace": [namespace, "a"], "properties": {"secret-name": "secret-value"}}
+    alice.post(f"{served.prefix}/namespaces", json=body, headers=new_key())
+    with read(served.lake.warden.engine) as connection:
+        rows = connection.execute(select(lw_idempotency)).all()
+    assert rows and "secret" not in repr(rows)
