@@ -31,6 +31,7 @@ from catalog.manifests import (
     decode_manifest_list,
     inherit,
 )
+from catalog.manifests.cache import Index
 from catalog.seals import Digest, SealedFile
 from catalog.storage.base import Storage
 from policy.allowlist import AllowList
@@ -172,6 +173,14 @@ class SnapshotReader:
         decoded = self._cache.get(digest.sha256, data, path=entry.manifest_path)
         check_agreement(decoded, entry)
         return OpenManifest(entry, decoded, digest)
+
+    def index(self, digest: Digest) -> Index | None:
+        """The index of a manifest (see `catalog.commits.identities`), if one is kept."""
+        return self._cache.index(digest.sha256)
+
+    def keep_index(self, digest: Digest, index: Index) -> None:
+        """Keep the index of a manifest."""
+        self._cache.keep_index(digest.sha256, index)
 
     def fetch(self, allowed: AllowList, path: str, table: str, what: str) -> bytes:
         """Read a metadata file whole, after its path was checked.

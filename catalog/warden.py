@@ -147,7 +147,14 @@ class Warden:
             key_life=_key_life(on),
             key_rotation=KeyRotation(on.engine, on.loader, on.keyring, on.lander, on.authorizer),
             key_rewrap=KeyRewrap(
-                on.loader, on.reader, on.storage, on.keyring, on.lander, on.authorizer, on.now_ms
+                on.loader,
+                on.reader,
+                on.storage,
+                on.keyring,
+                on.inspector,
+                on.lander,
+                on.authorizer,
+                on.now_ms,
             ),
             master_keys=MasterKeyRewrap(on.engine, on.name, on.kms_calls),
             door=KmsDoor(door_keys, on.authorizer),

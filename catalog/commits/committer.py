@@ -18,7 +18,7 @@ from catalog import gates, governance, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import changes as change_rules
 from catalog.commits.changes import Changes
-from catalog.commits.inspection import Inspector
+from catalog.commits.inspection import Inspector, Origin
 from catalog.commits.landing import Lander, Landing
 from catalog.commits.renaming import former_names
 from catalog.db.engine import read
@@ -91,7 +91,7 @@ class Committer:
         updates: Sequence[TableUpdate],
         *,
         force: bool = False,
-        by_catalog: bool = False,
+        origin: Origin = Origin.CLIENT,
         under: int | None = None,
     ) -> LoadedTable:
         """Take one commit.
@@ -102,7 +102,7 @@ class Committer:
             requirements: what must hold of the current metadata.
             updates: what to change.
             force: narrow the allowed list although live snapshots then cannot be read any more.
-            by_catalog: the snapshot was built by the catalog, which may say so in its summary.
+            origin: who made the snapshots; a client's summary does not say what only the catalog may say.
             under: the governed version that the commit was built under; None if that does not matter.
 
         Raises:
@@ -117,17 +117,23 @@ class Committer:
             changes = change_rules.part(updates, table.governed.to_properties(), table.name)
             if table.governed.ever_encrypted:
                 change_rules.refuse_forgetting_columns(changes.updates, table.name)
-            if not by_catalog:
+            if origin is Origin.CLIENT:
                 change_rules.refuse_reserved_summaries(changes.updates, table.name)
             check_requirements(requirements, table.metadata, table.name)
             metadata = change_rules.apply(
                 table.metadata, changes.updates, table.metadata_location, table.name
             )
             _check_identity(metadata, table)
-            return self._take(caller, table, changes, metadata, force)
+            return self._take(caller, table, changes, metadata, force, origin)
 
     def _take(
-        self, caller: Caller, table: LoadedTable, changes: Changes, metadata: TableMetadata, force: bool
+        self,
+        caller: Caller,
+        table: LoadedTable,
+        changes: Changes,
+        metadata: TableMetadata,
+        force: bool,
+        origin: Origin,
     ) -> LoadedTable:
         wanted = governance.for_change(
             table.governed,
@@ -173,7 +179,7 @@ class Committer:
         judged = replace(table, governed=governed)
         if governs and not force:
             self._refuse_breaking(table, judged)
-        files = self._inspector.commit(judged, metadata)
+        files = self._inspector.commit(judged, metadata, origin)
         landed = self._lander.land(
             Landing(
                 record=table.record,

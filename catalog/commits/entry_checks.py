@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.loading import LoadedTable
-from catalog.manifests import ManifestListEntry
 from catalog.manifests.statistics import bounded_fields, described_fields
 from catalog.metadata import last_sequence_number
 from catalog.snapshots import OpenManifest, refuse_outside
@@ -26,6 +25,7 @@ from policy.encrypted_columns import protected_fields
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, MetadataTampered
 from policy.regimes import Regimes
 
+EXISTING: Final = 0
 ADDED: Final = 1
 DELETED: Final = 2
 
@@ -38,6 +38,7 @@ _NO_END: Final = 2**63 - 1
 
 
 def alive(entries: pa.Table) -> pa.Table:
+    """The entries of files that a manifest adds or carries over."""
     return entries.filter(pc.not_equal(entries["status"], DELETED))
 
 
@@ -76,19 +77,6 @@ def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
             table=table.name,
             rule="sequence-number",
             hint="Load the table and commit again.",
-        )
-
-
-def check_belongs(entry: ManifestListEntry, snapshot: Snapshot, specs: Container[int], table: str) -> None:
-    """A new manifest carries the id and number of the snapshot that brings it."""
-    said = (entry.added_snapshot_id, entry.sequence_number)
-    if said != (snapshot.snapshot_id, snapshot.sequence_number or 0) or entry.partition_spec_id not in specs:
-        raise MetadataTampered(
-            "The manifest list gives a new manifest another snapshot, sequence number or partition spec.",
-            table=table,
-            snapshot=snapshot.snapshot_id,
-            path=entry.manifest_path,
-            rule="new-manifest",
         )
 
 

@@ -14,32 +14,51 @@ No data file is opened. The answer is what has to be sealed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.commits.carried import check_carried
+from catalog.commits.descriptions import check_described
+from catalog.commits.difference import difference
+from catalog.commits.duplicates import LiveFiles
 from catalog.commits.entry_checks import (
     ADDED,
-    DELETED,
-    check_belongs,
+    alive,
     check_growth,
+    check_no_bounds,
     check_no_statistics,
     check_numbers,
     check_partitions,
     check_paths,
     check_spec,
 )
-from catalog.commits.parents import Parent, check_duplicates
+from catalog.errors import CommitConflict
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry
 from catalog.pointers import MAX_LOCATION_LENGTH
 from catalog.seals import Digest, FileKind, SealedFile
-from catalog.snapshots import OpenManifest, SnapshotReader, check_carried, list_path, refuse_outside
+from catalog.snapshots import OpenManifest, SnapshotReader, list_path, refuse_outside
 from catalog.table_keys.keyring import Keyring
 from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, MetadataInvalid
+
+
+class Origin(Enum):
+    """Who made the snapshots of a commit.
+
+    Attributes:
+        CLIENT: a client, whatever its rights.
+        WRITE: the catalog, from the files of a write session.
+        REWRAP: the catalog, which wrapped data keys anew and compared them one by one.
+    """
+
+    CLIENT = "client"
+    WRITE = "write"
+    REWRAP = "rewrap"
 
 
 class Inspector:
@@ -53,15 +72,24 @@ class Inspector:
     def __init__(self, reader: SnapshotReader, keyring: Keyring) -> None:
         self._reader = reader
         self._keyring = keyring
+        self._live = LiveFiles(reader)
 
-    def commit(self, table: LoadedTable, metadata: TableMetadata) -> tuple[SealedFile, ...]:
+    def commit(
+        self, table: LoadedTable, metadata: TableMetadata, origin: Origin = Origin.CLIENT
+    ) -> tuple[SealedFile, ...]:
         """Check what `metadata` brings beyond the table's current metadata.
 
         Args:
-            table: the table as it is, sealed; its governed properties are those to hold the commit against.
+            table: the table as it is, sealed; the commit has to fit its governed properties.
             metadata: the metadata to be committed.
+            origin: who made the snapshots.
+
+        Returns:
+            what has to be sealed.
 
         Raises:
+            CommitConflict: the parent of a new snapshot is not in the table.
+            RequestInvalid: a file is added twice.
             LocationNotAllowed, MetadataTampered, MetadataInvalid, EncryptionPolicyViolation,
             DecryptionRefused: what it brings breaks a rule.
         """
@@ -70,12 +98,11 @@ class Inspector:
         check_growth(table, brought)
         files: dict[str, SealedFile] = {}
         new = {each.snapshot_id for each in brought}
-        checked = {each.snapshot_id: each for each in metadata.snapshots if each.snapshot_id not in new}
-        for snapshot in sorted(brought, key=lambda each: each.sequence_number or 0):
-            parent_id = snapshot.parent_snapshot_id
-            before = None if parent_id is None else checked.get(parent_id)
-            self._snapshot(table, metadata, snapshot, before, files)
-            checked[snapshot.snapshot_id] = snapshot
+        known = {each.snapshot_id: each for each in table.metadata.snapshots if each.snapshot_id not in new}
+        for snapshot in brought:
+            parent = _parent(snapshot, known, table.name)
+            self._snapshot(table, metadata, snapshot, parent, files, origin)
+            known[snapshot.snapshot_id] = snapshot
         return tuple(files.values())
 
     def whole(self, table: LoadedTable) -> tuple[SealedFile, ...]:
@@ -130,27 +157,25 @@ class Inspector:
         table: LoadedTable,
         metadata: TableMetadata,
         snapshot: Snapshot,
-        before: Snapshot | None,
+        parent: Snapshot | None,
         brought: dict[str, SealedFile],
+        origin: Origin,
     ) -> None:
-        """Check one new snapshot against the one before it; what it brings is added to `brought`."""
+        """Check one new snapshot against its parent; what it brings is added to `brought`."""
         sealed_list, listed = self._manifest_list(table, snapshot)
-        paths = [entry.manifest_path for entry in listed]
-        known = self._reader.sealed(table.record.id, paths) | brought
-        carried = [entry for entry in listed if entry.manifest_path in known]
-        for entry in carried:
-            check_carried(entry, known[entry.manifest_path], table.name)
-        fresh = [entry for entry in listed if entry.manifest_path not in known]
-        for entry in fresh:
-            check_belongs(entry, snapshot, metadata.specs(), table.name)
-        parent = Parent(self._reader, table, before, carried, dict(brought))
-        added = []
-        for manifest in self._open_fresh(table, fresh):
-            check_partitions(manifest, metadata)
-            added.append(self._fresh_manifest(table, metadata, snapshot, manifest, parent))
-            brought[manifest.listed.manifest_path] = _sealed_manifest(manifest)
+        before = () if parent is None else self._reader.manifests(table, parent, also=brought)
+        parts = difference(snapshot, listed, before, metadata.specs(), table.name)
+        fresh = [
+            self._fresh_manifest(table, metadata, snapshot, manifest, origin)
+            for manifest in self._open_fresh(table, parts.fresh)
+        ]
+        dropped = list(self._reader.open(table, parts.dropped, also=brought))
+        rekeyed = origin is Origin.REWRAP
+        check_carried(dropped, fresh, snapshot.snapshot_id, table.name, rekeyed=rekeyed)
+        self._live.check_added(table, fresh, dropped, parts.shared, brought)
+        self._live.remember(fresh)
+        brought.update((each.listed.manifest_path, _sealed_manifest(each)) for each in fresh)
         brought[sealed_list.path] = sealed_list
-        check_duplicates(added, parent, table)
 
     def _open_fresh(self, table: LoadedTable, fresh: Iterable[ManifestListEntry]) -> Iterator[OpenManifest]:
         """Open manifests that are not sealed yet; their length is what the list says."""
@@ -171,21 +196,23 @@ class Inspector:
         metadata: TableMetadata,
         snapshot: Snapshot,
         manifest: OpenManifest,
-        parent: Parent,
-    ) -> pa.ChunkedArray:
-        entries = manifest.entries
-        status = entries["status"]
-        added = entries.filter(pc.equal(status, ADDED))
-        check_paths(table, entries.filter(pc.not_equal(status, DELETED)))
+        origin: Origin,
+    ) -> OpenManifest:
+        """Check a new manifest by itself."""
+        entries, listed = manifest.entries, manifest.listed
+        check_partitions(manifest, metadata)
+        added = entries.filter(pc.equal(entries["status"], ADDED))
+        check_paths(table, alive(entries))
         check_numbers(added, snapshot, table.name)
         if added.num_rows:
             check_spec(table, metadata, manifest)
-        spec_id = manifest.listed.partition_spec_id
-        parent.check_carried_files(entries.filter(pc.not_equal(status, ADDED)), spec_id)
         self._check_added(table, manifest, added)
         if table.governed.ever_encrypted:
-            check_no_statistics(table, manifest)
-        return added["file_path"]
+            # Rewrapping leaves out nothing that was sealed in older manifests.
+            check = check_no_bounds if origin is Origin.REWRAP else check_no_statistics
+            check(table, manifest)
+        check_described(listed, entries, metadata.specs()[listed.partition_spec_id], table.name)
+        return manifest
 
     def _check_added(self, table: LoadedTable, manifest: OpenManifest, added: pa.Table) -> None:
         """Hold added files against the regime in force."""
@@ -211,10 +238,6 @@ class Inspector:
                 f"A manifest list or manifest has a path of more than {MAX_LOCATION_LENGTH} characters.",
                 table=table.name,
                 rule="path-length",
-            )
-        if len(set(paths)) != len(paths):
-            raise MetadataInvalid(
-                "The manifest list names a manifest twice.", table=table.name, path=path, rule="duplicate"
             )
         number = snapshot.sequence_number or 0
         return SealedFile(path, FileKind.MANIFEST_LIST, Digest.of(data), snapshot.snapshot_id, number), listed
@@ -242,6 +265,27 @@ def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:
     """
     known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     return [each for each in metadata.snapshots if not _is_same(each, known.get(each.snapshot_id))]
+
+
+def _parent(snapshot: Snapshot, known: Mapping[int, Snapshot], table: str) -> Snapshot | None:
+    """The parent of a new snapshot: in the table, or earlier in the same commit.
+
+    Raises:
+        CommitConflict: there is none of the id that the snapshot names.
+    """
+    parent_id = snapshot.parent_snapshot_id
+    if parent_id is None:
+        return None
+    parent = known.get(parent_id)
+    if parent is None:
+        raise CommitConflict(
+            f"The parent {parent_id} of the new snapshot is not in the table any more.",
+            table=table,
+            snapshot=snapshot.snapshot_id,
+            rule="parent-snapshot",
+            hint="Load the table and commit again.",
+        )
+    return parent
 
 
 def _is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:

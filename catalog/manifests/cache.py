@@ -10,6 +10,7 @@ Rules:
 - A file in the directory carries the digest of its own content. One that does not match is passed over and
   written anew. The directory belongs to the catalog alone: that digest finds damage, not forgery.
 - The directory only saves time: where it cannot be written or read, the manifest is decoded, with a warning.
+- The index of a manifest (hashes of what it lists) is kept in the same way, in a quarter of the memory.
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from catalog.manifests.cache_files import CacheFiles
 from catalog.manifests.limits import DEFAULT_LIMITS, DecodeLimits
 from catalog.manifests.manifest import DecodedManifest, decode_manifest
+
+#: Sorted 64-bit hashes of what a manifest lists.
+Index = npt.NDArray[np.uint64]
 
 _SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -49,6 +56,8 @@ class ManifestCache:
         self._limits = limits
         self._files = None if directory is None else CacheFiles(directory, max_directory_bytes)
         self._kept: OrderedDict[str, DecodedManifest] = OrderedDict()
+        self._indexes: OrderedDict[str, Index] = OrderedDict()
+        self._index_bytes = 0
         self._bytes = 0
         self._lock = threading.Lock()
         self._working: dict[str, threading.Lock] = {}
@@ -82,6 +91,33 @@ class ManifestCache:
             finally:
                 with self._lock:
                     self._working.pop(sha256, None)
+
+    def index(self, sha256: str) -> Index | None:
+        """The index of the manifest with that digest, if one is kept."""
+        with self._lock:
+            found = self._indexes.get(sha256)
+            if found is not None:
+                self._indexes.move_to_end(sha256)
+                return found
+        found = None if self._files is None else self._files.load_index(sha256)
+        if found is not None:
+            self._remember(sha256, found)
+        return found
+
+    def keep_index(self, sha256: str, index: Index) -> None:
+        """Keep the index of the manifest with that digest."""
+        if self._files is not None:
+            self._files.store_index(sha256, index)
+        self._remember(sha256, index)
+
+    def _remember(self, sha256: str, index: Index) -> None:
+        with self._lock:
+            replaced = self._indexes.pop(sha256, None)
+            self._index_bytes += index.nbytes - (0 if replaced is None else replaced.nbytes)
+            self._indexes[sha256] = index
+            while self._index_bytes > self._max_bytes // 4:
+                _, dropped = self._indexes.popitem(last=False)
+                self._index_bytes -= dropped.nbytes
 
     def _look_up(self, sha256: str) -> DecodedManifest | None:
         with self._lock:

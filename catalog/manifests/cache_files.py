@@ -1,8 +1,8 @@
-"""The directory in which decoded manifests are kept: one file a digest, in Arrow's IPC format.
+"""The directory in which decoded manifests and their indexes are kept: one file of each a digest.
 
-A file is the SHA-256 of all that follows, the length of the first stream, the entries as an IPC stream with
-the manifest's header in the schema metadata, then the statistics as another. It is written under another
-name, and renamed when whole.
+A file is the SHA-256 of all that follows. Of a decoded manifest that is the length of the first stream, the
+entries as an Arrow IPC stream with the manifest's header in the schema metadata, then the statistics as
+another. Of an index it is its 64-bit hashes. A file is written under another name, and renamed when whole.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from catalog.manifests.manifest import DecodedManifest, ManifestHeader
@@ -27,6 +29,8 @@ _DIGEST_BYTES: Final = 32
 _LENGTH_BYTES: Final = 8
 #: Part of the name, so that files of another layout are not found.
 _SUFFIX: Final = ".v1.arrow"
+_INDEX_SUFFIX: Final = ".v1.index"
+_HASH_TYPE: Final = np.dtype("<u8")
 
 
 class CacheFiles:
@@ -44,8 +48,25 @@ class CacheFiles:
 
     def load(self, sha256: str) -> DecodedManifest | None:
         """The manifest with that digest, or None if there is no sound file of it."""
+        body = self._read(sha256 + _SUFFIX)
+        return None if body is None else _unpack(body)
+
+    def store(self, sha256: str, decoded: DecodedManifest) -> None:
+        """Write the manifest, if the directory lets us."""
+        self._write(sha256 + _SUFFIX, _pack(decoded))
+
+    def load_index(self, sha256: str) -> npt.NDArray[np.uint64] | None:
+        """The index of the manifest with that digest, or None if there is no sound file of it."""
+        body = self._read(sha256 + _INDEX_SUFFIX)
+        return None if body is None else np.frombuffer(body, _HASH_TYPE).astype(np.uint64, copy=False)
+
+    def store_index(self, sha256: str, index: npt.NDArray[np.uint64]) -> None:
+        """Write the index of a manifest, if the directory lets us."""
+        self._write(sha256 + _INDEX_SUFFIX, index.astype(_HASH_TYPE, copy=False).tobytes())
+
+    def _read(self, name: str) -> bytes | None:
         try:
-            content = self._path(sha256).read_bytes()
+            content = (self._directory / name).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as problem:
@@ -55,11 +76,9 @@ class CacheFiles:
         if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
             _LOG.warning("a damaged file in the manifest cache is passed over")
             return None
-        return _unpack(body)
+        return body
 
-    def store(self, sha256: str, decoded: DecodedManifest) -> None:
-        """Write the manifest, if the directory lets us."""
-        body = _pack(decoded)
+    def _write(self, name: str, body: bytes) -> None:
         temporary = self._directory / f".{secrets.token_hex(8)}.tmp"
         try:
             self._make_room(len(body))
@@ -67,13 +86,10 @@ class CacheFiles:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(hashlib.sha256(body).digest())
                 file.write(body)
-            temporary.replace(self._path(sha256))
+            temporary.replace(self._directory / name)
         except OSError as problem:
             temporary.unlink(missing_ok=True)
             _LOG.warning("cannot write the manifest cache: %s", problem.strerror)
-
-    def _path(self, sha256: str) -> Path:
-        return self._directory / f"{sha256}{_SUFFIX}"
 
     def _make_room(self, size: int) -> None:
         files = sorted(

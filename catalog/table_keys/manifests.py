@@ -34,7 +34,7 @@ from catalog.keys.peks import Pek
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestContent, ManifestListEntry, data_files
 from catalog.metadata import WRITTEN_FORMAT_VERSION, metadata_directory
-from catalog.seals import Digest, FileKind, SealedFile
+from catalog.seals import Digest
 from catalog.snapshots import OpenManifest, SnapshotReader
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectExists
@@ -79,14 +79,6 @@ class Rewritten:
         """As the manifest list of the snapshot that brings it describes it."""
         return replace(self.listed, added_snapshot_id=snapshot_id, sequence_number=sequence_number)
 
-    def sealed(self, snapshot_id: int, sequence_number: int) -> SealedFile:
-        """What is to be sealed of it."""
-        spec_id, path = self.listed.partition_spec_id, self.listed.manifest_path
-        content = int(self.listed.content)
-        return SealedFile(
-            path, FileKind.MANIFEST, self.digest, snapshot_id, sequence_number, spec_id, content
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _Task:
@@ -124,12 +116,18 @@ class ManifestRewriter:
         self._keyring = keyring
 
     def rewrite(
-        self, table: LoadedTable, manifest: OpenManifest, used: Collection[PekRef], targets: Targets
+        self,
+        table: LoadedTable,
+        branch: str,
+        manifest: OpenManifest,
+        used: Collection[PekRef],
+        targets: Targets,
     ) -> Rewritten | None:
         """Write a manifest with all data keys under the latest versions; None if they are.
 
         Args:
             table: the table, sealed.
+            branch: whose head is going to list it.
             manifest: one of its manifests, checked.
             used: the versions that its files are under (`used_versions`).
             targets: the latest version of each PEK.
@@ -147,26 +145,27 @@ class ManifestRewriter:
         peks = self._keyring.open_peks(table.record, later.union(used))
         task = _Task(table, manifest, _live(manifest.entries), targets, later, peks)
         directory = metadata_directory(table.metadata)
-        taken_up = self._under_its_name(task, directory.child(f"rewrap-{_digest(manifest, later)}.avro"))
+        taken_up = self._under_its_name(
+            task, directory.child(f"rewrap-{_digest(branch, manifest, later)}.avro")
+        )
         return taken_up or self._written(task, directory.child(f"rewrap-{uuid.uuid4()}.avro"))
 
     def _under_its_name(self, task: _Task, path: Location) -> Rewritten | None:
         """The manifest under the name that follows from its content.
 
-        None if something else has that name: what was never sealed and does not pass the checks, or a sealed
-        file that was removed or replaced since.
+        None if something else has that name: what does not pass the checks, or what is sealed, and so belongs
+        to the snapshot that it was sealed with.
         """
-        known = self._reader.sealed(task.table.record.id, [path.original]).get(path.original)
-        if known is None:
-            try:
-                return self._written(task, path)
-            except (ObjectExists, LocationNotAllowed):
-                pass
+        if self._reader.sealed(task.table.record.id, [path.original]):
+            return None
         try:
-            found = self._checked(task, path)
+            return self._written(task, path)
+        except (ObjectExists, LocationNotAllowed):
+            pass
+        try:
+            return self._checked(task, path)
         except (MetadataInvalid, Refused):
             return None
-        return found if known is None or found.digest == known.digest else None
 
     def _written(self, task: _Task, path: Location) -> Rewritten:
         table, manifest = task.table, task.manifest
@@ -234,10 +233,10 @@ def _live(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.not_equal(entries["status"], DELETED))
 
 
-def _digest(manifest: OpenManifest, later: Collection[PekRef]) -> str:
-    """Names a manifest by what it is made of."""
+def _digest(branch: str, manifest: OpenManifest, later: Collection[PekRef]) -> str:
+    """Names a manifest by what it is made of and for: a manifest belongs to one snapshot."""
     names = sorted(f"{ref.pek_id}/{ref.version}" for ref in later)
-    return hashlib.sha256("\n".join([manifest.digest.sha256, *names]).encode("ascii")).hexdigest()[:40]
+    return hashlib.sha256("\n".join([branch, manifest.digest.sha256, *names]).encode()).hexdigest()[:40]
 
 
 def _files(table: LoadedTable, entries: pa.Table) -> list[tuple[bytes | None, FileIdentity]]:

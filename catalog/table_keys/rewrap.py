@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,7 @@ from catalog import faults, gates
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import changes as change_rules
 from catalog.commits.conflicts import made_anew
+from catalog.commits.inspection import Inspector, Origin
 from catalog.commits.landing import Lander, Landing
 from catalog.errors import CommitConflict
 from catalog.identifiers import TableName
@@ -84,11 +85,11 @@ def _silent(_: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """A snapshot whose manifest list is written."""
+    """A snapshot whose manifest list is written, with the manifests whose keys were compared, by path."""
 
     snapshot: Snapshot
     updates: tuple[TableUpdate, ...]
-    files: tuple[SealedFile, ...]
+    checked: Mapping[str, Digest]
     relies: frozenset[PekRef]
     done: RewrappedBranch
 
@@ -120,6 +121,7 @@ class KeyRewrap:
         reader: reads their manifests.
         storage: where manifests are written.
         keyring: knows and opens the tables' keys.
+        inspector: checks the snapshots, as those of every other commit.
         lander: makes new metadata current.
         authorizer: decides and records.
         now_ms: the time in milliseconds.
@@ -131,6 +133,7 @@ class KeyRewrap:
         reader: SnapshotReader,
         storage: Storage,
         keyring: Keyring,
+        inspector: Inspector,
         lander: Lander,
         authorizer: Authorizer,
         now_ms: Callable[[], int],
@@ -140,6 +143,7 @@ class KeyRewrap:
         self._storage = storage
         self._keyring = keyring
         self._lander = lander
+        self._inspector = inspector
         self._authorizer = authorizer
         self._now_ms = now_ms
         self._rewriter = ManifestRewriter(reader, storage, keyring)
@@ -219,7 +223,9 @@ class KeyRewrap:
                     written.lost.add(entry.manifest_path)
                     known[entry.manifest_path] = None
                 else:
-                    known[entry.manifest_path] = self._rewriter.rewrite(table, manifest, used, targets)
+                    known[entry.manifest_path] = self._rewriter.rewrite(
+                        table, branch, manifest, used, targets
+                    )
                 faults.point("rewrap:manifest")
             progress(Progress(branch, done, len(listed)))
         if not any(known[entry.manifest_path] for entry in listed):
@@ -240,11 +246,7 @@ class KeyRewrap:
         snapshot_id, number = metadata.new_snapshot_id(), metadata.next_sequence_number()
         new = {path: each for path, each in written.items() if each is not None}
         replaced = [new[entry.manifest_path] for entry in listed if entry.manifest_path in new]
-        # A branch that shares manifests with one that is done lists what was sealed with that one.
-        sealed = self._reader.sealed(table.record.id, [each.listed.manifest_path for each in replaced])
-        brought = {
-            path: each.brought_by(*_bringer(each, sealed, snapshot_id, number)) for path, each in new.items()
-        }
+        brought = {path: each.brought_by(snapshot_id, number) for path, each in new.items()}
         entries = tuple(brought.get(entry.manifest_path, entry) for entry in listed)
         done = RewrappedBranch(
             branch,
@@ -253,7 +255,7 @@ class KeyRewrap:
             sum(each.listed.existing_files_count or 0 for each in replaced),
             lost,
         )
-        path, digest = self._write_list(table, head, snapshot_id, number, entries)
+        path = self._write_list(table, head, snapshot_id, number, entries)
         faults.point("rewrap:listed")
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
@@ -264,14 +266,10 @@ class KeyRewrap:
             summary=_summary(head, done, len(listed) - len(replaced), targets),
             schema_id=metadata.current_schema_id,
         )
-        # What is sealed already is handed over too: it is held against its seal once more.
-        files = (
-            SealedFile(path.original, FileKind.MANIFEST_LIST, digest, snapshot_id, number),
-            *(each.sealed(*_bringer(each, sealed, snapshot_id, number)) for each in replaced),
-        )
+        checked = {each.listed.manifest_path: each.digest for each in replaced}
         updates = (AddSnapshotUpdate(snapshot=snapshot), moved(metadata.refs[branch], branch, snapshot_id))
         relies = frozenset[PekRef]().union(*(each.later for each in replaced))
-        return _Built(snapshot, updates, files, relies, done)
+        return _Built(snapshot, updates, checked, relies, done)
 
     def _write_list(
         self,
@@ -280,7 +278,7 @@ class KeyRewrap:
         snapshot_id: int,
         number: int,
         entries: tuple[ManifestListEntry, ...],
-    ) -> tuple[Location, Digest]:
+    ) -> Location:
         """Write a manifest list, and read it back."""
         directory = metadata_directory(table.metadata)
         path = directory.child(f"snap-{snapshot_id}-0-rewrap.avro")
@@ -306,11 +304,13 @@ class KeyRewrap:
                 rule="rewrapped-list",
                 hint="Have an administrator examine who writes to the table's directory.",
             )
-        return path, Digest.of(data)
+        return path
 
     def _land(self, caller: Caller, table: LoadedTable, built: _Built) -> None:
         metadata = change_rules.apply(table.metadata, built.updates, table.metadata_location, table.name)
         try:
+            files = self._inspector.commit(table, metadata, Origin.REWRAP)
+            _require_checked(files, built, table)
             self._lander.land(
                 Landing(
                     record=table.record,
@@ -318,7 +318,7 @@ class KeyRewrap:
                     metadata=metadata,
                     governed=table.governed,
                     governs=False,
-                    files=built.files,
+                    files=files,
                     peks=(),
                     author=caller.principal.name,
                     relies=built.relies,
@@ -346,12 +346,20 @@ def _branches(metadata: TableMetadata) -> list[str]:
     )
 
 
-def _bringer(
-    rewritten: Rewritten, sealed: dict[str, SealedFile], snapshot_id: int, number: int
-) -> tuple[int, int]:
-    """Id and sequence number of the snapshot that brings a manifest: this one, unless it was sealed."""
-    known = sealed.get(rewritten.listed.manifest_path)
-    return (snapshot_id, number) if known is None else (known.snapshot_id, known.sequence_number)
+def _require_checked(files: Sequence[SealedFile], built: _Built, table: LoadedTable) -> None:
+    """What is sealed of manifests are the bytes whose keys were compared.
+
+    Raises:
+        MetadataTampered: a manifest was changed since.
+    """
+    brought = {each.path: each.digest for each in files if each.kind is FileKind.MANIFEST}
+    if brought != built.checked:
+        raise MetadataTampered(
+            "A manifest that was written anew is not the one that was compared.",
+            table=table.name,
+            rule="rewrapped-manifest",
+            hint="Have an administrator examine who writes to the table's directory.",
+        )
 
 
 def _summary(head: Snapshot, done: RewrappedBranch, kept: int, targets: Targets) -> Summary:

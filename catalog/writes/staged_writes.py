@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from catalog import faults, gates, governance, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import changes as change_rules
-from catalog.commits.inspection import Inspector
+from catalog.commits.inspection import Inspector, Origin
 from catalog.commits.landing import Lander, Landing
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict, TableExists
@@ -201,7 +201,7 @@ class StagedWrites:
     def _create(self, caller: Caller, table: LoadedTable, built: Built, granted: Granted) -> LoadedTable:
         metadata = change_rules.apply(table.metadata, built.updates, None, table.name)
         self._drafter.check_rules(granted.name, metadata, table.governed.spec)
-        files = self._inspector.commit(table, metadata)
+        files = self._inspector.commit(table, metadata, Origin.WRITE)
         landed = self._lander.land(
             Landing(
                 record=table.record,

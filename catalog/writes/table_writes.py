@@ -17,6 +17,7 @@ from catalog import faults, gates, seals, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
+from catalog.commits.inspection import Origin
 from catalog.db.engine import read, write
 from catalog.errors import CommitConflict
 from catalog.governance import check_room
@@ -195,7 +196,7 @@ class TableWrites:
                 table.record.name,
                 built.requirements,
                 built.updates,
-                by_catalog=True,
+                origin=Origin.WRITE,
                 under=table.governed.version,
             )
         except CommitConflict:

@@ -116,11 +116,30 @@ def test_nothing_is_committed_on_edited_metadata(siege: Siege, edit: Edit) -> No
     assert siege.attacker.pointer() == before
 
 
+def test_edited_manifest_that_is_carried_over_is_refused_at_the_plan(siege: Siege) -> None:
+    """A commit does not open what it carries over; what reads the file compares it with its seal."""
+    attacker, foreign = siege.attacker, siege.victim.data_paths()[0]
+    edit_manifest_alone(attacker, foreign)
+    attacker.commit(*attacker.appending(entry(data_file(f"{attacker.location}/data/new.parquet"))))
+    with pytest.raises(MetadataTampered):
+        attacker.plan()
+
+
 @pytest.mark.parametrize("edit", [edit_manifest, edit_manifest_alone])
-def test_edited_manifest_is_not_carried_into_a_commit(siege: Siege, edit: Edit) -> None:
-    """A list with the edited length contradicts what was sealed of the manifest."""
+def test_edited_manifest_is_not_written_again(siege: Siege, edit: Edit) -> None:
+    """Its files cannot be carried over into another manifest."""
     attacker, foreign = siege.attacker, siege.victim.data_paths()[0]
     edit(attacker, foreign)
+    before = attacker.pointer()
+    with pytest.raises(MetadataTampered):
+        attacker.commit(*attacker.replacing(entry(data_file(f"{attacker.location}/data/new.parquet"))))
+    assert attacker.pointer() == before
+
+
+def test_edited_list_is_not_carried_into_a_commit(siege: Siege) -> None:
+    """A list with the edited length contradicts what was sealed of the manifest."""
+    attacker, foreign = siege.attacker, siege.victim.data_paths()[0]
+    edit_manifest(attacker, foreign)
     before = attacker.pointer()
     with pytest.raises(MetadataTampered):
         attacker.commit(*attacker.appending(entry(data_file(f"{attacker.location}/data/new.parquet"))))

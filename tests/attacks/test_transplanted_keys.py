@@ -15,6 +15,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from catalog.commits.duplicates import LiveFiles
 from catalog.keys.digests import FooterDigest
 from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
 from catalog.table_keys.keyring import Keyring
@@ -208,6 +209,7 @@ def test_plan_of_forged_key_metadata(scene: Scene, name: str, monkeypatch: pytes
     forge, early = FORGED[name]
     planted = data_file(scene.files[0].file_path, key_metadata=forge(scene))
     monkeypatch.setattr(Keyring, "check_new_files", lambda *_: None)
+    monkeypatch.setattr(LiveFiles, "check_added", lambda *_: None)
     scene.table.commit(*scene.table.replacing(entry(planted)))
     with OpenWatch(local(scene.table.location) / "data") as watch:
         if early:
@@ -220,8 +222,9 @@ def test_plan_of_forged_key_metadata(scene: Scene, name: str, monkeypatch: pytes
     assert refused.value.path == planted.file_path or refused.value.rule == "pek"
 
 
-def test_honest_key_metadata_is_accepted_and_planned(scene: Scene) -> None:
+def test_honest_key_metadata_is_accepted_and_planned(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the cases above differ from."""
+    monkeypatch.setattr(LiveFiles, "check_added", lambda *_: None)
     honest = data_file(scene.files[0].file_path, key_metadata=scene.honest)
     scene.table.commit(*scene.table.replacing(entry(honest)))
     made = scene.table.plan(engine="spark", row_filter=TOUCHED)

@@ -7,13 +7,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from catalog import faults
+from catalog.commits.inspection import Inspector
 from catalog.loading import LoadedTable
 from catalog.planning.plan import ScanRequest
 from catalog.regimes.old_regimes import RegimeReport
 from catalog.writes import new_files
 from policy.encryption_rules import EncryptionRules
-from policy.errors import EncryptionPolicyViolation, NotAuthorized, RequestInvalid
-from tests.support.attacker import Attacker, updates
+from policy.errors import EncryptionPolicyViolation, MetadataTampered, NotAuthorized, RequestInvalid
+from tests.support.attacker import Attacker, seal_unchecked, updates
 from tests.support.lake import ALICE, BOB, CAROL, Lake
 from tests.support.rewrites import ask, make_keys, rewrite
 from tests.support.table_keys import load, rewrap, rotate
@@ -161,8 +162,13 @@ def test_what_is_left_is_named_and_nothing_is_changed(lake: Lake) -> None:
         assert len(loaded(lake, table).governed.regimes.entries) == 2
 
 
-def test_a_file_of_an_old_regime_is_refused_once_it_is_forbidden(lake: Lake) -> None:
-    """A snapshot that lists a manifest of before, sealed then, brings nothing back."""
+def test_a_file_of_an_old_regime_is_refused_once_it_is_forbidden(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot that lists a manifest of before, sealed then, brings nothing back.
+
+    The commit is refused; and so is the plan, where the commit was not.
+    """
     table = encrypted_since(lake)
     name = ".".join(table.name())
     owner = Attacker(lake, name, ALICE)
@@ -173,6 +179,9 @@ def test_a_file_of_an_old_regime_is_refused_once_it_is_forbidden(lake: Lake) -> 
     planted = owner.snapshot([*owner.manifests(), manifest], 424242)
     assert read(lake, table) == 2
     forbid(lake, table)
+    with pytest.raises(MetadataTampered, match="new-manifest"):
+        owner.commit(*updates(planted))
+    monkeypatch.setattr(Inspector, "_snapshot", seal_unchecked)
     owner.commit(*updates(planted))
     with pytest.raises(EncryptionPolicyViolation) as refused:
         read(lake, table)

@@ -45,6 +45,7 @@ from pyiceberg.typedef import Record
 
 from catalog.audit.reading import read as read_audit
 from catalog.audit.records import AuditRecord
+from catalog.commits.inspection import Inspector, Origin
 from catalog.guarded import GuardedCatalog
 from catalog.keys.dek import new_dek
 from catalog.keys.file_identity import FileIdentity, new_file_name
@@ -52,6 +53,7 @@ from catalog.keys.transport import KeyLabel, wrap_for_write
 from catalog.keys.write_keys import WrittenKey
 from catalog.loading import LoadedTable
 from catalog.planning.plan import Plan, ScanRequest
+from catalog.seals import SealedFile
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
 from tests.support.delete_files import DeletesWriter
@@ -263,9 +265,17 @@ class Attacker:
         return updates(self.snapshot([*self.manifests(), manifest], snapshot_id, **changes))
 
     def replacing(self, *entries: ManifestEntry, **changes: Any) -> list[TableUpdate]:
-        """The updates of a snapshot whose only manifest has these entries."""
+        """The updates of a snapshot whose only manifest has these entries, and deletes all other files."""
         snapshot_id = new_id()
-        return updates(self.snapshot([self.manifest(entries, snapshot_id)], snapshot_id, **changes))
+        known = {each.data_file.file_path for each in entries if each.status != ADDED}
+        before = [] if changes.get("parent_snapshot_id", snapshot_id) is None else self.entries()
+        gone = [
+            again(each, DELETED, snapshot_id=snapshot_id)
+            for each in before
+            if each.data_file.file_path not in known
+        ]
+        manifest = self.manifest([*entries, *gone], snapshot_id)
+        return updates(self.snapshot([manifest], snapshot_id, **changes))
 
     def edit(self, location: str, change: Callable[[bytes], bytes]) -> None:
         """Edit a file in place."""
@@ -333,6 +343,20 @@ def audited(lake: Lake, action: str) -> list[AuditRecord]:
     """The records of an action, newest first."""
     found = read_audit(lake.warden.engine, limit=1000)
     return [each.record for each in found if each.record.action == action]
+
+
+def seal_unchecked(
+    inspector: Inspector,
+    table: LoadedTable,
+    metadata: TableMetadata,
+    snapshot: Snapshot,
+    parent: Snapshot | None,
+    brought: dict[str, SealedFile],
+    origin: Origin,
+) -> None:
+    """Takes the place of `Inspector._snapshot`, to see what other guards hold where it does not."""
+    sealed, _ = inspector._manifest_list(table, snapshot)
+    brought[sealed.path] = sealed
 
 
 def new_id() -> int:

@@ -1,0 +1,148 @@
+"""Refuses a file that a snapshot adds twice, or that its parent has as a live file.
+
+- Files are compared by what tells them apart (`identities`); in a table that encrypts, by file id as well:
+  keys, bounds and digests of an encrypted file are bound to its id, so that two files of one id could be
+  exchanged.
+- Manifests that the snapshot shares with its parent are looked up in their indexes. A manifest is opened only
+  where its index has no answer, or is not there yet.
+- Duplicates that a table has already stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catalog.commits.entry_checks import ADDED, alive
+from catalog.commits.identities import Hashes, file_ids, hashes, identities, index, may_share
+from catalog.loading import LoadedTable
+from catalog.manifests import ManifestListEntry
+from catalog.seals import SealedFile
+from catalog.snapshots import OpenManifest, SnapshotReader
+from policy.errors import RequestInvalid
+
+
+class LiveFiles:
+    """Looks files up in the manifests of a snapshot, by index where it can.
+
+    Args:
+        reader: reads manifests, and keeps their indexes.
+    """
+
+    def __init__(self, reader: SnapshotReader) -> None:
+        self._reader = reader
+
+    def check_added(
+        self,
+        table: LoadedTable,
+        fresh: Sequence[OpenManifest],
+        dropped: Sequence[OpenManifest],
+        shared: Sequence[ManifestListEntry],
+        brought: Mapping[str, SealedFile],
+    ) -> None:
+        """Check the files that new manifests add.
+
+        Args:
+            table: the table, sealed.
+            fresh: the new manifests.
+            dropped: the parent's manifests that the snapshot does not list.
+            shared: the manifests that both list.
+            brought: what this commit brings, by path.
+
+        Raises:
+            RequestInvalid: a file is added twice, or is a live file of the parent.
+        """
+        added = _Added(table, fresh)
+        if added.empty:
+            return
+        added.require_distinct()
+        for manifest in dropped:
+            added.require_new(manifest)
+        for manifest in self._suspects(table, added, shared, brought):
+            added.require_new(manifest)
+
+    def remember(self, fresh: Sequence[OpenManifest]) -> None:
+        """Keep the indexes of new manifests, so that later commits need not open them."""
+        for manifest in fresh:
+            self._indexed(manifest)
+
+    def _suspects(
+        self,
+        table: LoadedTable,
+        added: _Added,
+        shared: Sequence[ManifestListEntry],
+        brought: Mapping[str, SealedFile],
+    ) -> Iterator[OpenManifest]:
+        """Shared manifests that may list an added file."""
+        paths = [entry.manifest_path for entry in shared]
+        sealed = self._reader.sealed(table.record.id, paths) | dict(brought)
+        unknown, suspected = [], []
+        for entry in shared:
+            known = sealed.get(entry.manifest_path)
+            found = None if known is None else self._reader.index(known.digest)
+            if found is None:
+                unknown.append(entry)
+            elif may_share(found, added.hashes):
+                suspected.append(entry)
+        yield from self._reader.open(table, suspected, also=brought)
+        for manifest in self._reader.open(table, unknown, also=brought):
+            if may_share(self._indexed(manifest), added.hashes):
+                yield manifest
+
+    def _indexed(self, manifest: OpenManifest) -> Hashes:
+        made = index(manifest.entries)
+        self._reader.keep_index(manifest.digest, made)
+        return made
+
+
+class _Added:
+    """The files that new manifests add."""
+
+    def __init__(self, table: LoadedTable, fresh: Sequence[OpenManifest]) -> None:
+        self._table = table.name
+        self._by_id = table.governed.spec.encrypts
+        self._entries = [
+            each.entries.filter(pc.equal(each.entries["status"], ADDED)).select(_COLUMNS) for each in fresh
+        ]
+        self._keys = [self._keys_of(entries) for entries in self._entries if entries.num_rows]
+        self.empty = not self._keys
+        self.hashes = hashes(pa.chunked_array(self._all, pa.string()))
+
+    @property
+    def _all(self) -> list[pa.Array]:
+        return [keys for each in self._keys for keys in each]
+
+    def _keys_of(self, entries: pa.Table) -> list[pa.Array]:
+        return [identities(entries), file_ids(entries)] if self._by_id else [identities(entries)]
+
+    def require_distinct(self) -> None:
+        """Raises:
+        RequestInvalid: a file is added twice.
+        """
+        together = pa.chunked_array(self._all, pa.string()).drop_null()
+        if pc.count_distinct(together).as_py() != len(together):
+            counted = together.value_counts()
+            twice = counted.filter(pc.greater(counted.field("counts"), 1))[0]["values"].as_py()
+            raise self._refusal("The commit adds a file twice, or two files of one file id.", twice)
+
+    def require_new(self, manifest: OpenManifest) -> None:
+        """Raises:
+        RequestInvalid: the manifest has one of the files as a live file.
+        """
+        files = alive(manifest.entries)
+        for keys, added in zip(self._keys_of(files), zip(*self._keys, strict=True), strict=True):
+            there = pc.is_in(keys, value_set=pa.chunked_array(added).drop_null())
+            if pc.any(pc.and_(there, keys.is_valid())).as_py():
+                path = files["file_path"].filter(there)[0].as_py()
+                raise self._refusal(
+                    "A file that the commit adds, or its file id, is in the table already.", path
+                )
+
+    def _refusal(self, message: str, path: str) -> RequestInvalid:
+        hint = "Add each file once, under a name with a file id of its own."
+        return RequestInvalid(message, table=self._table, path=path, rule="duplicate-file", hint=hint)
+
+
+_COLUMNS = ["content", "file_path", "referenced_data_file", "content_offset"]

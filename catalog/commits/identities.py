@@ -1,0 +1,79 @@
+"""What tells the files of a table apart, and an index of it for each manifest.
+
+Rules:
+
+- A data or equality delete file is one by its content and its path, in whatever spelling of the scheme. A
+  position delete is one by the file that it refers to and its place in its own file, too: a Puffin file holds
+  many deletion vectors (Iceberg specification, "Data File Fields").
+- What the keys of an encrypted file are bound to is its file id: there, two files of one id are one.
+- An index is the sorted 64-bit hashes of the live files of one manifest. A hash that is not in it says that
+  the file is not in the manifest. One that is says nothing: the manifest has to be opened and compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catalog.commits.entry_checks import alive
+from catalog.keys.file_identity import shown_file_ids
+
+Hashes = npt.NDArray[np.uint64]
+
+_HASH_BYTES: Final = 8
+_POSITION_DELETES: Final = 1
+_SEPARATOR: Final = "\n"
+#: The scheme and the slashes after it, which is all that differs between spellings of one location.
+_SCHEME: Final = "^[A-Za-z0-9]+:/*"
+
+
+def identities(entries: pa.Table) -> pa.Array:
+    """One text for each entry, which is equal for the same file and for no other."""
+    positional = pc.equal(entries["content"], _POSITION_DELETES)
+    parts = [pc.replace_substring_regex(entries["file_path"], _SCHEME, ""), entries["content"]]
+    if pc.any(positional).as_py():
+        parts += [
+            pc.if_else(positional, entries[name], None) for name in ("referenced_data_file", "content_offset")
+        ]
+    texts = [_text(part) for part in parts]
+    return pc.binary_join_element_wise(*texts, _SEPARATOR, null_handling="replace", null_replacement="")
+
+
+def file_ids(entries: pa.Table) -> pa.Array:
+    """The file id in each entry's path, which never equals an identity; null where it has none."""
+    return _flat(shown_file_ids(entries["file_path"]))
+
+
+def hashes(texts: pa.Array | pa.ChunkedArray) -> Hashes:
+    """The hash of each text that is not null."""
+    values = texts.drop_null().cast(pa.binary()).to_pylist()
+    digests = b"".join(hashlib.blake2b(value, digest_size=_HASH_BYTES).digest() for value in values)
+    return np.frombuffer(digests, np.uint64)
+
+
+def index(entries: pa.Table) -> Hashes:
+    """The index of a manifest with these entries: identities and file ids of its live files."""
+    files = alive(entries)
+    return np.unique(np.concatenate([hashes(identities(files)), hashes(file_ids(files))]))
+
+
+def may_share(one: Hashes, other: Hashes) -> bool:
+    """Whether two sets of hashes have one in common; `one` is sorted."""
+    if not len(one) or not len(other):
+        return False
+    places = np.searchsorted(one, other)
+    return bool((one[np.minimum(places, len(one) - 1)] == other).any())
+
+
+def _text(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return _flat(values.cast(pa.string()))
+
+
+def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array: texts of a commit's files are below Arrow's limit of 2 GiB, as manifests are."""
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
