@@ -147,18 +147,38 @@ class S3Settings(_Section):
 
 
 class HttpSettings(_Section):
-    """Where the service listens, how much it reads of a request, and for how long it answers a repeated one.
+    """Where the service listens, how much one client can take of it, and how long it answers repetitions.
 
     Attributes:
         host: the address to listen on.
-        port: the port to listen on.
+        port: the port; 0 takes a free one.
         max_body_bytes: the largest request body.
+        max_bodies_bytes: all request bodies together that are read or processed at a time.
+        max_json_elements: values, names and containers of a body that brings a schema or a snapshot.
+        max_bulk_json_elements: the same of a body that brings data files or policies.
+        max_head_bytes: request line and header fields.
+        max_connections: open connections.
+        max_connections_per_address: open connections of one network address.
+        head_timeout_s: seconds within which a request's head must arrive.
+        body_timeout_s: seconds within which a request's body must arrive.
+        idle_timeout_s: seconds after which a connection without a request is closed.
+        answer_timeout_s: seconds for which a client can leave an answer unread.
         idempotency_lifetime_s: seconds for which the outcome of a request with an idempotency key is kept.
     """
 
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8181, ge=0, le=65535)
     max_body_bytes: PositiveInt = 32 * _MIB
+    max_bodies_bytes: PositiveInt = 256 * _MIB
+    max_json_elements: PositiveInt = 200_000
+    max_bulk_json_elements: PositiveInt = 4_000_000
+    max_head_bytes: int = Field(default=32 * 1024, ge=1024)
+    max_connections: PositiveInt = 1000
+    max_connections_per_address: PositiveInt = 250
+    head_timeout_s: PositiveFloat = 10.0
+    body_timeout_s: PositiveFloat = 60.0
+    idle_timeout_s: PositiveFloat = 30.0
+    answer_timeout_s: PositiveFloat = 120.0
     idempotency_lifetime_s: int = Field(default=1800, ge=60, le=24 * 3600)
 
 

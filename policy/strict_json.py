@@ -2,20 +2,24 @@
 
 A name given twice in an object, `NaN` and the infinities, nesting beyond a bound, bytes that are not UTF-8:
 two readers may understand such a text differently, so it is refused (RFC 8259, sections 4, 6 and 9).
+
+Depth and number of elements are counted in one linear pass that stops at the bound, before anything is built:
+what a text costs in memory and time goes by its elements rather than by its bytes.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Final, NoReturn
 
 from policy.errors import InvalidInput, RequestInvalid
 
 MAX_DEPTH: Final = 64
 
-_STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
-
+#: A string as a whole, or one character that opens, closes or separates.
+_MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},:]', re.DOTALL)
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 
@@ -33,20 +37,31 @@ class _Repeated(ValueError):
     """The same, for a name that comes twice in one object."""
 
 
-def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestInvalid) -> object:
+class _TooMany(ValueError):
+    """The same, for a text of more elements than are read."""
+
+
+def parse(
+    data: bytes | str,
+    *,
+    what: str,
+    error: type[InvalidInput] = RequestInvalid,
+    max_elements: int | None = None,
+) -> object:
     """Parse a JSON text strictly.
 
     Args:
         data: the text; bytes are UTF-8.
         what: what the text is, as the subject of the message: ``The request body``.
         error: the class to raise.
+        max_elements: how many values, names and containers are read; any number by default.
 
     Raises:
         InvalidInput: as `error`, with the position where the decoder knows it.
     """
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
-        _check_depth(text)
+        _check_bounds(text, max_elements)
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except UnicodeDecodeError as problem:
         raise error(
@@ -60,6 +75,12 @@ def parse(data: bytes | str, *, what: str, error: type[InvalidInput] = RequestIn
         ) from problem
     except _Repeated as problem:
         raise error(f"{what} is ambiguous: {_repetition(text)}.", rule="json", hint=_ONCE) from problem
+    except _TooMany as problem:
+        raise error(
+            f"{what} has more than {max_elements} values, names and containers.",
+            rule="json-elements",
+            hint="Send less at once.",
+        ) from problem
     except _Ambiguous as problem:
         raise error(f"{what} is ambiguous: {problem}.", rule="json", hint=_MEND) from problem
     except ValueError as problem:
@@ -97,16 +118,26 @@ def _no_constant(name: str) -> NoReturn:
     raise _Ambiguous(f"{name} is not a JSON number")
 
 
-def _check_depth(text: str) -> None:
-    """Count brackets outside of strings, before the recursive decoder meets them."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+def _check_bounds(text: str, max_elements: int | None) -> None:
+    """Count brackets and separators outside of strings, before the recursive decoder meets them.
+
+    Each element but the first of a container stands behind a separator, the first behind a bracket.
+    """
+    opened = text.count("[") + text.count("{")
+    most = sys.maxsize if max_elements is None else max_elements
+    if opened <= MAX_DEPTH and opened + text.count(",") + text.count(":") <= most:
         return
-    depth = 0
-    for token in _STRING_OR_BRACKET.finditer(text):
-        first = token.group()[0]
-        if first in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise _Ambiguous(f"it nests deeper than {MAX_DEPTH} levels")
-        elif first in "]}":
+    depth = elements = strings = 0
+    for mark in _MARK.finditer(text):
+        first = text[mark.start()]
+        if first in "]}":
             depth -= 1
+        else:
+            strings += first == '"'
+            elements += first != '"'
+            depth += first in "[{"
+        if depth > MAX_DEPTH:
+            raise _Ambiguous(f"it nests deeper than {MAX_DEPTH} levels")
+        # Strings without a separator between them are no JSON, but would be counted to the end.
+        if elements > most or strings > most + 1:
+            raise _TooMany

@@ -31,6 +31,7 @@ from catalog.http.policy_models import (
     DocumentList,
 )
 from catalog.http.routing import GuardedRoute
+from catalog.http.screening import policies, screened
 from catalog.policies.changes import Prepared, reasons_of
 from catalog.policies.delegation import Delegation
 from catalog.policies.documents import Change, DocumentId, Edit, Kind, StoredDocument
@@ -146,6 +147,7 @@ def show_document(
 
 
 @router.put(_DOCUMENT)
+@screened(policies)
 def put_document(
     document: _DocumentOf,
     body: _Document,
@@ -178,6 +180,7 @@ def remove_document(
 
 
 @router.post("/policies/changes")
+@screened(policies)
 def change_documents(body: ChangeBody, caller: CallerOf, warden: WardenOf) -> ChangedAnswer:
     """Change several documents at once, all or nothing."""
     edits = [each.to_edit() for each in body.changes]

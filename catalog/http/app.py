@@ -43,7 +43,7 @@ from catalog.http.bodies import Answer
 from catalog.http.boundary import Boundary
 from catalog.http.metrics import CONTENT_TYPE, Metrics
 from catalog.http.operations import ERRORS
-from catalog.http.routing import GuardedRoute
+from catalog.http.routing import Bodies, GuardedRoute
 from catalog.warden import Warden
 from policy.errors import StateUnavailable
 
@@ -113,9 +113,12 @@ def create_app(warden: Warden) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         telemetry=_NO_TELEMETRY,
+        # A client that follows a redirect could send its token elsewhere.
+        redirect_slashes=False,
     )
     app.state.warden = warden
     app.state.metrics = metrics
+    app.state.bodies = Bodies(warden.settings.http.max_bodies_bytes)
     app.state.endpoints = tuple(sorted(served_endpoints()))
     for router in (
         iceberg_namespaces.config_router,

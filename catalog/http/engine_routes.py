@@ -28,7 +28,10 @@ from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
 from catalog.http.rewrite_models import RewritesAnswer, RewritesBody
 from catalog.http.routing import EngineRoute
+from catalog.http.screening import Bounds, new_table, screened, write
+from catalog.http.screening import table as on_table
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
+from policy.requests import ANY
 
 _TABLE = "/tables/{namespace}/{table}"
 
@@ -58,6 +61,7 @@ def load(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Resp
         }
     },
 )
+@screened(on_table("table.plan", ANY, bounds=Bounds.filtering))
 def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, warden: WardenOf) -> Response:
     """Plan a scan: SELECT on each column that is read or filtered by.
 
@@ -76,6 +80,7 @@ def begin_write(namespace: str, table: str, caller: CallerOf, warden: WardenOf) 
 
 
 @router.post(f"{_TABLE}/alter", responses=answers(CommittedTableAnswer, "The table after the commit."))
+@screened(on_table("table.commit", "alter"))
 def alter_table(
     namespace: str,
     table: str,
@@ -95,6 +100,7 @@ def alter_table(
 
 
 @router.post(f"{_TABLE}/rewrites")
+@screened(on_table("table.rewrite", "update", bounds=Bounds.filtering))
 def rewrites(
     namespace: str, table: str, body: RewritesBody, caller: CallerOf, warden: WardenOf
 ) -> RewritesAnswer:
@@ -119,6 +125,7 @@ router.post(f"{_TABLE}/keys/rewrap")(rewrap_keys)
 @router.post(
     "/namespaces/{namespace}/staged-writes", responses=answers(WriteStagedAnswer, "The write and its table.")
 )
+@screened(new_table("table.stage"))
 def stage_write(namespace: str, body: StageWrite, caller: CallerOf, warden: WardenOf) -> Response:
     """Begin a write that creates its table: what creating it needs. Nothing is visible before the commit."""
     viewer = Viewer.of(caller, warden)
@@ -129,6 +136,7 @@ def stage_write(namespace: str, body: StageWrite, caller: CallerOf, warden: Ward
 @router.post(
     "/writes/{write_id}/commit", responses=answers(CommittedTableAnswer, "The table after the commit.")
 )
+@screened(write)
 def commit_write(
     write_id: str, body: CommitWrite, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
 ) -> Response:

@@ -14,9 +14,14 @@ Errors of HTTP itself hang in the tree of `policy.errors`:
         ├── ContentTypeRefused       415
         ├── NoSuchEndpoint           404
         ├── MethodRefused            405
+        ├── RequestTimedOut          408
+        ├── HeadTooLarge             431
         ├── IdempotencyKeyReused     422 (`catalog.idempotency`)
         ├── NoSuchWarehouse          404
         └── NoSuchDocument           404
+    Unavailable
+    ├── TooManyConnections           503
+    └── TooManyBodies                503
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from catalog.http import kms_errors
 from catalog.http.metrics import Metrics
 from catalog.idempotency import IdempotencyKeyReused
 from policy import errors as policy_errors
-from policy.errors import LakewardenError, RequestInvalid
+from policy.errors import LakewardenError, RequestInvalid, Unavailable
 
 _BAD_REQUEST: Final = "BadRequestException"
 _CHALLENGE: Final = 'Bearer realm="lakewarden"'
@@ -58,6 +63,22 @@ class NoSuchEndpoint(RequestInvalid):
 
 class MethodRefused(RequestInvalid):
     """The path is known, but not with this method."""
+
+
+class RequestTimedOut(RequestInvalid):
+    """A request that did not arrive in time."""
+
+
+class HeadTooLarge(RequestInvalid):
+    """A request line or header fields of more than the service reads."""
+
+
+class TooManyConnections(Unavailable):
+    """A connection more than the service keeps open, in total or for one address."""
+
+
+class TooManyBodies(Unavailable):
+    """More bytes of request bodies at a time than the service keeps in memory."""
 
 
 class NoSuchWarehouse(RequestInvalid):
@@ -99,6 +120,8 @@ SHAPES: Final[Mapping[type[LakewardenError], Shape]] = MappingProxyType(
         catalog_errors.CommitConflict: Shape(409, "CommitFailedException"),
         BodyTooLarge: Shape(413, _BAD_REQUEST),
         ContentTypeRefused: Shape(415, _BAD_REQUEST),
+        RequestTimedOut: Shape(408, _BAD_REQUEST),
+        HeadTooLarge: Shape(431, _BAD_REQUEST),
         NoSuchEndpoint: Shape(404, "NotFoundException"),
         MethodRefused: Shape(405, "UnsupportedOperationException"),
         IdempotencyKeyReused: Shape(422),

@@ -34,6 +34,8 @@ from catalog.http.idempotency import KeptOf
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.routing import GuardedRoute
+from catalog.http.screening import new_table, screened
+from catalog.http.screening import table as on_table
 from catalog.http.table_answers import (
     SnapshotMode,
     Viewer,
@@ -78,6 +80,7 @@ def list_tables(
 @router.post(
     "/namespaces/{namespace}/tables", responses=answers(LoadedTableAnswer, "The table, created or staged.")
 )
+@screened(new_table("table.create"))
 def create_table(
     namespace: str,
     body: CreateTable,
@@ -133,6 +136,7 @@ def table_exists(namespace: str, table: str, caller: CallerOf, warden: WardenOf)
     "/namespaces/{namespace}/tables/{table}",
     responses=answers(CommittedTableAnswer, "The table after the commit."),
 )
+@screened(on_table("table.commit", "update", "alter", "create"))
 def commit_table(
     namespace: str,
     table: str,

@@ -29,10 +29,13 @@ _HELP: Final = {
     "lakewarden_request_seconds_total": "Time spent on requests, by route.",
     "lakewarden_refusals_total": "Requests refused, by rule.",
     "lakewarden_commits_total": "Commits that took effect, by kind.",
+    "lakewarden_connections_refused_total": "Connections and requests that a limit ended, by rule.",
 }
 
 _KMS_CALLS: Final = "lakewarden_kms_calls_total"
 _KMS_CIRCUIT: Final = "lakewarden_kms_circuit_open"
+
+_CONNECTIONS: Final = "lakewarden_connections_open"
 
 _STATES: Final = {
     "lakewarden_policies_outdated": "1 if newer policies were refused or cannot be read, else 0.",
@@ -49,6 +52,7 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, _Labels]] = Counter()
+        self._connections = 0
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered.
@@ -67,6 +71,14 @@ class Metrics:
         """Count a request that a rule refused."""
         self._add("lakewarden_refusals_total", (("rule", rule if _RULE.fullmatch(rule) else _OTHER),), 1)
 
+    def connections(self, count: int) -> None:
+        """Say how many connections are open."""
+        self._connections = count
+
+    def connection_refused(self, rule: str) -> None:
+        """Count a connection, or a request that the application never saw, which a limit ended."""
+        self._add("lakewarden_connections_refused_total", (("rule", rule),), 1)
+
     def committed(self, kind: str) -> None:
         """Count a commit that took effect: ``create``, ``commit`` or ``engine``."""
         self._add("lakewarden_commits_total", (("kind", kind),), 1)
@@ -75,7 +87,8 @@ class Metrics:
         """All counters as text."""
         with self._lock:
             counts = sorted(self._counts.items())
-        return "".join(self._lines(counts))
+        opened = f"# HELP {_CONNECTIONS} Connections that are open.\n# TYPE {_CONNECTIONS} gauge\n"
+        return "".join(self._lines(counts)) + f"{opened}{_CONNECTIONS} {self._connections}\n"
 
     @staticmethod
     def render_states(policies: PolicyStore) -> str:

@@ -1,47 +1,40 @@
 """Routes that read nothing before they know who calls, and no JSON that means two things.
 
-The order is fixed: caller, then size of the body, then its type, then its text (`policy.strict_json`); what
-is left for the framework is to hold the parsed document against the operation's model.
+The order is fixed: caller, then the first authorization (`catalog.http.screening`), then the size of the
+body, its type, and its text (`policy.strict_json`). What is left for the framework is to validate the parsed
+document by the operation's model.
 
-Whoever has a token may send a body. So texts other than short ones are parsed in the pool of threads, where
-they keep nobody else waiting, and only what brings schemas, snapshots, files or policies may be large.
+- Without a first authorization, a body is small: `SMALL_BODY` bytes and `SMALL_ELEMENTS` elements. So what a
+  token without permissions can make the service do is bounded.
+- Texts other than short ones are parsed in the pool of threads, where they keep nobody else waiting.
+- All bodies that are read or processed at a time share `http.max_bodies_bytes`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Self
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 
-from catalog.authorize import Caller
 from catalog.http.auth import authenticated, request_id_of
-from catalog.http.errors import BodyTooLarge, ContentTypeRefused
+from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies
 from catalog.http.idempotency import answers_repetitions, commit_of_write, key_of, keyed, once
+from catalog.http.screening import Bounds, bounds_of
 from catalog.idempotency import KeyedRequest
 from policy.errors import RequestInvalid
 from policy.strict_json import parse
 
 _JSON: Final = re.compile(r"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 _MAX_DIGITS: Final = 18
-#: Bytes of a body that brings no schema, snapshot, files or policies.
-SMALL_BODY: Final = 1024 * 1024
 #: Bytes of a text that is parsed sooner than a thread is told to.
 _SHORT_BODY: Final = 1024
 _COMMIT_OF_WRITE: Final = "/writes/{write_id}/commit"
-#: How the paths of the operations end that bring some.
-_LARGE_BODIES: Final = (
-    "/namespaces/{namespace}/tables",
-    "/namespaces/{namespace}/tables/{table}",
-    "/namespaces/{namespace}/staged-writes",
-    _COMMIT_OF_WRITE,
-    "/policies/documents/{kind}/{name}",
-    "/policies/changes",
-)
 #: Escapes of what no store takes as text: NUL and lone surrogates.
 _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
@@ -58,11 +51,14 @@ class GuardedRoute(APIRoute):
         inner = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            request.state.caller = await run_in_threadpool(self._caller, request)
-            body = await _bounded_body(request, self._limit(request))
-            strict = await self._strict(request, body)
-            wanted = self._once(strict, body)
-            return await (inner(strict) if wanted is None else once(strict, wanted, lambda: inner(strict)))
+            bounds = await run_in_threadpool(self._admitted, request)
+            with request.app.state.bodies.begun() as room:
+                body = await _bounded_body(request, bounds.size, room)
+                strict = await self._strict(request, body, bounds.elements)
+                wanted = self._once(strict, body)
+                return await (
+                    inner(strict) if wanted is None else once(strict, wanted, lambda: inner(strict))
+                )
 
         return handle
 
@@ -73,21 +69,23 @@ class GuardedRoute(APIRoute):
             return None
         return keyed(request, body, key, self.status_code or 200)
 
-    def _caller(self, request: Request) -> Caller:
-        """Who asks; runs in a thread."""
-        return authenticated(
-            request.app.state.warden,
+    def _admitted(self, request: Request) -> Bounds:
+        """Settle who calls and whether the request is worth reading; runs in a thread.
+
+        Returns:
+            how much of its body is read.
+        """
+        warden = request.app.state.warden
+        request.state.caller = authenticated(
+            warden,
             request.headers,
             request_id_of(request),
             address_of(request),
             engines=self.takes_engines,
         )
+        return bounds_of(self.endpoint, warden, request.state.caller, request.path_params)
 
-    def _limit(self, request: Request) -> int:
-        configured: int = request.app.state.warden.settings.http.max_body_bytes
-        return configured if self.path.endswith(_LARGE_BODIES) else min(configured, SMALL_BODY)
-
-    async def _strict(self, request: Request, body: bytes) -> Request:
+    async def _strict(self, request: Request, body: bytes, max_elements: int) -> Request:
         """The request with its body read and parsed; the framework asks for both by these names."""
         if body and self.body_field is None:
             raise RequestInvalid("This operation takes no body.", rule="body", hint="Send it without one.")
@@ -97,8 +95,9 @@ class GuardedRoute(APIRoute):
         strict.state.body = body
         if body:
             _check_content_type(request.headers)
-            small = len(body) <= _SHORT_BODY
-            strict._json = document_of(body) if small else await run_in_threadpool(document_of, body)
+            short = len(body) <= _SHORT_BODY
+            parsed = partial(document_of, body, max_elements)
+            strict._json = parsed() if short else await run_in_threadpool(parsed)
         return strict
 
 
@@ -117,13 +116,13 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 
-def document_of(body: bytes) -> object:
+def document_of(body: bytes, max_elements: int | None = None) -> object:
     """A body as JSON.
 
     Raises:
-        RequestInvalid: not JSON, or JSON that means two things.
+        RequestInvalid: not JSON, JSON that means two things, or more elements than are read.
     """
-    document = parse(body, what="The request body")
+    document = parse(body, what="The request body", max_elements=max_elements)
     if _SUSPECT_ESCAPE.search(body):
         _check_texts(document)
     return document
@@ -147,19 +146,71 @@ def _check_texts(document: object) -> None:
             _check_texts(value)
 
 
-async def _bounded_body(request: Request, limit: int) -> bytes:
+class Bodies:
+    """Bounds the bytes of all request bodies that are read or processed at a time.
+
+    Args:
+        limit: in bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+
+    def begun(self) -> Room:
+        """Room for one body."""
+        return Room(self)
+
+    def take(self, size: int) -> None:
+        """Take some bytes.
+
+        Raises:
+            TooManyBodies: there is no room for them.
+        """
+        if self._held + size > self._limit:
+            raise TooManyBodies(
+                f"The service holds {self._held} bytes of request bodies; its limit is {self._limit}.",
+                rule="bodies-size",
+                hint="Try again later, or raise `http.max_bodies_bytes`.",
+            )
+        self._held += size
+
+    def give_back(self, size: int) -> None:
+        """Give back what was taken."""
+        self._held -= size
+
+
+class Room:
+    """The bytes of one body; given back when the block ends."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bodies.give_back(self._size)
+
+    def take(self, size: int) -> None:
+        """Take some bytes; see `Bodies.take`."""
+        self._bodies.take(size)
+        self._size += size
+
+
+async def _bounded_body(request: Request, limit: int, room: Room) -> bytes:
     """The whole body; a body that declares or turns out to be too large is not read to its end."""
     declared = request.headers.get("content-length", "0")
     if len(declared) > _MAX_DIGITS or (declared.isascii() and declared.isdigit() and int(declared) > limit):
         raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
+    body = bytearray()
     async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
+        if len(body) + len(chunk) > limit:
             raise _too_large(limit)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        room.take(len(chunk))
+        body += chunk
+    return bytes(body)
 
 
 def _too_large(limit: int) -> BodyTooLarge:

@@ -1,15 +1,19 @@
-"""Running the service: one process, uvicorn, until a signal asks it to stop.
+"""Runs the service: one process, uvicorn, until a signal asks it to stop.
 
 - The listening socket is opened first: a port in use is an error of ours, before anything is served.
 - On SIGTERM or SIGINT, requests under way are finished, for a bounded time; then `serve` returns, so that
   its caller can close the catalog.
 - Requests are logged by our own boundary, by route and status; uvicorn's access log would show addresses.
+- Connections, and the time and size of requests, are limited by `catalog.http.connections`. For each
+  connection that can be open there is a file descriptor, so that accepting never fails for want of one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import ipaddress
+import resource
 import signal
 import socket
 import threading
@@ -23,12 +27,15 @@ import uvicorn
 from catalog.audit.stream import Exports
 from catalog.config import HttpSettings, Settings
 from catalog.http.app import create_app
+from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
 from catalog.warden import Warden
 from policy.errors import RequestInvalid
 
 _STOP_WAIT_S: Final = 30
-_KEEP_ALIVE_S: Final = 30
-_BACKLOG: Final = 2048
+#: Connections that the kernel accepts ahead; the event loop opens as many in one round.
+_BACKLOG: Final = 128
+#: File descriptors for all but connections: the database, storage, the KMS, the audit log.
+_OTHER_FILES: Final = 256
 _LOOPBACK: Final = "127.0.0.1"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -41,9 +48,10 @@ def serve(settings: Settings, warden: Warden) -> None:
         warden: the open catalog; the caller closes it afterwards.
 
     Raises:
-        RequestInvalid: the address cannot be listened on.
+        RequestInvalid: the address cannot be listened on, or the process cannot open enough files.
         StateUnavailable: the database does not answer.
     """
+    reserve_descriptors(settings.http.max_connections)
     with closing(listen(settings.http)) as listener:
         print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
         with _signals_end_quietly():
@@ -123,21 +131,59 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{shown}:{port}"
 
 
+def reserve_descriptors(connections: int) -> None:
+    """Raise the process's soft limit of open files to what so many connections need.
+
+    Raises:
+        RequestInvalid: the hard limit is lower.
+    """
+    needed = connections + MAX_LEAVING + _BACKLOG + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise RequestInvalid(
+            f"{connections} connections need {needed} open files, but the process can open {hard}.",
+            rule="open-files",
+            hint="Raise the limit of open files (`ulimit -Hn`), or lower `http.max_connections`.",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 def make_server(warden: Warden) -> uvicorn.Server:
     """A server that is ready to run on a listening socket."""
-    return uvicorn.Server(
+    app = create_app(warden)
+    connections = Connections(warden.settings.http, app.state.metrics)
+    return _Server(
         uvicorn.Config(
-            create_app(warden),
-            access_log=False,
+            app,
+            http=protocol_of(connections),
+            loop="asyncio",
+            log_config=None,
             log_level="warning",
+            access_log=False,
             server_header=False,
             proxy_headers=False,
             lifespan="off",
             ws="none",
-            timeout_keep_alive=_KEEP_ALIVE_S,
+            backlog=_BACKLOG,
             timeout_graceful_shutdown=_STOP_WAIT_S,
-        )
+        ),
+        connections,
     )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, whose event loop counts failures to accept instead of logging each."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        asyncio.get_running_loop().set_exception_handler(self._connections.on_loop_error)
+        await super().startup(sockets)
 
 
 @contextmanager

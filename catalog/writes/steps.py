@@ -110,6 +110,16 @@ class Writes:
         """
         return self._staged.begin(caller, new)
 
+    def screen(self, caller: Caller, write_id: str) -> None:
+        """Refuse a commit that could not be made, before its files are known.
+
+        Raises:
+            RequestInvalid: no such write of the caller's.
+            NotAuthorized: the caller cannot commit it any more.
+        """
+        row = self._find(caller, write_id)
+        self._kind(row).authorize(caller, row)
+
     def commit(self, caller: Caller, write_id: str, files: FileCommit) -> LoadedTable:
         """Commit the files of a write; committing it again answers with what the first time did.
 

@@ -46,7 +46,7 @@ def test_every_error_of_the_tree_has_a_status() -> None:
     for error in tree:
         shape = errors.shape_of(error)
         assert shape is not None, f"{error.__name__} has no status"
-        assert shape.status in {400, 401, 403, 404, 405, 409, 413, 415, 422, 500, 503}
+        assert shape.status in {400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 431, 500, 503}
 
 
 def test_only_a_commit_in_doubt_is_a_server_error_without_retry() -> None:

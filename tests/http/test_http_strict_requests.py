@@ -12,11 +12,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fastapi.routing import iter_route_contexts
 
 from catalog.http import routing
+from catalog.http.app import create_app
 from catalog.http.boundary import decoded_path
-from catalog.http.routing import SMALL_BODY, document_of
-from policy.errors import RequestInvalid
+from catalog.http.routing import document_of
+from catalog.http.screening import SMALL_BODY, SMALL_ELEMENTS, Bounds, bounds_of
+from policy.errors import NotAuthorized, RequestInvalid
 from tests.support.http_calls import SCHEMA, refused, tables_of
 from tests.support.service import Service, open_service
 
@@ -117,35 +120,97 @@ SMALL_BODIES = [
     ("POST", "{prefix}/namespaces/db/properties"),
     ("POST", "{prefix}/namespaces/db/register"),
     ("POST", "{prefix}/tables/rename"),
-    ("POST", "/engine/v1/tables/db/t/plan"),
     ("PATCH", "/admin/v1/tables/db/t"),
     ("POST", "/admin/v1/tokens"),
 ]
-LARGE_BODIES = [("{prefix}/namespaces/db/tables", 400), ("{prefix}/namespaces/db/tables/t", 403)]
+SCREENED = [
+    ("POST", "{prefix}/namespaces/db/tables"),
+    ("POST", "{prefix}/namespaces/db/tables/t"),
+    ("POST", "/engine/v1/namespaces/db/staged-writes"),
+    ("POST", "/engine/v1/tables/db/t/plan"),
+    ("POST", "/engine/v1/tables/db/t/rewrites"),
+    ("POST", "/engine/v1/tables/db/t/alter"),
+]
 
 
 @pytest.mark.parametrize(("method", "path"), SMALL_BODIES)
 def test_large_body_of_a_small_operation_is_refused(service: Service, method: str, path: str) -> None:
-    """Attack: whoever has a token, and no right at all, makes the service parse what it will then refuse."""
+    """Attack: a user with a token, and no permission at all, makes the service parse what it then refuses."""
     body = _of_size(SMALL_BODY + 1)
     with service.client("nobody") as nobody:
         answer = nobody.request(method, path.format(prefix=service.prefix), content=body, headers=JSON)
     refused(answer, 413, "BodyTooLarge", "body-size")
 
 
-@pytest.mark.parametrize(("path", "status"), LARGE_BODIES)
-def test_large_body_of_a_commit_is_read(service: Service, path: str, status: int) -> None:
-    with service.client("nobody") as nobody:
-        answer = nobody.post(
-            path.format(prefix=service.prefix), content=_of_size(SMALL_BODY + 1), headers=JSON
-        )
-    assert answer.status_code == status, answer.text
+@pytest.mark.parametrize(("method", "path"), SCREENED)
+def test_a_caller_without_permissions_is_refused_before_the_body(
+    service: Service, method: str, path: str
+) -> None:
+    """The answer comes although the body never does."""
+    answer = _head_alone(service, "nobody", method, path.format(prefix=service.prefix))
+    assert answer.startswith("HTTP/1.1 403 ") and '"NotAuthorized"' in answer
 
 
-def test_large_body_of_an_engine_commit_is_read(service: Service) -> None:
-    with service.client("alice", "spark") as spark:
-        answer = spark.post("/engine/v1/writes/absent/commit", content=_of_size(SMALL_BODY + 1), headers=JSON)
+def test_a_write_of_another_user_is_refused_before_the_body(service: Service) -> None:
+    answer = _head_alone(service, "nobody", "POST", "/engine/v1/writes/absent/commit")
+    assert answer.startswith("HTTP/1.1 400 ") and '"rule": "write-id"' in answer
+
+
+def test_large_policies_are_read_for_administrators_alone(service: Service) -> None:
+    """A user to whom policies are delegated sends small documents."""
+    answer = _head_alone(service, "nobody", "POST", "/admin/v1/policies/changes")
+    assert answer.startswith("HTTP/1.1 413 ")
+
+
+def test_no_operation_reads_a_large_body_of_a_caller_without_permissions(service: Service) -> None:
+    warden, nobody = service.lake.warden, service.lake.caller("nobody")
+    small = Bounds.small(warden.settings.http)
+    assert small == Bounds(SMALL_BODY, SMALL_ELEMENTS)
+    parts = {"namespace": "db", "table": "t", "write_id": "absent"}
+    refusals = 0
+    for route in iter_route_contexts(create_app(warden).routes):
+        try:
+            assert bounds_of(route.endpoint, warden, nobody, parts) == small
+        except (NotAuthorized, RequestInvalid):
+            refusals += 1
+    assert refusals == len(SCREENED) + 1
+
+
+def test_large_body_of_a_commit_is_read(service: Service) -> None:
+    with service.client() as alice:
+        path = f"{service.prefix}/namespaces/db/tables"
+        answer = alice.post(path, content=_of_size(SMALL_BODY + 1), headers=JSON)
     refused(answer, 400, "RequestInvalid", "request")
+
+
+def test_elements_of_a_small_body_are_bounded(service: Service) -> None:
+    body = {"namespace": ["many"], "properties": {str(each): "" for each in range(SMALL_ELEMENTS // 2)}}
+    with service.client("nobody") as nobody:
+        answer = nobody.post(f"{service.prefix}/namespaces", json=body)
+    refused(answer, 400, "RequestInvalid", "json-elements")
+
+
+def test_bodies_share_a_bound(tmp_path: Path) -> None:
+    """Attack: many large bodies at a time take the memory of the service."""
+    with open_service(tmp_path, HTTP__MAX_BODIES_BYTES=1000) as service, service.client() as alice:
+        path = f"{service.prefix}/namespaces"
+        answer = alice.post(path, content=_of_size(1001), headers=JSON)
+        refused(answer, 503, "TooManyBodies", "bodies-size")
+        assert answer.headers["retry-after"] == "1"
+        for _ in range(3):
+            assert alice.post(path, content=_of_size(900), headers=JSON).status_code == 400
+
+
+def _head_alone(service: Service, user: str, method: str, path: str) -> str:
+    """The answer to a request whose large body is declared and never sent."""
+    address = urlsplit(service.url)
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {service.token(user)}\r\nContent-Length: {SMALL_BODY + 1}\r\n\r\n"
+    )
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        connection.sendall(head.encode())
+        return connection.makefile("rb").read().decode()
 
 
 def test_a_text_is_parsed_while_the_event_loop_goes_on(
@@ -154,10 +219,10 @@ def test_a_text_is_parsed_while_the_event_loop_goes_on(
     """Attack: a text that is slow to parse, so that nobody else is answered."""
     parsing, health = threading.Event(), threading.Event()
 
-    def slow(body: bytes) -> object:
+    def slow(body: bytes, max_elements: int) -> object:
         parsing.set()
         assert health.wait(20)
-        return document_of(body)
+        return document_of(body, max_elements)
 
     monkeypatch.setattr(routing, "document_of", slow)
     long = {"namespace": ["slow"], "properties": {"a": "a" * 600, "b": "b" * 600}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from policy.errors import MetadataInvalid, RequestInvalid
@@ -164,3 +166,38 @@ def test_what_ends_too_early_is_no_json() -> None:
         with pytest.raises(RequestInvalid) as caught:
             parse(text, what="The body")
         assert caught.value.rule == "json"
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ("[]", 1),
+        ("[1]", 1),
+        ("[1,2]", 2),
+        ('{"a":1}', 2),
+        ('{"a":[1,2],"b":{}}', 7),
+        ('["a,b:c[{"]', 1),
+        (r'["\",,,,,\\"]', 1),
+    ],
+)
+def test_elements_are_brackets_and_separators_outside_of_strings(text: str, elements: int) -> None:
+    assert parse(text, what="It", max_elements=elements) is not None
+    with pytest.raises(RequestInvalid) as refusal:
+        parse(text, what="It", max_elements=elements - 1)
+    assert refusal.value.rule == "json-elements"
+
+
+EXPENSIVE = {
+    "numbers": "[" + "1," * 100_000,
+    "strings without separators": "[]" * 70 + '""' * 100_000,
+    "names": "{" + '"":' * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", EXPENSIVE.values(), ids=EXPENSIVE.keys())
+def test_elements_are_counted_before_anything_is_built(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack: a text that costs far more than its bytes; it is refused although it is no JSON at its end."""
+    monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(RequestInvalid) as refusal:
+        parse(text, what="It", max_elements=100)
+    assert refusal.value.rule == "json-elements"

@@ -1,0 +1,372 @@
+"""Limits what one connection, one address and all of them together can take of the service.
+
+- A connection beyond `http.max_connections`, or beyond `http.max_connections_per_address`, is answered 503
+  and closed.
+- A request's head must arrive within `http.head_timeout_s`, its body within `http.body_timeout_s`. Both are
+  deadlines: bytes that drip in do not extend them. The answer is 408.
+- A connection without a request is closed after `http.idle_timeout_s`, one whose client does not take its
+  answer after `http.answer_timeout_s`.
+- A head that two readers could understand differently is refused with 400 (`BoundedParser`).
+- An answer that is sent before the request's body was read ends the connection. What still arrives is
+  discarded unparsed until the body's deadline, since a close with unread bytes would reset the connection
+  and lose the answer.
+
+The parser is h11, the protocol uvicorn's; both only gain limits here. Everything runs on the event loop.
+
+Source: RFC 9112, sections 3.2 (request target), 6.1 and 6.3 (framing), 9.3.2 (pipelining), 9.6 (closing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, cast
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from catalog.config import HttpSettings
+from catalog.http.errors import HeadTooLarge, RequestTimedOut, TooManyConnections, error_response
+from catalog.http.metrics import Metrics
+from policy.errors import LakewardenError, RequestInvalid
+
+#: Fields of a head; no client sends a fifth of it.
+MAX_FIELDS: Final = 100
+#: Bytes of a request target.
+MAX_TARGET: Final = 8 * 1024
+#: Pieces in which a body can arrive: some, and one more for so many bytes. Each costs the parser a round.
+_FREE_PIECES: Final = 4096
+_PIECE_BYTES: Final = 256
+#: Refused connections that wait for their client to read the answer; beyond that they are just closed.
+MAX_LEAVING: Final = 64
+_LEAVE_S: Final = 1.0
+_QUIET_S: Final = 60.0
+_UNKNOWN: Final = "unknown"
+_VERSIONS: Final = frozenset({b"1.0", b"1.1"})
+
+_log: Final = logging.getLogger("lakewarden.http.connections")
+#: uvicorn logs every malformed request; a flood of them would fill the disk. They are counted instead.
+_uvicorns_log: Final = logging.getLogger("lakewarden.http.uvicorn")
+_uvicorns_log.setLevel(logging.ERROR)
+
+
+class Connections:
+    """Counts connections, in total and by address, and what was refused.
+
+    Args:
+        http: the limits.
+        metrics: where open and refused connections are counted.
+        seconds: a clock that only goes forward.
+    """
+
+    def __init__(
+        self, http: HttpSettings, metrics: Metrics, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.http = http
+        self.leaving = 0
+        self._metrics = metrics
+        self._seconds = seconds
+        self._open: Counter[str] = Counter()
+        self._unlogged: Counter[str] = Counter()
+        self._logged_at = -_QUIET_S
+
+    def enter(self, address: str) -> TooManyConnections | None:
+        """Count a connection; one too many is not counted, and the error to answer is returned."""
+        if self._open.total() >= self.http.max_connections:
+            return _too_many("connections", f"{self.http.max_connections} connections", "max_connections")
+        if self._open[address] >= self.http.max_connections_per_address:
+            limit = f"{self.http.max_connections_per_address} connections from one address"
+            return _too_many("connections-of-address", limit, "max_connections_per_address")
+        self._open[address] += 1
+        self._metrics.connections(self._open.total())
+        return None
+
+    def leave(self, address: str) -> None:
+        """A connection that was counted is closed."""
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+        self._metrics.connections(self._open.total())
+
+    def refused(self, rule: str) -> None:
+        """Count a connection or request that a limit ended; a flood of them is one line a minute."""
+        self._metrics.connection_refused(rule)
+        self._unlogged[rule] += 1
+        if self._seconds() - self._logged_at >= _QUIET_S:
+            said = ", ".join(f"{rule}: {count}" for rule, count in sorted(self._unlogged.items()))
+            _log.warning("connections or requests were refused by limits of the service (%s)", said)
+            self._logged_at = self._seconds()
+            self._unlogged.clear()
+
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handle what the event loop reports: failures to accept are counted, all others logged by it."""
+        if isinstance(context.get("exception"), OSError) and "accept" in str(context.get("message")):
+            self.refused("accept")
+        else:
+            loop.default_exception_handler(context)
+
+
+def protocol_of(connections: Connections) -> type[asyncio.Protocol]:
+    """What uvicorn makes of each connection."""
+    return cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections=connections))
+
+
+class BoundedParser(h11.Connection):
+    """h11's parser of one connection, which refuses what is too large or ambiguous.
+
+    Args:
+        max_head_bytes: of the request line and all fields.
+        on_head: called when a head was read.
+        on_body: called when a body was read to its end.
+    """
+
+    def __init__(self, max_head_bytes: int, on_head: Callable[[], None], on_body: Callable[[], None]) -> None:
+        super().__init__(h11.SERVER, max_head_bytes)
+        self._max_head_bytes = max_head_bytes
+        self._on_head = on_head
+        self._on_body = on_body
+        self._pieces = self._body_bytes = 0
+        #: What is wrong, once `next_event` raised.
+        self.problem: LakewardenError | None = None
+
+    def next_event(self) -> Any:
+        """See h11.
+
+        Raises:
+            h11.RemoteProtocolError: the request is refused; `problem` says why.
+        """
+        try:
+            event = super().next_event()
+        except h11.RemoteProtocolError as error:
+            too_large = error.error_status_hint == 431
+            self.problem = self._too_large() if too_large else _invalid(str(error))
+            raise
+        self.problem = self._problem_of(event)
+        if self.problem is not None:
+            raise h11.RemoteProtocolError(self.problem.message)
+        return event
+
+    def _problem_of(self, event: object) -> LakewardenError | None:
+        if isinstance(event, h11.Request):
+            self._pieces = self._body_bytes = 0
+            self._on_head()
+            return self._head_problem(event)
+        if isinstance(event, h11.Data):
+            self._pieces += 1
+            self._body_bytes += len(event.data)
+            if self._pieces > _FREE_PIECES + self._body_bytes // _PIECE_BYTES:
+                return _invalid("the body arrives in too many small pieces")
+        elif isinstance(event, h11.EndOfMessage):
+            self._on_body()
+        return None
+
+    def _head_problem(self, head: h11.Request) -> LakewardenError | None:
+        size = len(head.target) + sum(len(name) + len(value) + 4 for name, value in head.headers)
+        if size > self._max_head_bytes or len(head.headers) > MAX_FIELDS or len(head.target) > MAX_TARGET:
+            return self._too_large()
+        framing = {name for name, _ in head.headers} & {b"content-length", b"transfer-encoding"}
+        if len(framing) > 1:
+            return _invalid("it has Content-Length and Transfer-Encoding")
+        if head.http_version not in _VERSIONS:
+            return _invalid("its HTTP version is neither 1.0 nor 1.1")
+        if head.http_version == b"1.0" and b"transfer-encoding" in framing:
+            return _invalid("HTTP/1.0 has no Transfer-Encoding")
+        if not head.target.startswith(b"/"):
+            return _invalid("its target is not a path")
+        return None
+
+    def _too_large(self) -> HeadTooLarge:
+        return HeadTooLarge(
+            f"The head of the request has more than {self._max_head_bytes} bytes, a target of more than "
+            f"{MAX_TARGET} bytes, or more than {MAX_FIELDS} fields.",
+            rule="head-size",
+            hint="Send fewer or shorter header fields and names.",
+        )
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's protocol of one connection, with the limits of `connections`; see the module."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        connections: Connections,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._all = connections
+        self._limits = connections.http
+        self.logger = _uvicorns_log
+        self.timeout_keep_alive = self._limits.idle_timeout_s  # type: ignore[assignment]
+        self.conn = self._parser = BoundedParser(
+            self._limits.max_head_bytes, self._head_was_read, self._body_was_read
+        )
+        self._address = _UNKNOWN
+        self._deadline: asyncio.TimerHandle | None = None
+        self._answer_deadline: asyncio.TimerHandle | None = None
+        self._reads_body = False
+        self._discards = False
+        self._is_counted = self._is_leaving = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, and expect a request."""
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else _UNKNOWN
+        refusal = self._all.enter(self._address)
+        if refusal is None:
+            self._is_counted = True
+            self._expect(self._limits.head_timeout_s, self._head_is_late)
+        else:
+            self._turn_away(refusal)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._expect_nothing()
+        self.resume_writing()
+        self._unset_keepalive_if_required()
+        if self._is_counted:
+            self._all.leave(self._address)
+        self._all.leaving -= self._is_leaving
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, unless the answer is given already."""
+        if self._discards:
+            return
+        if self._deadline is None and self.conn.their_state is h11.IDLE:
+            self._expect(self._limits.head_timeout_s, self._head_is_late)
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or end the connection if the body was not read."""
+        if not self._reads_body or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._half_close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that the parser refused, and close."""
+        self._refuse(self._parser.problem or _invalid("it cannot be parsed"))
+
+    def shutdown(self) -> None:
+        """End the connection, with its answer if one is being made."""
+        if self._discards:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def pause_writing(self) -> None:
+        """The client does not read: it has some time to go on."""
+        super().pause_writing()
+        self._answer_deadline = self.loop.call_later(self._limits.answer_timeout_s, self._answer_is_late)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        if self._answer_deadline is not None:
+            self._answer_deadline.cancel()
+            self._answer_deadline = None
+        super().resume_writing()
+
+    def _should_upgrade(self) -> bool:
+        """No other protocol is spoken here; a request to change to one is answered as it is."""
+        return False
+
+    def _expect(self, seconds: float, otherwise: Callable[[], None]) -> None:
+        self._expect_nothing()
+        self._deadline = self.loop.call_later(seconds, otherwise)
+
+    def _expect_nothing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_was_read(self) -> None:
+        self._reads_body = True
+        self._expect(self._limits.body_timeout_s, self._body_is_late)
+
+    def _body_was_read(self) -> None:
+        self._reads_body = False
+        self._expect_nothing()
+
+    def _head_is_late(self) -> None:
+        self._refuse(_late("The head of the request", self._limits.head_timeout_s, "head-timeout"))
+
+    def _body_is_late(self) -> None:
+        if self._discards or self.cycle.response_started:
+            self.transport.abort()
+        else:
+            self._refuse(_late("The body of the request", self._limits.body_timeout_s, "body-timeout"))
+
+    def _answer_is_late(self) -> None:
+        self._all.refused("answer-timeout")
+        self.transport.abort()
+
+    def _turn_away(self, refusal: TooManyConnections) -> None:
+        """Answer, and leave the client a moment to read it, unless too many are given that already."""
+        self._refuse(refusal, close=False)
+        self._is_leaving = self._all.leaving < MAX_LEAVING
+        self._all.leaving += self._is_leaving
+        if self._is_leaving:
+            self._half_close()
+            self._expect(_LEAVE_S, self.transport.abort)
+        else:
+            self.transport.close()
+
+    def _half_close(self) -> None:
+        """Send the end of the stream, and discard what still arrives."""
+        self._discards = True
+        self.transport.write_eof()
+
+    def _refuse(self, error: LakewardenError, *, close: bool = True) -> None:
+        """Answer with an error in place of the application, and end the connection."""
+        self._expect_nothing()
+        self._all.refused(error.rule or type(error).__name__)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._discards = True
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.write(self._answer(error))
+        if close:
+            self.transport.close()
+
+    def _answer(self, error: LakewardenError) -> bytes:
+        response = error_response(error)
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        parts = (
+            h11.Response(status_code=response.status_code, headers=headers),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        )
+        return b"".join(self.conn.send(each) or b"" for each in parts)
+
+
+def _too_many(rule: str, limit: str, setting: str) -> TooManyConnections:
+    return TooManyConnections(
+        f"The service has {limit} already.",
+        rule=rule,
+        hint=f"Close connections that are idle, try again later, or raise `http.{setting}`.",
+    )
+
+
+def _late(what: str, seconds: float, rule: str) -> RequestTimedOut:
+    return RequestTimedOut(
+        f"{what} did not arrive within {seconds:g} seconds.", rule=rule, hint="Send it without pauses."
+    )
+
+
+def _invalid(problem: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"The request is not valid HTTP: {problem}.", rule="http", hint="Send it by RFC 9112, over HTTP/1.1."
+    )

@@ -1,0 +1,137 @@
+"""Decides the first authorization of a request, from its route alone, before its body is read.
+
+What an operation needs is often known only from its body. This first decision refuses callers who have no
+permission that could let the operation through; the operation itself decides the rest. It never refuses what
+the operation would allow.
+
+A body can be large only where an operation is screened, so that every new operation starts with small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from catalog import gates
+from catalog.authorize import Caller
+from catalog.config import HttpSettings
+from catalog.http.bodies import namespace_from_path, table_from_path
+from catalog.warden import Warden
+from policy.requests import ANY, AccessRequest, Resource
+
+#: Bytes and elements of a body that is read without a first authorization.
+SMALL_BODY: Final = 1024 * 1024
+SMALL_ELEMENTS: Final = 10_000
+
+_ATTRIBUTE: Final = "__lakewarden_screen__"
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of a body is read.
+
+    Attributes:
+        size: in bytes.
+        elements: values, names and containers of its JSON.
+    """
+
+    size: int
+    elements: int
+
+    @classmethod
+    def small(cls, http: HttpSettings) -> Bounds:
+        """Of a body that is read whoever sends it."""
+        return cls(min(http.max_body_bytes, SMALL_BODY), min(http.max_json_elements, SMALL_ELEMENTS))
+
+    @classmethod
+    def filtering(cls, http: HttpSettings) -> Bounds:
+        """Of a body that brings names, properties or a filter."""
+        return cls(min(http.max_body_bytes, SMALL_BODY), http.max_json_elements)
+
+    @classmethod
+    def metadata(cls, http: HttpSettings) -> Bounds:
+        """Of a body that brings a schema or a snapshot."""
+        return cls(http.max_body_bytes, http.max_json_elements)
+
+    @classmethod
+    def bulk(cls, http: HttpSettings) -> Bounds:
+        """Of a body that brings data files or policies."""
+        return cls(http.max_body_bytes, http.max_bulk_json_elements)
+
+
+#: Refuses a caller, or says how much of the body is read.
+Screen = Callable[[Warden, Caller, Mapping[str, str]], Bounds]
+
+
+def screened(screen: Screen) -> Callable[[_Endpoint], _Endpoint]:
+    """Screen the requests of an endpoint."""
+
+    def marked(endpoint: _Endpoint) -> _Endpoint:
+        setattr(endpoint, _ATTRIBUTE, screen)
+        return endpoint
+
+    return marked
+
+
+def bounds_of(
+    endpoint: Callable[..., Any], warden: Warden, caller: Caller, parts: Mapping[str, str]
+) -> Bounds:
+    """Screen a request.
+
+    Args:
+        endpoint: what answers it.
+        warden: the open catalog.
+        caller: who asks.
+        parts: what the path names.
+
+    Returns:
+        how much of its body is read.
+
+    Raises:
+        NotAuthorized: nothing that the caller could ask here would be granted.
+        RequestInvalid: the path holds what is no name.
+        StateUnavailable: the database does not answer.
+    """
+    screen: Screen | None = getattr(endpoint, _ATTRIBUTE, None)
+    return Bounds.small(warden.settings.http) if screen is None else screen(warden, caller, parts)
+
+
+def new_table(action: str) -> Screen:
+    """For creating a table in a namespace: any permission in it. The body names the table."""
+
+    def screen(warden: Warden, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+        database = ".".join(namespace_from_path(parts["namespace"]))
+        request = AccessRequest(caller.principal, Resource.database(database), ANY)
+        warden.authorizer.screen(caller, action, database, request)
+        return Bounds.metadata(warden.settings.http)
+
+    return screen
+
+
+def table(action: str, *accesses: str, bounds: Callable[[HttpSettings], Bounds] = Bounds.metadata) -> Screen:
+    """For a table: any of these accesses to it."""
+
+    def screen(warden: Warden, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+        name = table_from_path(parts["namespace"], parts["table"])
+        owner = warden.loader.owner(name)
+        asked = (caller.principal, name.database, name.name)
+        ways = [gates.table_request(*asked, access, owner) for access in accesses]
+        warden.authorizer.screen(caller, action, str(name), *ways)
+        return bounds(warden.settings.http)
+
+    return screen
+
+
+def write(warden: Warden, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+    """For committing a write: it is the caller's, and permitted still."""
+    warden.writes.screen(caller, parts["write_id"])
+    return Bounds.bulk(warden.settings.http)
+
+
+def policies(warden: Warden, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+    """For changing policies: only administrators of the catalog send large documents."""
+    service = Resource.service(warden.settings.catalog.name)
+    is_admin = warden.authorizer.decide([AccessRequest(caller.principal, service, "admin")]).allowed
+    return (Bounds.bulk if is_admin else Bounds.small)(warden.settings.http)

@@ -1,0 +1,370 @@
+"""What one connection, one address and all of them together can take of the service is bounded.
+
+Everything is sent over plain sockets. Deadlines are short where one is to pass, and long where it is not, so
+that the outcome never depends on the speed of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from catalog.config import HttpSettings
+from catalog.http.connections import MAX_FIELDS, MAX_TARGET, Connections
+from catalog.http.metrics import Metrics
+from catalog.http.server import reserve_descriptors
+from policy.errors import RequestInvalid
+from tests.support.service import Service, open_service
+
+SHORT, LONG = 0.3, 600.0
+PATIENCE_S = 30.0
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+LEAVING = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+@contextmanager
+def limited(root: Path, **limits: float) -> Iterator[Service]:
+    """A service whose other deadlines do not pass."""
+    patient = {f"{each}_timeout_s": LONG for each in ("head", "body", "idle", "answer")}
+    overrides = {f"HTTP__{name.upper()}": value for name, value in {**patient, **limits}.items()}
+    with open_service(root, **overrides) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service without short deadlines."""
+    with limited(tmp_path_factory.mktemp("lake"), max_head_bytes=16 * 1024) as service:
+        yield service
+
+
+def connected(service: Service) -> socket.socket:
+    address = urlsplit(service.url)
+    return socket.create_connection((address.hostname, address.port), timeout=PATIENCE_S)
+
+
+def answer_to(service: Service, sent: bytes) -> str:
+    """Everything that is answered until the service closes the connection."""
+    with connected(service) as connection:
+        connection.sendall(sent)
+        return rest_of(connection)
+
+
+def rest_of(connection: socket.socket) -> str:
+    received = bytearray()
+    try:
+        while piece := connection.recv(65_536):
+            received += piece
+    except ConnectionResetError:
+        pass
+    return received.decode()
+
+
+def status_of(connection: socket.socket, sent: bytes) -> int:
+    """The status of one answer, read to its end; the connection stays open."""
+    connection.sendall(sent)
+    answer = HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    return answer.status
+
+
+def drip(connection: socket.socket) -> str:
+    """What is answered while one byte after the other goes on being sent."""
+    connection.settimeout(0.02)
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        try:
+            connection.sendall(b"a")
+            return connection.recv(65_536).decode()
+        except TimeoutError:
+            continue
+        except OSError:
+            return ""
+    raise AssertionError("the service goes on reading")
+
+
+def metric(service: Service, name: str) -> float:
+    with service.client() as client:
+        lines = client.get("/metrics").text.splitlines()
+    return sum(float(each.rpartition(" ")[2]) for each in lines if each.startswith(name))
+
+
+def refused_by(service: Service, rule: str) -> float:
+    return metric(service, f'lakewarden_connections_refused_total{{rule="{rule}"}}')
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until, "it does not come to pass"
+        time.sleep(0.02)
+
+
+def test_a_connection_without_a_request_is_closed(tmp_path: Path) -> None:
+    with limited(tmp_path, head_timeout_s=SHORT) as service, connected(service) as idle:
+        answer = rest_of(idle)
+        assert answer.startswith("HTTP/1.1 408 ") and '"head-timeout"' in answer
+        assert refused_by(service, "head-timeout") == 1
+
+
+def test_a_head_that_drips_in_is_ended(tmp_path: Path) -> None:
+    with limited(tmp_path, head_timeout_s=SHORT) as service, connected(service) as slow:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        assert drip(slow).startswith("HTTP/1.1 408 ")
+
+
+def test_a_later_head_that_drips_in_is_ended(tmp_path: Path) -> None:
+    with limited(tmp_path, head_timeout_s=SHORT) as service, connected(service) as slow:
+        assert status_of(slow, HEAD) == 200
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        assert drip(slow).startswith("HTTP/1.1 408 ")
+
+
+def test_a_kept_connection_is_closed_when_it_is_idle(tmp_path: Path) -> None:
+    with limited(tmp_path, idle_timeout_s=SHORT) as service, connected(service) as kept:
+        kept.sendall(HEAD)
+        assert rest_of(kept).count("HTTP/1.1 200 ") == 1
+
+
+def _upload(service: Service, user: str = "alice") -> bytes:
+    return (
+        f"POST {service.prefix}/namespaces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {service.token(user)}\r\nContent-Length: 100000\r\n\r\n"
+    ).encode()
+
+
+def test_a_body_that_drips_in_is_ended(tmp_path: Path) -> None:
+    with limited(tmp_path, body_timeout_s=SHORT) as service, connected(service) as slow:
+        slow.sendall(_upload(service))
+        answer = drip(slow)
+        assert answer.startswith("HTTP/1.1 408 ") and '"body-timeout"' in answer
+        with service.client() as others:
+            assert others.get("/v1/config").status_code == 200
+
+
+def test_a_body_that_drips_in_after_its_answer_is_ended(tmp_path: Path) -> None:
+    """Attack: a client that is refused keeps the connection by going on with the body."""
+    head = b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+    with limited(tmp_path, body_timeout_s=SHORT) as service, connected(service) as slow:
+        assert status_of(slow, head) == 404
+        until = time.monotonic() + PATIENCE_S
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            while time.monotonic() < until:
+                slow.sendall(b"a")
+                time.sleep(0.02)
+
+
+def test_the_answer_before_the_body_is_not_lost(served: Service) -> None:
+    """A client that sends all before it reads gets the refusal."""
+    with connected(served) as client:
+        head = _upload(served).replace(b"Length: 100000", b"Length: 20000000")
+        client.sendall(head.replace(b"Bearer ", b"Bearer x") + b"a" * 20_000_000)
+        answer = rest_of(client)
+    assert answer.startswith("HTTP/1.1 401 ") and answer.endswith("}")
+
+
+def test_a_client_that_does_not_read_is_ended(tmp_path: Path) -> None:
+    with limited(tmp_path, answer_timeout_s=SHORT) as service, connected(service) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        bearer = f"Authorization: Bearer {service.token('alice')}"
+        request = f"GET /openapi.json HTTP/1.1\r\nHost: x\r\n{bearer}\r\n\r\n"
+        deaf.sendall(request.encode() * 100)
+        wait_until(lambda: refused_by(service, "answer-timeout") == 1)
+
+
+def test_connections_are_limited(tmp_path: Path) -> None:
+    with limited(tmp_path, max_connections=3) as service, ExitStack() as stack:
+        kept = [stack.enter_context(connected(service)) for _ in range(3)]
+        for each in kept:
+            assert status_of(each, HEAD) == 200
+        with connected(service) as late:
+            answer = rest_of(late)
+        assert answer.startswith("HTTP/1.1 503 ") and "retry-after: 1" in answer.lower()
+        assert '"rule": "connections"' in answer
+        assert status_of(kept[0], HEAD) == 200  # those that are open go on
+        kept[1].close()
+        wait_until(lambda: answer_to(service, LEAVING).startswith("HTTP/1.1 200 "))
+        kept[0].close()
+        wait_until(lambda: refused_by(service, "connections") >= 1)
+
+
+def test_connections_of_one_address_are_limited_and_others_are_served(tmp_path: Path) -> None:
+    with limited(tmp_path, max_connections_per_address=2) as service, ExitStack() as stack:
+        for _ in range(2):
+            each = stack.enter_context(connected(service))
+            assert status_of(each, HEAD) == 200
+        with connected(service) as late:
+            assert '"rule": "connections-of-address"' in rest_of(late)
+        elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(transport=elsewhere, base_url=service.url) as other:
+            assert other.get("/healthz").status_code == 200
+
+
+def test_more_idle_connections_than_are_served_stop_nobody(tmp_path: Path) -> None:
+    """Attack: hundreds of idle connections. Those beyond the limit are closed, and the log stays short."""
+    needed = 400 * 2 + 500
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < needed:
+        pytest.skip(f"a process must be able to open {needed} files")
+    with (
+        limited(tmp_path, max_connections=100, max_connections_per_address=50) as service,
+        ExitStack() as kept,
+    ):
+        for _ in range(400):
+            kept.enter_context(connected(service))
+        elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+        headers = {"Authorization": f"Bearer {service.token('alice')}"}
+        with httpx.Client(transport=elsewhere, base_url=service.url, headers=headers) as other:
+            assert other.get("/v1/config").status_code == 200
+            refused = 'lakewarden_connections_refused_total{rule="connections-of-address"} 350'
+            wait_until(lambda: refused in other.get("/metrics").text)
+            wait_until(lambda: "lakewarden_connections_open 51\n" in other.get("/metrics").text)
+
+
+def test_refusals_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    connections = Connections(HttpSettings(max_connections=1), Metrics(), lambda: now[0])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1000):
+            connections.refused("connections")
+        assert len(caplog.records) == 1
+        now[0] = 61.0
+        connections.refused("head-timeout")
+    assert [each.getMessage().rpartition("service ")[2] for each in caplog.records] == [
+        "(connections: 1)",
+        "(connections: 999, head-timeout: 1)",
+    ]
+
+
+def test_failures_to_accept_are_counted_and_not_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    connections = Connections(HttpSettings(), metrics, lambda: 0.0)
+    loop = asyncio.new_event_loop()
+    try:
+        for _ in range(100):
+            error = OSError(errno.EMFILE, "Too many open files")
+            context = {"message": "socket.accept() out of system resource", "exception": error}
+            connections.on_loop_error(loop, context)
+    finally:
+        loop.close()
+    assert len(caplog.records) == 1
+    assert 'lakewarden_connections_refused_total{rule="accept"} 100' in metrics.render()
+
+
+def test_more_connections_than_files_are_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    reserve_descriptors(1000)
+    assert raised == [(1000 + 64 + 128 + 256, 4096)]
+    with pytest.raises(RequestInvalid, match="5000 connections") as refusal:
+        reserve_descriptors(5000)
+    assert refusal.value.rule == "open-files"
+
+
+POST = b"POST /nowhere HTTP/1.1\r\nHost: x\r\n"
+AMBIGUOUS = {
+    "length and transfer encoding": POST
+    + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "transfer encoding and length": POST
+    + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+    "two lengths": POST + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+    "two lengths in one field": POST + b"Content-Length: 4, 5\r\n\r\nabcde",
+    "negative length": POST + b"Content-Length: -1\r\n\r\n",
+    "length with a sign": POST + b"Content-Length: +4\r\n\r\nabcd",
+    "chunked twice": POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "transfer encoding of HTTP/1.0": b"POST /nowhere HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "absolute target": b"GET http://elsewhere/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "authority as target": b"CONNECT elsewhere:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+    "asterisk as target": b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+    "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    "another version": b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n",
+    "space before the colon": b"GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
+    "NUL in a field": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: \0\r\n\r\n",
+    "no HTTP": b"hello\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
+def test_a_head_that_could_be_read_in_two_ways_is_refused(served: Service, sent: bytes) -> None:
+    answer = answer_to(served, sent)
+    assert answer.startswith(("HTTP/1.1 400 ", "HTTP/1.1 501 ")) and answer.count("HTTP/1.1 ") == 1
+    assert '"rule": "http"' in answer
+
+
+def test_the_same_length_twice_counts_once(served: Service) -> None:
+    """RFC 9110, section 8.6."""
+    assert answer_to(served, LEAVING.replace(b"\r\n\r\n", b"\r\nContent-Length: 0, 0\r\n\r\n")).startswith(
+        "HTTP/1.1 200 "
+    )
+
+
+BAD_CHUNKS = {
+    "no number": b"zz\r\nab\r\n0\r\n\r\n",
+    "longer than said": b"2\r\nabc\r\n0\r\n\r\n",
+    "huge number": b"f" * 40 + b"\r\nab\r\n",
+    "endless extension": b"2;" + b"a" * 20_000,
+}
+
+
+@pytest.mark.parametrize("chunks", BAD_CHUNKS.values(), ids=BAD_CHUNKS.keys())
+def test_bad_chunks_are_refused(served: Service, chunks: bytes) -> None:
+    head = _upload(served).replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked")
+    answer = answer_to(served, head + chunks)
+    assert answer.startswith(("HTTP/1.1 400 ", "HTTP/1.1 431 ")) and answer.count("HTTP/1.1 ") == 1
+
+
+def test_a_body_in_tiny_chunks_is_refused(served: Service) -> None:
+    """Attack: each chunk costs the parser a round, whatever its size."""
+    head = _upload(served).replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked")
+    answer = answer_to(served, head + b"1\r\na\r\n" * 5_000)
+    assert answer.startswith("HTTP/1.1 400 ") and "small pieces" in answer
+
+
+LARGE_HEADS = {
+    "one field": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 17_000 + b"\r\n\r\n",
+    "a field without an end": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000,
+    "many fields": b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X: a\r\n" * MAX_FIELDS + b"\r\n",
+    "target": b"GET /" + b"a" * MAX_TARGET + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", LARGE_HEADS.values(), ids=LARGE_HEADS.keys())
+def test_a_large_head_is_refused(served: Service, sent: bytes) -> None:
+    answer = answer_to(served, sent)
+    assert answer.startswith("HTTP/1.1 431 ") and '"rule": "head-size"' in answer
+
+
+def test_pipelined_requests_are_answered_in_order(served: Service) -> None:
+    answer = answer_to(served, HEAD + HEAD.replace(b"/healthz", b"/nowhere") + LEAVING)
+    assert [each[:3] for each in answer.split("HTTP/1.1 ")[1:]] == ["200", "404", "200"]
+
+
+def test_http_1_0_is_answered_and_closed(served: Service) -> None:
+    answer = answer_to(served, b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert answer.startswith("HTTP/1.1 200 ") and "connection: close" in answer.lower()
+
+
+def test_no_other_protocol_is_changed_to(served: Service) -> None:
+    sent = LEAVING.replace(b"close\r\n", b"Upgrade, close\r\nUpgrade: websocket\r\n")
+    assert answer_to(served, sent).startswith("HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("path", ["/healthz/", "/v1/config/", "//healthz"])
+def test_nothing_is_redirected(served: Service, path: str) -> None:
+    with served.client() as client:
+        assert client.get(f"{served.url}{path}").status_code == 404
