@@ -28,6 +28,7 @@ from catalog.http.server import served as serving
 from catalog.idempotency import Attempt, IdempotencyKeys, Kept, KeyedRequest
 from catalog.keys.file_identity import new_file_name
 from catalog.warden import Warden
+from catalog.writes.steps import Writes
 from policy.errors import StateUnavailable
 from tests.support.hooks import once_at
 from tests.support.http_calls import SCHEMA, new_table, refused, tables_of
@@ -433,6 +434,7 @@ def test_repetition_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.M
         assert isinstance(service.lake.warden.idempotency.begin(begun), Attempt)
         monkeypatch.setattr(http_idempotency, "commit_of_write", lambda _: begun)
         monkeypatch.setattr("catalog.http.routing.commit_of_write", lambda _: begun)
+        monkeypatch.setattr(Writes, "screen", lambda *_: None)
         answer = client.post(f"/engine/v1/writes/{uuid4()}/commit", json={"operation": "append"})
         refused(answer, 500, "CommitStateUnknown", "idempotency-key")
 
