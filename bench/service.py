@@ -15,7 +15,7 @@ import gc
 import sys
 from pathlib import Path
 from tests.support.lake import ALICE, Lake, lake_settings
-from tests.support.service import ENGINE, running
+from tests.support.service import running
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.root_key import KeyFile
 from catalog.warden import Warden
@@ -23,7 +23,8 @@ root = Path(sys.argv[1])
 settings = lake_settings(root)
 kms = LocalKms(settings.kms.options.keystore, KeyFile(settings.kms.options.key_file))
 with Warden.open(settings, kms) as warden, running(Lake(root, settings, warden, kms)) as service:
-    print(service.url, service.prefix, service.token(ALICE), service.token(ENGINE, "engine"), flush=True)
+    engine = service.engine_token(kind="engine-reusable")
+    print(service.url, service.prefix, service.token(ALICE), engine, flush=True)
     gc.freeze()  # as `lakewarden serve` does
     sys.stdin.read()
 """

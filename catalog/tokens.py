@@ -1,10 +1,12 @@
-"""Bearer tokens of users and engines, and of those who come to the door for stock Hadoop clients.
+"""Bearer tokens of users, bootstrap tokens of engines, and tokens for the KMS endpoint for Hadoop clients.
 
 - A token is `lw_<id>_<secret>`: the id as 32 hexadecimal digits, the secret 32 random bytes in base64url. It
   is shown once. The database keeps the SHA-256 of the whole text; 256 random bits need no slow hash.
-- Unknown, malformed, expired, revoked, or of the other kind: one error with one sentence, so that nobody
-  learns which. Hashes are compared in constant time, for an unknown id too.
+- Unknown, malformed, expired, revoked, or of another kind: one error with one sentence, which does not tell
+  which. Hashes are compared in constant time, for an unknown id too.
 - Nothing is cached: a revocation takes effect with the next request, in every process.
+- An engine's token serves to register a public key and for nothing else (`catalog.engine_keys`): `engine`
+  once, `engine-reusable` at each start.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from catalog.db.schema import lw_token
 from policy.errors import NotAuthenticated, RequestInvalid
 from policy.principal import Principal
 
-TokenKind: TypeAlias = Literal["user", "engine", "kms"]
+TokenKind: TypeAlias = Literal["user", "engine", "engine-reusable", "kms"]
 
-_KINDS: Final = frozenset({"user", "engine", "kms"})
+_KINDS: Final[tuple[TokenKind, ...]] = ("user", "engine", "engine-reusable", "kms")
 _TOKEN: Final = re.compile(r"lw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}", re.ASCII)
 _TOKEN_LENGTH: Final = len("lw_") + 32 + len("_") + 43
 _NO_SUCH_HASH: Final = "0" * 64
@@ -54,7 +56,11 @@ class IssuedToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """What is known of a token without its secret."""
+    """What is known of a token without its secret.
+
+    Attributes:
+        used_at: when an engine last registered a key with it, or None.
+    """
 
     id: uuid.UUID
     kind: TokenKind
@@ -62,6 +68,7 @@ class TokenInfo:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    used_at: datetime | None
 
 
 def _utc_now() -> datetime:
@@ -85,9 +92,9 @@ class TokenStore:
 
         Args:
             principal: for whom, with the groups and roles that the token carries.
-            kind: `user` for people and services, `engine` for engines that act for users, `kms` for people
-                and services at the door for stock Hadoop clients alone.
-            ttl: how long it is valid; None until it is revoked.
+            kind: `user` for people and services; `engine` for one start of an engine that acts for users,
+                `engine-reusable` for any number of them; `kms` for the KMS endpoint for Hadoop clients alone.
+            ttl: how long it is valid; None until it is revoked. For engines: how long it can register keys.
 
         Raises:
             RequestInvalid: the kind is unknown, the time is not positive, or the name is too long to be
@@ -109,14 +116,18 @@ class TokenStore:
                     groups=json.dumps(sorted(principal.groups)),
                     roles=json.dumps(sorted(principal.roles)),
                     secret_sha256=_digest(issued.text),
-                    created_ms=_to_ms(now),
-                    expires_ms=None if issued.expires_at is None else _to_ms(issued.expires_at),
+                    created_ms=to_ms(now),
+                    expires_ms=None if issued.expires_at is None else to_ms(issued.expires_at),
                 )
             )
         return issued
 
     def verify(self, text: str, *kinds: TokenKind) -> Principal:
-        """The principal for whom a token speaks.
+        """The principal for whom a token speaks; errors as in `identify`."""
+        return self.identify(text, *kinds).principal
+
+    def identify(self, text: str, *kinds: TokenKind) -> TokenInfo:
+        """The token with this text.
 
         Raises:
             NotAuthenticated: the token is not valid as a token of these kinds, for whatever reason.
@@ -130,10 +141,10 @@ class TokenStore:
             raise NotAuthenticated(
                 "The token is not valid.", rule="token", hint="Ask an administrator for a new token."
             )
-        return _principal(row)
+        return _info(row)
 
     def revoke(self, token_id: uuid.UUID | str) -> None:
-        """Make a token invalid at once; to revoke it again changes nothing.
+        """Make a token invalid at once, and every key registered with it; again, it changes nothing.
 
         Raises:
             RequestInvalid: there is no such token.
@@ -146,7 +157,7 @@ class TokenStore:
             connection.execute(
                 update(lw_token)
                 .where(lw_token.c.id == wanted, lw_token.c.revoked_ms.is_(None))
-                .values(revoked_ms=_to_ms(self._clock()))
+                .values(revoked_ms=to_ms(self._clock()))
             )
 
     def list(self) -> tuple[TokenInfo, ...]:
@@ -165,12 +176,14 @@ class TokenStore:
 
     def _in_force(self, row: RowMapping) -> bool:
         expires = row["expires_ms"]
-        return row["revoked_ms"] is None and (expires is None or _to_ms(self._clock()) < expires)
+        return row["revoked_ms"] is None and (expires is None or to_ms(self._clock()) < expires)
 
 
 def _check_issue(principal: Principal, kind: str, ttl: timedelta | None) -> None:
     if kind not in _KINDS:
-        raise RequestInvalid("The kind of a token is `user`, `engine` or `kms`.", rule="token-kind")
+        raise RequestInvalid(
+            f"{kind!r} is not a kind of token.", rule="token-kind", hint=f"The kinds are {', '.join(_KINDS)}."
+        )
     if ttl is not None and ttl <= timedelta(0):
         raise RequestInvalid(
             "The token would have expired before it was issued.",
@@ -197,15 +210,18 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _to_ms(moment: datetime) -> int:
+def to_ms(moment: datetime) -> int:
+    """Milliseconds since 1970, as the database keeps times."""
     return int(moment.timestamp() * 1000)
 
 
-def _from_ms(value: int | None) -> datetime | None:
+def from_ms(value: int | None) -> datetime | None:
+    """The time that the database keeps, or None."""
     return None if value is None else datetime.fromtimestamp(value / 1000, UTC)
 
 
-def _principal(row: RowMapping) -> Principal:
+def principal_of(row: RowMapping) -> Principal:
+    """The principal of a row of `lw_token`."""
     return Principal(
         row["principal"], frozenset(json.loads(row["groups"])), frozenset(json.loads(row["roles"]))
     )
@@ -215,8 +231,9 @@ def _info(row: RowMapping) -> TokenInfo:
     return TokenInfo(
         id=uuid.UUID(row["id"]),
         kind=row["kind"],
-        principal=_principal(row),
+        principal=principal_of(row),
         created_at=datetime.fromtimestamp(row["created_ms"] / 1000, UTC),
-        expires_at=_from_ms(row["expires_ms"]),
-        revoked_at=_from_ms(row["revoked_ms"]),
+        expires_at=from_ms(row["expires_ms"]),
+        revoked_at=from_ms(row["revoked_ms"]),
+        used_at=from_ms(row["used_ms"]),
     )

@@ -20,6 +20,7 @@ from catalog.audit.trail import AuditTrail
 from catalog.authorize import Authorizer
 from catalog.commits.committer import Committer
 from catalog.config import Settings
+from catalog.engine_keys import EngineKeys
 from catalog.ground import Ground
 from catalog.idempotency import IdempotencyKeys
 from catalog.keys.kms import KmsClient
@@ -77,6 +78,7 @@ class Warden:
     audit: AuditTrail
     audit_signer: Signer | None
     tokens: TokenStore
+    engine_keys: EngineKeys
     authorizer: Authorizer
     kms: KmsClient
     kms_calls: CountedKms
@@ -140,6 +142,7 @@ class Warden:
             audit=on.audit,
             audit_signer=on.audit_signer,
             tokens=on.tokens,
+            engine_keys=EngineKeys(on.engine, on.tokens, on.now),
             authorizer=on.authorizer,
             kms=kms,
             kms_calls=on.kms_calls,

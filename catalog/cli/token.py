@@ -1,4 +1,4 @@
-"""`lakewarden token`: bearer tokens of users and engines.
+"""`lakewarden token`: tokens of users and engines.
 
 A token is shown once, when it is issued, alone on standard output: ``TOKEN=$(lakewarden token issue ann)``.
 """
@@ -31,7 +31,14 @@ def issue(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="The user or engine it speaks for.", show_default=False)],
     engine: Annotated[
-        bool, typer.Option("--engine", help="For an engine that acts for its users, not for a user.")
+        bool, typer.Option("--engine", help="For one start of an engine that acts for its users.")
+    ] = False,
+    reusable: Annotated[
+        bool,
+        typer.Option(
+            "--reusable",
+            help="With --engine: for any number of starts. Refused while `code` on the engine is granted.",
+        ),
     ] = False,
     kms: Annotated[
         bool, typer.Option("--kms", help="For the door for stock Hadoop clients, /kms/v1, alone.")
@@ -61,7 +68,7 @@ def issue(
 ) -> None:
     """Issue a token and show it, this once."""
     principal = Principal(name, frozenset(groups or ()), frozenset(roles or ()))
-    kind = _kind(engine, kms)
+    kind = _kind(engine, reusable, kms)
     _check_file(kind, credentials, service)
     with open_state(settings_of(ctx)) as state:
         issued = issue_recorded(state, calling(as_user), principal, kind, ttl)
@@ -78,7 +85,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         output.document(found)
         return
-    columns = ("id", "kind", "principal", "groups", "roles", "created", "expires", "revoked")
+    columns = ("id", "kind", "principal", "groups", "roles", "created", "expires", "revoked", "used")
     lines = [{**each, "groups": _joined(each["groups"]), "roles": _joined(each["roles"])} for each in found]
     output.rows(columns, [[line[name] for name in columns] for line in lines])
 
@@ -89,7 +96,7 @@ def revoke(
     token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id.", show_default=False)],
     as_user: AsUser = None,
 ) -> None:
-    """Make a token invalid at once."""
+    """Make a token invalid at once, and every key that an engine registered with it."""
     with open_state(settings_of(ctx)) as state:
         record_operation(state, calling(as_user), "token.revoke", token_id)
         TokenStore(state).revoke(token_id)
@@ -126,10 +133,14 @@ def write_credentials(file: Path, issued: IssuedToken, principal: Principal, ser
         ) from failure
 
 
-def _kind(engine: bool, kms: bool) -> TokenKind:
+def _kind(engine: bool, reusable: bool, kms: bool) -> TokenKind:
     if engine and kms:
         raise typer.BadParameter("a token is either --engine or --kms")
-    return "engine" if engine else "kms" if kms else "user"
+    if reusable and not engine:
+        raise typer.BadParameter("--reusable is for tokens with --engine")
+    if engine:
+        return "engine-reusable" if reusable else "engine"
+    return "kms" if kms else "user"
 
 
 def _check_file(kind: TokenKind, credentials: Path | None, service: str | None) -> None:
@@ -163,6 +174,7 @@ def _shown(info: TokenInfo) -> dict[str, object]:
         "created": output.moment(info.created_at),
         "expires": output.moment(info.expires_at),
         "revoked": output.moment(info.revoked_at),
+        "used": output.moment(info.used_at),
     }
 
 

@@ -4,6 +4,7 @@
 - A request is sent once more when the connection broke before the answer. It carries an idempotency key, so
   that it takes effect once. What may have been done, and was not answered, is `CommitStateUnknown`.
 - Tokens stand in headers alone, and in no error or repr.
+- An engine's token is sent once, to register a key that is made here; requests are then signed with that key.
 
 Source: docs/rest-api.md.
 """
@@ -24,13 +25,14 @@ from urllib3.exceptions import ConnectTimeoutError as ConnectTimeout
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.response import BaseHTTPResponse
 
+from catalog.client.engine_key import REGISTER, EngineSigner
 from catalog.client.errors import CatalogUnavailable, refusal
 from catalog.identifiers import TableName
+from catalog.request_signatures import IDEMPOTENCY_KEY
 from policy.errors import CommitStateUnknown, NotAuthenticated, RequestInvalid
 
 #: Operations of which nothing is left if they are not answered: they read, or begin what expires.
 _HARMLESS: Final = frozenset({"load", "plan", "writes"})
-_KEY_HEADER: Final = "Idempotency-Key"
 _CONNECT_S: Final = 10.0
 _ANSWER_S: Final = 300.0
 _LONGEST_ANSWER: Final = 512 << 20
@@ -47,7 +49,8 @@ class CatalogClient:
     Args:
         uri: the address of the service, such as ``http://127.0.0.1:8181``.
         token: the user's token.
-        engine_token: the token of an engine that acts for the user; None for the user's own process.
+        engine_token: the token of an engine that acts for the user; None for the user's own process. The
+            first request registers a key with it.
 
     Raises:
         RequestInvalid: the address is none.
@@ -56,9 +59,8 @@ class CatalogClient:
 
     def __init__(self, uri: str, token: str, engine_token: str | None = None) -> None:
         self._base = _address(uri)
-        self._headers = {"Authorization": f"Bearer {_token(token)}"}
-        if engine_token is not None:
-            self._headers["Lakewarden-Engine-Token"] = _token(engine_token)
+        self._headers = _bearer(token)
+        self._engine = None if engine_token is None else EngineSigner(_bearer(engine_token))
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
         self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=16)
 
@@ -116,15 +118,43 @@ class CatalogClient:
             raise (_unreached if path[-1] in _HARMLESS else _unanswered)(self._base) from error
 
     def _once(
-        self, method: str, path: Sequence[str], body: Mapping[str, Any] | None, key: str
+        self, method: str, path: Sequence[str], body: Mapping[str, Any] | None, idempotency_key: str
     ) -> BaseHTTPResponse:
-        url = self._base + "".join(f"/{quote(each, safe='')}" for each in path)
+        target = "".join(f"/{quote(each, safe='')}" for each in path)
         content = None if body is None else json.dumps(body).encode()
-        headers = {**self._headers, _KEY_HEADER: key}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
+        headers = {**self._headers, IDEMPOTENCY_KEY: idempotency_key}
+        if self._engine is None:
+            return self._request(method, target, content, headers)
+        key = self._engine.key(self._register)
+        answer = self._request(method, target, content, key.signed(method, target, content, headers))
+        if not key.corrected_by(answer):
+            return answer
+        answer.close()
+        return self._request(method, target, content, key.signed(method, target, content, headers))
+
+    def _register(self, body: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, Any]:
+        with _reached(self._base):
+            answer = self._request("POST", REGISTER, json.dumps(body).encode(), headers)
+        try:
+            document = _json(_whole(answer))
+        finally:
+            answer.close()
+        if answer.status != 200 or not isinstance(document, dict):
+            raise refusal(answer.status, document)
+        return document
+
+    def _request(
+        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]
+    ) -> BaseHTTPResponse:
+        """One request; `target` is the path below the catalog's address."""
+        declared = {} if content is None else {"Content-Type": "application/json"}
         return self._pool.request(
-            method, url, body=content, headers=headers, redirect=False, preload_content=False
+            method,
+            self._base + target,
+            body=content,
+            headers={**headers, **declared},
+            redirect=False,
+            preload_content=False,
         )
 
 
@@ -175,15 +205,15 @@ def _address(uri: str) -> str:
     return uri.rstrip("/")
 
 
-def _token(token: str) -> str:
-    """A token that can stand in a header."""
+def _bearer(token: str) -> dict[str, str]:
+    """The header that carries a token."""
     if not token or not all("!" <= each <= "~" for each in token):
         raise NotAuthenticated(
             "The token is empty, or has characters that no token has.",
             rule="token",
             hint="Give the token as it was issued, without spaces and line ends.",
         )
-    return token
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _unreached(base: str) -> CatalogUnavailable:

@@ -220,7 +220,8 @@ lw_idempotency = Table(
     Index("ix_lw_idempotency_expires", "expires_ms"),
 )
 
-#: Bearer tokens. Only the SHA-256 of the secret is kept. `kind`: user, engine.
+#: Tokens. Only the SHA-256 of the secret is kept. `kind`: user, engine, engine-reusable, kms. `used_ms`: when
+#: an engine last registered a key with it.
 lw_token = Table(
     "lw_token",
     metadata,
@@ -233,6 +234,19 @@ lw_token = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=True),
     Column("revoked_ms", BigInteger, nullable=True),
+    Column("used_ms", BigInteger, nullable=True),
+)
+
+#: Public keys (Ed25519, 32 bytes) that engines registered with a token, and sign their requests with.
+lw_engine_key = Table(
+    "lw_engine_key",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("token_id", String(36), ForeignKey("lw_token.id"), nullable=False),
+    Column("public_key", LargeBinary, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    UniqueConstraint("token_id", "public_key"),
 )
 
 #: The number of the last change of the policies that a catalog keeps itself, and the digest of what they say

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import Field, model_validator
 
 from catalog.http.bodies import Answer, OwnBody
+from catalog.tokens import TokenKind
 from policy.decision import Decision
 from policy.principal import Principal
 from policy.requests import AccessRequest, Resource
@@ -201,7 +202,7 @@ class IssueToken(OwnBody):
     principal: str
     groups: Names = Field(default_factory=list)
     roles: Names = Field(default_factory=list)
-    kind: Literal["user", "engine", "kms"] = "user"
+    kind: TokenKind = "user"
     ttl_s: Annotated[int, Field(ge=1, le=100 * 365 * 24 * 3600)] | None = None
 
 
@@ -224,6 +225,7 @@ class TokenAnswer(Answer):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    used_at: datetime | None
 
 
 class TokenList(Answer):

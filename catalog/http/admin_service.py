@@ -224,6 +224,7 @@ def _token(info: TokenInfo) -> models.TokenAnswer:
         created_at=info.created_at,
         expires_at=info.expires_at,
         revoked_at=info.revoked_at,
+        used_at=info.used_at,
     )
 
 

@@ -123,6 +123,7 @@ def create_app(warden: Warden) -> FastAPI:
     for router in (
         iceberg_namespaces.config_router,
         *_ICEBERG,
+        engine_routes.bootstrap_router,
         engine_routes.router,
         admin_tables.router,
         admin_keys.router,

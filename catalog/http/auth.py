@@ -1,16 +1,21 @@
-"""Who calls.
+"""Authenticates requests, from their headers alone.
 
-- Everything but `/healthz` wants `Authorization: Bearer <user token>`.
-- `/engine/v1` also takes `Lakewarden-Engine-Token: <engine token>`: an engine that acts for the user. The
-  engine needs `engine:act` on its own name. Without it, the caller is the user's own process.
+- Every operation but `/healthz` needs `Authorization: Bearer <user token>`.
+- `/engine/v1` also takes the signature of an engine that acts for the user (`catalog.request_signatures`).
+  The engine needs `engine:act` on its own name. Without a signature, the caller is the user's own process.
+- To register the key that it signs with, an engine sends its own token as the bearer token, once.
 - A header given twice is refused: two readers could take a different one.
-- Who calls is settled before a byte of the body is read. Tokens are never logged and never taken from the
-  address.
-- Whom nobody knows is refused on record, with the address that he calls from.
+- The caller is known before a byte of the body is read. A signature covers the digest of the body, which is
+  compared as soon as the body has been read and before it is parsed (`catalog.http.routing`).
+- A reusable token can be read by users who run code in its engine. So its keys are refused as long as a
+  policy grants `engine:code` on that engine to anyone.
+- Tokens are never logged and never taken from the address. Refused requests are recorded with the address
+  that they come from.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
@@ -18,51 +23,109 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.datastructures import Headers
 
 from catalog.authorize import Caller
+from catalog.engine_keys import SigningEngine
 from catalog.http.boundary import REQUEST_ID_STATE
 from catalog.http.metrics import Metrics
+from catalog.request_signatures import (
+    CONTENT_DIGEST,
+    IDEMPOTENCY_KEY,
+    SIGNATURE,
+    SIGNATURE_INPUT,
+    RequestSignature,
+    SignedRequest,
+    digest_in,
+    refused,
+)
+from catalog.tokens import TokenInfo
 from catalog.warden import Warden
-from policy.errors import NotAuthenticated
-from policy.principal import Principal
+from policy.decision import Decision
+from policy.errors import NotAuthenticated, NotAuthorized
 from policy.requests import AccessRequest, Resource
 
-ENGINE_HEADER: Final = "Lakewarden-Engine-Token"
 _BEARER: Final = "bearer"
 _HINT: Final = "Send `Authorization: Bearer <token>`; an administrator issues tokens."
+_SIGNATURE_HEADERS: Final = (SIGNATURE_INPUT, SIGNATURE, CONTENT_DIGEST)
+#: Carried an engine's token with each request once.
+_FORMER_HEADER: Final = "Lakewarden-Engine-Token"
 
 #: For the description of the interface; `authenticated` is what checks.
 USER_SCHEME: Final = HTTPBearer(scheme_name="user token", auto_error=False)
-ENGINE_SCHEME: Final = APIKeyHeader(name=ENGINE_HEADER, scheme_name="engine token", auto_error=False)
+ENGINE_SCHEME: Final = APIKeyHeader(name=SIGNATURE, scheme_name="engine signature", auto_error=False)
+BOOTSTRAP_SCHEME: Final = HTTPBearer(scheme_name="engine token", auto_error=False)
 
 
-def authenticated(
-    warden: Warden, headers: Headers, request_id: str, address: str, *, engines: bool
-) -> Caller:
-    """Whose request this is.
+@dataclass(frozen=True, slots=True)
+class Authenticated:
+    """The caller, and what its signature says of the body.
+
+    Attributes:
+        caller: who calls.
+        body_sha256: the SHA-256 that the body must have; None for a request that is not signed.
+    """
+
+    caller: Caller
+    body_sha256: bytes | None
+
+
+def authenticated(request: Request, warden: Warden, address: str, *, engines: bool) -> Authenticated:
+    """Who calls; see the module.
 
     Args:
+        request: its body is not read.
         warden: the open catalog.
-        headers: of the request.
-        request_id: of the request.
-        address: the network address of whoever sent it.
-        engines: whether an engine may act for the user here.
+        address: the network address of its sender.
+        engines: whether an engine can act for the user here.
 
     Raises:
-        NotAuthenticated: no valid token, or more than one.
-        NotAuthorized: the engine may not act for users.
+        NotAuthenticated: no valid token, or more than one; or a signature that is not valid.
+        NotAuthorized: the engine is not allowed to act for users.
         StateUnavailable: the database does not answer.
     """
+    headers, request_id = request.headers, request_id_of(request)
     try:
         user = warden.tokens.verify(_bearer(headers), "user")
-        engine = _engine(warden, headers) if engines else None
+        signed = _signed(request) if engines else None
+        engine = None if signed is None else warden.engine_keys.authenticate(*signed)
     except NotAuthenticated as refusal:
         warden.authorizer.turned_away(address, request_id, refusal)
         raise
-    if engine is not None:
-        # What is granted to it is on record with what it asks for: each record names the engine.
-        acting = Caller(engine, engine, request_id)
-        request = AccessRequest(engine, Resource.engine(engine.name), "act")
-        warden.authorizer.screen(acting, "engine.act", engine.name, request)
-    return Caller(user, engine, request_id)
+    if signed is None or engine is None:
+        return Authenticated(Caller(user, None, request_id), None)
+    _require_acting(warden, engine, request_id)
+    return Authenticated(Caller(user, engine.principal, request_id), signed[1].body_sha256)
+
+
+def bootstrapping(request: Request, warden: Warden, address: str) -> tuple[Caller, TokenInfo]:
+    """The engine that comes to register its key, and its token; errors as in `authenticated`."""
+    request_id = request_id_of(request)
+    try:
+        token = warden.engine_keys.bootstrap(_bearer(request.headers))
+    except NotAuthenticated as refusal:
+        warden.authorizer.turned_away(address, request_id, refusal)
+        raise
+    engine = SigningEngine(token.principal, token.kind == "engine-reusable")
+    _require_acting(warden, engine, request_id)
+    return Caller(engine.principal, engine.principal, request_id), token
+
+
+def _require_acting(warden: Warden, engine: SigningEngine, request_id: str) -> None:
+    """Refuse an engine that is not allowed to act for users.
+
+    What is granted to it is on record with what it asks for: each record names the engine.
+    """
+    principal = engine.principal
+    acting, resource = Caller(principal, principal, request_id), Resource.engine(principal.name)
+    request = AccessRequest(principal, resource, "act")
+    warden.authorizer.screen(acting, "engine.act", principal.name, request)
+    code = warden.authorizer.policies().someone_may(resource, "code") if engine.reusable else None
+    if code is not None:
+        warden.authorizer.record(acting, "engine.act", principal.name, Decision.deny(code))
+        raise NotAuthorized(
+            f"The key of engine {principal.name} comes from a reusable token, and users can run code in it: "
+            f"{code.detail}",
+            rule="engine-token-reusable",
+            hint="Take the grant away, or start the engine with a one-time token (token issue --engine).",
+        )
 
 
 def _bearer(headers: Headers) -> str:
@@ -72,10 +135,23 @@ def _bearer(headers: Headers) -> str:
     return token
 
 
-def _engine(warden: Warden, headers: Headers) -> Principal | None:
-    if ENGINE_HEADER not in headers:
+def _signed(request: Request) -> tuple[RequestSignature, SignedRequest] | None:
+    """The signature of a request and what it has to cover; None for a request without."""
+    headers, scope = request.headers, request.scope
+    if _FORMER_HEADER in headers:
+        raise refused(f"{_FORMER_HEADER} is no longer accepted: engines sign their requests.")
+    if not any(name in headers for name in _SIGNATURE_HEADERS):
         return None
-    return warden.tokens.verify(_single(headers, ENGINE_HEADER), "engine")
+    parameters, signature, digest = (_single(headers, name) for name in _SIGNATURE_HEADERS)
+    covered = SignedRequest(
+        request.method,
+        scope["raw_path"].decode("latin-1"),
+        scope["query_string"].decode("latin-1"),
+        _single(headers, "Authorization"),
+        _single(headers, IDEMPOTENCY_KEY) if IDEMPOTENCY_KEY in headers else None,
+        digest_in(digest),
+    )
+    return RequestSignature.parse(parameters, signature), covered
 
 
 def _single(headers: Headers, name: str) -> str:
@@ -101,6 +177,11 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
+async def _bootstrap(request: Request) -> TokenInfo:
+    token: TokenInfo = request.state.bootstrap
+    return token
+
+
 def request_id_of(request: Request) -> str:
     """The id under which this request is logged and audited."""
     request_id: str = getattr(request.state, REQUEST_ID_STATE)
@@ -110,3 +191,4 @@ def request_id_of(request: Request) -> str:
 WardenOf = Annotated[Warden, Depends(_warden)]
 MetricsOf = Annotated[Metrics, Depends(_metrics)]
 CallerOf = Annotated[Caller, Depends(_caller)]
+BootstrapOf = Annotated[TokenInfo, Depends(_bootstrap)]

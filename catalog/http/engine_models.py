@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
+from uuid import UUID
 
 from pydantic import Field
 
@@ -24,6 +26,19 @@ Long = Annotated[int, Field(ge=0, le=_LONG)]
 FieldId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Counts = dict[FieldId, Long]
 Bounds = dict[FieldId, Base64]
+
+
+class RegisterKey(OwnBody):
+    """The Ed25519 key that an engine signs with: its 32 bytes (RFC 8032), in base64."""
+
+    public_key: Base64
+
+
+class KeyRegistered(Answer):
+    """What signatures name the key by, and when it ends if it is not used."""
+
+    key_id: UUID
+    expires_at: datetime
 
 
 class StageWrite(OwnBody):

@@ -1,7 +1,8 @@
-"""What engines call: load, plan, write, and alter.
+"""What engines call: register a key, load, plan, write, and alter.
 
-An engine sends its own token beside the user's; then it may get the keys of the files planned without the
-user having `key:release`. Without an engine's token, the caller is the user's own process.
+An engine registers a key when it starts, and signs its requests, which carry the user's token. Then it can
+get the keys of the files planned without the user having `key:release`. Without an engine's signature, the
+caller is the user's own process.
 """
 
 from __future__ import annotations
@@ -12,11 +13,21 @@ from fastapi.responses import StreamingResponse
 from catalog.http.admin_keys import rewrap_keys, rotate_keys
 from catalog.http.admin_tables import forbid_old_regimes
 from catalog.http.alter_models import AlterBody
-from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.auth import (
+    BOOTSTRAP_SCHEME,
+    ENGINE_SCHEME,
+    USER_SCHEME,
+    BootstrapOf,
+    CallerOf,
+    MetricsOf,
+    WardenOf,
+)
 from catalog.http.bodies import table_from_path
 from catalog.http.engine_models import (
     CommitWrite,
+    KeyRegistered,
     PlanBody,
+    RegisterKey,
     StageWrite,
     WriteBegun,
     WriteStagedAnswer,
@@ -27,11 +38,13 @@ from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
 from catalog.http.rewrite_models import RewritesAnswer, RewritesBody
-from catalog.http.routing import EngineRoute
+from catalog.http.routing import BootstrapRoute, EngineRoute
 from catalog.http.screening import Bounds, new_table, screened, write
 from catalog.http.screening import table as on_table
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
-from policy.requests import ANY
+from policy.decision import Decision, Reason
+from policy.errors import NotAuthenticated
+from policy.requests import ANY, AccessRequest, Resource
 
 _TABLE = "/tables/{namespace}/{table}"
 
@@ -42,6 +55,29 @@ router = APIRouter(
     responses=ERRORS,
     dependencies=[Security(USER_SCHEME), Security(ENGINE_SCHEME)],
 )
+
+bootstrap_router = APIRouter(
+    prefix="/engine/v1",
+    route_class=BootstrapRoute,
+    tags=["engine"],
+    responses=ERRORS,
+    dependencies=[Security(BOOTSTRAP_SCHEME)],
+)
+
+
+@bootstrap_router.post("/keys")
+def register_key(body: RegisterKey, token: BootstrapOf, caller: CallerOf, warden: WardenOf) -> KeyRegistered:
+    """Register the key that an engine signs with: a token of an engine that has `act`."""
+    about = f"{caller.principal.name} key {body.public_key.hex()}"
+    request = AccessRequest(caller.principal, Resource.engine(caller.principal.name), "act")
+    warden.authorizer.require(caller, "engine.register", about, [request])
+    try:
+        key = warden.engine_keys.register(token, body.public_key)
+    except NotAuthenticated as refusal:
+        denied = Decision.deny(Reason(refusal.rule or "token", refusal.message))
+        warden.authorizer.record(caller, "engine.register", about, denied)
+        raise
+    return KeyRegistered(key_id=key.id, expires_at=key.expires_at)
 
 
 @router.post(f"{_TABLE}/load", responses=answers(LoadedTableAnswer, "The table."))

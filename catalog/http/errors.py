@@ -27,6 +27,7 @@ Errors of HTTP itself hang in the tree of `policy.errors`:
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -37,6 +38,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from catalog import errors as catalog_errors
+from catalog.engine_keys import STALE_RULE
 from catalog.http import kms_errors
 from catalog.http.metrics import Metrics
 from catalog.idempotency import IdempotencyKeyReused
@@ -47,6 +49,8 @@ _BAD_REQUEST: Final = "BadRequestException"
 _CHALLENGE: Final = 'Bearer realm="lakewarden"'
 _PLACE_LENGTH: Final = 200
 _RETRY_AFTER_S: Final = "1"
+#: The catalog's time in seconds since 1970, for an engine whose signature is stale and that signs again.
+TIME: Final = "Lakewarden-Time"
 
 
 class BodyTooLarge(RequestInvalid):
@@ -154,7 +158,7 @@ def error_response(error: LakewardenError, path: str = "") -> Response:
     }
     known = {"rule": error.rule, "hint": error.hint, "table": error.table, "snapshot": error.snapshot}
     fields |= {name: value for name, value in known.items() if value is not None}
-    return _answer(fields, _headers(shape.status), type(error), path)
+    return _answer(fields, _headers(shape.status, error.rule), type(error), path)
 
 
 def unforeseen_response(request_id: str, path: str = "") -> Response:
@@ -198,9 +202,10 @@ def _answer(
     return Response(body, status, dict(headers), media_type="application/json")
 
 
-def _headers(status: int) -> Mapping[str, str]:
+def _headers(status: int, rule: str | None) -> Mapping[str, str]:
     if status == 401:
-        return {"WWW-Authenticate": _CHALLENGE}
+        time_of_day = {TIME: str(int(time.time()))} if rule == STALE_RULE else {}
+        return {"WWW-Authenticate": _CHALLENGE} | time_of_day
     return {"Retry-After": _RETRY_AFTER_S} if status == 503 else {}
 
 

@@ -1,8 +1,8 @@
 """Routes that read nothing before they know who calls, and no JSON that means two things.
 
 The order is fixed: caller, then the first authorization (`catalog.http.screening`), then the size of the
-body, its type, and its text (`policy.strict_json`). What is left for the framework is to validate the parsed
-document by the operation's model.
+body, the digest that its sender signed, its type, and its text (`policy.strict_json`). What is left for the
+framework is to validate the parsed document by the operation's model.
 
 - Without a first authorization, a body is small: `SMALL_BODY` bytes and `SMALL_ELEMENTS` elements. So what a
   token without permissions can make the service do is bounded.
@@ -12,6 +12,7 @@ document by the operation's model.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -22,11 +23,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 
-from catalog.http.auth import authenticated, request_id_of
+from catalog.authorize import Caller
+from catalog.http.auth import authenticated, bootstrapping
 from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies
 from catalog.http.idempotency import answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
 from catalog.idempotency import KeyedRequest
+from catalog.request_signatures import refused
 from policy.errors import RequestInvalid
 from policy.strict_json import parse
 
@@ -54,6 +57,7 @@ class GuardedRoute(APIRoute):
             bounds = await run_in_threadpool(self._admitted, request)
             with request.app.state.bodies.begun() as room:
                 body = await _bounded_body(request, bounds.size, room)
+                _check_digest(request, body)
                 strict = await self._strict(request, body, bounds.elements)
                 wanted = self._once(strict, body)
                 return await (
@@ -76,14 +80,15 @@ class GuardedRoute(APIRoute):
             how much of its body is read.
         """
         warden = request.app.state.warden
-        request.state.caller = authenticated(
-            warden,
-            request.headers,
-            request_id_of(request),
-            address_of(request),
-            engines=self.takes_engines,
-        )
+        request.state.caller = self._caller(request)
         return bounds_of(self.endpoint, warden, request.state.caller, request.path_params)
+
+    def _caller(self, request: Request) -> Caller:
+        """The caller, from the headers; runs in a thread."""
+        warden, address = request.app.state.warden, address_of(request)
+        known = authenticated(request, warden, address, engines=self.takes_engines)
+        request.state.body_sha256 = known.body_sha256
+        return known.caller
 
     async def _strict(self, request: Request, body: bytes, max_elements: int) -> Request:
         """The request with its body read and parsed; the framework asks for both by these names."""
@@ -109,6 +114,16 @@ class EngineRoute(GuardedRoute):
     def _once(self, request: Request, body: bytes) -> KeyedRequest | None:
         is_commit = self.path.endswith(_COMMIT_OF_WRITE)
         return commit_of_write(request) if is_commit else super()._once(request, body)
+
+
+class BootstrapRoute(GuardedRoute):
+    """A route for engines that have no key yet, with their own token."""
+
+    def _caller(self, request: Request) -> Caller:
+        """The engine; runs in a thread."""
+        warden, address = request.app.state.warden, address_of(request)
+        caller, request.state.bootstrap = bootstrapping(request, warden, address)
+        return caller
 
 
 def address_of(request: Request) -> str:
@@ -211,6 +226,13 @@ async def _bounded_body(request: Request, limit: int, room: Room) -> bytes:
         room.take(len(chunk))
         body += chunk
     return bytes(body)
+
+
+def _check_digest(request: Request, body: bytes) -> None:
+    """Refuse a body other than the one that was signed."""
+    expected = getattr(request.state, "body_sha256", None)
+    if expected is not None and hashlib.sha256(body).digest() != expected:
+        raise refused("The body is not the one that was signed.")
 
 
 def _too_large(limit: int) -> BodyTooLarge:

@@ -28,7 +28,7 @@ from policy.ranger.evaluate import (
     row_filter_in_force,
 )
 from policy.ranger.index import PolicyIndex
-from policy.ranger.matching import Match, Target
+from policy.ranger.matching import Match, ResourcePattern, Target
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import Contents, parse_documents
 from policy.ranger.roles import RoleGraph
@@ -156,6 +156,22 @@ class PolicySet:
         kinds = (PolicyType.ACCESS, PolicyType.MASK)
         return tuple(policy for kind in kinds for policy in self._indexes[kind].candidates(target))
 
+    def someone_may(self, resource: Resource, access: str) -> Reason | None:
+        """Why somebody may hold a right at some time; None if no policy grants it to anyone.
+
+        What takes the grant away again (denials, exceptions, schedules, names that a macro stands for) is not
+        looked at: the answer is for what has to be safe whoever comes, and whenever.
+        """
+        target = Target.of(resource)
+        for policy in self._indexes[PolicyType.ACCESS].candidates(target):
+            if policy.limit is not None or not any(_may_match(each, target) for each in policy.resources):
+                continue
+            for item in policy.allow:
+                if not item.conditional and item.accesses & {access, ALL}:
+                    detail = f"{policy.title} grants {access} on {resource}."
+                    return Reason("policy-grant", detail, policy.name, item.label)
+        return None
+
     def subject(self, principal: Principal, owner: str | None) -> Subject:
         """Somebody with every role that he holds, and the owner of what he asks for."""
         roles = self._roles.held_by(principal.name, principal.groups, principal.roles)
@@ -213,6 +229,13 @@ def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Ma
     matches = [resource.match(target, user, owner) for resource in policy.resources]
     closest = (Match.SELF_AND_BELOW, Match.SELF, Match.BELOW, Match.ABOVE, Match.NONE)
     return min(matches, key=closest.index)
+
+
+def _may_match(resource: ResourcePattern, target: Target) -> bool:
+    """Whether these resources are the target's for anyone."""
+    if any(level.named for level in resource.patterns):
+        return resource.hierarchy[len(target.levels) - 1].name == target.levels[-1]
+    return resource.match(target, "").covers
 
 
 def _scope(request: AccessRequest) -> Scope:

@@ -9,13 +9,15 @@ location is overlapped, ``token`` that somebody asks at all, ``engine`` that an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 from tests.authorization.roles import ANONYMOUS, ENGINE_ALONE, GRANTS, THROUGH_ENGINE
 
 #: What no right is enough for.
 NEVER: Final = "never"
+#: What only an engine with its own token can do.
+BOOTSTRAP: Final = "bootstrap"
 
 _TABLE: Final = frozenset({"select", "update", "alter", "drop", "create"})
 #: What an owner may do with a table that exists; there is no owner of a name that is free.
@@ -24,8 +26,10 @@ _ANY_ON_DATABASE: Final = "|".join(f"db:{right}" for right in sorted(_TABLE))
 _ALIASES: Final = {"db:any": _ANY_ON_DATABASE, "any": "select|update|alter|drop|create|unprotect"}
 
 
-def permits(role: str, needs: Iterable[str]) -> bool:
+def permits(role: str, needs: Collection[str]) -> bool:
     """Whether a role has all of these rights."""
+    if BOOTSTRAP in needs:
+        return role == ENGINE_ALONE
     held = _rights(role)
     return all(_has(held, need) for need in needs)
 

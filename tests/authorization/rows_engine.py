@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 from typing import Any, Final
 
 import httpx
 
 from tests.authorization import places
-from tests.authorization.model import NEVER
-from tests.authorization.roles import OWN, OWNER, STEWARD
+from tests.authorization.model import BOOTSTRAP, NEVER
+from tests.authorization.roles import ENGINE_ALONE, OWN, OWNER, STEWARD
 from tests.authorization.rows import EVERYBODY, Row, Try, sent
 from tests.authorization.world import PLAIN, UNSEALED
 
@@ -24,6 +26,11 @@ _ENGINE_TABLE: Final = "/engine/v1/tables/{namespace}/{table}"
 _ADMIN_TABLE: Final = "/admin/v1/tables/{namespace}/{table}"
 _EVERY_WAY: Final = (places.LOCATION, *places.WRITE_PATHS, places.LIST)
 _NOT_YOURS: Final = (400, "RequestInvalid")
+
+
+def _register_key(attempt: Try) -> httpx.Response:
+    public_key = base64.b64encode(secrets.token_bytes(32)).decode()
+    return attempt.http.post("/engine/v1/keys", json={"public-key": public_key})
 
 
 def _plan(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
@@ -189,6 +196,14 @@ ENGINE_ROWS: Final = (
         via=(*places.WRITE_PATHS, places.LIST),
         states=tuple(places.STATES),
         on_table=True,
+    ),
+    Row(
+        "POST /engine/v1/keys",
+        "a key of the engine's",
+        (BOOTSTRAP,),
+        ENGINE_ALONE,
+        _register_key,
+        refusal=(401, "NotAuthenticated"),
     ),
     Row(
         "POST /engine/v1/namespaces/{namespace}/staged-writes",

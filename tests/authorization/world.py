@@ -55,6 +55,7 @@ _STATE: Final[tuple[Table, ...]] = (
     schema.lw_staged,
     schema.lw_write,
     schema.lw_token,
+    schema.lw_engine_key,
     schema.lw_policy_set,
     schema.lw_policy_document,
     schema.lw_door_key,
@@ -113,7 +114,7 @@ class World:
         if role == roles.THROUGH_ENGINE:
             return self.service.client(role, engine=ENGINE)
         if role == roles.ENGINE_ALONE:
-            engine = {"Lakewarden-Engine-Token": self.service.token(ENGINE, "engine")}
+            engine = {"Authorization": f"Bearer {self.service.engine_token(kind='engine-reusable')}"}
             return httpx.Client(base_url=self.service.url, headers=engine, timeout=60)
         return self.service.client(None if role == roles.ANONYMOUS else role)
 

@@ -114,12 +114,23 @@ def test_no_proxy_of_the_environment_is_taken(other: Canned, monkeypatch: pytest
 
 def test_tokens_go_in_headers_alone(other: Canned) -> None:
     with pytest.raises(CatalogUnavailable):
-        catalog.connect(other.url, TOKEN, engine_token="lw_engine").table("a.b.t").scan().to_arrow()
+        catalog.connect(other.url, TOKEN).table("a.b.t").scan().to_arrow()
     (asked,) = other.asked
     assert asked.path == "/engine/v1/tables/a%1Fb/t/plan"
     assert asked.headers["authorization"] == f"Bearer {TOKEN}"
-    assert asked.headers["lakewarden-engine-token"] == "lw_engine"
     assert TOKEN not in asked.path and TOKEN.encode() not in asked.body
+
+
+def test_an_engines_token_registers_a_key_and_goes_nowhere_else(other: Canned) -> None:
+    key_id = "00000000-0000-4000-8000-000000000000"
+    other.says(200, f'{{"key-id": "{key_id}"}}')
+    with pytest.raises(CatalogUnavailable):
+        catalog.connect(other.url, TOKEN, engine_token="lw_engine").table("a.b.t").scan().to_arrow()
+    registered, *asked = other.asked
+    assert (registered.path, registered.headers["authorization"]) == ("/engine/v1/keys", "Bearer lw_engine")
+    assert [each.headers["authorization"] for each in asked] == [f"Bearer {TOKEN}"]
+    assert all(f'keyid="{key_id}"' in each.headers["signature-input"] for each in asked)
+    assert not any("lw_engine" in repr(each) for each in asked)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_an_encrypted_table_needs_release_in_ones_own_process(
 def test_an_engine_reads_for_a_user_without_release(
     make: Make, alice: catalog.Connection, served: Service
 ) -> None:
-    engine = catalog.connect(served.url, served.token(CAROL), engine_token=served.token(ENGINE, "engine"))
+    engine = catalog.connect(served.url, served.token(CAROL), engine_token=served.engine_token())
     name = filled(make, alice, ENCRYPTED)
     assert engine.table(name).scan().to_arrow().equals(ROWS)
 
@@ -93,7 +93,7 @@ def test_a_masked_column_is_null_and_is_filtered_as_such(
 ) -> None:
     name = filled(make, alice, KEYED | {"encryption.masks": "nullify:ssn"})
     served.lake.set_policies([*standard_policies(), RELEASE, NO_SSN])
-    token = served.token(ENGINE, "engine") if engine else None
+    token = served.engine_token() if engine else None
     table = catalog.connect(served.url, served.token(CAROL), engine_token=token).table(name)
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "ssn": None}, {"id": 2, "ssn": None}]
     assert table.scan("ssn = 'x'").to_arrow().num_rows == 0
@@ -187,7 +187,7 @@ def test_a_token_that_is_none_is_refused_and_not_repeated(served: Service, token
 
 
 def test_a_token_is_shown_nowhere(served: Service) -> None:
-    token, engine = served.token(ALICE), served.token(ENGINE, "engine")
+    token, engine = served.token(ALICE), served.engine_token()
     connection = catalog.connect(served.url, token, engine_token=engine)
     scan = connection.table("db.none").scan()
     for shown in (repr(connection), repr(connection.table("db.none")), repr(scan), str(vars(connection))):

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, DoubleType, ListType, LongType, NestedField, StringType, StructType
 
 from tests.support.lake import ALICE
-from tests.support.service import ENGINE, Service
+from tests.support.service import Service
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text("utf-8")
 SCHEMA = Schema(
@@ -31,7 +31,7 @@ def test_the_examples_run(served: Service, monkeypatch: pytest.MonkeyPatch) -> N
         "url": served.url,
         "token": served.token(ALICE),
         "user_token": served.token(ALICE),
-        "token_of_the_service": served.token(ENGINE, "engine"),
+        "token_of_the_service": served.engine_token(),
     }
     examples = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     assert len(examples) == 6

@@ -50,9 +50,9 @@ def test_who_has_no_valid_token_is_on_record_without_what_he_sent(
 
 
 def test_an_engines_token_that_is_not_valid_is_on_record(service: Service) -> None:
-    with service.client(ALICE) as client:
-        answer = client.post("/engine/v1/tables/db/t/load", headers={"Lakewarden-Engine-Token": NOT_A_TOKEN})
-        refused(answer, 401, "NotAuthenticated")
+    with service.client(None) as client:
+        headers = {"Authorization": f"Bearer {NOT_A_TOKEN}"}
+        refused(client.post("/engine/v1/keys", headers=headers, json={}), 401, "NotAuthenticated")
     assert len(_of(service, "")) == 1
 
 

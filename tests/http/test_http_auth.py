@@ -14,8 +14,6 @@ from policy.principal import Principal
 from tests.support.http_calls import new_table, refused
 from tests.support.service import ENGINE, Service
 
-ENGINE_HEADER = "Lakewarden-Engine-Token"
-
 
 def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
@@ -87,12 +85,12 @@ def test_revoked_token_stops_at_once(served: Service) -> None:
 
 
 def test_kinds_of_tokens_do_not_replace_each_other(served: Service) -> None:
-    user, engine = served.token("alice"), served.token(ENGINE, "engine")
+    user, engine = served.token("alice"), served.engine_token()
     with served.client(None) as client:
         refused(client.get("/v1/config", headers=_bearer(engine)), 401, "NotAuthenticated")
-        answer = client.post("/engine/v1/tables/a/b/load", headers=_bearer(user) | {ENGINE_HEADER: user})
+        answer = client.post("/engine/v1/tables/a/b/load", headers=_bearer(engine))
         refused(answer, 401, "NotAuthenticated")
-        answer = client.post("/engine/v1/tables/a/b/load", headers={ENGINE_HEADER: engine})
+        answer = client.post("/engine/v1/keys", headers=_bearer(user), json={"public-key": "AAAA"})
         refused(answer, 401, "NotAuthenticated")
 
 
@@ -142,14 +140,16 @@ def test_engine_gives_a_user_no_more_rights(served: Service, alice: httpx.Client
 
 
 def test_tokens_are_never_logged(served: Service, caplog: pytest.LogCaptureFixture) -> None:
-    user, engine = served.token("alice"), served.token(ENGINE, "engine")
+    user, engine = served.token("alice"), served.engine_token()
     caplog.set_level(logging.DEBUG, "lakewarden")
     caplog.set_level(logging.DEBUG, "uvicorn")
     with served.client("alice", engine=ENGINE) as client:
         client.get("/v1/config", params={"warehouse": user})
         client.get(f"/{user}")
         client.get("/v1/config", headers={"X-Request-Id": "logged-1"})
-        client.post("/engine/v1/tables/a/b/load", headers={ENGINE_HEADER: engine + "x"})
+        client.post("/engine/v1/tables/a/b/load")
+    with served.client(None) as client:
+        client.post("/engine/v1/keys", headers=_bearer(engine), json={"public-key": "AAAA"})
     assert "logged-1" in caplog.text
     own = [
         record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))
@@ -161,7 +161,7 @@ def test_engine_header_counts_for_nothing_elsewhere(
     served: Service, alice: httpx.Client, namespace: str
 ) -> None:
     """Stock clients' operations are the user's own, whoever else signs the request."""
-    headers = {ENGINE_HEADER: "lw_nonsense", "X-Request-Id": "elsewhere-1"}
+    headers = {"Signature": "lakewarden=:AAAA:", "X-Request-Id": "elsewhere-1"}
     assert alice.get(f"{served.prefix}/namespaces/{namespace}", headers=headers).status_code == 200
     records = alice.get("/admin/v1/audit").json()["records"]
     assert [r["engine"] for r in records if r["request-id"] == "elsewhere-1"] == [None]

@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 
 from catalog.http.app import create_app
 from tests.support.http_calls import new_table
-from tests.support.service import ENGINE, Service
+from tests.support.service import Service
 
 CHECKS = (
     not_a_server_error,
@@ -42,15 +42,16 @@ def test_every_operation_is_described(served: Service) -> None:
 def test_description_is_answered_to_callers(alice: httpx.Client) -> None:
     description = alice.get("/openapi.json").json()
     assert description["info"]["title"] == "Lakewarden"
-    assert set(description["components"]["securitySchemes"]) == {"user token", "engine token"}
+    assert set(description["components"]["securitySchemes"]) == {
+        "user token",
+        "engine token",
+        "engine signature",
+    }
 
 
 def test_generated_requests_never_fail_the_service(served: Service, alice: httpx.Client) -> None:
     schema = schemathesis.openapi.from_dict(alice.get("/openapi.json").json())
-    headers = {
-        "Authorization": alice.headers["Authorization"],
-        "Lakewarden-Engine-Token": served.token(ENGINE, "engine"),
-    }
+    headers = {"Authorization": alice.headers["Authorization"]}
     operations = [result.ok() for result in schema.get_all_operations()]
     assert len(operations) > 40
     for operation in operations:

@@ -20,7 +20,7 @@ from policy.errors import NotAuthenticated, RequestInvalid
 from tests.support.hadoop_tokens import delegation_token
 from tests.support.kms_door import door_policies
 from tests.support.lake import ALICE, lake_settings
-from tests.support.service import ENGINE, Service, open_service
+from tests.support.service import Service, open_service
 
 NAMES: Final = "/kms/v1/keys/names"
 
@@ -73,7 +73,7 @@ def test_tokens_of_the_door_open_nothing_else(strict: Service) -> None:
 def test_tokens_of_engines_revoked_ones_and_none_open_nothing(strict: Service) -> None:
     revoked = strict.lake.warden.tokens.issue(strict.lake.caller(ALICE).principal, "kms", None)
     strict.lake.warden.tokens.revoke(revoked.id)
-    for text in (strict.token(ENGINE, "engine"), revoked.text, "lw_x", ""):
+    for text in (strict.engine_token(), revoked.text, "lw_x", ""):
         turned_away(ask(strict, Authorization=f"Bearer {text}".strip()))
         turned_away(ask(strict, X_Hadoop_Delegation_Token=delegation_token(text)))
     turned_away(ask(strict))

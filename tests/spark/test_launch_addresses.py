@@ -40,7 +40,7 @@ CREATE_TABLE = "CREATE TABLE broken.db.t (id INT)"
 READ = "SELECT count(*) FROM broken.db.t"
 
 
-_HANDED_ON = ("Authorization", "Content-Type", "Lakewarden-Engine-Token")
+_HANDED_ON = ("Authorization", "Content-Type")
 
 
 class _Impostor(BaseHTTPRequestHandler):
@@ -129,7 +129,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             "option": service.url,
         }
         settings = {**_launch(catalogs), "spark.sql.catalog.option.insecure": "true"}
-        with spark_process(service, SCRIPT, settings=settings) as process:
+        with spark_process(service, SCRIPT, settings=settings, engine=None) as process:
             statements = [CREATE_NAMESPACE, CREATE_TABLE, READ]
             process.tell({"catalogs": list(catalogs), "statements": statements})
             answers = process.answer()

@@ -1,22 +1,122 @@
-"""The engine's own token is taken at launch, and is within reach of no user of the engine."""
+"""The credential of an engine: a key made at launch, which no user of the engine reaches."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from spark_ext.configuration import ENGINE_CREDENTIAL, engine_token_file
-from tests.support.spark import SparkLake
+from spark_ext.jar import spark_jar
+from tests.support.class_files import Declared, declared_in
+from tests.support.service import ENGINE
+from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_process import spark_process
 
+_REST = "org.apache.spark.sql.lakewarden.rest"
+_OURS = "org.apache.spark.sql.lakewarden.catalog"
+#: Classes whose objects hold a credential, or lead to one.
+CREDENTIALS = (
+    f"{_REST}.EngineKey",
+    f"{_REST}.EngineKeys",
+    f"{_REST}.Credentials",
+    f"{_REST}.HttpCatalogClient",
+    f"{_REST}.CatalogClient",
+    f"{_OURS}.SessionUserRule",
+    f"{_OURS}.HeldTokens",
+    f"{_OURS}.SessionTokens",
+    "java.security.PrivateKey",
+    "java.security.KeyPair",
+)
+#: What `reflect` can pass to a method: primitives and texts.
+PASSED_BY_SQL = {*"BCDFIJSZ", "Ljava/lang/String;", "Ljava/lang/Object;"}
 
-def _take(spark_lake: SparkLake, file: Path) -> str:
+
+def _descriptor(name: str) -> str:
+    return f"L{name.replace('.', '/')};"
+
+
+def _launch(spark_lake: SparkLake, file: Path) -> Any:
+    """Launches an engine with a file once more, in the same driver; answers its keys."""
     context: Any = spark_lake.spark.sparkContext
-    path = context._jvm.java.nio.file.Path.of(str(file), context._gateway.new_array(context._jvm.String, 0))
-    taken: str = context._jvm.org.apache.spark.sql.lakewarden.rest.EngineCredential.take(path)
-    return taken
+    environment = context._jvm.java.util.HashMap()
+    environment.put(ENGINE_CREDENTIAL, str(file))
+    scala = context._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(environment)
+    return context._jvm.org.apache.spark.sql.lakewarden.catalog.EngineLaunch(scala).registered()
+
+
+@pytest.fixture(scope="module")
+def declared() -> list[Declared]:
+    found = list(declared_in(spark_jar()))
+    assert len({each.owner for each in found}) > 100
+    return found
+
+
+def test_no_static_member_of_the_jar_reaches_a_credential(declared: list[Declared]) -> None:
+    """`reflect` calls static methods, and Scala's `private[package]` is public in class files."""
+    secret = {_descriptor(each) for each in CREDENTIALS}
+    fields = [each for each in declared if not each.is_method]
+    assert [each for each in fields if each.is_static and each.result in secret] == []
+    callable_by_sql = [
+        each
+        for each in declared
+        if each.is_method and each.is_static and PASSED_BY_SQL.issuperset(each.parameters)
+    ]
+    assert len(callable_by_sql) > 100
+    assert [each for each in callable_by_sql if each.result in secret] == []
+
+
+def test_no_object_that_a_static_field_holds_has_a_field_with_a_credential(declared: list[Declared]) -> None:
+    secret = {_descriptor(each) for each in CREDENTIALS}
+    fields: dict[str, list[Declared]] = {}
+    for each in declared:
+        if not each.is_method:
+            fields.setdefault(_descriptor(each.owner), []).append(each)
+    reached: set[str] = set()
+    ahead = {each.result for each in declared if not each.is_method and each.is_static}
+    while ahead:
+        reached |= ahead
+        ahead = {each.result for kind in ahead for each in fields.get(kind, ())} - reached
+    assert _descriptor(f"{_REST}.EngineKey$") in reached
+    assert reached & secret == set()
+
+
+def test_nothing_hands_out_the_private_key_or_a_held_token(declared: list[Declared]) -> None:
+    keys = {_descriptor("java.security.PrivateKey"), _descriptor("java.security.KeyPair")}
+    assert [each for each in declared if each.is_method and each.result in keys] == []
+    holders = {name: [] for name in CREDENTIALS[:3]} | {f"{_OURS}.HeldTokens": []}
+    for each in declared:
+        if each.owner in holders and not each.is_method:
+            assert not each.is_public and not each.is_static, each
+        if each.owner in holders and each.is_method and each.is_public and not each.parameters:
+            holders[each.owner].append(each.name)
+    assert {name for names in holders.values() for name in names} <= {"toString", "isEmpty"}
+
+
+def test_what_sql_can_call_shows_no_token(spark_lake: SparkLake, declared: list[Declared]) -> None:
+    """Calls each static method without parameters, as `reflect` does."""
+    java: Any = spark_lake.spark.sparkContext._jvm
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    nothing = spark_lake.spark.sparkContext._gateway.new_array(java.java.lang.Object, 0)
+    called = 0
+    for each in declared:
+        initializer = each.name == "<clinit>"
+        if each.is_method and each.is_static and each.is_public and not each.parameters and not initializer:
+            holder = java.java.lang.Class.forName(each.owner, True, loader)
+            method = holder.getMethod(
+                each.name, spark_lake.spark.sparkContext._gateway.new_array(java.java.lang.Class, 0)
+            )
+            try:
+                shown = str(method.invoke(None, nothing))
+            except Py4JJavaError as error:  # some only refuse
+                shown = str(error)
+            assert "lw_" not in shown and "PrivateKey" not in shown, each
+            called += 1
+    assert called > 20
 
 
 def test_variables_of_sql_do_not_hold_the_token(spark_lake: SparkLake) -> None:
@@ -27,26 +127,67 @@ def test_variables_of_sql_do_not_hold_the_token(spark_lake: SparkLake) -> None:
     assert not older.startswith("lw_")
 
 
-def test_the_file_is_gone_once_it_was_read(spark_lake: SparkLake) -> None:
-    file = engine_token_file("lw_once")
+def test_the_key_is_not_shown_and_not_sent_to_executors(spark_lake: SparkLake) -> None:
+    java: Any = spark_lake.spark.sparkContext._jvm
+    keys = _launch(spark_lake, engine_token_file(spark_lake.service.engine_token()))
+    assert keys.toString() == "EngineKeys(***)"
+    with pytest.raises(Exception, match="NotSerializableException"):
+        stream = java.java.io.ObjectOutputStream(java.java.io.ByteArrayOutputStream())
+        stream.writeObject(keys)
+
+
+def test_a_one_time_token_serves_one_launch_and_its_file_is_deleted(spark_lake: SparkLake) -> None:
+    token = spark_lake.service.engine_token()
+    file = engine_token_file(token)
     assert file.stat().st_mode & 0o777 == 0o600
-    assert _take(spark_lake, file) == "lw_once"
+    _launch(spark_lake, file)
     assert not file.exists()
+    again = engine_token_file(token)
+    with pytest.raises(Exception, match=r"NotAuthenticated.*has registered a key already") as caught:
+        _launch(spark_lake, again)
+    assert token not in str(caught.value)
+    again.unlink()
 
 
-def test_a_file_that_others_may_read_is_not_taken(spark_lake: SparkLake) -> None:
+def test_a_reusable_token_serves_each_launch(spark_lake: SparkLake) -> None:
+    token = spark_lake.service.engine_token(kind="engine-reusable")
+    for _ in range(2):
+        _launch(spark_lake, engine_token_file(token))
+
+
+def test_a_file_that_others_can_use_is_not_taken(spark_lake: SparkLake) -> None:
     file = engine_token_file("lw_seen_by_others")
     file.chmod(0o640)
-    with pytest.raises(Exception, match=r"CatalogNotTrusted.*others than its owner may use it") as caught:
-        _take(spark_lake, file)
+    with pytest.raises(Exception, match=r"CatalogNotTrusted.*others than its owner can use it") as caught:
+        _launch(spark_lake, file)
     assert "lw_seen_by_others" not in str(caught.value)
     assert file.exists()
     file.unlink()
 
 
 def test_a_file_that_is_not_there_is_an_error(spark_lake: SparkLake, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"CatalogNotTrusted.*cannot be read and deleted"):
-        _take(spark_lake, tmp_path / "gone")
+    with pytest.raises(Exception, match=r"CatalogNotTrusted.*cannot be read"):
+        _launch(spark_lake, tmp_path / "gone")
+
+
+def test_a_further_launch_of_the_extension_uses_the_key_that_there_is(spark_lake: SparkLake) -> None:
+    """Spark applies extensions anew for a session that is not made from another one."""
+    context: Any = spark_lake.spark.sparkContext
+    made = context._jvm.org.apache.spark.sql.classic.SparkSession(context._jsc.sc())
+    made.conf().set(f"lakewarden.catalog.{CATALOG}.token", spark_lake.service.token("alice"))
+    assert made.sql(f"SHOW NAMESPACES IN {CATALOG}").count() >= 0
+
+
+def test_a_driver_whose_clock_is_off_follows_the_catalogs(spark_lake: SparkLake, namespace: str) -> None:
+    spark_lake.rows(f"CREATE TABLE {namespace}.clock AS SELECT 1 AS id")
+    java: Any = spark_lake.spark.sparkContext._jvm
+    session = java.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
+    rule = java.org.apache.spark.sql.lakewarden.catalog.SessionUserRule.of(session).get()
+    address = java.org.apache.spark.sql.lakewarden.rest.CatalogAddress.parse(spark_lake.service.url)
+    key = rule.engine().at(address).get()
+    assert key.follow(int(time.time()) + 300)
+    assert [list(row) for row in spark_lake.rows(f"SELECT id FROM {namespace}.clock")] == [[1]]
+    assert not key.follow(int(time.time()) + 3600)
 
 
 def test_extension_that_is_not_in_force(spark_lake: SparkLake) -> None:
@@ -60,3 +201,13 @@ except Exception as error:
     with spark_process(spark_lake.service, script, settings={"spark.sql.extensions": ""}) as process:
         assert "CatalogNotTrusted: Spark runs without" in process.answer()
         process.finish()
+
+
+def test_the_engine_acts_by_its_key(spark_lake: SparkLake, namespace: str) -> None:
+    """Bob's own process would need `release` on the key of an encrypted table."""
+    properties = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
+    spark_lake.rows(f"CREATE TABLE {namespace}.by_key {properties} AS SELECT 7 AS id")
+    assert spark_lake.rows(f"SELECT id FROM {namespace}.by_key")[0][0] == 7
+    with spark_lake.service.client() as alice:
+        records: list[Mapping[str, Any]] = alice.get("/admin/v1/audit").json()["records"]
+    assert ENGINE in {each["engine"] for each in records if each["action"] == "table.plan"}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pyiceberg.catalog.rest import RestCatalog
 
+from catalog.client.engine_key import EngineKey
 from catalog.http.server import served
 from policy.principal import Principal
 from tests.support.lake import ALICE, Lake, open_lake
@@ -20,6 +23,24 @@ if TYPE_CHECKING:
 
 ENGINE = "spark"
 _PATIENCE_S = 20.0
+
+
+class EngineAuth(httpx.Auth):
+    """Signs each request with an engine's key."""
+
+    requires_request_body = True
+
+    def __init__(self, key: EngineKey) -> None:
+        self.key = key
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        """Sign a request as it is sent; one without a user's token is sent as it is."""
+        if "Authorization" in request.headers:
+            target = request.url.raw_path.decode("ascii")
+            names = ("Authorization", "Idempotency-Key")
+            covered = {name: request.headers[name] for name in names if name in request.headers}
+            request.headers.update(self.key.signed(request.method, target, request.content, covered))
+        yield request
 
 
 @dataclass
@@ -36,6 +57,7 @@ class Service:
     lake: Lake
     client_properties: Mapping[str, str] = field(default_factory=dict)
     _tokens: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
+    _engines: dict[str, EngineAuth] = field(default_factory=dict, repr=False)
 
     @property
     def prefix(self) -> str:
@@ -49,12 +71,26 @@ class Service:
             self._tokens[name, kind] = issued.text
         return self._tokens[name, kind]
 
+    def engine_token(self, name: str = ENGINE, kind: Any = "engine") -> str:
+        """A new token for one start of an engine, or a reusable one."""
+        self._tokens[name, kind] = self.lake.warden.tokens.issue(Principal(name), kind, None).text
+        return self._tokens[name, kind]
+
+    def engine_auth(self, name: str = ENGINE) -> EngineAuth:
+        """What signs requests as an engine; the same key each time."""
+        if name not in self._engines:
+            key = Ed25519PrivateKey.generate()
+            public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+            keys = self.lake.warden.engine_keys
+            registered = keys.register(keys.bootstrap(self.engine_token(name)), public)
+            self._engines[name] = EngineAuth(EngineKey(registered.id, key))
+        return self._engines[name]
+
     def client(self, user: str | None = ALICE, engine: str | None = None) -> httpx.Client:
         """An HTTP client of a user, or of nobody; with an engine, the engine's on behalf of the user."""
         headers = {} if user is None else {"Authorization": f"Bearer {self.token(user)}"}
-        if engine is not None:
-            headers["Lakewarden-Engine-Token"] = self.token(engine, "engine")
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+        auth = None if engine is None else self.engine_auth(engine)
+        return httpx.Client(base_url=self.url, headers=headers, auth=auth, timeout=60)
 
     def iceberg(self, user: str = ALICE, **properties: str) -> RestCatalog:
         """A stock pyiceberg client of a user."""

@@ -51,6 +51,12 @@ def told():
     return json.loads(line) if line else None
 
 
+# An engine's key ends with its application; the next one in the same JVM needs a token of its own.
+def relaunch_engine():
+    with open(os.open(os.environ[{ENGINE_CREDENTIAL!r}], os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+        file.write(given["engine_token"])
+
+
 def jvm_pid():
     return spark._jvm.java.lang.ProcessHandle.current().pid()
 
@@ -121,7 +127,8 @@ def spark_process(
 
     The script finds `spark`, the session of `user`; `session(name)`, which makes one of another user;
     `answer(value)`, which hands a JSON value to the test, as often as it likes; `told()`, which takes the
-    next one that the test tells; and `jvm_pid()`.
+    next one that the test tells; `relaunch_engine()`, to be called before Spark is started once more; and
+    `jvm_pid()`.
 
     Args:
         service: the service that the catalog `lake` is at.
@@ -139,11 +146,13 @@ def spark_process(
         "tokens": {name: service.token(name) for name in (user, *users)},
         "user": user,
     }
+    if engine is not None:
+        given["engine_token"] = service.engine_token(engine)
     log = service.lake.root / f"spark-{uuid4().hex}.log"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARDEN_")}
     variables = {**inherited, **(environ or {})}
     if engine is not None:
-        variables[ENGINE_CREDENTIAL] = str(engine_token_file(service.token(engine, "engine")))
+        variables[ENGINE_CREDENTIAL] = str(engine_token_file(service.engine_token(engine)))
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [python, "-c", _PRELUDE + script],

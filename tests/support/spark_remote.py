@@ -256,6 +256,7 @@ workers = [
         SparkContext._jvm.scala.Option.apply(number), conf, none)
     for number, host in enumerate(["127.0.0.2", "127.0.0.3"])
 ]
+relaunch_engine()
 spark = SparkSession.builder.config(conf=launched).config("spark.master", url).getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 spark.conf.set(given["token_setting"], given["tokens"][given["user"]])

@@ -10,10 +10,9 @@ import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.connector.expressions.Transform
-import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog._
-import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths}
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, CatalogPaths, EngineKeys}
 import org.apache.spark.sql.lakewarden.write.TransformFunctions
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -33,30 +32,33 @@ final class LakewardenCatalog
     with ProcedureCatalog
     with SessionBound {
   private var launched: LaunchedCatalog = _
-  @volatile private var session: Option[SQLConf] = None
-  private lazy val client: CatalogClient = launched.client(() => settings)
+  private[this] var engine: EngineKeys = _
+  @volatile private var session: Option[SparkSession] = None
+  private lazy val client: CatalogClient = launched.client(() => own, engine)
   private lazy val paths = new CatalogPaths(client)
   private lazy val namespaces = new Namespaces(client, paths)
   private lazy val procedures = new Procedures(name, client, tables)
   private lazy val tables = {
     val users = new PlanUsers(
-      launched.client(() => active), () => launched.user(settings), () => launched.user(active))
+      launched.client(() => active, engine), () => launched.user(own), () => launched.user(active))
     new Tables(name, client, paths, users)
   }
 
-  /** Those of the session that this catalog belongs to; before it is bound, of the one that calls. */
-  private def settings: SQLConf = session.getOrElse(active)
+  /** The session that this catalog belongs to; before it is bound, the one that calls. */
+  private def own: Option[SparkSession] = session.orElse(active)
 
-  /** Those of the session that runs a plan; inside of views, `SQLConf.get` is a copy without the token. Where no
-    * session is active, nobody asks: the session that Spark takes by default may be anybody's.
+  /** The session that runs a plan. Where none is active, there is no user: the session that Spark takes by default
+    * can be anybody's.
     */
-  private def active: SQLConf = SparkSession.getActiveSession.fold(SQLConf.get)(_.sessionState.conf)
+  private def active: Option[SparkSession] = SparkSession.getActiveSession
 
-  override def bind(settings: SQLConf): Unit = session = Some(settings)
+  override def bind(session: SparkSession): Unit = this.session = Some(session)
 
   /** The options that Spark passes are the session's and are not used. */
-  override def initialize(name: String, options: CaseInsensitiveStringMap): Unit =
+  override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
     launched = LaunchedCatalog.trusted(name)
+    engine = LaunchedCatalog.guard(SparkSession.active).engine
+  }
 
   override def name: String = launched.name
   override def toString: String = s"LakewardenCatalog($name)"

@@ -1,11 +1,12 @@
 package lakewarden.spark
 
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
-import org.apache.spark.sql.lakewarden.catalog.{LaunchGuard, LaunchRule, LaunchStrategy, OptionsRule, SessionUserRule}
-import org.apache.spark.sql.lakewarden.rest.EngineCredential
+import org.apache.spark.sql.lakewarden.catalog._
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
   *
+  *  - at launch: the driver registers its key, if it is an engine (`EngineLaunch`);
+  *  - before a statement is parsed: its user's tokens are taken out of the session's settings (`SessionTokens`);
   *  - before relations are looked up: the session's settings are held against the launch configuration
   *    (`LaunchRule`; rules for hints are the ones that run first);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
@@ -14,9 +15,11 @@ import org.apache.spark.sql.lakewarden.rest.EngineCredential
   */
 final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
-    EngineCredential.token // taken before any user has a session
+    val engine = new EngineLaunch(sys.env).keys() // before any user has a session
+    extensions.injectParser((session, parser) =>
+      TokenTakingParser.over(parser, () => guard(session).takeTokens()))
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
-    extensions.injectCheckRule(_ => SessionUserRule)
+    extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))
   }

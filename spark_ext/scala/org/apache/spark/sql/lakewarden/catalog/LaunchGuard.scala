@@ -12,7 +12,7 @@ import org.apache.spark.sql.internal.SQLConf
 trait SessionBound extends CatalogPlugin {
 
   /** Tells it the session that it was made for; Spark does not. */
-  def bind(session: SQLConf): Unit
+  def bind(session: SparkSession): Unit
 }
 
 /** Holds a session against the launch configuration.
@@ -25,11 +25,19 @@ final class LaunchGuard(session: SparkSession) {
   private val launched = LaunchedCatalog.all(session.sparkContext.getConf)
 
   /** Refuses a plan of a session that is not to be trusted; what sets settings passes, and what it answers. */
-  def check(plan: LogicalPlan): Unit = plan match {
+  def check(plan: LogicalPlan): Unit = {
+    takeTokens()
+    checkPlan(plan)
+  }
+
+  /** Takes the tokens of the session's user out of its settings. */
+  def takeTokens(): Unit = new SessionTokens(session).take(launched.values.map(_.tokenSetting))
+
+  private def checkPlan(plan: LogicalPlan): Unit = plan match {
     case SetCommand(Some((setting, Some(_)))) => checkSetting(setting)
     case _: SetCommand | _: ResetCommand      =>
-    case ReturnAnswer(answered)               => check(answered)
-    case result: CommandResult                => check(result.commandLogicalPlan)
+    case ReturnAnswer(answered)               => checkPlan(answered)
+    case result: CommandResult                => checkPlan(result.commandLogicalPlan)
     case _ =>
       checkSettings(SQLConf.get.getAllConfs)
       launched.keys.foreach(checkCatalog)
@@ -52,7 +60,7 @@ final class LaunchGuard(session: SparkSession) {
   private def checkCatalog(name: String): Unit = {
     val lookup = session.sessionState.analyzer.CatalogAndIdentifier
     lookup.unapply(Seq(name, "any")) match {
-      case Some((ours: SessionBound, _)) if ours.name == name => ours.bind(session.sessionState.conf)
+      case Some((ours: SessionBound, _)) if ours.name == name => ours.bind(session)
       case _                                                 => throw LaunchedCatalog.replaced(name)
     }
   }

@@ -9,20 +9,26 @@ import org.apache.spark.sql.lakewarden.rest._
 /** A Lakewarden catalog as this application was launched with it.
   *
   * The launch configuration alone (the SparkConf of the SparkContext) says which catalogs there are and where
-  * they answer. A session brings nothing but its user's token, `lakewarden.catalog.<name>.token`, which is read
-  * at each request, so that it can be renewed. Settings whose names begin with `spark` Spark would send to the
-  * executors with every task, and write into its event log in clear.
+  * they answer. A session brings nothing but its user's token, `lakewarden.catalog.<name>.token`
+  * (`SessionTokens`), which is looked for at each request, so that it can be renewed. Settings whose names begin
+  * with `spark` Spark would send to the executors with every task, and write into its event log in plaintext.
   *
   * @param settings
   *   all of its settings by their whole names
   */
 final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
 
-  /** The way to the catalog with the token that a session has whenever it asks. */
-  def client(session: () => SQLConf): CatalogClient = new HttpCatalogClient(address, () => credentials(session()))
+  /** Asks the catalog with the token that a session has at that time, as the engine if this is one. */
+  def client(session: () => Option[SparkSession], engine: EngineKeys): CatalogClient = {
+    val key = engine.at(address)
+    new HttpCatalogClient(address, () => new Credentials(token(session()), key))
+  }
 
   /** Whose token a session has now. */
-  def user(session: SQLConf): TokenDigest = credentials(session).user
+  def user(session: Option[SparkSession]): TokenDigest = TokenDigest.of(token(session))
+
+  /** The session setting that its user's token is set by. */
+  def tokenSetting: String = LaunchedCatalog.tokenKey(name)
 
   /** Refuses a session under whose settings this catalog would be another one. */
   def requireUnchanged(session: Iterable[(String, String)]): Unit = {
@@ -41,7 +47,8 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
         s"A session does not set $setting.",
         s"Only the token is a session's own, as ${LaunchedCatalog.tokenKey(name)}, and not in SQL.")
 
-  private def address: CatalogAddress = {
+  /** Where it answers. */
+  def address: CatalogAddress = {
     val prefix = LaunchedCatalog.key(name) + "."
     val unknown = settings.keySet.filter(_.startsWith(prefix)) - (prefix + "uri")
     if (unknown.nonEmpty)
@@ -52,14 +59,11 @@ final case class LaunchedCatalog(name: String, settings: Map[String, String]) {
     CatalogAddress.parse(uri)
   }
 
-  private def credentials(session: SQLConf): Credentials = {
-    val token = Option(session.getConfString(LaunchedCatalog.tokenKey(name), null))
-    val user = token.getOrElse(
+  private def token(session: Option[SparkSession]): String =
+    session.flatMap(new SessionTokens(_).get(tokenSetting)).getOrElse(
       throw new LakewardenException(
         "NotAuthenticated", s"This session has no token for the catalog $name.", Some("token"),
-        Some(s"Set ${LaunchedCatalog.tokenKey(name)} in the session.")))
-    new Credentials(user, EngineCredential.token)
-  }
+        Some(s"Set $tokenSetting in the session.")))
 
   override def toString: String = s"LaunchedCatalog($name)"
 }
@@ -71,8 +75,11 @@ object LaunchedCatalog {
   val PluginClass = "lakewarden.spark.LakewardenCatalog"
   private val ExtensionsClass = "lakewarden.spark.LakewardenExtensions"
 
-  /** The Lakewarden catalogs of a launch configuration, by name. */
+  /** The Lakewarden catalogs of a launch configuration, by name. It holds no token: every session would have it. */
   def all(launch: SparkConf): Map[String, LaunchedCatalog] = {
+    launch.getAll.map(_._1).find(isToken).foreach { setting =>
+      throw refused(s"Spark was launched with $setting.", "Set a token in its user's session, and revoke this one.")
+    }
     val settings = launch.getAll.toSeq.filter(_._1.startsWith(Prefix))
     val named = (name: String) => LaunchedCatalog(name, settings.filter(each => belongs(name, each._1)).toMap)
     defined(settings).map(name => name -> named(name)).toMap
@@ -83,18 +90,17 @@ object LaunchedCatalog {
     val launch = SparkContext.getActive.getOrElse(throw refused("No Spark is running.", "Start Spark.")).getConf
     if (name == "spark_catalog")
       throw refused("Lakewarden does not stand in for spark_catalog.", "Launch it under a name of its own.")
-    if (!isGuarded(SparkSession.active))
-      throw refused(
-        s"Spark runs without $ExtensionsClass.",
-        s"Launch it with spark.sql.extensions=$ExtensionsClass, and the jar among spark.jars.")
+    guard(SparkSession.active)
     val launched = all(launch).getOrElse(name, throw unknown(name))
     launched.requireUnchanged(SQLConf.get.getAllConfs)
     launched
   }
 
-  /** Whether the extension is in force; where Spark cannot load the class that it is told, it merely warns. */
-  private def isGuarded(session: SparkSession): Boolean =
-    session.extensions.buildCheckRules(session).contains(SessionUserRule)
+  /** The guard of a session. Where Spark cannot load an extension that it is told, it merely warns. */
+  def guard(session: SparkSession): SessionUserRule = SessionUserRule.of(session).getOrElse(
+    throw refused(
+      s"Spark runs without $ExtensionsClass.",
+      s"Launch it with spark.sql.extensions=$ExtensionsClass, and the jar among spark.jars."))
 
   /** The names under which settings define a Lakewarden catalog. */
   def defined(settings: Iterable[(String, String)]): Seq[String] = settings.collect {
@@ -103,7 +109,7 @@ object LaunchedCatalog {
 
   /** Refuses a token in the text of a statement, which Spark shows in its UI and keeps in its event log. */
   def requireNoToken(setting: String): Unit =
-    if (setting.startsWith("lakewarden.catalog.") && setting.endsWith(".token"))
+    if (isToken(setting))
       throw new LakewardenException(
         "RequestInvalid", "A token is not set in SQL, since Spark keeps and shows the text of statements.",
         Some("token"), Some("Set it with spark.conf.set, and have this one revoked."))
@@ -117,6 +123,8 @@ object LaunchedCatalog {
     s"The catalog $name was not defined when Spark was launched.",
     "Define catalogs in the launch configuration; a session cannot.")
 
+  private def isToken(setting: String): Boolean =
+    setting.startsWith("lakewarden.catalog.") && setting.endsWith(".token")
   private def key(name: String): String = Prefix + name
   private def tokenKey(name: String): String = s"lakewarden.catalog.$name.token"
 

@@ -1,9 +1,10 @@
 package org.apache.spark.sql.lakewarden.catalog
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
 import org.apache.spark.sql.lakewarden.LakewardenException
-import org.apache.spark.sql.lakewarden.rest.{CatalogClient, TokenDigest}
+import org.apache.spark.sql.lakewarden.rest.{CatalogClient, EngineKeys, TokenDigest}
 
 /** Who asks about a table once it is in a plan.
   *
@@ -38,8 +39,12 @@ final class SessionUser(principal: String, token: TokenDigest, now: () => TokenD
         Some("Name the table itself, so that it is loaded for this session."))
 }
 
-/** Refuses plans that hold tables of another user. */
-object SessionUserRule extends (LogicalPlan => Unit) {
+/** Refuses plans that hold tables of another user.
+  *
+  * @param engine
+  *   the keys of the engine; sessions find them by this rule of theirs
+  */
+final class SessionUserRule(val engine: EngineKeys) extends (LogicalPlan => Unit) {
   override def apply(plan: LogicalPlan): Unit = plan.foreachWithSubqueries {
     case relation: DataSourceV2Relation =>
       relation.table match {
@@ -48,4 +53,11 @@ object SessionUserRule extends (LogicalPlan => Unit) {
       }
     case _ =>
   }
+}
+
+object SessionUserRule {
+
+  /** The rule of a session that runs with the extension. */
+  def of(session: SparkSession): Option[SessionUserRule] =
+    session.extensions.buildCheckRules(session).collectFirst { case rule: SessionUserRule => rule }
 }

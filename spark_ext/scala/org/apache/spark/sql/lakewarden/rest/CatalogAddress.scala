@@ -8,12 +8,15 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 /** Where a catalog answers: `http` or `https`, host, possibly port and path; nothing else. */
 final class CatalogAddress private (private val base: String) {
 
-  /** The address of an operation; each segment is encoded as a whole. */
-  def resolve(path: Seq[String], query: Map[String, String]): URI = {
+  /** Path and query of an operation below this address; each segment is encoded as a whole. */
+  def target(path: Seq[String], query: Map[String, String]): String = {
     val segments = path.map(each => "/" + CatalogAddress.segment(each)).mkString
     val parameters = query.map { case (name, value) => CatalogAddress.encode(name) + "=" + CatalogAddress.encode(value) }
-    URI.create(base + segments + (if (parameters.isEmpty) "" else parameters.mkString("?", "&", "")))
+    segments + (if (parameters.isEmpty) "" else parameters.mkString("?", "&", ""))
   }
+
+  /** The whole address of an operation. */
+  def resolve(target: String): URI = URI.create(base + target)
 
   override def toString: String = base
 }

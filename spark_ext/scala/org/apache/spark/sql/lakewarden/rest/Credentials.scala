@@ -5,16 +5,19 @@ import java.security.MessageDigest
 
 import org.apache.spark.sql.lakewarden.LakewardenException
 
-/** Who asks: a user, and the engine that acts for the user where it has a credential of its own. */
-final class Credentials(userToken: String, engineToken: Option[String]) {
+/** The token that a request carries, and the key that signs it where an engine acts for the token's user. */
+final class Credentials(private[this] val token: String, private[this] val engine: Option[EngineKey]) {
 
-  /** What goes with each request. */
-  def headers: Seq[(String, String)] =
-    ("Authorization" -> s"Bearer ${Credentials.checked(userToken)}") +:
-      engineToken.map(token => "Lakewarden-Engine-Token" -> Credentials.checked(token)).toSeq
+  /** What goes with one request; signed anew each time. */
+  def headers(
+      method: String, target: String, idempotencyKey: Option[String], body: Array[Byte]): Seq[(String, String)] = {
+    val own = Seq("Authorization" -> s"Bearer ${Credentials.checked(token)}") ++
+      idempotencyKey.map("Idempotency-Key" -> _)
+    own ++ engine.toSeq.flatMap(_.sign(method, target, own, body))
+  }
 
-  /** Tells whether two requests carry the same user's token. */
-  def user: TokenDigest = new TokenDigest(MessageDigest.getInstance("SHA-256").digest(userToken.getBytes(UTF_8)).toSeq)
+  /** Takes over the time of a catalog that refused a signature as stale; whether to send the request once more. */
+  def follow(seconds: Long): Boolean = engine.exists(_.follow(seconds))
 
   override def toString: String = "Credentials(***)"
 }
@@ -27,6 +30,11 @@ final class TokenDigest(private val sha256: Seq[Byte]) {
   }
   override def hashCode: Int = sha256.hashCode
   override def toString: String = "TokenDigest(***)"
+}
+
+object TokenDigest {
+  def of(token: String): TokenDigest =
+    new TokenDigest(MessageDigest.getInstance("SHA-256").digest(token.getBytes(UTF_8)).toSeq)
 }
 
 object Credentials {

@@ -25,10 +25,10 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
   import HttpCatalogClient._
 
   override def get(path: Seq[String], query: Map[String, String]): JsonNode =
-    json(send(request(path, query).GET, harmless = true))
+    json(send(request("GET", path, query), harmless = true))
 
   override def exists(path: Seq[String]): Option[Boolean] =
-    answer(request(path, Map.empty).method("HEAD", BodyPublishers.noBody), harmless = true).statusCode match {
+    answer(request("HEAD", path, Map.empty), harmless = true).statusCode match {
       case 204 => Some(true)
       case 404 => Some(false)
       case _   => None
@@ -45,7 +45,7 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
   }
 
   override def delete(path: Seq[String], query: Map[String, String]): Unit =
-    changing(path)(send(keyed(request(path, query)).DELETE, harmless = false).body.close())
+    changing(path)(send(request("DELETE", path, query).keyed, harmless = false).body.close())
 
   override def toString: String = s"HttpCatalogClient($address)"
 
@@ -54,29 +54,40 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
     try request
     finally if (!Reading(path.last)) changed.incrementAndGet()
 
-  private def posting(path: Seq[String], body: Option[JsonNode]): HttpRequest.Builder = body match {
-    case Some(content) =>
-      val bytes = BodyPublishers.ofByteArray(Json.writeValueAsBytes(content))
-      keyed(request(path, Map.empty)).header("Content-Type", "application/json").POST(bytes)
-    case None => keyed(request(path, Map.empty)).POST(BodyPublishers.noBody)
+  private def posting(path: Seq[String], body: Option[JsonNode]): Request =
+    Request("POST", address.target(path, Map.empty), body.map(Json.writeValueAsBytes), Some(newKey().toString))
+
+  private def request(method: String, path: Seq[String], query: Map[String, String]): Request =
+    Request(method, address.target(path, query), None, None)
+
+  /** Sends a request; once more, by the catalog's time, where the signature is refused as stale. */
+  private def sent(request: Request): HttpResponse[InputStream] = {
+    val by = credentials()
+    val answered = Http.send(built(request, by), BodyHandlers.ofInputStream)
+    val time = answered.headers.firstValueAsLong("Lakewarden-Time")
+    if (answered.statusCode == 401 && time.isPresent && by.follow(time.getAsLong)) {
+      answered.body.close()
+      Http.send(built(request, by), BodyHandlers.ofInputStream)
+    } else answered
   }
 
-  private def keyed(builder: HttpRequest.Builder): HttpRequest.Builder =
-    builder.header("Idempotency-Key", newKey().toString)
+  private def built(request: Request, by: Credentials): HttpRequest = {
+    val content = request.body.getOrElse(Array.emptyByteArray)
+    val publisher = request.body.fold(BodyPublishers.noBody)(BodyPublishers.ofByteArray)
+    val builder = HttpRequest.newBuilder(address.resolve(request.target)).timeout(AnswerWithin)
+    request.body.foreach(_ => builder.header("Content-Type", "application/json"))
+    val signed = by.headers(request.method, request.target, request.idempotencyKey, content)
+    signed.foreach { case (name, value) => builder.header(name, value) }
+    builder.method(request.method, publisher).build()
+  }
 
-  private def request(path: Seq[String], query: Map[String, String]): HttpRequest.Builder =
-    credentials().headers.foldLeft(HttpRequest.newBuilder(address.resolve(path, query)).timeout(AnswerWithin)) {
-      case (builder, (name, value)) => builder.header(name, value)
-    }
-
-  private def send(builder: HttpRequest.Builder, harmless: Boolean): HttpResponse[InputStream] = {
-    val answered = answer(builder, harmless)
+  private def send(request: Request, harmless: Boolean): HttpResponse[InputStream] = {
+    val answered = answer(request, harmless)
     if (answered.statusCode / 100 == 2) answered else throw refusal(answered)
   }
 
-  private def answer(builder: HttpRequest.Builder, harmless: Boolean): HttpResponse[InputStream] = {
-    val request = builder.build()
-    try Http.send(request, BodyHandlers.ofInputStream)
+  private def answer(request: Request, harmless: Boolean): HttpResponse[InputStream] =
+    try sent(request)
     catch {
       case error @ (_: ConnectException | _: HttpConnectTimeoutException) =>
         throw unavailable("The catalog cannot be reached", error)
@@ -84,13 +95,12 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
         throw unavailable("The catalog does not answer in time", error)
       case error: HttpTimeoutException => throw unanswered(error)
       case error: IOException =>
-        try Http.send(request, BodyHandlers.ofInputStream)
+        try sent(request)
         catch {
           case _: IOException if harmless => throw unavailable("The connection to the catalog broke", error)
           case _: IOException             => throw unanswered(error)
         }
     }
-  }
 
   private def json(answer: HttpResponse[InputStream]): JsonNode =
     try Json.readTree(bytes(answer)) match {
@@ -133,6 +143,18 @@ object HttpCatalogClient {
   /** Operations of which nothing is left if they are not answered: they read, or begin what expires. */
   private val Harmless = Reading ++ Set("writes", "staged-writes")
   private val changed = new AtomicLong
+
+  /** A request before it is signed.
+    *
+    * @param target
+    *   path and query below the catalog's address
+    * @param idempotencyKey
+    *   the same each time that it is sent
+    */
+  private final case class Request(
+      method: String, target: String, body: Option[Array[Byte]], idempotencyKey: Option[String]) {
+    def keyed: Request = copy(idempotencyKey = Some(newKey().toString))
+  }
 
   /** How many requests of this JVM may have changed something in a catalog. */
   def changes: Long = changed.get

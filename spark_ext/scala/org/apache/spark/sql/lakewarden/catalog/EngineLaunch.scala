@@ -1,0 +1,89 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.io.IOException
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Path}
+import java.nio.file.attribute.PosixFilePermission._
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.SparkContext
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.lakewarden.LakewardenException
+import org.apache.spark.sql.lakewarden.rest._
+
+/** Makes this driver an engine that acts for its users, if it was launched as one.
+  *
+  * The launch environment names a file with the engine's own token. At launch, before any user has a session,
+  * the driver makes a key, registers it with that token, and deletes the file. A one-time token is worth nothing
+  * afterwards. A file that cannot be deleted (a read-only mount) serves again at the next start if its token is a
+  * reusable one; the catalog refuses those where users can run code, and so can read the file.
+  *
+  * @param environment
+  *   of the driver
+  */
+final class EngineLaunch(environment: Map[String, String]) {
+  import EngineLaunch._
+
+  /** The keys of this application: those that its sessions have, if there are any already. */
+  def keys(): EngineKeys = running.getOrElse(registered())
+
+  private def running: Option[EngineKeys] = SparkSession.getDefaultSession
+    .filter(session => SparkContext.getActive.exists(_ eq session.sparkContext))
+    .flatMap(session => SessionUserRule.of(session)).map(_.engine)
+
+  private def catalogs: Iterable[LaunchedCatalog] =
+    SparkContext.getActive.toSeq.flatMap(context => LaunchedCatalog.all(context.getConf).values)
+
+  /** New keys, by the token that this application was launched with. */
+  def registered(): EngineKeys = environment.get(FileVariable).filter(_.nonEmpty).map(Path.of(_)) match {
+    case None => new EngineKeys(Map.empty)
+    case Some(file) =>
+      val token = read(file)
+      val addresses = catalogs.map(_.address).groupBy(_.toString).values.map(_.head).toSeq
+      if (addresses.size > 1)
+        throw refused(
+          "the token is one catalog's, and Spark is launched with several",
+          "Launch an engine for each, or one without an engine's token.", null)
+      val known = addresses.map(each => each.toString -> EngineKey.register(bootstrap(each, token))).toMap
+      delete(file)
+      new EngineKeys(known)
+  }
+
+  private def bootstrap(address: CatalogAddress, token: String): CatalogClient = {
+    val credentials = new Credentials(token, None)
+    new HttpCatalogClient(address, () => credentials)
+  }
+
+  /** A pipe is read to its end. */
+  private def read(file: Path): String =
+    try {
+      if (Files.isRegularFile(file) && !Files.getPosixFilePermissions(file).asScala.subsetOf(Private))
+        throw refused("others than its owner can use it", "Give it the mode 0600 or 0400.", null)
+      val token = Files.readString(file, UTF_8).trim
+      if (token.isEmpty) throw refused("it is empty", NewToken, null)
+      token
+    } catch {
+      case error: IOException =>
+        throw refused(s"it cannot be read (${error.getClass.getSimpleName})", NewToken, error)
+    }
+
+  /** What stays is a token that was used, or one that the catalog knows to be reusable. */
+  private def delete(file: Path): Unit =
+    try if (Files.isRegularFile(file)) Files.delete(file)
+    catch { case _: IOException => }
+
+  private def refused(problem: String, hint: String, cause: Throwable): LakewardenException =
+    new LakewardenException(
+      "CatalogNotTrusted", s"The file that $FileVariable names is not taken: $problem.", Some("engine-credential"),
+      Some(hint), cause)
+}
+
+object EngineLaunch {
+
+  /** The environment variable of the driver that names the file. */
+  val FileVariable = "LAKEWARDEN_ENGINE_TOKEN_FILE"
+
+  private val NewToken = "Put a new token there for each start, or mount a reusable one."
+  private val Private = Set(OWNER_READ, OWNER_WRITE, OWNER_EXECUTE)
+}

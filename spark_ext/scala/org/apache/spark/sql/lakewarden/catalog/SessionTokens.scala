@@ -1,0 +1,77 @@
+package org.apache.spark.sql.lakewarden.catalog
+
+import java.lang.reflect.{InvocationTargetException, Proxy}
+
+import org.apache.spark.sql.catalyst.parser.ParserInterface
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
+
+/** The tokens of a session's user, out of reach of its SQL.
+  *
+  * A token is set as a session's setting, which `SET`, `${…}` and everything that lists settings can read. So it
+  * is taken out of the settings as soon as the session does anything: before a statement's text is parsed, before
+  * a plan is analyzed, and when the catalog is asked. `SessionTokens.Held` stays in its place; whoever unsets it
+  * takes the token away. What is held goes with the session to its clones, as settings do, and to no other.
+  */
+final class SessionTokens(session: SparkSession) {
+
+  /** Takes the tokens of these settings out of reach. */
+  def take(settings: Iterable[String]): Unit = settings.foreach(get)
+
+  /** The token that was set last; none if there is none, or if it was unset. */
+  def get(setting: String): Option[String] = session.experimental.synchronized {
+    // The map itself, which replaces a value only if it is still the one that was read.
+    val settings = session.sessionState.conf.settings
+    settings.get(setting) match {
+      case null =>
+        hold(_ - setting)
+        None
+      case SessionTokens.Held => held.flatMap(_.get(setting))
+      case token =>
+        hold(_ + (setting -> token))
+        settings.replace(setting, token, SessionTokens.Held)
+        Some(token)
+    }
+  }
+
+  private def held: Option[HeldTokens] = session.experimental.extraStrategies.collectFirst { case held: HeldTokens => held }
+
+  private def hold(change: Map[String, String] => Map[String, String]): Unit = {
+    val (before, others) = (held, session.experimental.extraStrategies.filterNot(_.isInstanceOf[HeldTokens]))
+    val after = before.fold(new HeldTokens(change(Map.empty)))(_.changed(change))
+    session.experimental.extraStrategies = if (after.isEmpty) others else others :+ after
+  }
+}
+
+object SessionTokens {
+
+  /** What stands in the place of a token in a session's settings. */
+  val Held = "(held by the driver)"
+}
+
+/** Tokens by the settings that they came from. Never changed, since clones of a session share it. It is one of a
+  * session's strategies because Spark keeps these for each session and hands them to clones; it plans nothing.
+  */
+final class HeldTokens(private[this] val tokens: Map[String, String]) extends SparkStrategy {
+  def get(setting: String): Option[String] = tokens.get(setting)
+  def changed(change: Map[String, String] => Map[String, String]): HeldTokens = new HeldTokens(change(tokens))
+  def isEmpty: Boolean = tokens.isEmpty
+
+  override def apply(plan: LogicalPlan): Seq[SparkPlan] = Nil
+  override def toString: String = "HeldTokens(***)"
+}
+
+/** Takes a session's tokens before the text of a statement is parsed, which is when `${…}` is substituted. */
+object TokenTakingParser {
+
+  /** The parser itself, with that done first. Its interface differs between releases of Spark. */
+  def over(parser: ParserInterface, take: () => Unit): ParserInterface =
+    Proxy.newProxyInstance(
+      classOf[ParserInterface].getClassLoader, Array(classOf[ParserInterface]),
+      (_, method, arguments) => {
+        take()
+        try method.invoke(parser, arguments: _*)
+        catch { case failed: InvocationTargetException => throw failed.getCause }
+      }).asInstanceOf[ParserInterface]
+}
