@@ -2,9 +2,9 @@
 
 Rules:
 
-- A data or equality delete file is one by its content and its path, in whatever spelling of the scheme. A
-  position delete is one by the file that it refers to and its place in its own file, too: a Puffin file holds
-  many deletion vectors (Iceberg specification, "Data File Fields").
+- A data or equality delete file is one by its content and its path, in whatever spelling of scheme and host.
+  A position delete is one by the file that it refers to and its place in its own file, too: a Puffin file
+  holds many deletion vectors (Iceberg specification, "Data File Fields").
 - What the keys of an encrypted file are bound to is its file id: there, two files of one id are one.
 - An index is the sorted 64-bit hashes of the live files of one manifest. A hash that is not in it says that
   the file is not in the manifest. One that is says nothing: the manifest has to be opened and compared.
@@ -22,26 +22,28 @@ import pyarrow.compute as pc
 
 from catalog.commits.entry_checks import alive
 from catalog.keys.file_identity import shown_file_ids
+from policy.location import Location
 
 Hashes = npt.NDArray[np.uint64]
 
 _HASH_BYTES: Final = 8
 _POSITION_DELETES: Final = 1
 _SEPARATOR: Final = "\n"
-#: The scheme and the slashes after it, which is all that differs between spellings of one location.
+#: The scheme and the slashes after it, in which the spellings of one location differ.
 _SCHEME: Final = "^[A-Za-z0-9]+:/*"
+#: They differ in the case of the host, too, which hardly any writer puts in capitals.
+_CAPITALS: Final = "^[A-Za-z0-9]+://[^/]*[A-Z]"
 
 
 def identities(entries: pa.Table) -> pa.Array:
     """One text for each entry, which is equal for the same file and for no other."""
+    texts = _joined(_places(entries["file_path"]), entries["content"])
     positional = pc.equal(entries["content"], _POSITION_DELETES)
-    parts = [pc.replace_substring_regex(entries["file_path"], _SCHEME, ""), entries["content"]]
-    if pc.any(positional).as_py():
-        parts += [
-            pc.if_else(positional, entries[name], None) for name in ("referenced_data_file", "content_offset")
-        ]
-    texts = [_text(part) for part in parts]
-    return pc.binary_join_element_wise(*texts, _SEPARATOR, null_handling="replace", null_replacement="")
+    if not pc.any(positional).as_py():
+        return texts
+    # What an entry's text is does not depend on the other entries of its manifest.
+    longer = _joined(texts, entries["referenced_data_file"], entries["content_offset"])
+    return _flat(pc.if_else(positional, longer, texts))
 
 
 def file_ids(entries: pa.Table) -> pa.Array:
@@ -70,8 +72,19 @@ def may_share(one: Hashes, other: Hashes) -> bool:
     return bool((one[np.minimum(places, len(one) - 1)] == other).any())
 
 
-def _text(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return _flat(values.cast(pa.string()))
+def _places(paths: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Paths without what their spellings differ in."""
+    paths = _flat(paths)
+    capital = pc.fill_null(pc.match_substring_regex(paths, _CAPITALS), False)
+    if pc.any(capital).as_py():
+        canonical = [Location.parse(path).canonical for path in paths.filter(capital).to_pylist()]
+        paths = pc.replace_with_mask(paths, capital, pa.array(canonical, pa.string()))
+    return pc.replace_substring_regex(paths, _SCHEME, "")
+
+
+def _joined(*parts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    texts = [_flat(part.cast(pa.string())) for part in parts]
+    return pc.binary_join_element_wise(*texts, _SEPARATOR, null_handling="replace", null_replacement="")
 
 
 def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
