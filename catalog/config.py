@@ -63,6 +63,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from catalog.keys.options import AbsolutePath, is_this_machine
 from catalog.kms_settings import KINDS, KmsSettings
+from policy.encryption import StandardClients
 from policy.errors import LocationInvalid, RequestInvalid
 from policy.location import Location
 
@@ -238,6 +239,8 @@ class Settings(BaseSettings):
         key_destroy_wait_s: seconds for which a key that is to be destroyed can be enabled again.
         unsealed_metadata: whether namespaces that say nothing allow metadata that did not come through the
             catalog.
+        standard_clients: whether Iceberg clients without Lakewarden can load encrypted tables, where neither
+            the table nor its namespace says.
     """
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -261,6 +264,7 @@ class Settings(BaseSettings):
     staged_ttl_s: PositiveInt = 3600
     key_destroy_wait_s: int = Field(default=7 * 24 * 3600, ge=0, le=365 * 24 * 3600)
     unsealed_metadata: Literal["allow", "forbid"] = "allow"
+    standard_clients: StandardClients = StandardClients.REFUSE
 
     @model_validator(mode="after")
     def _names_are_believed_on_loopback(self) -> Self:

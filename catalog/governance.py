@@ -239,11 +239,11 @@ def next_version(
         peks: the keys of the regime that begins at the next sequence number; None if none begins.
         version: its number.
     """
-    changed = replace(current, version=version, allowed=wanted.allowed)
+    changed = replace(current, version=version, allowed=wanted.allowed, spec=wanted.spec)
     if peks is None:
         return changed
     regime = _regime(last_sequence_number(metadata) + 1, wanted.spec, metadata, peks)
-    return replace(changed, spec=wanted.spec, regimes=current.regimes.followed_by(regime))
+    return replace(changed, regimes=current.regimes.followed_by(regime))
 
 
 def rotated(current: Governed, metadata: TableMetadata, peks: Iterable[PekRef], version: int) -> Governed:
@@ -260,8 +260,8 @@ def column_ids(schema: Schema) -> dict[str, int]:
 
 def begins_regime(current: Governed, spec: EncryptionSpec, schema: Schema) -> bool:
     """Whether files are encrypted otherwise from now on; a field may have come into an encrypted struct."""
-    if spec != current.spec or not spec.columns:
-        return spec != current.spec
+    if not spec.encrypts_as(current.spec) or not spec.columns:
+        return not spec.encrypts_as(current.spec)
     return resolve_columns(spec, column_ids(schema)) != current.regimes.current.columns
 
 

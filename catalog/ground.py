@@ -37,6 +37,7 @@ from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Options, S3Storage
 from catalog.table_keys.invocations import Invocations
 from catalog.table_keys.keyring import Keyring
+from catalog.tables.standard_clients import StandardClients
 from catalog.tokens import TokenStore
 from catalog.writes.sessions import WriteLog
 
@@ -71,6 +72,7 @@ class Ground:
     keyring: Keyring
     inspector: Inspector
     lander: Lander
+    standard_clients: StandardClients
     write_log: WriteLog
 
     @classmethod
@@ -100,6 +102,8 @@ class Ground:
             {kms.identifier: calls}, catalog=name, ttl=settings.kms.pek_ttl_s, counting=invocations.of
         )
         keyring = Keyring(engine, name, calls, peks)
+        authorizer = Authorizer(policies.current, audit, now)
+        loader = _loader(settings, engine, pointers, storage)
         return cls(
             settings=settings,
             name=name,
@@ -112,16 +116,17 @@ class Ground:
             tokens=TokenStore(engine, now),
             audit=audit,
             audit_signer=signer,
-            authorizer=Authorizer(policies.current, audit, now),
+            authorizer=authorizer,
             pointers=pointers,
             storage=storage,
             reader=reader,
-            loader=_loader(settings, engine, pointers, storage),
+            loader=loader,
             kms_calls=calls,
             invocations=invocations,
             peks=peks,
             keyring=keyring,
             inspector=Inspector(reader, keyring),
+            standard_clients=StandardClients(authorizer, loader),
             lander=Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes),
             write_log=WriteLog(engine, now_ms, settings.write_ttl_s * 1000),
         )
@@ -154,6 +159,7 @@ def _loader(settings: Settings, engine: Engine, pointers: SqlPointerStore, stora
         storage,
         max_metadata_bytes=settings.limits.metadata_bytes,
         unsealed_default=settings.unsealed_metadata,
+        standard_clients=settings.standard_clients,
     )
 
 

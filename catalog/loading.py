@@ -33,6 +33,7 @@ from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
 from catalog.table_keys import records as key_records
 from policy import governed as governed_names
+from policy.encryption import EncryptionSpec, StandardClients
 from policy.errors import (
     CommitStateUnknown,
     LocationNotAllowed,
@@ -110,6 +111,7 @@ class TableLoader:
         storage: where the metadata files are.
         max_metadata_bytes: bound on a metadata.json.
         unsealed_default: ``allow`` or ``forbid``, for namespaces that do not say.
+        standard_clients: whether standard clients can load encrypted tables, for namespaces that do not say.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class TableLoader:
         *,
         max_metadata_bytes: int,
         unsealed_default: str,
+        standard_clients: StandardClients,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
@@ -128,6 +131,7 @@ class TableLoader:
         self._storage = storage
         self._max_metadata_bytes = max_metadata_bytes
         self._unsealed_default = unsealed_default
+        self._standard_clients = standard_clients
 
     def owner(self, name: TableName) -> str | None:
         """Whose table it is, for policies that speak of the owner; None if no such table is governed."""
@@ -175,9 +179,21 @@ class TableLoader:
         properties = self._pointers.namespace_properties(name.namespace) or {}
         return properties.get(UNSEALED_PROPERTY, self._unsealed_default) != "allow"
 
-    def exposes(self, source: TableName, target: TableName) -> bool:
-        """Whether a table that goes from one name to another would allow such metadata only then."""
-        return self.forbids_unsealed(source) and not self.forbids_unsealed(target)
+    def admits_standard_clients(self, name: TableName, spec: EncryptionSpec) -> bool:
+        """Whether standard clients can load a table of this name and encryption: its own word, else that of
+        its namespace, else that of the catalog. Those of plaintext tables always can."""
+        if not spec.encrypts:
+            return True
+        properties = self._pointers.namespace_properties(name.namespace) or {}
+        default = properties.get(governed_names.STANDARD_CLIENTS, self._standard_clients)
+        return (spec.standard_clients or default) == StandardClients.LOAD
+
+    def exposes(self, source: TableName, target: TableName, spec: EncryptionSpec) -> bool:
+        """Whether a table of this encryption would be protected less under another name: unsealed metadata
+        would be allowed, or standard clients could load it, only there."""
+        unsealed = self.forbids_unsealed(source) and not self.forbids_unsealed(target)
+        admits = self.admits_standard_clients(target, spec) and not self.admits_standard_clients(source, spec)
+        return unsealed or admits
 
     def load_sealed(self, name: TableName) -> LoadedTable:
         """Load a table for an operation that needs sealed metadata.

@@ -22,6 +22,7 @@ from catalog.loading import LoadedTable, TableLoader
 from catalog.state import TableRecord, TableState
 from catalog.table_keys.rotation import Rotated
 from catalog.tables.access import any_of
+from catalog.tables.standard_clients import StandardClients
 from policy.errors import LakewardenError, RequestInvalid
 from policy.namespace_gates import namespace_requests
 from policy.requests import AccessRequest
@@ -37,12 +38,20 @@ class Repeats:
         engine: the catalog's database.
         loader: loads tables.
         authorizer: decides and records.
+        standard_clients: decides what standard clients get.
     """
 
-    def __init__(self, engine: Engine, loader: TableLoader, authorizer: Authorizer) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        loader: TableLoader,
+        authorizer: Authorizer,
+        standard_clients: StandardClients,
+    ) -> None:
         self._engine = engine
         self._loader = loader
         self._authorizer = authorizer
+        self._standard_clients = standard_clients
 
     def table(self, caller: Caller, action: str, name: TableName, kept: Kept, *accesses: str) -> LoadedTable:
         """The table that a request made or changed, as it is now.
@@ -55,12 +64,14 @@ class Repeats:
             accesses: any of these privileges lets the caller on.
 
         Raises:
-            NotAuthorized: none of them is granted any more.
+            NotAuthorized: none of them is granted any more, or a standard client must not have the table.
             NoSuchTable: the table was dropped since.
             LakewardenError: the refusal that the request ended with.
         """
         record = self._of_table(caller, action, name, kept, *accesses)
-        return self._loader.load_sealed(_still_there(record, name).name)
+        table = self._loader.load_sealed(_still_there(record, name).name)
+        self._standard_clients.require(caller, action, table)
+        return table
 
     def rotated(self, caller: Caller, name: TableName, kept: Kept) -> Rotated:
         """What a rotation of keys did; errors as in `table`."""

@@ -167,7 +167,7 @@ class Warden:
             storage=on.storage,
             loader=on.loader,
             reader=on.reader,
-            access=TableAccess(on.loader, on.inspector, on.authorizer),
+            access=TableAccess(on.loader, on.inspector, on.authorizer, on.standard_clients),
             namespaces=Namespaces(on.engine, on.name, on.pointers, on.authorizer),
             creator=_creator(on, drafter),
             committer=committer,
@@ -180,7 +180,7 @@ class Warden:
             old_regimes=OldRegimes(on.engine, on.loader, on.reader, on.keyring, on.lander, on.authorizer),
             writes=_writes(on, committer, drafter),
             idempotency=IdempotencyKeys(on.engine, on.now_ms, settings.http.idempotency_lifetime_s * 1000),
-            repeats=Repeats(on.engine, on.loader, on.authorizer),
+            repeats=Repeats(on.engine, on.loader, on.authorizer, on.standard_clients),
         )
 
     def close(self) -> None:
@@ -228,6 +228,7 @@ def _committer(on: Ground) -> Committer:
         on.keyring,
         on.authorizer,
         on.encryption,
+        on.standard_clients,
         master_key_id=on.master_key_id,
         now_ms=on.now_ms,
     )
@@ -255,6 +256,7 @@ def _creator(on: Ground, drafter: Drafter) -> Creator:
         on.lander,
         on.keyring,
         on.authorizer,
+        on.standard_clients,
         master_key_id=on.master_key_id,
         now_ms=on.now_ms,
         staged_ttl_ms=on.settings.staged_ttl_s * 1000,
@@ -285,6 +287,7 @@ def _takeover(on: Ground) -> Takeover:
         on.inspector,
         on.authorizer,
         on.encryption,
+        on.standard_clients,
         now_ms=on.now_ms,
         max_metadata_bytes=on.settings.limits.metadata_bytes,
     )

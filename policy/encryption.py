@@ -15,7 +15,7 @@ Source: docs/architecture.md.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -55,6 +55,13 @@ class VerifyDigest(StrEnum):
     NEVER = "never"
     FIRST_READ = "first-read"
     ALWAYS = "always"
+
+
+class StandardClients(StrEnum):
+    """Whether Iceberg clients without Lakewarden can load the metadata of an encrypted table."""
+
+    LOAD = "load"
+    REFUSE = "refuse"
 
 
 class Footer(StrEnum):
@@ -105,6 +112,8 @@ class EncryptionSpec:
         stock_readers: whether files also carry what stock readers need.
         foreign_key_providers: the foreign key provider properties that were given, with their values.
         verify_digest: when files are held against their digests.
+        standard_clients: whether standard clients can load the table; None if its namespace decides. It says
+            nothing of files, so that changing it begins no encryption epoch.
     """
 
     mechanism: Mechanism
@@ -117,6 +126,7 @@ class EncryptionSpec:
     stock_readers: bool = False
     foreign_key_providers: tuple[tuple[str, str], ...] = ()
     verify_digest: VerifyDigest = VerifyDigest.NEVER
+    standard_clients: StandardClients | None = None
 
     @classmethod
     def parse(
@@ -158,6 +168,7 @@ class EncryptionSpec:
             verify_digest=VerifyDigest(
                 given.get(governed.VERIFY_DIGEST, default_verification(algorithm.file_format))
             ),
+            standard_clients=_standard_clients(given),
         )
         refuse_unfit(spec, given)
         return spec
@@ -178,6 +189,15 @@ class EncryptionSpec:
         return self.encrypts and (
             self.file_format is FileFormat.ORC or self.verify_digest is not VerifyDigest.NEVER
         )
+
+    @property
+    def opens_to_others(self) -> bool:
+        """Whether clients for which the catalog does not plan get something of the table."""
+        return self.stock_readers or self.standard_clients is StandardClients.LOAD
+
+    def encrypts_as(self, other: EncryptionSpec) -> bool:
+        """Whether files are the same under another specification."""
+        return self == replace(other, standard_clients=self.standard_clients)
 
     def key_ids(self) -> tuple[str, ...]:
         """The distinct master key ids, the footer's first; none for plaintext."""
@@ -205,6 +225,8 @@ class EncryptionSpec:
             properties[governed.COLUMNS] = groups_text(tuple((g.key_id, g.columns) for g in self.columns))
         if self.masks:
             properties[governed.MASKS] = groups_text(tuple((m.mask, m.columns) for m in self.masks))
+        if self.standard_clients is not None:
+            properties[governed.STANDARD_CLIENTS] = self.standard_clients.value
         return {**properties, **dict(self.foreign_key_providers)}
 
     def not_in_effect(self) -> tuple[str, ...]:
@@ -300,6 +322,11 @@ def _column_masks(given: Mapping[str, str]) -> tuple[ColumnMask, ...]:
     if governed.MASKS not in given:
         return ()
     return tuple(ColumnMask(*group) for group in mask_groups(governed.MASKS, given[governed.MASKS]))
+
+
+def _standard_clients(given: Mapping[str, str]) -> StandardClients | None:
+    said = given.get(governed.STANDARD_CLIENTS)
+    return None if said is None else StandardClients(said)
 
 
 def _not_in_effect(spec: EncryptionSpec) -> Iterator[str]:

@@ -37,6 +37,7 @@ COLUMNS = "encryption.columns"
 FOOTER = "encryption.footer"
 MASKS = "encryption.masks"
 STOCK_READERS = "encryption.stock-readers"
+STANDARD_CLIENTS = "encryption.standard-clients"
 VERIFY_DIGEST = "encryption.verify-digest"
 PEK_ID = "encryption.pek-id"
 ORC_KEY_PROVIDER = "orc.key.provider"
@@ -99,6 +100,7 @@ _CANONICAL: Mapping[str, Normalise] = MappingProxyType(
         FOOTER: _closed(values.words("encrypted", "plaintext")),
         MASKS: _masks,
         STOCK_READERS: _closed(values.words("true", "false")),
+        STANDARD_CLIENTS: _closed(values.words("load", "refuse")),
         VERIFY_DIGEST: _closed(values.words("never", "first-read", "always")),
         ORC_KEY_PROVIDER: _provider,
         HADOOP_KEY_PROVIDER: _provider,

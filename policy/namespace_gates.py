@@ -3,16 +3,20 @@
 - A namespace's location is an RWStorage request; it is no table's default location.
 - `lakewarden.unsealed` says whether metadata that did not come through the catalog may be read. To forbid it
   no longer needs `unprotect`.
+- `encryption.standard-clients` says whether Iceberg clients without Lakewarden can load encrypted tables that
+  do not say so themselves. To refuse it no longer needs `unprotect`.
 - A property that a person could take for that one, or for one that governs a table, would protect nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from policy import gates
 from policy import governed as governed_names
+from policy.encryption import StandardClients
 from policy.errors import PropertyInvalid
 from policy.location import Location
 from policy.principal import Principal
@@ -25,6 +29,13 @@ _MAX_PROPERTY: Final = 1000
 _MAX_NAME: Final = 255
 _ALLOW: Final = "allow"
 _FORBID: Final = "forbid"
+#: By protecting property: the value that protects less, then the one that protects.
+_PROTECTING: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        UNSEALED_PROPERTY: (_ALLOW, _FORBID),
+        governed_names.STANDARD_CLIENTS: (StandardClients.LOAD, StandardClients.REFUSE),
+    }
+)
 
 
 def namespace_requests(
@@ -47,7 +58,7 @@ def namespace_requests(
         LocationInvalid: the location is none.
     """
     requests = [AccessRequest(principal, Resource.database(database), access)]
-    if UNSEALED_PROPERTY in removals or updates.get(UNSEALED_PROPERTY) == _ALLOW:
+    if any(name in removals or updates.get(name) == less for name, (less, _) in _PROTECTING.items()):
         requests.append(AccessRequest(principal, Resource.database(database), "unprotect"))
     if LOCATION in updates:
         requests += gates.storage_requests(principal, [Location.parse(updates[LOCATION])], None, None)
@@ -66,10 +77,10 @@ def check_namespace_properties(properties: Mapping[str, str]) -> None:
             raise PropertyInvalid(
                 f"The namespace property {name[:80]!r} is too long to be stored.", rule="namespace-property"
             )
-        if name == UNSEALED_PROPERTY:
-            if value not in (_ALLOW, _FORBID):
+        if name in _PROTECTING:
+            if value not in _PROTECTING[name]:
                 raise PropertyInvalid(
-                    f"{UNSEALED_PROPERTY} is `allow` or `forbid`.",
+                    f"{name} is {value[:80]!a}. It can be {' or '.join(_PROTECTING[name])}.",
                     rule="namespace-property",
                     hint="Correct it.",
                 )
@@ -77,5 +88,5 @@ def check_namespace_properties(properties: Mapping[str, str]) -> None:
             raise PropertyInvalid(
                 f"The namespace property {name[:80]!a} would protect nothing.",
                 rule="namespace-property",
-                hint=f"A namespace has {UNSEALED_PROPERTY}; what governs a table is set on the table.",
+                hint=f"A namespace can have {' and '.join(_PROTECTING)}. Set what governs a table on it.",
             )

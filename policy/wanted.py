@@ -65,7 +65,7 @@ def for_new_table(
         properties, catalog_master_key_id=catalog_master_key_id, file_format=file_format or FileFormat.AVRO
     )
     refuse_without_effect(spec, table)
-    return Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.stock_readers)
+    return Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
 
 
 def for_change(

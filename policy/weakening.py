@@ -9,7 +9,8 @@ A change weakens a table if its new files would promise less than they do now:
   all, AES_GCM_CTR_V1 all but the pages, ORC nothing); or a digest that is looked at less often, which also
   tells what somebody changed who had a file's data key;
 - the footer would be in clear, with names, types and sizes of all columns; or data keys would be shorter;
-- what is masked would show hashes or redacted values, or files would carry what stock readers need.
+- what is masked would show hashes or redacted values, or files would carry what stock readers need;
+- standard clients could load the table: it would say so, or it would no longer say that they cannot.
 
 More columns under keys, and columns that come under a key beside those that are there, weaken nothing: nobody
 gets a key who may not select every column under it.
@@ -25,11 +26,21 @@ from typing import Final
 
 from policy import governed
 from policy.encrypted_columns import KeyedFields
-from policy.encryption import NULLIFY, Algorithm, EncryptionSpec, Footer, Mechanism, VerifyDigest
+from policy.encryption import (
+    NULLIFY,
+    Algorithm,
+    EncryptionSpec,
+    Footer,
+    Mechanism,
+    StandardClients,
+    VerifyDigest,
+)
 from policy.file_formats import FileFormat
 
 #: From the least often on.
 _HOW_OFTEN: Final = (VerifyDigest.NEVER, VerifyDigest.FIRST_READ, VerifyDigest.ALWAYS)
+#: From the least open on; a table that says nothing follows its namespace.
+_LET_IN: Final = (StandardClients.REFUSE, None, StandardClients.LOAD)
 #: From the one with the fewest tags on.
 _TAGGED: Final = (Algorithm.ORC_AES_CTR, Algorithm.AES_GCM_CTR_V1, Algorithm.AES_GCM_V1)
 #: By property, the values that weaken no table.
@@ -40,6 +51,7 @@ _HARMLESS: Final[Mapping[str, Collection[str]]] = {
     governed.DATA_KEY_LENGTH: {"32"},
     governed.VERIFY_DIGEST: {VerifyDigest.ALWAYS},
     governed.STOCK_READERS: {"false"},
+    governed.STANDARD_CLIENTS: {StandardClients.REFUSE},
     governed.COLUMNS: (),
     governed.MASTER_KEY_ID: (),
 }
@@ -55,7 +67,11 @@ def weakens(before: EncryptionSpec, after: EncryptionSpec) -> bool:
 
 def weakens_files(before: EncryptionSpec, after: EncryptionSpec) -> bool:
     """Whether new files would promise less as a whole, whatever columns they have."""
-    opened = (after.stock_readers and not before.stock_readers) or not _shown(after) <= _shown(before)
+    opened = (
+        (after.stock_readers and not before.stock_readers)
+        or _LET_IN.index(after.standard_clients) > _LET_IN.index(before.standard_clients)
+        or not _shown(after) <= _shown(before)
+    )
     if not (before.encrypts and after.encrypts):
         return opened or before.encrypts
     return (

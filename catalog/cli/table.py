@@ -32,11 +32,13 @@ def show(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJs
     """Show a table's identity, its seal, and what governs it."""
     with open_warden(ctx) as warden:
         loaded = warden.access.load(calling(as_user), table)
+        admits = warden.loader.admits_standard_clients(loaded.record.name, loaded.governed.spec)
+    facts = _facts(loaded) | {"standard-clients": "load" if admits else "refuse"}
     if as_json:
         governed = {"governed": loaded.governed.to_properties(), "ignored-copies": loaded.governed_copies}
-        output.document(_facts(loaded) | governed)
+        output.document(facts | governed)
         return
-    output.facts(_facts(loaded) | loaded.governed.to_properties())
+    output.facts(facts | loaded.governed.to_properties())
     if loaded.governed_copies:
         copies = ", ".join(loaded.governed_copies)
         output.note(f"metadata.json also holds governed properties, which count for nothing: {copies}.")

@@ -35,6 +35,7 @@ from catalog.state import TableRecord
 from catalog.table_keys import groups as key_groups
 from catalog.table_keys.keyring import Keyring
 from catalog.tables import claims
+from catalog.tables.standard_clients import StandardClients
 from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
 from policy.file_formats import FileFormat, written_format
 from policy.location import Location
@@ -54,6 +55,7 @@ class Committer:
         keyring: makes PEKs.
         authorizer: decides and records.
         encryption: holds changes against the encryption rules.
+        standard_clients: decides what standard clients get: a commit answers the table.
         master_key_id: the catalog's master key, for tables that name none.
         now_ms: the time in milliseconds.
     """
@@ -68,6 +70,7 @@ class Committer:
         keyring: Keyring,
         authorizer: Authorizer,
         encryption: EncryptionPolicy,
+        standard_clients: StandardClients,
         *,
         master_key_id: str | None,
         now_ms: Callable[[], int],
@@ -80,6 +83,7 @@ class Committer:
         self._keyring = keyring
         self._authorizer = authorizer
         self._encryption = encryption
+        self._standard_clients = standard_clients
         self._master_key_id = master_key_id
         self._now_ms = now_ms
 
@@ -113,6 +117,7 @@ class Committer:
         with self._authorizer.recorded(caller, "table.commit", str(name)):
             self._may_write(caller, name)
             table = self._loader.load_sealed(name)
+            self._standard_clients.require(caller, "table.commit", table)
             _check_under(table, under)
             changes = change_rules.part(updates, table.governed.to_properties(), table.name)
             if table.governed.ever_encrypted:
@@ -177,6 +182,7 @@ class Committer:
             governed, peks = self._next_governed(table, wanted, metadata, begins)
         relies = self._relies(table, governed)
         judged = replace(table, governed=governed)
+        self._standard_clients.require_new(caller, "table.commit", table.record.name, governed.spec)
         if governs and not force:
             self._refuse_breaking(table, judged)
         files = self._inspector.commit(judged, metadata, origin)

@@ -1,8 +1,9 @@
 """Authenticates requests, from their headers alone.
 
 - Every operation but `/healthz` needs `Authorization: Bearer <user token>`.
-- `/engine/v1` also takes the signature of an engine that acts for the user (`catalog.request_signatures`).
-  The engine needs `engine:act` on its own name. Without a signature, the caller is the user's own process.
+- `/engine/v1` and `/v1` also take the signature of an engine that acts for the user
+  (`catalog.request_signatures`). The engine needs `engine:act` on its
+  own name. Without a signature, the caller is the user's own process.
 - To register the key that it signs with, an engine sends its own token as the bearer token, once.
 - A header given twice is refused: two readers could take a different one.
 - The caller is known before a byte of the body is read. A signature covers the digest of the body, which is

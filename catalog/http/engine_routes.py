@@ -159,6 +159,27 @@ router.post(f"{_TABLE}/keys/rewrap")(rewrap_keys)
 
 
 @router.post(
+    "/namespaces/{namespace}/tables", responses=answers(LoadedTableAnswer, "The table that was created.")
+)
+@screened(new_table("table.create"))
+def create_table(
+    namespace: str,
+    body: StageWrite,
+    caller: CallerOf,
+    warden: WardenOf,
+    metrics: MetricsOf,
+    kept: KeptOf,
+) -> Response:
+    """Create a table, encrypted or not: what creating it needs under `/v1`."""
+    viewer, new = Viewer.of(caller, warden), new_table_of(namespace, body)
+    if kept is not None:
+        return loaded_table(warden.repeats.table(caller, "table.create", new.name, kept, "create"), viewer)
+    created = warden.creator.create(caller, new)
+    metrics.committed("create")
+    return loaded_table(created, viewer)
+
+
+@router.post(
     "/namespaces/{namespace}/staged-writes", responses=answers(WriteStagedAnswer, "The write and its table.")
 )
 @screened(new_table("table.stage"))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request, Response, Security
 
 from catalog.errors import NoSuchNamespace
-from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, WardenOf
 from catalog.http.bodies import LEVEL_SEPARATOR, namespace_from_path
 from catalog.http.errors import NoSuchWarehouse
 from catalog.http.iceberg_models import (
@@ -23,7 +23,7 @@ from catalog.http.iceberg_models import (
 )
 from catalog.http.idempotency import KeptOf
 from catalog.http.operations import ERRORS, NO_CONTENT
-from catalog.http.routing import GuardedRoute
+from catalog.http.routing import IcebergRoute
 from catalog.identifiers import namespace_of
 from catalog.warden import Warden
 from policy.errors import LocationInvalid
@@ -42,17 +42,17 @@ async def check_prefix(prefix: str, warden: WardenOf) -> None:
 
 config_router = APIRouter(
     prefix="/v1",
-    route_class=GuardedRoute,
+    route_class=IcebergRoute,
     tags=["iceberg"],
     responses=ERRORS,
-    dependencies=[Security(USER_SCHEME)],
+    dependencies=[Security(USER_SCHEME), Security(ENGINE_SCHEME)],
 )
 router = APIRouter(
     prefix=_PREFIXED,
-    route_class=GuardedRoute,
+    route_class=IcebergRoute,
     tags=["iceberg"],
     responses=ERRORS,
-    dependencies=[Depends(check_prefix), Security(USER_SCHEME)],
+    dependencies=[Depends(check_prefix), Security(USER_SCHEME), Security(ENGINE_SCHEME)],
 )
 
 

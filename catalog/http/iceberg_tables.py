@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Response, Security
 from pyiceberg.table.update import AssertCreate
 
 from catalog.errors import NoSuchTable
-from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import (
     namespace_from_path,
     requirements_of,
@@ -33,7 +33,7 @@ from catalog.http.iceberg_namespaces import check_prefix
 from catalog.http.idempotency import KeptOf
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
-from catalog.http.routing import GuardedRoute
+from catalog.http.routing import IcebergRoute
 from catalog.http.screening import new_table, screened
 from catalog.http.screening import table as on_table
 from catalog.http.table_answers import (
@@ -52,10 +52,10 @@ from policy.errors import NotSupportedYet, RequestInvalid
 
 router = APIRouter(
     prefix="/v1/{prefix}",
-    route_class=GuardedRoute,
+    route_class=IcebergRoute,
     tags=["iceberg"],
     responses=ERRORS,
-    dependencies=[Depends(check_prefix), Security(USER_SCHEME)],
+    dependencies=[Depends(check_prefix), Security(USER_SCHEME), Security(ENGINE_SCHEME)],
 )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Self
 
@@ -48,6 +49,7 @@ class GuardedRoute(APIRoute):
     """A route for callers with a user token."""
 
     takes_engines: bool = False
+    for_standard_clients: bool = False
 
     def get_route_handler(self) -> _Handler:
         """The framework's handler behind our checks."""
@@ -80,8 +82,10 @@ class GuardedRoute(APIRoute):
             how much of its body is read.
         """
         warden = request.app.state.warden
-        request.state.caller = self._caller(request)
-        return bounds_of(self.endpoint, warden, request.state.caller, request.path_params)
+        caller = self._caller(request)
+        standard = self.for_standard_clients and caller.engine is None
+        request.state.caller = replace(caller, standard=standard)
+        return bounds_of(self.endpoint, warden, caller, request.path_params)
 
     def _caller(self, request: Request) -> Caller:
         """The caller, from the headers; runs in a thread."""
@@ -124,6 +128,12 @@ class BootstrapRoute(GuardedRoute):
         warden, address = request.app.state.warden, address_of(request)
         caller, request.state.bootstrap = bootstrapping(request, warden, address)
         return caller
+
+
+class IcebergRoute(EngineRoute):
+    """A route for standard clients, where engines can act for users, too."""
+
+    for_standard_clients = True
 
 
 def address_of(request: Request) -> str:

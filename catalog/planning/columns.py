@@ -212,6 +212,21 @@ def refuse_masks(
     Raises:
         NotAuthorized: one does.
     """
+    reason = altered(authorizer, caller, table, names)
+    if reason is None:
+        return
+    authorizer.record(caller, action, table.name, Decision.deny(reason))
+    raise NotAuthorized(
+        reason.detail,
+        table=table.name,
+        rule=reason.rule,
+        hint="Leave the column out, or ask for a policy without the mask.",
+    )
+
+
+def altered(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> Reason | None:
+    """Which mask of a policy changes one of these columns for the caller, or that a row filter leaves rows
+    out; None if neither does."""
     policies, now = authorizer.policies(), authorizer.now()
     where = (table.record.name.database, table.record.name.name)
     owner = table.record.owner
@@ -221,14 +236,7 @@ def refuse_masks(
         if policies.mask_for(caller.principal, *where, name, now, owner=owner) is not None
     ]
     if not masked and not policies.has_row_filter(caller.principal, *where, now, owner=owner):
-        return
+        return None
     what = f"the column {masked[0]!r} is masked" if masked else "a row filter applies"
-    refusal = NotAuthorized(
-        f"A policy says that {what} for {caller.principal.name}, and nothing here applies that yet.",
-        table=table.name,
-        rule="mask" if masked else "row-filter",
-        hint="Leave the column out, or ask for a policy without the mask.",
-    )
-    denied = Decision.deny(Reason(refusal.rule or "mask", refusal.message))
-    authorizer.record(caller, action, table.name, denied)
-    raise refusal
+    detail = f"A policy says that {what} for {caller.principal.name}, and nothing here applies that yet."
+    return Reason("mask" if masked else "row-filter", detail)

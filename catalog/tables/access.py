@@ -16,6 +16,7 @@ from catalog.commits.inspection import Inspector
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable, TableLoader
+from catalog.tables.standard_clients import StandardClients
 from policy.decision import Decision, Reason
 from policy.requests import ANY, AccessRequest, Resource
 
@@ -30,19 +31,27 @@ class TableAccess:
         loader: loads tables.
         inspector: checks metadata that did not come through the catalog, file by file on every load.
         authorizer: decides and records.
+        standard_clients: decides what standard clients get.
     """
 
-    def __init__(self, loader: TableLoader, inspector: Inspector, authorizer: Authorizer) -> None:
+    def __init__(
+        self,
+        loader: TableLoader,
+        inspector: Inspector,
+        authorizer: Authorizer,
+        standard_clients: StandardClients,
+    ) -> None:
         self._loader = loader
         self._inspector = inspector
         self._authorizer = authorizer
+        self._standard_clients = standard_clients
 
     def load(self, caller: Caller, name: TableName) -> LoadedTable:
         """Load a table's metadata.
 
         Raises:
             NotAuthorized: SELECT, UPDATE or ALTER on the table, or SELECT on a column of it, is needed;
-                whether it exists is not told.
+                whether it exists is not told. Or a standard client must not have it.
             NoSuchTable, MetadataTampered, MetadataUnsealed, LocationNotAllowed: see `TableLoader.load`.
             LocationNotAllowed, MetadataInvalid: unsealed metadata names a file that breaks a rule.
         """
@@ -54,6 +63,7 @@ class TableAccess:
         authorizer.require(caller, _LOAD, str(name), [any_of(authorizer, ways) or ways[0]])
         with authorizer.recorded(caller, _LOAD, str(name)):
             table = self._loader.load(name)
+            self._standard_clients.require(caller, _LOAD, table)
             if table.seal is None:
                 self._inspector.whole(table)
         report(authorizer, caller, table)

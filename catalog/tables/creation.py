@@ -31,6 +31,7 @@ from catalog.state import TableRecord, TableState
 from catalog.table_keys import groups as key_groups
 from catalog.table_keys.keyring import Keyring
 from catalog.tables.drafts import Draft, Drafter, NewTable, new_record
+from catalog.tables.standard_clients import StandardClients
 from policy.errors import RequestInvalid
 from policy.file_formats import written_format
 from policy.location import Location
@@ -49,6 +50,7 @@ class Creator:
         lander: makes new metadata current.
         keyring: makes PEKs.
         authorizer: records refusals.
+        standard_clients: decides what standard clients get.
         master_key_id: the catalog's master key, for tables that name none.
         now_ms: the time in milliseconds.
         staged_ttl_ms: for how long a staged table keeps its identity.
@@ -63,6 +65,7 @@ class Creator:
         lander: Lander,
         keyring: Keyring,
         authorizer: Authorizer,
+        standard_clients: StandardClients,
         *,
         master_key_id: str | None,
         now_ms: Callable[[], int],
@@ -75,6 +78,7 @@ class Creator:
         self._lander = lander
         self._keyring = keyring
         self._authorizer = authorizer
+        self._standard_clients = standard_clients
         self._master_key_id = master_key_id
         self._now_ms = now_ms
         self._staged_ttl_ms = staged_ttl_ms
@@ -90,6 +94,7 @@ class Creator:
             self._drafter.may_create(caller, "table.create", new.name)
             draft = self._drafter.draft(caller, new)
             overlaps = self._drafter.authorize(caller, "table.create", draft)
+            self._standard_clients.require_new(caller, "table.create", new.name, draft.wanted.spec)
             self._drafter.require_free(draft.record.name)
             return self._land(caller, draft, overlaps)
 
@@ -106,6 +111,7 @@ class Creator:
             self._drafter.may_create(caller, "table.stage", new.name)
             draft = self._drafter.draft(caller, new)
             self._drafter.authorize(caller, "table.stage", draft)
+            self._standard_clients.require_staged(caller, "table.stage", new.name, draft.wanted.spec)
             governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
             self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
             self._drafter.require_free(draft.record.name)
@@ -132,6 +138,7 @@ class Creator:
             change_rules.refuse_reserved_summaries(updates, str(name))
             draft = self._staged_draft(caller, name, updates)
             overlaps = self._drafter.authorize(caller, "table.create", draft)
+            self._standard_clients.require_staged(caller, "table.create", name, draft.wanted.spec)
             self._drafter.require_free(name)
             return self._land(caller, draft, overlaps)
 

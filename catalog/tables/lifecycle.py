@@ -82,7 +82,7 @@ class Lifecycle:
             NotAuthorized: ALTER on the source and CREATE on the target are needed; unmasked SELECT on every
                 column of the source, since policies go by names; and `unprotect` on it, where the new name
                 takes it out of the reach of an encryption rule, or of a namespace that forbids unsealed
-                metadata.
+                metadata or, for an encrypted table, standard clients.
             EncryptionPolicyViolation: under the other name the table would break a rule that it does not
                 break now.
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
@@ -118,7 +118,7 @@ class Lifecycle:
             self._authorizer.require(caller, "table.rename", both, requests)
         table = self._loader.load_sealed(source)
         verdict = self._encryption.of_name(table, target)
-        if verdict.loosens or self._loader.exposes(source, target):
+        if verdict.loosens or self._loader.exposes(source, target, table.governed.spec):
             requests.append(gates.table_request(principal, source.database, source.name, "unprotect", owner))
         columns = every_name(table)
         requests += selects(self._authorizer, caller, table, columns)

@@ -23,6 +23,7 @@ from catalog.pointers import PointerStore
 from catalog.policies.encryption_policy import EncryptionPolicy
 from catalog.seals import Seal, SealState
 from catalog.state import TableRecord, TableState
+from catalog.tables.standard_clients import StandardClients
 from policy.errors import MetadataTampered, RequestInvalid
 from policy.requests import AccessRequest
 
@@ -37,6 +38,7 @@ class Revival:
         loader: loads tables.
         authorizer: decides and records.
         encryption: holds tables against the encryption rules.
+        standard_clients: decides what standard clients get.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Revival:
         loader: TableLoader,
         authorizer: Authorizer,
         encryption: EncryptionPolicy,
+        standard_clients: StandardClients,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
@@ -54,6 +57,7 @@ class Revival:
         self._loader = loader
         self._authorizer = authorizer
         self._encryption = encryption
+        self._standard_clients = standard_clients
 
     def revive(
         self,
@@ -86,7 +90,8 @@ class Revival:
             governed = state.current_governed(connection, known.id)
         _require_dropped(known, name)
         verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
-        loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name)
+        spec = (governed or found.governed).spec
+        loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name, spec)
         rights = _rights_on_the_old(caller, known, loosens)
         # Policies go by names: a right on the new one must not be a way around a denial of the old one.
         columns = every_name(found) if name != known.name else ColumnNames()
@@ -103,9 +108,11 @@ class Revival:
         seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
         if verdict is not None:
             verdict.enforce(str(name))
-        self._bind(known, name, seal)
         revived = replace(known, name=name, state=TableState.ACTIVE)
-        return replace(found, record=revived, governed=governed, seal=seal)
+        table = replace(found, record=revived, governed=governed, seal=seal)
+        self._standard_clients.require(caller, "table.register", table)
+        self._bind(known, name, seal)
+        return table
 
     def _bind(self, known: TableRecord, name: TableName, seal: Seal) -> None:
         """Let the name and the pointer be the table's again."""

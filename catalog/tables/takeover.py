@@ -30,6 +30,7 @@ from catalog.storage.errors import ObjectMissing
 from catalog.tables import access as access_rules
 from catalog.tables import claims
 from catalog.tables.revival import Revival, point_at
+from catalog.tables.standard_clients import StandardClients
 from policy.allowlist import AllowList
 from policy.encryption import EncryptionSpec, Mechanism
 from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid
@@ -50,6 +51,7 @@ class Takeover:
         inspector: checks metadata as a whole.
         authorizer: decides and records.
         encryption: holds tables against the encryption rules.
+        standard_clients: decides what standard clients get: a registration answers the table.
         now_ms: the time in milliseconds.
         max_metadata_bytes: bound on a metadata.json.
     """
@@ -64,6 +66,7 @@ class Takeover:
         inspector: Inspector,
         authorizer: Authorizer,
         encryption: EncryptionPolicy,
+        standard_clients: StandardClients,
         *,
         now_ms: Callable[[], int],
         max_metadata_bytes: int,
@@ -76,9 +79,10 @@ class Takeover:
         self._inspector = inspector
         self._authorizer = authorizer
         self._encryption = encryption
+        self._standard_clients = standard_clients
         self._now_ms = now_ms
         self._max_metadata_bytes = max_metadata_bytes
-        self._revival = Revival(engine, catalog, pointers, loader, authorizer, encryption)
+        self._revival = Revival(engine, catalog, pointers, loader, authorizer, encryption, standard_clients)
 
     def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
         """Take over a table from its metadata.json.
@@ -203,10 +207,11 @@ class Takeover:
             state=TableState.PREPARED,
         )
         overlaps = self._authorize_taking(caller, "table.register", record, metadata, first, None)
-        self._encryption.of_new(name, metadata, _plain(record).spec).enforce(str(name))
+        table = LoadedTable(record, _plain(record), metadata, location.original, None)
+        self._standard_clients.require(caller, "table.register", table)
+        self._encryption.of_new(name, metadata, table.governed.spec).enforce(str(name))
         if known is not None:
             return self._resume(record, known, location, data)
-        table = LoadedTable(record, _plain(record), metadata, location.original, None)
         files = self._inspector.whole(table)
         return self._seal_new(caller, table, Digest.of(data), files, overlaps)
 

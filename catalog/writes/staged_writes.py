@@ -143,7 +143,7 @@ class StagedWrites:
         """
         table = self._table(row, self.name(row))
         allowed, spec = table.governed.allowed, table.governed.spec
-        wanted = Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.stock_readers)
+        wanted = Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
         paths = tuple(gates.write_paths(table.metadata.properties))
         draft = Draft(table.record, table.metadata, wanted, paths, {})
         overlaps = self._drafter.authorize(caller, "table.create", draft)

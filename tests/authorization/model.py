@@ -18,6 +18,8 @@ from tests.authorization.roles import ANONYMOUS, ENGINE_ALONE, GRANTS, THROUGH_E
 NEVER: Final = "never"
 #: What only an engine with its own token can do.
 BOOTSTRAP: Final = "bootstrap"
+#: What no right of a user stands in for.
+_ENGINE: Final = "engine"
 
 _TABLE: Final = frozenset({"select", "update", "alter", "drop", "create"})
 #: What an owner may do with a table that exists; there is no owner of a name that is free.
@@ -36,7 +38,7 @@ def permits(role: str, needs: Collection[str]) -> bool:
 
 def _has(held: frozenset[str] | None, need: str) -> bool:
     alternatives = _ALIASES.get(need, need).split("|")
-    if need == NEVER:
+    if need == NEVER or (need == _ENGINE and held is None):
         return False
     return held is None or any(each in held for each in alternatives)
 

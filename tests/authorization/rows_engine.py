@@ -61,6 +61,10 @@ def _stage(attempt: Try, **properties: str) -> httpx.Response:
     return attempt.http.post(f"/engine/v1/namespaces/{OWN}/staged-writes", json=body)
 
 
+def _create(attempt: Try, **more: Any) -> httpx.Response:
+    return attempt.http.post(f"/engine/v1/namespaces/{OWN}/tables", json=attempt.created(**more))
+
+
 def _consistent(attempt: Try, properties: dict[str, str]) -> dict[str, str]:
     names = ("write.data.path", "write.metadata.path", places.LIST)
     return dict.fromkeys(names, properties[attempt.via]) | properties
@@ -204,6 +208,22 @@ ENGINE_ROWS: Final = (
         ENGINE_ALONE,
         _register_key,
         refusal=(401, "NotAuthenticated"),
+    ),
+    Row(
+        "POST /engine/v1/namespaces/{namespace}/tables",
+        "create",
+        ("new:create",),
+        _CREATORS,
+        _create,
+        via=(places.LOCATION,),
+        states=places.NEW_TABLES,
+    ),
+    Row(
+        "POST /engine/v1/namespaces/{namespace}/tables",
+        "create an encrypted one",
+        ("new:create", "use"),
+        "mason releaser sparked steward",
+        lambda attempt: _create(attempt, properties={"encryption.mechanism": "envelope"}),
     ),
     Row(
         "POST /engine/v1/namespaces/{namespace}/staged-writes",

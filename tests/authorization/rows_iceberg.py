@@ -15,12 +15,14 @@ _NAMESPACE: Final = "/v1/{prefix}/namespaces/{namespace}"
 _TABLES: Final = f"{_NAMESPACE}/tables"
 _TABLE: Final = f"{_TABLES}/{{table}}"
 _ANY_ON_DATABASE: Final = "reader writer alterer creator dropper keeper mason releaser sparked steward"
-_LOADERS: Final = "reader writer alterer owner keeper mason releaser sparked steward"
+_READERS: Final = "reader writer owner releaser sparked steward"
 _WRITERS: Final = "writer owner releaser sparked steward"
-_ALTERERS: Final = "alterer owner keeper mason steward"
+_ALTERERS: Final = f"{OWNER} {STEWARD}"
 _CREATORS: Final = "creator keeper mason releaser sparked steward"
 _DROPPERS: Final = "owner dropper steward"
-_LOAD: Final = ("select|update|alter",)
+_LOAD: Final = "select|update|alter"
+#: A standard client gets everything in a table that it is answered, so its user needs to see everything.
+_WHOLE: Final = "select|engine"
 _EVERY_WAY: Final = (places.LOCATION, *places.WRITE_PATHS, places.LIST)
 
 
@@ -170,6 +172,13 @@ ROWS: Final = (
         STEWARD,
         _soften_namespace,
     ),
+    Row(
+        f"POST {_NAMESPACE}/properties",
+        "let standard clients load encrypted tables",
+        ("db:alter", "db:unprotect"),
+        STEWARD,
+        lambda attempt: _change_namespace(attempt, **{"encryption.standard-clients": "load"}),
+    ),
     Row(f"DELETE {_NAMESPACE}", "drop", ("db:drop",), "dropper steward", _drop_namespace, ok=204),
     Row(
         f"GET {_TABLES}",
@@ -190,8 +199,8 @@ ROWS: Final = (
     Row(
         f"POST {_TABLES}",
         "create an encrypted one",
-        ("new:create", "use"),
-        "mason releaser sparked steward",
+        ("new:create", "use", "engine"),
+        "sparked",
         lambda attempt: _create(attempt, properties={"encryption.mechanism": "envelope"}),
     ),
     Row(
@@ -206,9 +215,17 @@ ROWS: Final = (
     Row(
         f"GET {_TABLE}",
         "load",
-        _LOAD,
-        _LOADERS,
+        (_LOAD, _WHOLE),
+        _READERS,
         lambda attempt: attempt.http.get(f"{attempt.v1}/tables/{attempt.standing()}"),
+        on_table=True,
+    ),
+    Row(
+        f"GET {_TABLE}",
+        "load an encrypted one",
+        (_LOAD, "engine"),
+        "sparked",
+        lambda attempt: attempt.http.get(f"{attempt.v1}/tables/{attempt.standing(encrypted=True)}"),
         on_table=True,
     ),
     Row(
@@ -223,7 +240,7 @@ ROWS: Final = (
     Row(
         f"POST {_TABLE}",
         "commit snapshots",
-        ("update",),
+        ("update", _WHOLE),
         _WRITERS,
         lambda attempt: attempt.commit(
             attempt.standing(), {"action": "remove-snapshots", "snapshot-ids": []}
@@ -233,7 +250,7 @@ ROWS: Final = (
     Row(
         f"POST {_TABLE}",
         "commit a property",
-        ("alter",),
+        ("alter", _WHOLE),
         _ALTERERS,
         lambda attempt: attempt.commit(attempt.standing(), setting(comment="x")),
         on_table=True,
@@ -241,7 +258,7 @@ ROWS: Final = (
     Row(
         f"POST {_TABLE}",
         "commit snapshots and a property",
-        ("alter", "update"),
+        ("alter", "update", _WHOLE),
         f"{OWNER} {STEWARD}",
         lambda attempt: attempt.commit(
             attempt.standing(), {"action": "remove-snapshots", "snapshot-ids": []}, setting(comment="x")
@@ -251,7 +268,7 @@ ROWS: Final = (
     Row(
         f"POST {_TABLE}",
         "commit a location",
-        ("alter",),
+        ("alter", _WHOLE),
         _ALTERERS,
         _send,
         bare=False,
@@ -262,16 +279,16 @@ ROWS: Final = (
     Row(
         f"POST {_TABLE}",
         "encrypt",
-        ("alter", "use"),
-        "mason steward",
+        ("alter", "use", "engine"),
+        "",
         lambda attempt: attempt.commit(attempt.table(), setting(**{"encryption.mechanism": "envelope"})),
         on_table=True,
     ),
     Row(
         f"POST {_TABLE}",
         "take another master key",
-        ("alter", "use", "unprotect"),
-        STEWARD,
+        ("alter", "use", "unprotect", "engine"),
+        "",
         lambda attempt: attempt.commit(
             attempt.table(encrypted=True), setting(**{"encryption.master-key-id": SPARE_KEY})
         ),
@@ -280,8 +297,8 @@ ROWS: Final = (
     Row(
         f"POST {_TABLE}",
         "weaken the encryption",
-        ("alter", "unprotect"),
-        f"{OWNER} {STEWARD}",
+        ("alter", "unprotect", "engine"),
+        "",
         lambda attempt: attempt.commit(
             attempt.table(encrypted=True), setting(**{"encryption.data-key-length": "16"})
         ),
@@ -290,8 +307,8 @@ ROWS: Final = (
     Row(
         f"POST {_TABLE}",
         "drop the encryption",
-        ("alter", "unprotect"),
-        f"{OWNER} {STEWARD}",
+        ("alter", "unprotect", "engine"),
+        "",
         lambda attempt: attempt.commit(
             attempt.table(encrypted=True), setting(**{"encryption.mechanism": "plaintext"})
         ),

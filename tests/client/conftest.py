@@ -22,7 +22,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with open_service(tmp_path_factory.mktemp("lake").resolve()) as running:
         for key in ("pii", "hr"):
             running.lake.kms.create_master_key(key)
-        running.iceberg().create_namespace("db")
+        running.lake.catalog().create_namespace("db")
         yield running
 
 
@@ -38,7 +38,7 @@ def make(served: Service) -> Callable[..., str]:
 
     def made(schema: Schema, **options: Any) -> str:
         name = f"db.t{next(_numbers)}"
-        served.iceberg().create_table(name, schema, **options)
+        served.lake.catalog().create_table(name, schema, **options)
         return name
 
     return made

@@ -47,7 +47,7 @@ SCHEMA = Schema(
 
 def files_of(served: Service, name: str) -> list[dict[str, Any]]:
     """What the manifests say of each file."""
-    rows: list[dict[str, Any]] = served.iceberg().load_table(name).inspect.files().to_pylist()
+    rows: list[dict[str, Any]] = served.lake.catalog().load_table(name).inspect.files().to_pylist()
     return rows
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_arrow_is_refused(make: Make, alice: catalog.Connection) -> N
 def test_no_rows_make_no_snapshot(make: Make, alice: catalog.Connection, served: Service) -> None:
     name = make(SCHEMA)
     assert alice.table(name).append(pa.table({"id": pa.array([], pa.int64())})) is None
-    assert served.iceberg().load_table(name).current_snapshot() is None
+    assert served.lake.catalog().load_table(name).current_snapshot() is None
 
 
 def test_a_reader_that_fails_leaves_nothing(make: Make, alice: catalog.Connection, served: Service) -> None:
@@ -190,7 +190,7 @@ def test_a_reader_that_fails_leaves_nothing(make: Make, alice: catalog.Connectio
     with pytest.raises(RuntimeError, match="the source broke"):
         alice.table(name).append(pa.RecordBatchReader.from_batches(rows.schema, batches()))
     assert left_over(served) == before
-    assert served.iceberg().load_table(name).current_snapshot() is None
+    assert served.lake.catalog().load_table(name).current_snapshot() is None
 
 
 def test_a_refused_commit_leaves_nothing(

@@ -125,8 +125,8 @@ def land(served: Service, name: str, rows: pa.Table, records: int | None = None)
 @pytest.fixture(scope="module")
 def filled(served: Service) -> str:
     """A table with a row of each kind, in two files of several stripes."""
-    served.iceberg().create_table("db.orc", SCHEMA, properties=ORC)
-    schema = marked(served.iceberg().load_table("db.orc").schema())
+    served.lake.catalog().create_table("db.orc", SCHEMA, properties=ORC)
+    schema = marked(served.lake.catalog().load_table("db.orc").schema())
     for numbers in (range(2000), range(2000, 3000)):
         # PyArrow writes other values where rows are a slice of more.
         land(served, "db.orc", ROWS.take(list(numbers)).cast(schema))
@@ -176,13 +176,13 @@ def test_files_of_before_and_after_a_change_of_the_schema(
         name,
         pa.table({"id": pa.array([1], pa.int32()), "old": ["a"], "gone": [7]}).cast(marked(first)),
     )
-    with served.iceberg().load_table(name).update_schema() as update:
+    with served.lake.catalog().load_table(name).update_schema() as update:
         update.rename_column("old", "new")
         update.update_column("id", LongType())
         update.delete_column("gone")
-    with served.iceberg().load_table(name).update_schema() as update:
+    with served.lake.catalog().load_table(name).update_schema() as update:
         update.add_column("gone", StringType())
-    now = served.iceberg().load_table(name).schema()
+    now = served.lake.catalog().load_table(name).schema()
     land(served, name, pa.table({"id": [2], "new": ["b"], "gone": ["x"]}).cast(marked(now)))
     assert alice.table(name).scan().to_arrow().sort_by("id").to_pylist() == [
         {"id": 1, "new": "a", "gone": None},
@@ -249,7 +249,7 @@ def test_damage_gives_an_error_or_rows_that_are_whole(
 ) -> None:
     """ORC's own reader ends the process at some of them: it does so elsewhere."""
     name = make(SCHEMA, properties=ORC)
-    schema = marked(served.iceberg().load_table(name).schema())
+    schema = marked(served.lake.catalog().load_table(name).schema())
     path = land(served, name, ROWS.take(list(range(60))).cast(schema))
     good, refused = path.read_bytes(), 0
     for number, at in enumerate(range(3, len(good), len(good) // 8)):

@@ -96,7 +96,7 @@ def append_in_groups(table: catalog.Table, rows: list[dict[str, Any]]) -> None:
 def carols(request: pytest.FixtureRequest, served: Service) -> Iterator[catalog.Table]:
     """A table with a file of many row groups, later altered, for somebody without the key of `ssn`."""
     name = f"db.pruned_{request.param.replace('-', '_')}"
-    stock = served.iceberg().create_table(name, SCHEMA, properties=MODES[request.param])
+    stock = served.lake.catalog().create_table(name, SCHEMA, properties=MODES[request.param])
     append_in_groups(catalog.connect(served.url, served.token(ALICE)).table(name), ROWS)
     with stock.update_schema() as change:
         change.rename_column("small", "wide")

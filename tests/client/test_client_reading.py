@@ -138,7 +138,9 @@ MODES = {
 def filled(request: pytest.FixtureRequest, served: Service) -> str:
     """A table with a row of each kind, written here in two files."""
     name = f"db.filled_{request.param.replace('-', '_')}"
-    served.iceberg().create_table(name, SCHEMA, properties=ENCRYPTED if request.param == "encrypted" else {})
+    served.lake.catalog().create_table(
+        name, SCHEMA, properties=ENCRYPTED if request.param == "encrypted" else {}
+    )
     table = catalog.connect(served.url, served.token("alice")).table(name)
     table.append(GIVEN.slice(0, 13))
     table.append(GIVEN.slice(13))
@@ -264,7 +266,7 @@ def test_a_state_of_the_past_is_read_with_the_columns_of_then(
     name = make(Schema(NestedField(1, "id", LongType()), NestedField(2, "old", StringType())))
     table = alice.table(name)
     first = table.append(pa.table({"id": [1], "old": ["x"]}))
-    stock = served.iceberg().load_table(name)
+    stock = served.lake.catalog().load_table(name)
     stock.manage_snapshots().create_tag(first, "then").commit()
     stock.update_schema().rename_column("old", "new").commit()
     table.append(pa.table({"id": [2], "new": ["y"]}))

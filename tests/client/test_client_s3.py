@@ -26,7 +26,7 @@ MODES: list[dict[str, str]] = [
 
 def test_tables_in_an_object_store(tmp_path: Path, moto: MotoS3) -> None:
     with open_service(tmp_path.resolve(), s3=moto) as service:
-        stock = service.iceberg()
+        stock = service.lake.catalog()
         stock.create_namespace("db")
         given = moto.pyiceberg_properties()
         s3 = {

@@ -68,7 +68,7 @@ FILTERS: dict[str, tuple[Any, pc.Expression]] = {
 def table(request: pytest.FixtureRequest, served: Service) -> catalog.Table:
     """Two row groups."""
     name = f"db.sifted_{request.param}"
-    served.iceberg().create_table(name, SCHEMA, properties=MODES[request.param] | BARE)
+    served.lake.catalog().create_table(name, SCHEMA, properties=MODES[request.param] | BARE)
     made = catalog.connect(served.url, served.token(ALICE)).table(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write_settings, "ROW_GROUP_ROWS", GROUP)

@@ -72,7 +72,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with open_service(root, policies=[*standard_policies(), *rules], KMS_DOOR__ENABLED="true") as running:
         for key in ("pii", "hr"):
             running.lake.kms.create_master_key(key)
-        running.iceberg().create_namespace("db")
+        running.lake.catalog().create_namespace("db")
         yield running
 
 

@@ -146,7 +146,7 @@ def test_a_column_that_was_required_and_may_be_null_now_is_read(
     pay = NestedField(2, "pay", LongType(), required=True)
     name = make(Schema(NestedField(1, "id", LongType()), pay), properties={"encryption.columns": "pii:pay"})
     alice.table(name).append(pa.table({"id": [1, 2], "pay": [5, 6]}))
-    with served.iceberg().load_table(name).update_schema() as update:
+    with served.lake.catalog().load_table(name).update_schema() as update:
         update.make_column_optional("pay")
     scan = alice.table(name).scan()
     assert scan.to_arrow()["pay"].to_pylist() == [5, 6]

@@ -86,8 +86,8 @@ def encrypted(stage: Stage) -> Stage:
     """The same with the encrypted table; the bytes of its one file are of no matter to the catalog."""
     properties = {"encryption.mechanism": "envelope", "encryption.master-key-id": MASTER_KEY}
     schema = pa.schema([("flight", pa.int32())])
-    stage.lake.stock_client(OLGA).create_table(ENCRYPTED, schema, properties=properties)
     writes, caller = stage.lake.warden.writes, Caller(Principal(OLGA), Principal(ENGINE), uuid4().hex)
+    GuardedCatalog(stage.lake.warden, caller).create_table(ENCRYPTED, schema, properties=properties)
     namespace, _, name = ENCRYPTED.partition(".")
     session = writes.begin(caller, TableName((namespace,), name))
     writes.commit(caller, session.id, FileCommit("append", (_encrypted_file(session),)))

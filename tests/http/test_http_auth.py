@@ -157,11 +157,21 @@ def test_tokens_are_never_logged(served: Service, caplog: pytest.LogCaptureFixtu
     assert not any(user in line or engine in line for line in own)
 
 
-def test_engine_header_counts_for_nothing_elsewhere(
+def test_engine_header_counts_for_nothing_in_administration(
     served: Service, alice: httpx.Client, namespace: str
 ) -> None:
-    """Stock clients' operations are the user's own, whoever else signs the request."""
+    """Administration is the user's own, whoever else signs the request."""
     headers = {"Signature": "lakewarden=:AAAA:", "X-Request-Id": "elsewhere-1"}
-    assert alice.get(f"{served.prefix}/namespaces/{namespace}", headers=headers).status_code == 200
+    new_table(alice, served.prefix, namespace)
+    assert alice.get(f"/admin/v1/tables/{namespace}/t", headers=headers).status_code == 200
     records = alice.get("/admin/v1/audit").json()["records"]
-    assert [r["engine"] for r in records if r["request-id"] == "elsewhere-1"] == [None]
+    assert {r["engine"] for r in records if r["request-id"] == "elsewhere-1"} == {None}
+
+
+def test_engine_header_counts_under_v1(served: Service, alice: httpx.Client, namespace: str) -> None:
+    url = f"{served.prefix}/namespaces/{namespace}"
+    refused(alice.get(url, headers={"Signature": "lakewarden=:AAAA:"}), 401, "NotAuthenticated")
+    with served.client("alice", engine=ENGINE) as spark:
+        assert spark.get(url, headers={"X-Request-Id": "v1-by-engine"}).status_code == 200
+    records = alice.get("/admin/v1/audit").json()["records"]
+    assert {r["engine"] for r in records if r["request-id"] == "v1-by-engine"} == {ENGINE}

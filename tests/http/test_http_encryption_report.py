@@ -10,12 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.http_calls import new_table, refused
+from tests.support.http_calls import encrypted_table, new_table, refused
 from tests.support.rules import put_rules, rule, text_of
 from tests.support.service import Service
 
 REPORT = "/admin/v1/encryption-report"
-ENCRYPTED = {"encryption.mechanism": "envelope"}
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -43,7 +42,7 @@ def test_tables_that_break_the_rules_in_force_are_reported(
     served: Service, alice: httpx.Client, namespace: str
 ) -> None:
     new_table(alice, served.prefix, namespace, "plain")
-    new_table(alice, served.prefix, namespace, "safe", properties=ENCRYPTED)
+    encrypted_table(alice, namespace, "safe")
     put_rules(served.lake, rule("names", databases=[namespace], columns=["name"]))
     found = reported(alice.get(REPORT, params={"limit": 1000}), namespace)
     assert found[f"{namespace}.plain"] == {
@@ -123,5 +122,5 @@ def test_a_rule_is_told_to_rest_clients_as_an_error_of_its_own(
         answer = new_table(alice, served.prefix, namespace, "t", **{"stage-create": staged})
         error = refused(answer, 403, "EncryptionPolicyViolation", "must-encrypt")
         assert "Encryption rule 'names': Column 'name' must be encrypted." in error["message"]
-    answer = new_table(alice, served.prefix, namespace, "t", properties=ENCRYPTED)
+    answer = encrypted_table(alice, namespace)
     assert answer.status_code == 200, answer.text

@@ -20,7 +20,7 @@ from catalog.keys.file_identity import FileIdentity, new_file_name
 from catalog.keys.secret import SecretBytes
 from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported, wrap_for_write
 from catalog.planning.plan import Plan, PlanHeader
-from tests.support.http_calls import new_table, refused, tables_of
+from tests.support.http_calls import encrypted_table, new_table, refused, tables_of
 from tests.support.lake import policy, standard_policies
 from tests.support.service import ENGINE, Service
 
@@ -86,8 +86,7 @@ def table(served: Service, alice: httpx.Client, namespace: str) -> str:
 @pytest.fixture
 def encrypted(served: Service, alice: httpx.Client, namespace: str) -> str:
     """An encrypted table `t` with one file; its namespace."""
-    governed = {"encryption.mechanism": "envelope"}
-    assert new_table(alice, served.prefix, namespace, properties=governed).status_code == 200
+    assert encrypted_table(alice, namespace).status_code == 200
     begun = _begin(alice, namespace)
     file = _file(begun)
     key, _ = _key(begun, file["path"])
@@ -273,7 +272,7 @@ def test_plan_carries_the_keys_of_its_files(served: Service, encrypted: str) -> 
 def test_columns_with_keys_of_their_own(served: Service, alice: httpx.Client, namespace: str) -> None:
     """How to write them stands in the answer to the beginning; a plan has the keys that the scan needs."""
     governed = {"encryption.columns": "lakewarden:name"}
-    assert new_table(alice, served.prefix, namespace, properties=governed).status_code == 200
+    assert encrypted_table(alice, namespace, **governed).status_code == 200
     begun = _begin(alice, namespace)
     (group,) = begun["encryption"]["column-keys"]
     assert group == {"key-name": "lakewarden", "field-ids": [2]}
@@ -310,7 +309,7 @@ def test_two_plans_have_two_keys(alice: httpx.Client, encrypted: str) -> None:
 def test_own_process_needs_the_right_to_release(served: Service, alice: httpx.Client) -> None:
     """Carol may read every column of `db`; only an engine gets its keys for her."""
     alice.post(f"{served.prefix}/namespaces", json={"namespace": ["db"]})
-    new_table(alice, served.prefix, "db", properties={"encryption.mechanism": "envelope"})
+    encrypted_table(alice, "db")
     begun = _begin(alice, "db")
     file = _file(begun)
     _commit(alice, begun, added=[{**file, "keys": [_key(begun, file["path"])[0]]}])

@@ -147,7 +147,6 @@ BAD_TABLES: dict[str, dict[str, Any]] = {
     "wrong value": {"properties": {"encryption.mechanism": "rot13"}},
     "contradiction": {"properties": {"encryption.key-id": "a", "encryption.master-key-id": "b"}},
     "without effect yet": {"properties": {"orc.key.provider": "hadoop"}},
-    "key for a column that is not there": {"properties": {"encryption.columns": "lakewarden:absent"}},
     "key metadata from a client": {"properties": {"encryption.pek-id": "x"}},
     "property that is no text": {"properties": {"a": 1}},
     "properties that are a list": {"properties": [["a", "b"]]},
@@ -207,7 +206,7 @@ def test_location_without_rwstorage_is_refused(served: Service, alice: httpx.Cli
 def test_staged_creation_is_completed_by_its_commit(
     served: Service, alice: httpx.Client, namespace: str
 ) -> None:
-    governed = {"encryption.mechanism": "envelope"}
+    governed = {"read.allowed.data.paths": "file:///srv/elsewhere"}
     staged = new_table(alice, served.prefix, namespace, properties=governed, **{"stage-create": True}).json()
     assert "metadata-location" not in staged
     assert staged["metadata"]["properties"] == governed
@@ -218,8 +217,7 @@ def test_staged_creation_is_completed_by_its_commit(
     assert answer.status_code == 200, answer.text
     loaded = alice.get(f"{served.prefix}/namespaces/{namespace}/tables/t").json()
     assert loaded["metadata"]["table-uuid"] == staged["metadata"]["table-uuid"]
-    assert loaded["metadata"]["properties"]["encryption.mechanism"] == "envelope"
-    assert loaded["metadata"]["properties"]["encryption.pek-id"]
+    assert loaded["metadata"]["properties"]["read.allowed.data.paths"] == "file:///srv/elsewhere"
 
 
 def test_identity_that_was_not_staged_is_refused(

@@ -126,6 +126,7 @@ SMALL_BODIES = [
 SCREENED = [
     ("POST", "{prefix}/namespaces/db/tables"),
     ("POST", "{prefix}/namespaces/db/tables/t"),
+    ("POST", "/engine/v1/namespaces/db/tables"),
     ("POST", "/engine/v1/namespaces/db/staged-writes"),
     ("POST", "/engine/v1/tables/db/t/plan"),
     ("POST", "/engine/v1/tables/db/t/rewrites"),

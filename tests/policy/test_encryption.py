@@ -70,6 +70,7 @@ def test_any_encryption_property_makes_envelope_with_the_defaults(properties):
         ("encryption.footer", "encrypted"),
         ("encryption.masks", "nullify:ssn"),
         ("encryption.stock-readers", "false"),
+        ("encryption.standard-clients", "refuse"),
         ("orc.key.provider", "hadoop"),
     ],
 )
@@ -150,6 +151,7 @@ optional = st.fixed_dictionaries(
         "encryption.masks": st.sampled_from(["nullify:a", "nullify:a,b"]),
         "encryption.stock-readers": st.sampled_from(["true", "false"]),
         "encryption.verify-digest": st.sampled_from(["never", "first-read", "always"]),
+        "encryption.standard-clients": st.sampled_from(["load", "refuse"]),
         "orc.key.provider": st.just("hadoop"),
     },
 )

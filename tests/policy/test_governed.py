@@ -28,6 +28,7 @@ SPELLINGS = {
     "encryption.masks": ("nullify:ssn;sha256:email", "encryption.masks", "nullify:ssn;sha256:email"),
     "orc.mask": ("sha256:email;nullify:ssn", "encryption.masks", "nullify:ssn;sha256:email"),
     "encryption.stock-readers": ("true", "encryption.stock-readers", "true"),
+    "encryption.standard-clients": ("load", "encryption.standard-clients", "load"),
     "orc.key.provider": ("hadoop", "orc.key.provider", "hadoop"),
     "hadoop.security.key.provider.path": ("kms://h", "hadoop.security.key.provider.path", "kms://h"),
 }
@@ -196,6 +197,7 @@ BAD_VALUES = {
     "encryption.data-key-length": ["", "0", "128", "256", "032", " 32", "32.0", "+32", "３２"],
     "encryption.footer": ["", "true", "Encrypted"],
     "encryption.stock-readers": ["", "True", "TRUE", "1", "yes", " true"],
+    "encryption.standard-clients": ["", "Load", "true", "allow", " load"],
     "parquet.encryption.plaintext.footer": ["", "True", "plaintext"],
     "encryption.master-key-id": [
         "", " a", "a ", "a b", "a:b", "a;b", "a,b", "clé", "../a", "a/../b", "a//b", "a/", "a@1", "-a",
@@ -270,8 +272,8 @@ def test_invisible_character_anywhere_in_a_name_is_refused(name, place, characte
 GOVERNED_NAMES = (
     "The governed properties are read.allowed.data.paths, encryption.mechanism, encryption.master-key-id,"
     " encryption.algorithm, encryption.data-key-length, encryption.columns, encryption.footer,"
-    " encryption.masks, encryption.stock-readers, encryption.verify-digest, orc.key.provider,"
-    " hadoop.security.key.provider.path."
+    " encryption.masks, encryption.stock-readers, encryption.standard-clients, encryption.verify-digest,"
+    " orc.key.provider, hadoop.security.key.provider.path."
 )
 PROVIDER = "orc.key.provider"
 KEY_ID_HINT = "Use ASCII letters, digits and _ . / + = -, at most 255 of them, or an ARN."

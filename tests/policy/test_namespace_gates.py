@@ -24,6 +24,9 @@ UNPROTECT = AccessRequest(ANN, DATABASE, "unprotect")
         ({"lakewarden.unsealed": "forbid"}, (), []),
         ({"lakewarden.unsealed": "allow"}, (), [UNPROTECT]),
         ({}, ("lakewarden.unsealed",), [UNPROTECT]),
+        ({"encryption.standard-clients": "refuse"}, (), []),
+        ({"encryption.standard-clients": "load"}, (), [UNPROTECT]),
+        ({}, ("encryption.standard-clients",), [UNPROTECT]),
         ({"location": "s3a://b/x/"}, (), [AccessRequest(ANN, Resource.storage("s3://b/x"), "rwstorage")]),
         ({}, ("location",), []),
     ],
@@ -52,9 +55,13 @@ def test_properties_of_a_namespace_as_long_as_they_may_be(name: str, value: str)
 TOO_LONG = "The namespace property {!r} is too long to be stored. [rule=namespace-property]"
 NOTHING = (
     "The namespace property {!a} would protect nothing. [rule=namespace-property]"
-    " A namespace has lakewarden.unsealed; what governs a table is set on the table."
+    " A namespace can have lakewarden.unsealed and encryption.standard-clients."
+    " Set what governs a table on it."
 )
-UNSEALED = "lakewarden.unsealed is `allow` or `forbid`. [rule=namespace-property] Correct it."
+VALUES = {
+    "lakewarden.unsealed": "It can be allow or forbid. [rule=namespace-property] Correct it.",
+    "encryption.standard-clients": "It can be load or refuse. [rule=namespace-property] Correct it.",
+}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +70,11 @@ UNSEALED = "lakewarden.unsealed is `allow` or `forbid`. [rule=namespace-property
         ("n" * 256, "v", TOO_LONG.format("n" * 80)),
         ("", "v", TOO_LONG.format("")),
         ("n", "v" * 1001, TOO_LONG.format("n")),
-        ("lakewarden.unsealed", "Forbid", UNSEALED),
-        ("lakewarden.unsealed", "", UNSEALED),
+        *[
+            (known, value, f"{known} is {value!a}. {told}")
+            for known, told in VALUES.items()
+            for value in ("Forbid", "")
+        ],
         ("Lakewarden.Unsealed", "forbid", NOTHING.format("Lakewarden.Unsealed")),
         ("l\u0430kewarden.unsealed", "forbid", NOTHING.format("l\u0430kewarden.unsealed")),
         ("encryption.mechanism", "envelope", NOTHING.format("encryption.mechanism")),

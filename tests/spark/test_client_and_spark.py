@@ -178,7 +178,7 @@ def test_partitions_written_here_are_those_of_spark(
 
 def partitions(spark_lake: SparkLake, name: str) -> set[str]:
     """The partitions of the files of a table."""
-    stock = spark_lake.service.iceberg().load_table(name.split(".", 1)[1])
+    stock = spark_lake.service.lake.catalog().load_table(name.split(".", 1)[1])
     return {str(each.file.partition) for each in stock.scan().plan_files()}
 
 

@@ -52,7 +52,7 @@ class Cluster:
 
     def files(self, table: str) -> list[Path]:
         """The data files of a table's current snapshot."""
-        loaded = self.service.iceberg().load_table(table.removeprefix("lake."))
+        loaded = self.service.lake.catalog().load_table(table.removeprefix("lake."))
         return [local(path) for path in loaded.inspect.files()["file_path"].to_pylist()]
 
     def ids(self, table: str) -> list[int]:

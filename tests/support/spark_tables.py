@@ -32,8 +32,8 @@ OPTIONS (
 
 
 def stock_table(spark_lake: SparkLake, table: str) -> Table:
-    """A table, by Spark's name for it, through a stock client of Alice's."""
-    return spark_lake.service.iceberg().load_table(table.removeprefix(f"{CATALOG}."))
+    """A table, by Spark's name for it, as the catalog shows it to Alice in its own process."""
+    return spark_lake.service.lake.catalog().load_table(table.removeprefix(f"{CATALOG}."))
 
 
 def data_files(spark_lake: SparkLake, table: str) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ final class Tables(catalogName: String, client: CatalogClient, paths: CatalogPat
       : Table = {
     val body = TableRequests.create(ident.name, columns, partitions, properties)
     requireNamespace(ident)
-    val answer = Refusals.ofNewTable(ident)(client.post(paths.tables(levels(ident)), Some(body)))
+    val answer = Refusals.ofNewTable(ident)(client.post(CatalogPaths.engineTables(levels(ident)), Some(body)))
     guarded(ident, answer, None)
   }
 

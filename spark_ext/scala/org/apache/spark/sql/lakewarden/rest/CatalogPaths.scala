@@ -22,6 +22,10 @@ object CatalogPaths {
   def engineTable(levels: Seq[String], name: String, operation: String): Seq[String] =
     Seq("engine", "v1", "tables", levels.mkString(Separator), name, operation)
 
+  /** Where an engine creates tables, encrypted or not. */
+  def engineTables(levels: Seq[String]): Seq[String] =
+    Seq("engine", "v1", "namespaces", levels.mkString(Separator), "tables")
+
   /** Where an engine begins tables together with their first rows. */
   def stagedWrites(levels: Seq[String]): Seq[String] =
     Seq("engine", "v1", "namespaces", levels.mkString(Separator), "staged-writes")
