@@ -160,6 +160,22 @@ def test_keys_of_before_are_taken_to_have_encrypted(empty: Engine) -> None:
         assert counted(connection, [key]) == {(key, 2): 2**28}
 
 
+def test_tokens_of_engines_of_before_serve_at_each_start(empty: Engine) -> None:
+    with of_revision(empty, "0007") as connection:
+        for kind in ("engine", "user"):
+            connection.execute(
+                text(
+                    "INSERT INTO lw_token (id, kind, principal, groups, roles, secret_sha256, created_ms)"
+                    " VALUES (:kind, :kind, 'x', '[]', '[]', '', 1)"
+                ),
+                {"kind": kind},
+            )
+    upgrade(empty)
+    with read(empty) as connection:
+        kinds = {row.id: row.kind for row in connection.execute(text("SELECT id, kind FROM lw_token"))}
+    assert kinds == {"engine": "engine-reusable", "user": "user"}
+
+
 def test_a_foreign_table_of_that_name_is_refused_and_nothing_is_made(empty: Engine) -> None:
     with write(empty) as connection:
         connection.execute(text("CREATE TABLE iceberg_tables (id INTEGER)"))

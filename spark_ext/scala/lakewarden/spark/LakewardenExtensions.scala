@@ -16,8 +16,10 @@ import org.apache.spark.sql.lakewarden.catalog._
 final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     val engine = new EngineLaunch(sys.env).keys() // before any user has a session
-    extensions.injectParser((session, parser) =>
-      TokenTakingParser.over(parser, () => guard(session).takeTokens()))
+    extensions.injectParser { (session, parser) =>
+      lazy val taking = guard(session)
+      TokenTakingParser.over(parser, () => taking.takeTokens())
+    }
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)

@@ -1,0 +1,77 @@
+"""Whether anyone may hold a right at all."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
+from tests.policy.test_ranger_policyset import item, policies, policy
+
+NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
+SPARK = Resource.engine("spark")
+SCHEDULE = {"startTime": "2001/01/01 00:00:00", "endTime": "2001/01/02 00:00:00", "timeZone": "UTC"}
+
+
+def _who(name: str, *accesses: str, **more: Any) -> dict[str, Any]:
+    return policy("p", {"engine": [name]}, policyItems=[item(*accesses, **more)])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        _who("spark", "code"),
+        _who("SPARK", "all"),
+        _who("*", "act", "code", groups=["public"]),
+        _who("{USER}", "code", users=["{USER}"]),
+        {**_who("spark", "code"), "denyPolicyItems": [item("code", groups=["public"])]},
+        {**_who("spark", "code"), "validitySchedules": [SCHEDULE]},
+    ],
+    ids=["user", "all", "public", "macro", "denied again", "not now"],
+)
+def test_a_grant_to_anyone_at_any_time_counts(document: dict[str, Any]) -> None:
+    reason = policies(document).someone_may(SPARK, "code")
+    assert reason is not None and reason.policy == "p"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        _who("spark", "act"),
+        _who("trino", "code"),
+        policy("p", {"engine": ["spark"]}, denyPolicyItems=[item("code")]),
+        {**_who("spark", "code"), "isEnabled": False},
+        policy("p", {"key": ["spark"]}, policyItems=[item("all")]),
+    ],
+    ids=["another right", "another engine", "denied", "not in force", "another kind"],
+)
+def test_what_grants_it_to_nobody_does_not_count(document: dict[str, Any]) -> None:
+    assert policies(document).someone_may(SPARK, "code") is None
+
+
+NAMES = st.sampled_from(["spark", "SPARK", "sp*", "*", "s?ark", "trino", "{USER}", "{USER}ark", "sp{USER}"])
+ITEMS = st.lists(
+    st.builds(
+        lambda accesses, users: item(*accesses, users=users),
+        st.lists(st.sampled_from(["act", "code", "all"]), min_size=1, max_size=2),
+        st.lists(st.sampled_from(["ann", "{USER}", "spark"]), min_size=1, max_size=2),
+    ),
+    max_size=2,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(NAMES, ITEMS, ITEMS), max_size=3), st.sampled_from(["ann", "spark", "sp", "ark"]))
+def test_whoever_is_granted_it_is_someone(drawn: list[tuple[str, Any, Any]], user: str) -> None:
+    documents = [
+        policy(f"p{at}", {"engine": [name]}, policyItems=allow, denyPolicyItems=deny)
+        for at, (name, allow, deny) in enumerate(drawn)
+    ]
+    found = policies(*documents)
+    if found.decide(AccessRequest(Principal(user), SPARK, "code"), NOW).allowed:
+        assert found.someone_may(SPARK, "code") is not None
