@@ -379,6 +379,20 @@ def add_unknown_key(shop: Workshop, draft: Draft, draw: DataObject) -> bool:
     return bool(file.key) or shop.history.encrypted_from is not None
 
 
+def add_a_removed_file(shop: Workshop, draft: Draft, draw: DataObject) -> bool:
+    """A file of another snapshot, which the parent does not have, is added as if it were new."""
+    parent = shop.history.snapshots.get(draft.parent or 0)
+    mine = {live.file.identity for live in shop.history.live(parent)}
+    elsewhere = [live for known in shop.history.snapshots.values() for live in shop.history.live(known)]
+    found = [live for live in elsewhere if live.file.identity not in mine]
+    if not found:
+        return False
+    live = draw.draw(st.sampled_from(found))
+    content = DATA if live.file.content == 0 else DELETES
+    draft.new.append(DraftManifest(live.spec, content, [Row(ADDED, live.file)]))
+    return True
+
+
 def bring_an_old_manifest_back(shop: Workshop, draft: Draft, draw: DataObject) -> bool:
     """A manifest of another snapshot, which the parent does not list, is listed as it was there."""
     found = _elsewhere(shop.history, draft)
@@ -432,6 +446,7 @@ FORGERIES: Final[tuple[Forgery, ...]] = (
     add_a_live_file,
     add_with_wrong_numbers,
     add_unknown_key,
+    add_a_removed_file,
     bring_an_old_manifest_back,
     swap_for_old_manifests,
     forget_the_parent,
