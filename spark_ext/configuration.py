@@ -30,8 +30,13 @@ ENGINE_CREDENTIAL: Final = "LAKEWARDEN_ENGINE_TOKEN_FILE"
 CATALOG_CLASS: Final = "lakewarden.spark.LakewardenCatalog"
 EXTENSIONS_CLASS: Final = "lakewarden.spark.LakewardenExtensions"
 
+#: The class that refuses code in requests of Spark Connect.
+CONNECT_INTERCEPTOR: Final = "lakewarden.spark.LakewardenConnectInterceptor"
+
 _JARS: Final = "spark.jars"
 _EXTENSIONS: Final = "spark.sql.extensions"
+#: Settings that hold lists, to which Lakewarden's entry is added.
+_LISTS: Final = (_JARS, _EXTENSIONS, "spark.connect.grpc.interceptor.classes")
 _CATALOG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 #: The name of Spark's own catalog.
 _TAKEN: Final = "spark_catalog"
@@ -70,6 +75,21 @@ def launch_settings(catalog: str, uri: str, jar: Path) -> dict[str, str]:
     }
 
 
+def shared_engine_settings() -> dict[str, str]:
+    """The settings that an engine with a token of its own needs beside those of `launch_settings`.
+
+    - Text of a user does not show the driver's environment (`${env:…}`), and names no class to load.
+    - Spark Connect refuses code before it takes it, and takes plans that it can look into.
+    """
+    return {
+        "spark.connect.grpc.interceptor.classes": CONNECT_INTERCEPTOR,
+        "spark.connect.session.planCompression.defaultAlgorithm": "NONE",
+        "spark.connect.session.planCompression.threshold": "-1",
+        "spark.sql.udt.allowCreatingUDTFromString": "false",
+        "spark.sql.variable.substitute": "false",
+    }
+
+
 def token_setting(catalog: str) -> str:
     """The name of the session setting that holds the user's token.
 
@@ -105,8 +125,11 @@ def configure(
     """
     find_java(os.environ)
     options = dict(builder._options)
-    for name, value in launch_settings(catalog, uri, spark_jar() if jar is None else jar).items():
-        options[name] = _appended(options.get(name), value) if name in (_JARS, _EXTENSIONS) else value
+    settings = launch_settings(catalog, uri, spark_jar() if jar is None else jar)
+    if os.environ.get(ENGINE_CREDENTIAL):
+        settings |= shared_engine_settings()
+    for name, value in settings.items():
+        options[name] = _appended(options.get(name), value) if name in _LISTS else value
     return _Builder(options, {} if token is None else {token_setting(catalog): token})
 
 

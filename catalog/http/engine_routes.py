@@ -80,6 +80,19 @@ def register_key(body: RegisterKey, token: BootstrapOf, caller: CallerOf, warden
     return KeyRegistered(key_id=key.id, expires_at=key.expires_at)
 
 
+@router.post("/code", status_code=NO_CONTENT)
+def code(caller: CallerOf, warden: WardenOf) -> Response:
+    """Decide whether the user can run code and read paths in the engine: `code` on the engine.
+
+    A user's own process is not restricted.
+    """
+    if caller.engine is not None:
+        name = caller.engine.name
+        request = AccessRequest(caller.principal, Resource.engine(name), "code")
+        warden.authorizer.require(caller, "engine.code", name, [request])
+    return Response(status_code=NO_CONTENT)
+
+
 @router.post(f"{_TABLE}/load", responses=answers(LoadedTableAnswer, "The table."))
 def load(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it."""

@@ -10,7 +10,7 @@ import httpx
 
 from tests.authorization import places
 from tests.authorization.model import BOOTSTRAP, NEVER
-from tests.authorization.roles import ENGINE_ALONE, OWN, OWNER, STEWARD
+from tests.authorization.roles import ENGINE_ALONE, OWN, OWNER, STEWARD, THROUGH_ENGINE, WITH_TOKEN
 from tests.authorization.rows import EVERYBODY, Row, Try, sent
 from tests.authorization.world import PLAIN, UNSEALED
 
@@ -398,4 +398,13 @@ _SERVICE_ROWS: Final = (
     Row("GET /healthz", "look", (), f"anonymous engine {EVERYBODY}", _get("/healthz")),
 )
 
-ADMIN_ROWS: Final = (*_TABLE_ROWS, *_SERVICE_ROWS)
+_OWN_PROCESS: Final = " ".join(role for role in WITH_TOKEN if role != THROUGH_ENGINE)
+_CODE_ROW: Final = Row(
+    "POST /engine/v1/code",
+    "run code",
+    ("own-process|code",),
+    _OWN_PROCESS,
+    lambda attempt: attempt.http.post("/engine/v1/code"),
+    ok=204,
+)
+ADMIN_ROWS: Final = (*_TABLE_ROWS, *_SERVICE_ROWS, _CODE_ROW)

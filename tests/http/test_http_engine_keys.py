@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from catalog.client.engine_key import EngineKey
 from policy.principal import Principal
 from tests.support.http_calls import new_table, refused
-from tests.support.lake import ALICE, BOB, policy, standard_policies
+from tests.support.lake import ALICE, BOB, policies_without_code, policy, standard_policies
 from tests.support.service import ENGINE, Service
 
 LOAD = "/engine/v1/tables/{}/t/load"
@@ -242,6 +242,7 @@ def code_for_bob(served: Service) -> dict[str, object]:
 def test_a_reusable_token_serves_where_nobody_can_run_code(
     served: Service, path: str, code_for_bob: Mapping[str, object]
 ) -> None:
+    served.lake.set_policies(policies_without_code())
     token = served.engine_token(kind="engine-reusable")
     keys = [_started(served, token) for _ in range(2)]
     assert [_loads(served, each, path).status_code for each in keys] == [200, 200]
@@ -252,6 +253,7 @@ def test_a_reusable_token_serves_where_nobody_can_run_code(
         assert error["rule"] == "engine-token-reusable" and "code" in error["message"]
         refused(_register(served, token), 403, "NotAuthorized")
         assert _loads(served, once, path).status_code == 200
+        served.lake.set_policies(policies_without_code())
+        assert _loads(served, keys[0], path).status_code == 200
     finally:
         served.lake.set_policies(standard_policies())
-    assert _loads(served, keys[0], path).status_code == 200

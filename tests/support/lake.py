@@ -55,7 +55,13 @@ def standard_policies() -> list[dict[str, Any]]:
         policy("bob-tables", tables("bobs"), {BOB: ["all"]}),
         policy("carol-reads", tables("db"), {CAROL: ["select"]}),
         policy("engines", {"engine": ["*"]}, {"spark": ["act"]}),
+        policy("alice-code", {"engine": ["spark"]}, {ALICE: ["code"]}),
     ]
+
+
+def policies_without_code() -> list[dict[str, Any]]:
+    """The same, but nobody runs code in the engine."""
+    return [each for each in standard_policies() if each["name"] != "alice-code"]
 
 
 @dataclass

@@ -92,8 +92,8 @@ def open_spark_lake(root: Path, *, engine: str | None = ENGINE, **settings: str)
         warehouse = {"spark.sql.warehouse.dir": str(root / "spark")}
         for name, value in {**FRUGAL, **warehouse, **_dotted(settings)}.items():
             builder = builder.config(name, value)
-        builder = configure(builder, catalog=CATALOG, uri=service.url, token=service.token(ALICE))
         with engine_credential(None if engine is None else service.engine_token(engine)):
+            builder = configure(builder, catalog=CATALOG, uri=service.url, token=service.token(ALICE))
             spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         try:

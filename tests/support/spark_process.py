@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from spark_ext.configuration import ENGINE_CREDENTIAL, engine_token_file, launch_settings, token_setting
+from spark_ext.configuration import (
+    ENGINE_CREDENTIAL,
+    engine_token_file,
+    launch_settings,
+    shared_engine_settings,
+    token_setting,
+)
 from spark_ext.jar import spark_jar
 from tests.support.lake import ALICE
 from tests.support.service import ENGINE, Service
@@ -141,7 +147,11 @@ def spark_process(
         environ: further environment variables.
     """
     given = {
-        "settings": {**_settings(service, python), **(settings or {})},
+        "settings": {
+            **_settings(service, python),
+            **({} if engine is None else shared_engine_settings()),
+            **(settings or {}),
+        },
         "token_setting": token_setting(CATALOG),
         "tokens": {name: service.token(name) for name in (user, *users)},
         "user": user,

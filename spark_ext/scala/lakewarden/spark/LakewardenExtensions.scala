@@ -2,6 +2,7 @@ package lakewarden.spark
 
 import org.apache.spark.sql.{classic, SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.lakewarden.catalog._
+import org.apache.spark.sql.lakewarden.code._
 
 /** `spark.sql.extensions=lakewarden.spark.LakewardenExtensions`.
   *
@@ -12,18 +13,31 @@ import org.apache.spark.sql.lakewarden.catalog._
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`);
   *  - before a plan is made physical: once more (`LaunchStrategy`).
+  *
+  * In an engine, code and paths of users take the permission `engine:code` (`CodeGuard`), each of these times.
   */
 final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     val engine = new EngineLaunch(sys.env).keys() // before any user has a session
+    val grants = new CodeGrants(engine)
+    def code(session: SparkSession): CodeGuard = new CodeGuard(session.asInstanceOf[classic.SparkSession], grants)
     extensions.injectParser { (session, parser) =>
       lazy val taking = guard(session)
-      TokenTakingParser.over(parser, () => taking.takeTokens())
+      lazy val guarding = code(session)
+      TokenTakingParser.over(
+        parser,
+        () => {
+          taking.takeTokens()
+          guarding.checkAnalyzer()
+        })
     }
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
+    extensions.injectHintResolutionRule(session => new CodeRule(code(session)))
     extensions.injectCheckRule(_ => new SessionUserRule(engine))
     extensions.injectCheckRule(_ => OptionsRule)
+    extensions.injectCheckRule(session => new CodeCheck(code(session)))
     extensions.injectPlannerStrategy(session => new LaunchStrategy(guard(session)))
+    extensions.injectPlannerStrategy(session => new CodeStrategy(code(session)))
   }
 
   private def guard(session: SparkSession): LaunchGuard = new LaunchGuard(session.asInstanceOf[classic.SparkSession])

@@ -26,9 +26,16 @@ final class LakewardenException(
       message = LakewardenException.text(kind, problem, rule, hint),
       cause = Option(cause),
       errorClass = Some(LakewardenException.condition(kind)),
-      messageParameters = Map.empty[String, String])
+      messageParameters = Map.empty[String, String]) {
+
+  /** SQL scripts look for a handler by it; without one they would end with an error of their own. */
+  override def getSqlState: String = LakewardenException.SqlState
+}
 
 object LakewardenException {
+
+  /** Insufficient privilege, or a rule against access (SQL standard, class 42). */
+  private val SqlState = "42501"
 
   /** The error class: `LocationNotAllowed` is `LAKEWARDEN.LOCATION_NOT_ALLOWED`. */
   def condition(kind: String): String =

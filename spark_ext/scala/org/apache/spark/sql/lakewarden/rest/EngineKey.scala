@@ -90,5 +90,8 @@ object EngineKey {
 final class EngineKeys(private[this] val keys: Map[String, EngineKey]) {
   def at(address: CatalogAddress): Option[EngineKey] = keys.get(address.toString)
 
+  /** Whether this application is an engine that acts for its users, not a user's own process. */
+  def isEngine: Boolean = keys.nonEmpty
+
   override def toString: String = "EngineKeys(***)"
 }

@@ -138,7 +138,7 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
 
 object HttpCatalogClient {
 
-  private val Reading = Set("load", "plan", "rewrites")
+  private val Reading = Set("load", "plan", "rewrites", "code")
 
   /** Operations of which nothing is left if they are not answered: they read, or begin what expires. */
   private val Harmless = Reading ++ Set("writes", "staged-writes")

@@ -1,0 +1,297 @@
+"""In a shared engine, code and paths of users take the permission `engine:code`.
+
+Paths and classes in the statements do not exist. A refusal with Lakewarden's own error therefore shows that
+Spark did not look for them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.lake import ALICE, BOB, policy, standard_policies
+from tests.support.spark import SparkLake
+from tests.support.spark_refusals import refusal, refused_as
+
+pytestmark = pytest.mark.core
+
+TABLE = "lake.bobs.orders"
+ABSENT = "/absent/orders"
+
+#: Reads and writes by path, other data sources, code: each is refused wherever it stands.
+REFUSED = {
+    "parquet": f"SELECT * FROM parquet.`{ABSENT}`",
+    "text": f"SELECT * FROM text.`{ABSENT}`",
+    "binary files": f"SELECT * FROM binaryFile.`{ABSENT}`",
+    "csv": f"SELECT * FROM csv.`{ABSENT}`",
+    "source by its class": (
+        f"SELECT * FROM `org.apache.spark.sql.execution.datasources.text.TextFileFormat`.`{ABSENT}`"
+    ),
+    "jdbc": "SELECT * FROM jdbc.`orders`",
+    "common table": f"WITH x AS (SELECT * FROM text.`{ABSENT}`) SELECT * FROM x",
+    "scalar subquery": f"SELECT (SELECT max(value) FROM text.`{ABSENT}`)",
+    "IN subquery": f"SELECT * FROM {TABLE} WHERE item IN (SELECT value FROM text.`{ABSENT}`)",
+    "EXISTS": f"SELECT * FROM {TABLE} WHERE EXISTS (SELECT value FROM text.`{ABSENT}`)",
+    "lateral": f"SELECT * FROM {TABLE}, LATERAL (SELECT value FROM text.`{ABSENT}`)",
+    "union": f"SELECT item FROM {TABLE} UNION ALL SELECT value FROM text.`{ABSENT}`",
+    "insert from files": f"INSERT INTO {TABLE} SELECT 1, value FROM text.`{ABSENT}`",
+    "insert into files": f"INSERT INTO text.`{ABSENT}` SELECT item FROM {TABLE}",
+    "merge source": (
+        f"MERGE INTO {TABLE} t USING (SELECT value FROM text.`{ABSENT}`) s ON t.item = s.value "
+        "WHEN MATCHED THEN DELETE"
+    ),
+    "table as select": f"CREATE TABLE lake.bobs.made AS SELECT * FROM text.`{ABSENT}`",
+    "view": f"CREATE TEMPORARY VIEW v AS SELECT * FROM text.`{ABSENT}`",
+    "cached": f"CACHE TABLE c AS SELECT * FROM text.`{ABSENT}`",
+    "explained": f"EXPLAIN SELECT * FROM text.`{ABSENT}`",
+    "described": f"DESCRIBE QUERY SELECT * FROM text.`{ABSENT}`",
+    "computed name": f"SELECT * FROM IDENTIFIER('te' || 'xt.`{ABSENT}`')",
+    "immediate": f"EXECUTE IMMEDIATE 'SELECT * FROM text.`{ABSENT}`'",
+    "script": f"BEGIN SELECT * FROM text.`{ABSENT}`; END",
+    "table function in SQL": (
+        f"CREATE TEMPORARY FUNCTION f() RETURNS TABLE (v STRING) RETURN SELECT value FROM text.`{ABSENT}`"
+    ),
+    "function in SQL": (
+        "CREATE TEMPORARY FUNCTION f() RETURNS STRING RETURN reflect('absent.Class', 'method')"
+    ),
+    "table of files": f"CREATE TABLE spark_catalog.default.files USING text LOCATION '{ABSENT}'",
+    "table with a path": f"CREATE TABLE spark_catalog.default.files USING text OPTIONS (path '{ABSENT}')",
+    "table of jdbc": (
+        "CREATE TABLE spark_catalog.default.j USING jdbc OPTIONS (url 'jdbc:derby:/absent', dbtable 't')"
+    ),
+    "table of a class": "CREATE TABLE spark_catalog.default.k (a INT) USING absent.Class",
+    "table of Hive": "CREATE TABLE spark_catalog.default.h (a INT) STORED AS PARQUET",
+    "database": f"CREATE DATABASE spark_catalog.other LOCATION '{ABSENT}'",
+    "view of files": f"CREATE TEMPORARY VIEW v USING text OPTIONS (path '{ABSENT}')",
+    "view of jdbc": "CREATE TEMPORARY VIEW v USING jdbc OPTIONS (url 'jdbc:derby:/absent', dbtable 't')",
+    "directory": f"INSERT OVERWRITE DIRECTORY '{ABSENT}' USING text SELECT item FROM {TABLE}",
+    "directory of Hive": (
+        f"INSERT OVERWRITE LOCAL DIRECTORY '{ABSENT}' STORED AS TEXTFILE SELECT item FROM {TABLE}"
+    ),
+    "load": f"LOAD DATA LOCAL INPATH '{ABSENT}' INTO TABLE {TABLE}",
+    "reflect": "SELECT reflect('absent.Class', 'method')",
+    "java_method": "SELECT java_method('absent.Class', 'method')",
+    "try_reflect": "SELECT try_reflect('absent.Class', 'method')",
+    "reflect by its whole name": "SELECT system.builtin.reflect('absent.Class', 'method')",
+    "reflect in a filter": f"SELECT * FROM {TABLE} WHERE reflect('absent.Class', 'method') = item",
+    "reflect in a lambda": "SELECT transform(array(1), x -> reflect('absent.Class', 'method'))",
+    "reflect in a window": f"SELECT max(reflect('absent.Class', 'm')) OVER (ORDER BY id) FROM {TABLE}",
+    "reflect as a default": "CREATE TABLE lake.bobs.d (a STRING DEFAULT reflect('absent.Class', 'method'))",
+    "reflect in a variable": "DECLARE VARIABLE v STRING DEFAULT reflect('absent.Class', 'method')",
+    "reflect as an argument": "CALL lake.system.rotate_key(table => reflect('absent.Class', 'method'))",
+    "transform": f"SELECT TRANSFORM (item) USING 'cat' AS (item) FROM {TABLE}",
+    "jar": "ADD JAR /absent.jar",
+    "file": "ADD FILE /absent.py",
+    "archive": "ADD ARCHIVE /absent.zip",
+    "jars": "LIST JARS",
+    "files": "LIST FILES",
+    "temporary function": "CREATE TEMPORARY FUNCTION f AS 'absent.Class'",
+    "function with a jar": (
+        "CREATE FUNCTION spark_catalog.default.f AS 'absent.Class' USING JAR '/absent.jar'"
+    ),
+    "schema of XML": "SELECT from_xml('<a/>', 'b INT', map('rowValidationXSDPath', '/absent.xsd'))",
+    "inferred schema of XML": (
+        "SELECT schema_of_xml('<a/>', map('row' || 'ValidationXSDPath', '/absent.xsd'))"
+    ),
+    "descriptor": "SELECT from_protobuf(X'00', 'message', '/absent.desc')",
+    "refresh by path": f"REFRESH '{ABSENT}'",
+    "catalog": "SET spark.sql.catalog.evil=absent.Class",
+    "catalog's address": "SET spark.sql.catalog.lake.warehouse=/absent",
+    "extensions": "SET spark.sql.extensions=absent.Class",
+    "warehouse": "SET spark.sql.warehouse.dir=/absent",
+    "file system": "SET fs.absent.impl=absent.Class",
+    "Hadoop": "SET spark.hadoop.fs.absent.impl=absent.Class",
+    "single-pass analyzer": "SET spark.sql.analyzer.singlePassResolver.enabled=true",
+    "substitution": "SET spark.sql.variable.substitute=true",
+    "rules": "SET spark.sql.optimizer.excludedRules=absent.Class",
+    "all settings": "SET",
+    "all settings with their meaning": "SET -v",
+    "a setting of the launch": "SET spark.sql.warehouse.dir",
+}
+
+#: Everyday SQL.
+ALLOWED = (
+    f"SELECT item, count(*), sum(id), avg(id) FROM {TABLE} WHERE id > 0 GROUP BY item HAVING count(*) > 0",
+    f"SELECT a.id FROM {TABLE} a JOIN {TABLE} b USING (id) LEFT JOIN {TABLE} c ON c.id = a.id "
+    "ORDER BY 1 LIMIT 3",
+    f"WITH x AS (SELECT * FROM {TABLE}) SELECT * FROM x WHERE id IN (SELECT id FROM x) AND "
+    "EXISTS (SELECT 1 FROM x)",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT * FROM n",
+    "SELECT id, row_number() OVER (PARTITION BY item ORDER BY id) r, lag(id) OVER (ORDER BY "
+    f"id) FROM {TABLE}",
+    f"SELECT * FROM {TABLE} PIVOT (count(id) FOR item IN ('tea', 'jam'))",
+    f"SELECT item, id FROM {TABLE} GROUP BY GROUPING SETS ((item), (id)), item, id",
+    f"SELECT * FROM {TABLE} TABLESAMPLE (50 PERCENT)",
+    f"FROM {TABLE} |> WHERE id > 1 |> SELECT item",
+    "SELECT * FROM VALUES (1, 'a'), (2, 'b') AS v(id, item)",
+    "SELECT * FROM range(3), LATERAL explode(array(1, 2)) AS t(x)",
+    "SELECT transform(array(1, 2), x -> x + 1), map_filter(map('a', 1), (k, v) -> v > 0)",
+    "SELECT nvl(upper('a'), 'b'), parse_url('http://a/b', 'HOST'), url_encode('a b'), "
+    "date_add(current_date(), 1)",
+    "SELECT to_json(from_json('{\"a\": 1}', 'a INT')), xpath('<a>1</a>', 'a/text()'), from_csv('1', 'a INT')",
+    "SELECT from_xml('<a><b>1</b></a>', schema_of_xml('<a><b>1</b></a>')), parse_json('{}'), "
+    "hex(aes_encrypt('a', 'abcdefghijklmnop'))",
+    "SELECT encode('a', 'utf-8'), base64('a'), char_length('a'), bitmap_count(X'01')",
+    "SELECT CASE WHEN 1 = 1 THEN CAST('1' AS INT) ELSE try_divide(1, 0) END, interval 1 day, "
+    "date '2020-01-01'",
+    f"INSERT INTO {TABLE} SELECT id + 10, item FROM {TABLE}",
+    "SET spark.sql.shuffle.partitions=3",
+    "SET TIME ZONE 'UTC'",
+    "RESET spark.sql.shuffle.partitions",
+    f"CREATE TEMPORARY VIEW harmless AS SELECT * FROM {TABLE}",
+    "SELECT * FROM harmless",
+    "DROP VIEW harmless",
+    "CREATE TEMPORARY FUNCTION plus_one(x INT) RETURNS INT RETURN x + 1",
+    f"SELECT plus_one(id) FROM {TABLE}",
+    "DROP TEMPORARY FUNCTION plus_one",
+    "DECLARE OR REPLACE VARIABLE chosen INT DEFAULT 1",
+    f"SELECT * FROM {TABLE} WHERE id = chosen",
+    f"EXECUTE IMMEDIATE 'SELECT * FROM {TABLE} WHERE id = ?' USING 1",
+    f"SELECT * FROM IDENTIFIER('{TABLE}')",
+    "BEGIN DECLARE n INT DEFAULT 0; WHILE n < 2 DO SET n = n + 1; END WHILE; SELECT * FROM "
+    f"{TABLE} WHERE id = n; END",
+    "BEGIN DECLARE n INT DEFAULT 0; WHILE n < 1 DO SET n = n + 1; END WHILE; "
+    "IF (SELECT count(*) > 0 FROM range(1)) THEN SELECT array(1), map('a', 1.5BD); END IF; END",
+    f"CACHE TABLE {TABLE}",
+    f"SELECT count(*) FROM {TABLE}",
+    f"UNCACHE TABLE {TABLE}",
+    f"CACHE TABLE kept AS SELECT * FROM {TABLE}",
+    "UNCACHE TABLE kept",
+    f"EXPLAIN EXTENDED SELECT * FROM {TABLE}",
+    f"DESCRIBE EXTENDED {TABLE}",
+    f"SHOW CREATE TABLE {TABLE}",
+    "SHOW TABLES IN lake.bobs",
+    "SHOW NAMESPACES IN lake",
+    "SHOW CATALOGS",
+    "SHOW FUNCTIONS",
+    "SHOW VIEWS",
+    "DESCRIBE FUNCTION upper",
+    f"ALTER TABLE {TABLE} ADD COLUMN more INT",
+    f"ALTER TABLE {TABLE} DROP COLUMN more",
+    f"COMMENT ON TABLE {TABLE} IS 'orders'",
+    f"CREATE TABLE lake.bobs.copy AS SELECT * FROM {TABLE}",
+    "DROP TABLE lake.bobs.copy",
+    "USE lake.bobs",
+    "SELECT * FROM orders",
+    "SELECT * FROM bobs.orders",
+    "USE spark_catalog.default",
+    f"REFRESH TABLE {TABLE}",
+)
+
+
+@pytest.fixture(scope="module")
+def bob(spark_lake: SparkLake) -> SparkSession:
+    """The session of a user without the permission, with a table of his own."""
+    spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.bobs")
+    session = spark_lake.new_session(BOB)
+    session.sql(f"CREATE TABLE {TABLE} (id INT, item STRING) USING iceberg")
+    session.sql(f"INSERT INTO {TABLE} VALUES (1, 'tea'), (2, 'jam')")
+    return session
+
+
+@pytest.mark.parametrize("statement", REFUSED.values(), ids=REFUSED)
+def test_code_and_paths_are_refused_before_anything_is_looked_for(bob: SparkSession, statement: str) -> None:
+    if statement.startswith("SET spark.sql.catalog.lake"):
+        refused_as("CATALOG_NOT_TRUSTED", bob, statement)
+    else:
+        assert "engine-code" in refused_as("NOT_AUTHORIZED", bob, statement)
+
+
+def test_everyday_sql_needs_no_permission(spark_lake: SparkLake, bob: SparkSession) -> None:
+    session = spark_lake.new_session(BOB)
+    for statement in ALLOWED:
+        session.sql(statement).collect()
+
+
+DATA_FRAMES: dict[str, Callable[[SparkSession], Any]] = {
+    "load": lambda spark: spark.read.format("parquet").load(ABSENT),
+    "load of a class": lambda spark: spark.read.format("absent.Class").load(),
+    "jdbc": lambda spark: spark.read.jdbc("jdbc:derby:/absent", "t"),
+    "stream": lambda spark: spark.readStream.format("text").load(ABSENT),
+    "rate stream": lambda spark: spark.readStream.format("rate").load(),
+    "write": lambda spark: spark.range(1).write.parquet(ABSENT),
+    "no operation": lambda spark: spark.range(1).write.format("noop").mode("append").save(),
+    "table of files": lambda spark: (
+        spark.range(1).write.option("path", ABSENT).saveAsTable("spark_catalog.default.f")
+    ),
+    "reflect": lambda spark: spark.range(1).selectExpr("reflect('absent.Class', 'method')"),
+    "catalog": lambda spark: spark.catalog.createTable("spark_catalog.default.f", ABSENT, "text"),
+}
+
+
+@pytest.mark.parametrize("action", DATA_FRAMES.values(), ids=DATA_FRAMES)
+def test_data_frames_are_refused_alike(bob: SparkSession, action: Callable[[SparkSession], Any]) -> None:
+    error = refusal(lambda: action(bob))
+    assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED", error
+
+
+def test_user_with_the_permission_runs_code_and_reads_paths(spark_lake: SparkLake, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("one\n")
+    assert spark_lake.rows(f"SELECT * FROM text.`{file}`")[0][0] == "one"
+    assert spark_lake.rows("SELECT reflect('java.lang.String', 'valueOf', 1)")[0][0] == "1"
+    spark_lake.rows(f"INSERT OVERWRITE DIRECTORY '{tmp_path / 'out'}' USING text SELECT 'two'")
+    assert spark_lake.session(ALICE).read.text(str(tmp_path / "out")).collect()[0][0] == "two"
+
+
+def test_view_over_files_of_another_user(spark_lake: SparkLake, bob: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("one\n")
+    view = "spark_catalog.default.over_files"
+    spark_lake.rows(f"CREATE VIEW {view} AS SELECT * FROM text.`{file}`")
+    spark_lake.rows(f"CREATE GLOBAL TEMPORARY VIEW over_files AS SELECT * FROM text.`{file}`")
+    spark_lake.rows(f"CREATE TABLE spark_catalog.default.files USING text LOCATION '{tmp_path}'")
+    try:
+        for name in (view, "global_temp.over_files", "spark_catalog.default.files"):
+            assert spark_lake.rows(f"SELECT * FROM {name}")[0][0] == "one"
+            refused_as("NOT_AUTHORIZED", bob, f"SELECT * FROM {name}")
+    finally:
+        spark_lake.rows(f"DROP VIEW {view}")
+        spark_lake.rows("DROP VIEW global_temp.over_files")
+        spark_lake.rows("DROP TABLE spark_catalog.default.files")
+
+
+def test_setting_outside_of_sql_spoils_the_session(spark_lake: SparkLake) -> None:
+    session = spark_lake.new_session(BOB)
+    for setting in ("spark.sql.catalog.evil", "fs.absent.impl", "spark.sql.extensions.more"):
+        session.conf.set(setting, "absent.Class")
+        assert setting in refused_as("NOT_AUTHORIZED", session, "SELECT 1")
+        session.conf.unset(setting)
+    session.conf.unset("spark.sql.variable.substitute")
+    refused_as("NOT_AUTHORIZED", session, "SELECT 1")
+    session.sql("RESET spark.sql.variable.substitute")
+    assert session.sql("SELECT '${env:HOME}'").collect()[0][0] == "${env:HOME}"
+
+
+def test_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
+    session = spark_lake.new_session(BOB)
+    session.conf.set("spark.sql.analyzer.singlePassResolver.enabled", "true")
+    with pytest.raises(
+        Exception, match=r"NotAuthorized: The setting spark\.sql\.analyzer\.singlePassResolver"
+    ):
+        session.sql(f"SELECT * FROM text.`{ABSENT}`")
+
+
+def test_permission_that_is_revoked(spark_lake: SparkLake) -> None:
+    """A grant is known for a while, by the token that it was asked with."""
+    more = policy("bob-code", {"engine": ["spark"]}, {BOB: ["code"]})
+    session = spark_lake.new_session(BOB)
+    try:
+        spark_lake.lake.set_policies([*standard_policies(), more])
+        token = spark_lake.lake.warden.tokens.issue(spark_lake.lake.caller(BOB).principal, "user", None)
+        session.conf.set("lakewarden.catalog.lake.token", token.text)
+        assert session.sql("SELECT reflect('java.lang.String', 'valueOf', 1)").collect()
+    finally:
+        spark_lake.lake.set_policies(standard_policies())
+    session.conf.set("lakewarden.catalog.lake.token", spark_lake.service.token(BOB))
+    refused_as("NOT_AUTHORIZED", session, "SELECT reflect('java.lang.String', 'valueOf', 1)")
+
+
+def test_session_without_a_token_runs_no_code(spark_lake: SparkLake) -> None:
+    assert "engine-code" in refused_as(
+        "NOT_AUTHORIZED", spark_lake.new_session(None), "SELECT reflect('a', 'b')"
+    )
