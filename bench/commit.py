@@ -2,7 +2,7 @@
 
 A commit is judged as a difference from its parent, so parents of several sizes are measured, and commits that
 add files, that delete one, and that write all manifests anew. Figures are CPU time. Each run has a commit of
-its own, which is checked twice: at first its manifests have to be decoded, then they are there. Of the parent,
+its own, which is checked twice: with its manifests still to be decoded, and decoded. Of the parent,
 the catalog has what it keeps between commits.
 
 Budget of the checks, without decoding: 50 ms plus 10 µs an entry of the commit's new manifests.

@@ -220,6 +220,13 @@ def test_requirements_that_do_not_hold_are_conflicts(lake: Lake) -> None:
     assert "a" not in load(lake, table).metadata.properties
 
 
+def test_a_branch_that_must_not_exist_does_not_in_a_table_without_snapshots(lake: Lake) -> None:
+    table = make(lake)
+    absent = AssertRefSnapshotId(ref="audit", snapshot_id=None)
+    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [absent], [setting(a="b")])
+    assert load(lake, table).metadata.properties["a"] == "b"
+
+
 def test_identity_version_and_reader_configuration_do_not_change(lake: Lake) -> None:
     table = make(lake)
     refused(lake, table, LakewardenError, AssignUUIDUpdate(uuid=OTHER_UUID))

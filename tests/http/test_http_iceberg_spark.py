@@ -360,7 +360,6 @@ def test_branches_and_tags(history: History) -> None:
     assert history.ids("second") == [1, 3]
 
 
-@pytest.mark.xfail(reason="a requirement of an empty table is refused", strict=True)
 def test_a_branch_is_made_in_an_empty_table(history: History) -> None:
     history.create()
     history.walt("ALTER TABLE {t} CREATE BRANCH b")
