@@ -68,6 +68,8 @@ from policy.errors import LocationInvalid, RequestInvalid
 from policy.location import Location
 
 ENVIRONMENT_PREFIX: Final = "LAKEWARDEN_"
+#: Seconds since a file was modified before garbage collection takes it; no write lasts as long.
+MIN_AGE_OF_GARBAGE_S: Final = 3 * 24 * 3600
 DEFAULT_FILE: Final = Path("lakewarden.toml")
 
 #: Variables with the prefix that are not settings of the service: the settings file, the command line's token
@@ -260,8 +262,8 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     audit: AuditSettings = AuditSettings()
     plan_valid_s: float = Field(default=20.0, gt=0, le=20)
-    write_ttl_s: PositiveInt = 24 * 3600
-    staged_ttl_s: PositiveInt = 3600
+    write_ttl_s: Annotated[int, Field(gt=0, lt=MIN_AGE_OF_GARBAGE_S)] = 24 * 3600
+    staged_ttl_s: Annotated[int, Field(gt=0, lt=MIN_AGE_OF_GARBAGE_S)] = 3600
     key_destroy_wait_s: int = Field(default=7 * 24 * 3600, ge=0, le=365 * 24 * 3600)
     unsealed_metadata: Literal["allow", "forbid"] = "allow"
     standard_clients: StandardClients = StandardClients.REFUSE

@@ -152,6 +152,16 @@ def current(connection: Connection, table_id: str) -> Seal | None:
     return None if row is None else _seal(row)
 
 
+def is_being_followed(connection: Connection, seal: Seal) -> bool:
+    """Whether a commit on top of a seal is prepared, so that the pointer can move to it."""
+    next_one = (
+        lw_seal.c.table_id == seal.table_id,
+        lw_seal.c.base_location == seal.metadata_location,
+        lw_seal.c.state == SealState.PREPARED,
+    )
+    return connection.execute(select(lw_seal.c.id).where(*next_one).limit(1)).first() is not None
+
+
 def prepare(connection: Connection, request: SealRequest) -> Seal:
     """Record a seal, and its files, in state prepared.
 

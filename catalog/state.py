@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -43,6 +44,7 @@ class TableRecord:
     `location` is where it was created or relocated to by an authorized commit; `default_location` says
     whether the catalog chose it. `pending_name` is the name that an unfinished rename or registration is
     giving it; `dropping` says that a drop of it was begun, `purging` that its keys and files go with it.
+    `cleanups` counts how often garbage collection removed files of it.
     """
 
     id: str
@@ -55,6 +57,7 @@ class TableRecord:
     pending_name: TableName | None = None
     dropping: bool = False
     purging: bool = False
+    cleanups: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +298,28 @@ def set_location(connection: Connection, table_id: str, location: Location, *, d
     connection.execute(statement.values(location=location.canonical, default_location=default))
 
 
+def count_cleanup(connection: Connection, table_id: str) -> None:
+    """Record that files of the table are being removed."""
+    statement = update(lw_table).where(lw_table.c.id == table_id)
+    connection.execute(statement.values(cleanups=lw_table.c.cleanups + 1))
+
+
+def allowed_of_others(connection: Connection, catalog: str, except_id: str) -> Iterator[AllowList]:
+    """The allowed locations of every other table that is there or can come back."""
+    statement = (
+        select(lw_governed.c.allowed_paths)
+        .join(lw_table, lw_table.c.id == lw_governed.c.table_id)
+        .where(
+            lw_table.c.catalog == catalog,
+            lw_table.c.id != except_id,
+            lw_table.c.state != TableState.PURGED,
+            lw_governed.c.state.in_((SealState.CURRENT, SealState.PREPARED)),
+        )
+    )
+    for row in connection.execute(statement):
+        yield AllowList.of(json.loads(row.allowed_paths))
+
+
 def current_governed(connection: Connection, table_id: str) -> Governed | None:
     """What governs the table now."""
     row = connection.execute(_CURRENT_GOVERNED, {"table_id": table_id}).first()
@@ -362,6 +387,7 @@ def table_of(row: Row[tuple[object, ...]]) -> TableRecord:
         TableName(tuple(row.pending_namespace.split(".")), row.pending_name) if row.pending_name else None,
         dropping=row.state == TableState.ACTIVE and row.dropped_ms is not None,
         purging=bool(row.purging),
+        cleanups=row.cleanups,
     )
 
 

@@ -51,6 +51,7 @@ from catalog.tables.access import TableAccess
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
 from catalog.tables.drafts import Drafter
+from catalog.tables.garbage import GarbageCollector
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
 from catalog.tables.takeover import Takeover
@@ -106,6 +107,7 @@ class Warden:
     old_regimes: OldRegimes
     encryption_report: EncryptionReporter
     writes: Writes
+    garbage: GarbageCollector
     idempotency: IdempotencyKeys
     repeats: Repeats
 
@@ -179,6 +181,9 @@ class Warden:
             rewriter=Rewriter(on.loader, on.reader, on.authorizer),
             old_regimes=OldRegimes(on.engine, on.loader, on.reader, on.keyring, on.lander, on.authorizer),
             writes=_writes(on, committer, drafter),
+            garbage=GarbageCollector(
+                on.engine, on.name, on.loader, on.inspector, on.storage, on.authorizer, now_ms=on.now_ms
+            ),
             idempotency=IdempotencyKeys(on.engine, on.now_ms, settings.http.idempotency_lifetime_s * 1000),
             repeats=Repeats(on.engine, on.loader, on.authorizer, on.standard_clients),
         )

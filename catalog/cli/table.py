@@ -14,6 +14,7 @@ from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetP
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Table
 from catalog.cli.session import calling, open_warden
+from catalog.http.admin_models import CleanUpAnswer
 from catalog.http.rewrite_models import RegimesAnswer
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable
@@ -136,6 +137,31 @@ def drop(
             return
         left = warden.lifecycle.purge(calling(as_user), table)
     output.note(f"The table {table} is dropped and its files are deleted; files left elsewhere: {left}.")
+
+
+@app.command("clean-up")
+def clean_up(
+    ctx: typer.Context,
+    table: Table,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the files; without it they are listed.")
+    ] = False,
+    as_user: AsUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """List files in a table's directory that nothing names and that are three days old, or remove them."""
+    with open_warden(ctx) as warden, output.progress() as advance:
+        garbage = warden.garbage.collect(calling(as_user), table, remove=remove, progress=advance)
+    if as_json:
+        answer = CleanUpAnswer.of(garbage, len(garbage.files))
+        output.document(answer.model_dump(mode="json", by_alias=True))
+        return
+    output.rows(
+        ("modified", "bytes", "path"),
+        [(output.moment(each.modified), each.size, each.location.canonical) for each in garbage.files],
+    )
+    done = f"{garbage.removed} were removed." if remove else "Nothing was removed: run it with --remove."
+    output.note(f"Files that nothing names: {len(garbage.files)}, {garbage.bytes} bytes. {done}")
 
 
 def _print_regimes(report: RegimeReport, as_json: bool) -> None:

@@ -275,11 +275,17 @@ class Lander:
 
 
 def _check_base(connection: Connection, landing: Landing) -> None:
-    """A pointer that was moved back behind our back must not make an older seal the base of a commit."""
+    """Take the lock of the table's commits, and make sure that the commit's base is still what it was.
+
+    A pointer that was moved back behind our back must not make an older seal the base of a commit.
+    """
     seals.lock_table(connection, landing.record.id)
     before = seals.current(connection, landing.record.id)
     expected = landing.base.metadata_location if landing.base else None
-    if (before.metadata_location if before else None) != expected:
+    now = state.table_by_id(connection, landing.record.id)
+    # What the commit names was checked before; garbage collection may have removed some of it since.
+    is_cleaned = now is not None and now.cleanups != landing.record.cleanups
+    if is_cleaned or (before.metadata_location if before else None) != expected:
         raise CommitConflict(
             "Another commit came first.",
             table=str(landing.record.name),

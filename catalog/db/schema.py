@@ -72,6 +72,7 @@ lw_table = Table(
     Column("purging", Boolean, nullable=True),
     Column("pending_namespace", String(255), nullable=True),
     Column("pending_name", String(255), nullable=True),
+    Column("cleanups", Integer, nullable=False, server_default="0"),
     Index("ix_lw_table_state", "catalog", "state"),
 )
 

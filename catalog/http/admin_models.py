@@ -10,6 +10,7 @@ from uuid import UUID
 from pydantic import Field, model_validator
 
 from catalog.http.bodies import Answer, OwnBody
+from catalog.tables.garbage import Garbage
 from catalog.tokens import TokenKind
 from policy.decision import Decision
 from policy.principal import Principal
@@ -46,6 +47,39 @@ class RegisterBody(OwnBody):
     """Where the metadata.json to register lies."""
 
     metadata_location: str
+
+
+class CleanUpBody(OwnBody):
+    """Whether garbage is removed, and how much of it is listed."""
+
+    remove: bool = False
+    max_files: Annotated[int, Field(ge=0, le=10_000)] = 1_000
+
+
+class GarbageFile(Answer):
+    """A file that nothing names; its time is by storage's clock."""
+
+    path: str
+    bytes: int
+    modified: datetime
+
+
+class CleanUpAnswer(Answer):
+    """What a garbage collection found and removed; `files` holds the first of them by path."""
+
+    found: int
+    bytes: int
+    removed: int
+    files: list[GarbageFile]
+
+    @classmethod
+    def of(cls, garbage: Garbage, max_files: int) -> CleanUpAnswer:
+        """The answer, with at most so many files."""
+        files = [
+            GarbageFile(path=each.location.canonical, bytes=each.size, modified=each.modified)
+            for each in garbage.files[:max_files]
+        ]
+        return cls(found=len(garbage.files), bytes=garbage.bytes, removed=garbage.removed, files=files)
 
 
 class PolicyState(Answer):

@@ -15,7 +15,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from catalog.http.admin_models import GovernedAnswer, GovernedChange, RegisterBody
+from catalog.http.admin_models import CleanUpAnswer, CleanUpBody, GovernedAnswer, GovernedChange, RegisterBody
 from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
 from catalog.http.bodies import table_from_path
 from catalog.http.key_models import NoOptions
@@ -98,6 +98,15 @@ def reseal(
 ) -> GovernedAnswer:
     """Check metadata that came behind the catalog's back as a whole, and seal it: ALTER on the table."""
     return _answer(warden.takeover.reseal(caller, table_from_path(namespace, table)), response)
+
+
+@router.post(f"{_TABLE}/clean-up")
+def clean_up(
+    namespace: str, table: str, body: CleanUpBody, caller: CallerOf, warden: WardenOf
+) -> CleanUpAnswer:
+    """List files below the table's location that nothing names, and remove them if asked: ALTER and DROP."""
+    name = table_from_path(namespace, table)
+    return CleanUpAnswer.of(warden.garbage.collect(caller, name, remove=body.remove), body.max_files)
 
 
 @router.post(f"{_TABLE}/restore")

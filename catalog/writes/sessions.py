@@ -213,6 +213,13 @@ class WriteLog:
             logger.warning("the end of a write could not be recorded: %s", type(problem).__name__)
 
 
+def unclosed(connection: Connection, table_id: str) -> list[Location]:
+    """The directories of a table's writes whose files are not settled: open, or left to a sweep."""
+    mine = (lw_write.c.table_id == table_id, lw_write.c.state.in_((*_UNFINISHED, WriteState.COMMITTING)))
+    rows = connection.execute(select(lw_write.c.prefix).where(*mine))
+    return [Location.parse(row.prefix) for row in rows]
+
+
 def _row(row: Row[tuple[object, ...]]) -> WriteRow:
     transport = None
     if row.wrapped_transport_key is not None:

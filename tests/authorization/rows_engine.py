@@ -318,6 +318,22 @@ _TABLE_ROWS: Final = (
         f"{OWNER} {STEWARD}",
         _reseal,
     ),
+    Row(
+        f"POST {_ADMIN_TABLE}/clean-up",
+        "list garbage",
+        ("alter", "drop"),
+        f"{OWNER} {STEWARD}",
+        lambda attempt: attempt.http.post(f"{_ADMIN}/{attempt.table()}/clean-up", json={}),
+        on_table=True,
+    ),
+    Row(
+        f"POST {_ADMIN_TABLE}/clean-up",
+        "remove garbage",
+        ("alter", "drop"),
+        f"{OWNER} {STEWARD}",
+        lambda attempt: attempt.http.post(f"{_ADMIN}/{attempt.table()}/clean-up", json={"remove": True}),
+        on_table=True,
+    ),
     Row(f"POST {_ADMIN_TABLE}/restore", "restore", ("alter",), _ALTERERS, _restore, on_table=True),
     Row(
         f"POST {_ADMIN_TABLE}/register",

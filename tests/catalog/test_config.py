@@ -140,6 +140,9 @@ def test_an_unknown_variable_names_itself(name: str) -> None:
         {"LAKEWARDEN_KMS__OPTIONS__PASSPHRASE": "hush", "LAKEWARDEN_KMS__OPTIONS__KEY_FILE": "/k"},
         {"LAKEWARDEN_HTTP__PORT": "1", "LAKEWARDEN_http__port": "2"},
         {"LAKEWARDEN_HTTP": "hush", "LAKEWARDEN_HTTP__PORT": "2"},
+        {"LAKEWARDEN_WRITE_TTL_S": str(3 * 24 * 3600)},
+        {"LAKEWARDEN_STAGED_TTL_S": str(3 * 24 * 3600)},
+        {"LAKEWARDEN_STANDARD_CLIENTS": "allow"},
     ],
 )
 def test_a_wrong_value_is_one_sentence_without_the_value(environ: dict[str, str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -139,6 +141,23 @@ def test_a_dropped_table_is_registered_again(host: Host) -> None:
     host.run("table", "show", TABLE, *_AS_ADMIN, code=1)
     host.run("table", "register", "sales.back", table.metadata_location, *_AS_ADMIN)
     assert host.json("table", "show", "sales.back", *_AS_ADMIN)["uuid"] == str(table.metadata.table_uuid)
+
+
+def test_garbage_is_listed_before_it_is_removed(host: Host) -> None:
+    table = host.make_table()
+    left = Path(table.location().removeprefix("file://")) / "data" / "left.parquet"
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(b"PAR1")
+    assert host.json("table", "clean-up", TABLE, *_AS_ADMIN)["found"] == 0
+    long_ago = time.time() - 4 * 24 * 3600
+    os.utime(left, (long_ago, long_ago))
+    listed = host.json("table", "clean-up", TABLE, *_AS_ADMIN)
+    assert (listed["found"], listed["bytes"], listed["removed"]) == (1, 4, 0)
+    assert [each["path"] for each in listed["files"]] == [f"file://{left}"]
+    shown = host.run("table", "clean-up", TABLE, *_AS_ADMIN)
+    assert str(left) in shown.stdout and "Nothing was removed" in shown.stderr and left.exists()
+    assert "1 were removed" in host.run("table", "clean-up", TABLE, "--remove", *_AS_ADMIN).stderr
+    assert not left.exists()
 
 
 def test_purge_deletes_the_files(host: Host) -> None:
