@@ -228,6 +228,8 @@ class Settings(BaseSettings):
         policies: Ranger policy documents, and directories of them.
         encryption_rules: documents of rules for encryption, and directories of them.
         policies_poll_s: seconds between two looks whether the policies changed, in files or database.
+        policies_outdated_s: seconds for which policies stay in force although newer ones are refused or
+            unreadable.
         kms: the key management service; what it takes depends on its kind.
         s3: access to S3.
         http: the service.
@@ -240,7 +242,7 @@ class Settings(BaseSettings):
         staged_ttl_s: seconds for which a staged table keeps its identity.
         key_destroy_wait_s: seconds for which a key that is to be destroyed can be enabled again.
         unsealed_metadata: whether namespaces that say nothing allow metadata that did not come through the
-            catalog.
+            catalog; by default what the database says: ``forbid``, or ``allow`` in one of an older release.
         standard_clients: whether Iceberg clients without Lakewarden can load encrypted tables, where neither
             the table nor its namespace says.
     """
@@ -254,6 +256,7 @@ class Settings(BaseSettings):
     policies: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
     encryption_rules: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
     policies_poll_s: Annotated[float, Field(gt=0, le=30)] = 5.0
+    policies_outdated_s: PositiveFloat = 900.0
     kms: KmsSettings
     s3: S3Settings = S3Settings()
     http: HttpSettings = HttpSettings()
@@ -265,7 +268,7 @@ class Settings(BaseSettings):
     write_ttl_s: Annotated[int, Field(gt=0, lt=MIN_AGE_OF_GARBAGE_S)] = 24 * 3600
     staged_ttl_s: Annotated[int, Field(gt=0, lt=MIN_AGE_OF_GARBAGE_S)] = 3600
     key_destroy_wait_s: int = Field(default=7 * 24 * 3600, ge=0, le=365 * 24 * 3600)
-    unsealed_metadata: Literal["allow", "forbid"] = "allow"
+    unsealed_metadata: Literal["allow", "forbid"] | None = None
     standard_clients: StandardClients = StandardClients.REFUSE
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from catalog.commits.inspection import Inspector
 from catalog.commits.landing import Lander
 from catalog.config import S3Settings, Settings
 from catalog.db import migrate
+from catalog.db.clock import DatabaseClock
 from catalog.db.engine import open_database
 from catalog.keys.kms import KmsClient
 from catalog.keys.kms_calls import CountedKms
@@ -31,6 +32,7 @@ from catalog.policies.documents import PolicyDocuments
 from catalog.policies.encryption_policy import EncryptionPolicy
 from catalog.policies.files import PolicyFiles
 from catalog.policies.in_force import PolicyStore
+from catalog.replicas import Replicas, digests_of, unsealed_default
 from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
@@ -59,6 +61,8 @@ class Ground:
     policies: PolicyStore
     encryption: EncryptionPolicy
     tokens: TokenStore
+    clock: DatabaseClock
+    replicas: Replicas
     audit: AuditTrail
     audit_signer: Signer | None
     authorizer: Authorizer
@@ -92,6 +96,8 @@ class Ground:
             return int(now().timestamp() * 1000)
 
         documents = PolicyDocuments(engine, name)
+        clock = DatabaseClock(engine, now, seconds)
+        unsealed = settings.unsealed_metadata or unsealed_default(engine)
         policies = _policies(settings, documents, seconds)
         signer = None if settings.audit.key_file is None else Signer(settings.audit.key_file)
         audit = _audit(settings, engine, signer, now_ms)
@@ -103,7 +109,7 @@ class Ground:
         )
         keyring = Keyring(engine, name, calls, peks)
         authorizer = Authorizer(policies.current, audit, now)
-        loader = _loader(settings, engine, pointers, storage)
+        loader = _loader(settings, engine, pointers, storage, unsealed)
         return cls(
             settings=settings,
             name=name,
@@ -113,7 +119,9 @@ class Ground:
             policy_documents=documents,
             policies=policies,
             encryption=EncryptionPolicy(policies.encryption),
-            tokens=TokenStore(engine, now),
+            tokens=TokenStore(engine, now, clock.require),
+            clock=clock,
+            replicas=_replicas(settings, engine, policies, unsealed, now_ms, seconds),
             audit=audit,
             audit_signer=signer,
             authorizer=authorizer,
@@ -139,7 +147,13 @@ class Ground:
 
 def _policies(settings: Settings, documents: PolicyDocuments, seconds: Callable[[], float]) -> PolicyStore:
     files = PolicyFiles(settings.policies, settings.encryption_rules)
-    return PolicyStore(files, documents, poll_s=settings.policies_poll_s, clock=seconds)
+    return PolicyStore(
+        files,
+        documents,
+        poll_s=settings.policies_poll_s,
+        outdated_s=settings.policies_outdated_s,
+        clock=seconds,
+    )
 
 
 def _audit(
@@ -151,14 +165,30 @@ def _audit(
     return AuditTrail(engine, checkpointer=checkpointer, refusal_bytes=settings.audit.refusal_bytes)
 
 
-def _loader(settings: Settings, engine: Engine, pointers: SqlPointerStore, storage: Storage) -> TableLoader:
+def _replicas(
+    settings: Settings,
+    engine: Engine,
+    policies: PolicyStore,
+    unsealed: str,
+    now_ms: Callable[[], int],
+    seconds: Callable[[], float],
+) -> Replicas:
+    def digests() -> dict[str, str]:
+        return digests_of(settings, unsealed, policies.last.files)
+
+    return Replicas(engine, settings.catalog.name, digests, now_ms, seconds)
+
+
+def _loader(
+    settings: Settings, engine: Engine, pointers: SqlPointerStore, storage: Storage, unsealed: str
+) -> TableLoader:
     return TableLoader(
         engine,
         settings.catalog.name,
         pointers,
         storage,
         max_metadata_bytes=settings.limits.metadata_bytes,
-        unsealed_default=settings.unsealed_metadata,
+        unsealed_default=unsealed,
         standard_clients=settings.standard_clients,
     )
 

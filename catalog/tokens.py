@@ -81,11 +81,18 @@ class TokenStore:
     Args:
         engine: the catalog's database, upgraded.
         clock: the time, with a zone.
+        require_clock: raises if the time cannot be trusted.
     """
 
-    def __init__(self, engine: Engine, clock: Callable[[], datetime] = _utc_now) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Callable[[], datetime] = _utc_now,
+        require_clock: Callable[[], None] = lambda: None,
+    ) -> None:
         self._engine = engine
         self._clock = clock
+        self._require_clock = require_clock
 
     def issue(self, principal: Principal, kind: TokenKind, ttl: timedelta | None) -> IssuedToken:
         """Make a token that speaks for a principal.
@@ -131,8 +138,9 @@ class TokenStore:
 
         Raises:
             NotAuthenticated: the token is not valid as a token of these kinds, for whatever reason.
-            StateUnavailable: the database does not answer.
+            StateUnavailable: the database does not answer, or the clock of this host is off.
         """
+        self._require_clock()
         matched = _TOKEN.fullmatch(text) if len(text) == _TOKEN_LENGTH else None
         row = self._find(uuid.UUID(hex=matched[1])) if matched else None
         known = _NO_SUCH_HASH if row is None else row["secret_sha256"]

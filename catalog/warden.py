@@ -20,6 +20,7 @@ from catalog.audit.trail import AuditTrail
 from catalog.authorize import Authorizer
 from catalog.commits.committer import Committer
 from catalog.config import Settings
+from catalog.db.clock import DatabaseClock
 from catalog.engine_keys import EngineKeys
 from catalog.ground import Ground
 from catalog.idempotency import IdempotencyKeys
@@ -38,6 +39,7 @@ from catalog.policies.in_force import PolicyStore
 from catalog.regimes.old_regimes import OldRegimes
 from catalog.regimes.rewrites import Rewriter
 from catalog.repeats import Repeats
+from catalog.replicas import Replicas
 from catalog.snapshots import SnapshotReader
 from catalog.storage.base import Storage
 from catalog.table_keys.ends import KeyEnds
@@ -79,6 +81,8 @@ class Warden:
     audit: AuditTrail
     audit_signer: Signer | None
     tokens: TokenStore
+    clock: DatabaseClock
+    replicas: Replicas
     engine_keys: EngineKeys
     authorizer: Authorizer
     kms: KmsClient
@@ -144,6 +148,8 @@ class Warden:
             audit=on.audit,
             audit_signer=on.audit_signer,
             tokens=on.tokens,
+            clock=on.clock,
+            replicas=on.replicas,
             engine_keys=EngineKeys(on.engine, on.tokens, on.now),
             authorizer=on.authorizer,
             kms=kms,

@@ -262,8 +262,8 @@ def _algorithm(given: Mapping[str, str], file_format: FileFormat | None) -> Algo
 
 
 def default_verification(file_format: FileFormat) -> VerifyDigest:
-    """ORC's encryption has no integrity of its own; Parquet's by default has."""
-    return VerifyDigest.FIRST_READ if file_format is FileFormat.ORC else VerifyDigest.NEVER
+    """ORC's encryption has no integrity of its own, so each opening is verified; Parquet's by default has."""
+    return VerifyDigest.ALWAYS if file_format is FileFormat.ORC else VerifyDigest.NEVER
 
 
 def refuse_unfit(spec: EncryptionSpec, given: Collection[str]) -> None:

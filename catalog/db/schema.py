@@ -359,3 +359,21 @@ lw_door_key_version = Table(
     Column("author", String(255), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
 )
+
+#: What holds for all processes of the catalog, by name.
+lw_setting = Table(
+    "lw_setting",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", String(255), nullable=False),
+)
+
+#: A process that serves, or did: digests of its settings and policies, by name, as JSON.
+lw_replica = Table(
+    "lw_replica",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("catalog", String(255), nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("digests", Text, nullable=False),
+)

@@ -22,6 +22,7 @@ from typing import Final, Literal
 from fastapi import APIRouter, FastAPI, Request, Response, Security
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.telemetry import TelemetryConfig
+from pydantic import Field
 from sqlalchemy import literal, select
 
 from catalog.db.engine import read
@@ -65,17 +66,33 @@ service_router: Final = APIRouter(
 
 
 class Health(Answer):
-    """The service answers."""
+    """The service answers.
 
-    status: Literal["ok"] = "ok"
+    Attributes:
+        status: ``degraded`` if somebody should look at it.
+        problems: what there is to look at; none if all is well.
+    """
+
+    status: Literal["ok", "degraded"]
+    problems: list[str] = Field(default_factory=list)
 
 
-@open_router.get("/healthz", responses={503: ERRORS[503]})
+@open_router.get("/healthz", responses={503: ERRORS[503]}, response_model_exclude_defaults=True)
 def healthz(warden: WardenOf) -> Health:
-    """Whether the service and its database answer; needs no token."""
+    """Whether the service and its database answer, and whether it decides; needs no token.
+
+    It is 503 where no request would be decided: the host's clock is off, or the policies are too old.
+    """
     with read(warden.engine) as connection:
         connection.execute(select(literal(1)))
-    return Health()
+    warden.clock.require()
+    warden.policies.current()
+    problems = []
+    if warden.policies.problem is not None:
+        problems.append("Newer policies are not in force; the log says why.")
+    if differences := warden.replicas.differences:
+        problems.append(f"Other replicas have different settings: {', '.join(differences)}.")
+    return Health(status="degraded" if problems else "ok", problems=problems)
 
 
 @service_router.get(
@@ -88,8 +105,8 @@ def show_metrics(metrics: MetricsOf, warden: WardenOf) -> Response:
     with suppress(StateUnavailable):
         # Looks for newer policies if it is time to, so that a process without other work is told of them.
         warden.policies.current()
-    text = metrics.render() + metrics.render_states(warden.policies) + metrics.render_kms(warden.kms_calls)
-    return Response(text, media_type=CONTENT_TYPE)
+    text = metrics.render() + metrics.render_states(warden.policies, warden.clock, warden.replicas)
+    return Response(text + metrics.render_kms(warden.kms_calls), media_type=CONTENT_TYPE)
 
 
 @service_router.get("/openapi.json", include_in_schema=False)

@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from catalog.db.clock import DatabaseClock
 from catalog.keys.kms_calls import CountedKms
 from catalog.policies.in_force import PolicyStore
+from catalog.replicas import Replicas
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -37,9 +39,14 @@ _KMS_CIRCUIT: Final = "lakewarden_kms_circuit_open"
 
 _CONNECTIONS: Final = "lakewarden_connections_open"
 
+_DIFFERS: Final = "lakewarden_replicas_setting_differs"
+
 _STATES: Final = {
     "lakewarden_policies_outdated": "1 if newer policies were refused or cannot be read, else 0.",
     "lakewarden_policies_age_seconds": "Time since the policies in force were last known to be the newest.",
+    "lakewarden_policies_closed": "1 if the policies are too old to decide anything, else 0.",
+    "lakewarden_clock_off": "1 if the clock of this host is off the database's, so that no token is judged.",
+    "lakewarden_replicas_different_settings": "Number of settings in which other replicas differ.",
     "lakewarden_policies_revision": "Number of the last change of the catalog's own policies in force.",
 }
 
@@ -91,16 +98,23 @@ class Metrics:
         return "".join(self._lines(counts)) + f"{opened}{_CONNECTIONS} {self._connections}\n"
 
     @staticmethod
-    def render_states(policies: PolicyStore) -> str:
-        """The states of the process as text."""
+    def render_states(policies: PolicyStore, clock: DatabaseClock, replicas: Replicas) -> str:
+        """The states of the process as text, and the settings in which other replicas differ, by name."""
         values = (
             float(policies.problem is not None),
             policies.age_s,
+            float(policies.is_closed),
+            float(clock.is_off),
+            float(len(replicas.differences)),
             float(policies.last.stored.version.revision),
         )
-        return "".join(
+        states = "".join(
             f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {value:g}\n"
             for (name, text), value in zip(_STATES.items(), values, strict=True)
+        )
+        differs = (f'{_DIFFERS}{{setting="{_escaped(each)}"}} 1\n' for each in replicas.differences)
+        return f"{states}# HELP {_DIFFERS} 1 for a setting in which other replicas differ.\n" + "".join(
+            [f"# TYPE {_DIFFERS} gauge\n", *differs]
         )
 
     @staticmethod

@@ -13,21 +13,25 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import math
 import resource
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from types import FrameType
 from typing import Final
 
 import uvicorn
+from fastapi.concurrency import run_in_threadpool
 
 from catalog.audit.stream import Exports
 from catalog.config import HttpSettings, Settings
 from catalog.http.app import create_app
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
+from catalog.replicas import LOOK_S, Replicas
 from catalog.warden import Warden
 from policy.errors import RequestInvalid
 
@@ -168,22 +172,34 @@ def make_server(warden: Warden) -> uvicorn.Server:
             ws="none",
             backlog=_BACKLOG,
             timeout_graceful_shutdown=_STOP_WAIT_S,
+            callback_notify=partial(run_in_threadpool, warden.replicas.look),
+            timeout_notify=math.ceil(LOOK_S),
         ),
         connections,
+        warden.replicas,
     )
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, whose event loop counts failures to accept instead of logging each."""
+    """uvicorn's server, whose event loop counts failures to accept instead of logging each.
 
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+    It looks for replicas that are different, and takes itself off their list at the end.
+    """
+
+    def __init__(self, config: uvicorn.Config, connections: Connections, replicas: Replicas) -> None:
         super().__init__(config)
         self._connections = connections
+        self._replicas = replicas
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         asyncio.get_running_loop().set_exception_handler(self._connections.on_loop_error)
         await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish the requests under way."""
+        await super().shutdown(sockets)
+        await run_in_threadpool(self._replicas.leave)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 - A set with a mistake anywhere is refused as a whole. At the start that is an error; later the set before
   stays in force, and `problem` says why.
+- That has an end: after `outdated_s` seconds with documents that are refused or cannot be read, nothing is
+  decided any more. The documents that are not in force could take a permission away.
 - Files that are refused do not keep a change of the catalog's own documents from taking force: it then counts
   together with the files that are in force. So a typing mistake in a file delays no revocation.
 - Whether something changed is looked at when policies are asked for, at most once each `poll_s`: by the
@@ -87,6 +89,7 @@ class PolicyStore:
         files: the documents in files.
         documents: the documents in the database; None where there is no database.
         poll_s: seconds between two looks.
+        outdated_s: seconds for which a set answers although newer documents are refused or cannot be read.
         clock: seconds that only go forward.
 
     Raises:
@@ -100,16 +103,19 @@ class PolicyStore:
         documents: PolicyDocuments | None = None,
         *,
         poll_s: float = 5.0,
+        outdated_s: float = 900.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = files
         self._documents = documents
         self._poll_s = poll_s
+        self._outdated_s = outdated_s
         self._clock = clock
         self._lock = threading.Lock()
         self._reader: threading.Thread | None = None
         self._refused: _Seen | None = None
         self._problem: str | None = None
+        self._problem_since = 0.0
         self._confirmed_at = self._looked_at = clock()
         self._in_force = InForce.of(self._files.read(), self._stored_now())
 
@@ -128,11 +134,22 @@ class PolicyStore:
         """Seconds since the set was last known to be the one in the database."""
         return self._clock() - self._confirmed_at
 
+    @property
+    def outdated_for_s(self) -> float:
+        """Seconds for which newer documents have not been in force; 0 if there are none."""
+        return 0.0 if self._problem is None else self._clock() - self._problem_since
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is decided any more, since the policies in force are too old."""
+        return self._is_stale() or self.outdated_for_s >= self._outdated_s
+
     def current(self) -> PolicySet:
         """The policies in force.
 
         Raises:
-            StateUnavailable: for `MAX_AGE_S` it could not be found out whether they still are.
+            StateUnavailable: for `MAX_AGE_S` it could not be found out whether they still are, or newer ones
+                have been refused or unreadable for too long.
         """
         return self.in_force().policies
 
@@ -150,10 +167,12 @@ class PolicyStore:
         Raises:
             StateUnavailable: as `current`.
         """
-        if self._clock() - self._looked_at >= self._poll_s or self._is_stale():
+        if self._clock() - self._looked_at >= self._poll_s or self.is_closed:
             self._look_if_due()
             if self._is_stale():
                 raise self._stale()
+            if self.is_closed:
+                raise self._outdated()
         return self._in_force
 
     def reload(self) -> PolicySet:
@@ -287,6 +306,8 @@ class PolicyStore:
     def _report(self, problem: str | None) -> None:
         if problem is not None and problem != self._problem:
             _log.warning("newer policies are not in force: %s", problem)
+        if problem is None or self._problem is None:
+            self._problem_since = self._clock()
         self._problem = problem
 
     def _stale(self) -> StateUnavailable:
@@ -294,4 +315,11 @@ class PolicyStore:
             f"For {MAX_AGE_S:.0f} seconds it could not be found out whether the policies are still in force.",
             rule="policy-age",
             hint="Bring the catalog's database back, then try again.",
+        )
+
+    def _outdated(self) -> StateUnavailable:
+        return StateUnavailable(
+            f"For {self._outdated_s:g} seconds, newer policies have been refused or could not be read.",
+            rule="policy-outdated",
+            hint="Mend the policy documents; the log says what is wrong with them.",
         )

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from catalog.db.engine import open_database
 from catalog.db.migrate import upgrade
 from tests.support.clock import Clock
-from tests.support.lake import BOB, Lake, open_lake, policy, standard_policies, tables
+from tests.support.lake import ALLOWS_UNSEALED, BOB, Lake, open_lake, policy, standard_policies, tables
 from tests.support.postgres import PostgresServer
 
 
@@ -77,7 +77,7 @@ def lake_on_each(tmp_path_factory: pytest.TempPathFactory, url: str) -> Iterator
 def _open(tmp_path_factory: pytest.TempPathFactory, **overrides: str) -> Iterator[Lake]:
     with open_lake(tmp_path_factory.mktemp("lake"), **overrides) as lake:
         for namespace in ("db", "bobs"):
-            lake.catalog().create_namespace(namespace)
+            lake.catalog().create_namespace(namespace, ALLOWS_UNSEALED)
         yield lake
 
 

@@ -42,7 +42,7 @@ def test_without_any_setting_everything_lies_in_the_data_directory(tmp_path: Pat
     assert settings.catalog.name == "lakewarden"
     assert settings.policies == ()
     assert (settings.http.host, settings.http.port) == ("127.0.0.1", 8181)
-    assert settings.unsealed_metadata == "allow"
+    assert settings.unsealed_metadata is None
     assert settings.kms.pek_ttl_s == 60
 
 

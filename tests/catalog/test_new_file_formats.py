@@ -37,7 +37,7 @@ def test_the_digest_of_an_orc_file_is_kept_and_planned(lake: Lake) -> None:
     planned = plans.plan(lake, table)
     assert planned.files["digest"].to_pylist() == [FileDigest(1000, DIGEST).to_bytes()]
     assert planned.files["algorithm"].to_pylist() == ["ORC_AES_CTR"]
-    assert planned.header.to_json()["verify-digest"] == "first-read"
+    assert planned.header.to_json()["verify-digest"] == "always"
 
 
 @pytest.mark.parametrize(

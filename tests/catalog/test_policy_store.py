@@ -446,3 +446,50 @@ def test_a_database_restored_from_a_backup_is_noticed(
     assert _write(documents, _granting("carol")).version.revision == first.version.revision
     clock.now += 5
     assert _may(store, "carol") and not _may(store, "bob")
+
+
+@pytest.mark.parametrize("broken", ["{", None])
+def test_policies_that_cannot_be_read_close_after_their_time(
+    tmp_path: Path, clock: Clock, broken: str | None
+) -> None:
+    """The file that cannot be read could take a permission away."""
+    directory = tmp_path / "d"
+    directory.mkdir()
+    file = directory / "a.json"
+    file.write_bytes(_granting("ann"))
+    store = PolicyStore(PolicyFiles([directory]), outdated_s=100, clock=clock)
+    assert _may(store, "ann") and store.outdated_for_s == 0
+    if broken is None:
+        directory.rename(tmp_path / "lost")
+    else:
+        file.write_text(broken)
+    clock.now += 10
+    assert _may(store, "ann") and store.problem is not None
+    clock.now += 99
+    assert _may(store, "ann") and not store.is_closed
+    clock.now += 1
+    for _ in range(3):
+        with pytest.raises(StateUnavailable, match="100 seconds") as refusal:
+            store.current()
+        assert refusal.value.rule == "policy-outdated" and store.is_closed
+        clock.now += 10
+    if broken is None:
+        (tmp_path / "lost").rename(directory)
+    file.write_bytes(_granting("cy"))
+    clock.now += 5
+    assert _may(store, "cy") and not _may(store, "ann")
+    assert not store.is_closed and store.problem is None
+
+
+def test_another_mistake_does_not_begin_the_time_anew(tmp_path: Path, clock: Clock) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(_granting("ann"))
+    store = PolicyStore(PolicyFiles([file]), outdated_s=100, clock=clock)
+    for mistake in range(1, 11):
+        file.write_text("{" * mistake)
+        clock.now += 10
+        assert _may(store, "ann")
+    file.write_text("[")
+    clock.now += 10
+    with pytest.raises(StateUnavailable, match="100 seconds"):
+        store.current()

@@ -13,6 +13,7 @@ from catalog.cli.session import open_state
 from catalog.identifiers import table_name
 from catalog.pointers import SqlPointerStore
 from tests.support.host import ADMIN, ROWS, Host
+from tests.support.lake import ALLOWS_UNSEALED
 
 TABLE = "sales.orders"
 _AS_ADMIN = ("--as", ADMIN)
@@ -112,6 +113,8 @@ def test_keys_are_listed_without_key_bytes(host: Host) -> None:
 
 def test_unsealed_metadata_is_shown_resealed_and_rolled_back(host: Host) -> None:
     table = host.make_table()
+    with host.catalog() as catalog:
+        catalog.update_namespace_properties("sales", updates=ALLOWS_UNSEALED)
     sealed = table.metadata_location
     unsealed = table.metadata.metadata_log[-1].metadata_file
     _move_pointer(host, unsealed)

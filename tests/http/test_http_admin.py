@@ -14,7 +14,7 @@ from sqlalchemy import update
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables, lw_audit
 from tests.support.http_calls import new_table, refused
-from tests.support.lake import standard_policies
+from tests.support.lake import ALLOWS_UNSEALED, standard_policies
 from tests.support.service import Service, open_service
 
 
@@ -156,6 +156,8 @@ def _point(served: Service, namespace: str, location: str) -> None:
 def test_unsealed_metadata_is_shown_resealed_and_restored(
     served: Service, alice: httpx.Client, namespace: str, table: str
 ) -> None:
+    properties = f"{served.prefix}/namespaces/{namespace}/properties"
+    assert alice.post(properties, json={"updates": ALLOWS_UNSEALED}).status_code == 200
     sealed = alice.get(table).json()["metadata-location"]
     behind = sealed.replace("/metadata/", "/metadata/behind-")
     path = sealed.removeprefix("file://")

@@ -36,7 +36,7 @@ def test_a_table_says_its_format(said: dict[str, str], found: str | None) -> Non
 def test_orc_has_an_algorithm_digests_and_a_footer_of_its_own() -> None:
     spec = orc()
     assert spec.algorithm is Algorithm.ORC_AES_CTR and spec.file_format is FileFormat.ORC
-    assert spec.verify_digest is VerifyDigest.FIRST_READ and spec.keeps_digests
+    assert spec.verify_digest is VerifyDigest.ALWAYS and spec.keeps_digests
     assert "encryption.footer" not in spec.to_properties()
     assert orc(verify_digest="never").keeps_digests  # whoever asks later finds them
     assert EncryptionSpec.parse(spec.to_properties(), catalog_master_key_id=None) == spec
@@ -109,8 +109,8 @@ def test_another_format_is_another_specification_and_takes_that_formats_defaults
     parquet = EncryptionSpec.parse(ENVELOPE, catalog_master_key_id="lake")
     assert _changed(parquet, FileFormat.ORC) == orc()
     assert _changed(orc(), FileFormat.PARQUET) == parquet
-    always = orc(verify_digest="always")
-    assert _changed(always, FileFormat.PARQUET).verify_digest is VerifyDigest.ALWAYS
+    chosen = orc(verify_digest="first-read")
+    assert _changed(chosen, FileFormat.PARQUET).verify_digest is VerifyDigest.FIRST_READ
     with pytest.raises(PropertyInvalid):
         _changed(orc(masks="sha256:a"), FileFormat.PARQUET)
     with pytest.raises(PropertyInvalid):

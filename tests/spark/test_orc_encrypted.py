@@ -139,14 +139,14 @@ def test_a_flipped_bit_is_refused_by_the_digest_each_time_or_at_the_first_read(
     spark_lake: SparkLake, namespace: str
 ) -> None:
     always = f"{namespace}.always"
-    path = made(spark_lake, always, "'encryption.verify-digest' = 'always'")
+    path = made(spark_lake, always)  # the default
     assert spark_lake.rows(SUM.format(always)) == HONEST
     data = path.read_bytes()
     for offset in range(3, len(data), len(data) // 10):
         with replaced(path, data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :]):
             refused(spark_lake, SUM.format(always), "DECRYPTION_REFUSED", "file-digest")
     first = f"{namespace}.first"
-    path = made(spark_lake, first)
+    path = made(spark_lake, first, "'encryption.verify-digest' = 'first-read'")
     data = path.read_bytes()
     with replaced(path, data[:50] + bytes([data[50] ^ 1]) + data[51:]):
         refused(spark_lake, SUM.format(first), "DECRYPTION_REFUSED", "file-digest")

@@ -57,7 +57,7 @@ from catalog.seals import SealedFile
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
 from tests.support.delete_files import DeletesWriter
-from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake
+from tests.support.lake import ALICE, ALLOWS_UNSEALED, BOB, MASTER_KEY, Lake
 
 ADDED, EXISTING, DELETED = (
     ManifestEntryStatus.ADDED,
@@ -304,8 +304,8 @@ def lay_siege(lake: Lake, **properties: str) -> Siege:
         properties: of the attacker's table.
     """
     alice, bob = lake.catalog(ALICE), lake.catalog(BOB)
-    alice.create_namespace("db")
-    alice.create_namespace("bobs")
+    alice.create_namespace("db", ALLOWS_UNSEALED)
+    alice.create_namespace("bobs", ALLOWS_UNSEALED)
     alice.create_table("db.victim", SECRET_ROWS.schema).append(SECRET_ROWS)
     bob.create_table("bobs.mine", OWN_ROWS.schema, properties=properties).append(OWN_ROWS)
     clear_manifest_cache()

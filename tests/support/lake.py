@@ -27,6 +27,9 @@ MASTER_KEY = "lakewarden"
 #: Alice looks after everything; Bob looks after the database `bobs` alone; Carol reads the database `db`.
 ALICE, BOB, CAROL = "alice", "bob", "carol"
 
+#: Of a namespace whose tables can be read after a writer went straight to the pointer store.
+ALLOWS_UNSEALED = {"lakewarden.unsealed": "allow"}
+
 
 def policy(
     name: str, resources: Mapping[str, Sequence[str]], grants: Mapping[str, Sequence[str]], **more: Any

@@ -1,0 +1,80 @@
+"""Compares the clock of this host with the database's.
+
+Tokens and policies expire by the clock of the host that judges them. A host whose clock is behind would
+accept what has expired. All hosts of a catalog share the database, so its clock is what they are held to.
+
+SQLite has no clock of its own: its database is on this host.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Engine, text
+
+from catalog.db.engine import read
+from policy.errors import StateUnavailable
+
+#: How far the clocks can be apart, in seconds.
+MAX_SKEW_S: Final = 60.0
+#: Seconds between two comparisons.
+CHECK_S: Final = 30.0
+
+_HAS_OWN_CLOCK: Final = frozenset({"postgresql"})
+_NOW: Final = text("SELECT extract(epoch FROM clock_timestamp())")
+
+
+class DatabaseClock:
+    """Refuses to judge times while the clocks are apart. Safe for use by many threads.
+
+    Args:
+        engine: the catalog's database.
+        now: the time of this host, with a zone.
+        seconds: a clock that only goes forward.
+    """
+
+    def __init__(self, engine: Engine, now: Callable[[], datetime], seconds: Callable[[], float]) -> None:
+        self._engine = engine
+        self._now = now
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._checked_at: float | None = None
+        self._skew_s = 0.0
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the clocks were too far apart when they were last compared."""
+        return self._skew_s > MAX_SKEW_S
+
+    def require(self) -> None:
+        """Compare the clocks if it is time to.
+
+        Raises:
+            StateUnavailable: they are too far apart, or the database does not answer.
+        """
+        if self._engine.dialect.name not in _HAS_OWN_CLOCK:
+            return
+        with self._lock:
+            started = self._seconds()
+            # A clock that is off is looked at each time, so that a mended one counts at once.
+            if self._checked_at is None or self.is_off or started - self._checked_at >= CHECK_S:
+                self._skew_s = self._measured()
+                self._checked_at = started
+        if self.is_off:
+            raise StateUnavailable(
+                f"The clock of this host is {self._skew_s:.0f} seconds off the database's; more than "
+                f"{MAX_SKEW_S:.0f} is refused, since tokens could not be judged.",
+                rule="clock",
+                hint="Synchronize the clocks of this host and of the database's host (NTP), then try again.",
+            )
+
+    def _measured(self) -> float:
+        """The least distance that fits to what was read, whatever time the database took to answer."""
+        before = self._now().timestamp()
+        with read(self._engine) as connection:
+            theirs = float(connection.execute(_NOW).scalar_one())
+        after = self._now().timestamp()
+        return max(before - theirs, theirs - after, 0.0)
