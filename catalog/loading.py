@@ -276,7 +276,8 @@ class TableLoader:
                 "The table's metadata was not committed through the catalog, and its namespace forbids that.",
                 table=str(record.name),
                 rule="unsealed",
-                hint=_UNSEALED_HINT,
+                hint="Go back with `lakewarden table restore`. To accept it, set lakewarden.unsealed=allow "
+                "on the namespace (needs `unprotect`), examine it and run `lakewarden table reseal`.",
             )
         decision = governed.allowed.decide(pointer)
         if not decision.allowed:

@@ -30,7 +30,7 @@ from catalog.metadata import dump_metadata
 from catalog.tables.alter import Change
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateType
 from policy.errors import EncryptionPolicyViolation, LakewardenError, NotAuthorized, Refused
-from tests.support.lake import ALICE, Lake, open_lake, policy, standard_policies, tables
+from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake, open_lake, policy, standard_policies, tables
 from tests.support.rules import put_rules, rule, tag
 from tests.support.tables import ENCRYPTED, append_files, fresh, name_of
 
@@ -50,7 +50,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     ]
     with open_lake(tmp_path_factory.mktemp("lake"), policies=[*standard_policies(), *mallory]) as opened:
         for namespace in ("db", "bobs"):
-            opened.catalog().create_namespace(namespace)
+            opened.catalog().create_namespace(namespace, ALLOWS_UNSEALED)
         yield opened
 
 

@@ -40,7 +40,7 @@ from tests.support.attacker import (
     new_id,
     updates,
 )
-from tests.support.lake import ALICE, Lake, open_lake
+from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake, open_lake
 
 _ENVELOPE = {"encryption.mechanism": "envelope"}
 _OTHER_KEY = "another-key"
@@ -91,7 +91,7 @@ def migrated(shared: Lake) -> Attacker:
 @pytest.fixture
 def moved(lake: Lake) -> Attacker:
     """A table like `migrated`, for changes that are accepted."""
-    lake.catalog(ALICE).create_namespace("db")
+    lake.catalog(ALICE).create_namespace("db", ALLOWS_UNSEALED)
     return migrate(lake)
 
 

@@ -28,7 +28,7 @@ from catalog.metadata import dump_metadata
 from catalog.tables.drafts import NewTable
 from policy.principal import Principal
 from tests.authorization import roles
-from tests.support.lake import MASTER_KEY, Lake, open_lake
+from tests.support.lake import ALLOWS_UNSEALED, MASTER_KEY, Lake, open_lake
 from tests.support.service import ENGINE, Service, running
 from tests.support.tables import ENCRYPTED, SCHEMA
 
@@ -267,7 +267,7 @@ def open_world(root: Path) -> Iterator[World]:
         lake.warden.door.create(lake.caller(roles.STEWARD), KeySpec(DOOR_KEY, 256, None, {}, Denial.ERROR))
         steward = lake.catalog(roles.STEWARD)
         for namespace in (roles.OWN, roles.ELSEWHERE):
-            steward.create_namespace(namespace)
+            steward.create_namespace(namespace, ALLOWS_UNSEALED)
         steward.create_table((roles.ELSEWHERE, "taken"), SCHEMA, location=f"file://{root}/granted/taken")
         with running(lake) as service:
             world = World(service)
