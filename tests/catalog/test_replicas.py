@@ -172,7 +172,7 @@ def test_a_database_that_governs_tables_keeps_what_it_allowed(
     engine = open_database(f"sqlite:///{tmp_path}/old.db")
     create_file(engine)
     with write(engine) as connection:
-        command.upgrade(migrate.alembic_config(connection), "0008")
+        command.upgrade(migrate.alembic_config(connection), "0009")
     if governs:
         names = {"catalog": "lake", "namespace": "db", "name": "t", "owner": "ann", "location": "file:///x"}
         states = {"default_location": True, "state": "active", "created_ms": 0}
