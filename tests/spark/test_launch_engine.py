@@ -115,9 +115,28 @@ def test_what_sql_can_call_shows_no_token(spark_lake: SparkLake, declared: list[
                 shown = str(method.invoke(None, nothing))
             except Py4JJavaError as error:  # some only refuse
                 shown = str(error)
-            assert "lw_" not in shown and "PrivateKey" not in shown, each
+            assert not _is_secret(shown), each
             called += 1
     assert called > 20
+
+
+def test_no_static_field_holds_a_credential_inside_of_anything(
+    spark_lake: SparkLake, declared: list[Declared]
+) -> None:
+    """Types do not tell what is in an `Option`, a `Map` or a function."""
+    java: Any = spark_lake.spark.sparkContext._jvm
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    fields = [each for each in declared if each.is_static and not each.is_method and len(each.result) > 1]
+    assert len(fields) > 100
+    for each in fields:
+        field = java.java.lang.Class.forName(each.owner, True, loader).getDeclaredField(each.name)
+        field.setAccessible(True)
+        assert not _is_secret(str(field.get(None))), each
+
+
+def _is_secret(shown: str) -> bool:
+    """Whether a text holds a token, a key, or what objects with one show of themselves."""
+    return any(each in shown for each in ("lw_", "PrivateKey", "(***)"))
 
 
 def test_variables_of_sql_do_not_hold_the_token(spark_lake: SparkLake) -> None:
