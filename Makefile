@@ -59,9 +59,11 @@ bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
 	$(BIN)/python -m bench.formats $(if $(SCALE),--scale $(SCALE))
 
-# What allowed lists let through, to every reader: 100,000 invented paths of each kind; some forty minutes.
+# What allowed lists let through, to every reader: 100,000 invented paths of each kind; some forty minutes. And
+# 1,000 histories of random commits of each kind of table.
 fuzz: java $(INSTALLED)
-	$(BIN)/pytest --timeout=0 --hypothesis-profile=fuzz tests/locations/test_locations_readers.py
+	$(BIN)/pytest --timeout=0 --hypothesis-profile=fuzz tests/locations/test_locations_readers.py \
+		tests/catalog/test_commit_differences.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
