@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self
 
@@ -79,7 +79,8 @@ class Seal:
 class SealedFile:
     """The digest of a manifest list or manifest, with what its parent says of it.
 
-    For a manifest list, `sequence_number` is its snapshot's, and spec and content are -1.
+    For a manifest list, `sequence_number` is its snapshot's, and spec and content are -1; `verified` says
+    whether the snapshot was compared with its parent when it was committed.
     """
 
     path: str
@@ -89,6 +90,7 @@ class SealedFile:
     sequence_number: int
     partition_spec_id: int = -1
     content: int = -1
+    verified: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +355,7 @@ def _file(row: Row[tuple[object, ...]]) -> SealedFile:
         row.sequence_number,
         row.partition_spec_id,
         row.content,
+        bool(row.verified),
     )
 
 
@@ -368,6 +371,7 @@ def _file_row(file: SealedFile, table_id: str, seal_id: int) -> dict[str, object
         "sequence_number": file.sequence_number,
         "partition_spec_id": file.partition_spec_id,
         "content": file.content,
+        "verified": file.verified,
     }
 
 

@@ -143,7 +143,7 @@ class SnapshotReader:
             known = sealed.get(entry.manifest_path)
             digest = self._check(table, data, entry.manifest_path, known, "manifest")
             if known is not None:
-                check_carried(entry, known, table.name)
+                check_carried_record(entry, known, table.name)
             return data, digest
 
         for entry, (data, digest) in zip(wanted, self._ahead(checked, wanted), strict=True):
@@ -245,7 +245,7 @@ def list_path(snapshot: Snapshot, table: str) -> str:
     return snapshot.manifest_list
 
 
-def check_carried(entry: ManifestListEntry, known: SealedFile, table: str) -> None:
+def check_carried_record(entry: ManifestListEntry, known: SealedFile, table: str) -> None:
     """Hold what a manifest list says of a sealed manifest against what was sealed.
 
     Raises:

@@ -19,6 +19,7 @@ from catalog.audit.checkpoints import Signer
 from catalog.audit.trail import AuditTrail
 from catalog.authorize import Authorizer
 from catalog.commits.committer import Committer
+from catalog.commits.rollbacks import Rollbacks
 from catalog.config import Settings
 from catalog.db.clock import DatabaseClock
 from catalog.engine_keys import EngineKeys
@@ -235,6 +236,7 @@ def _committer(on: Ground) -> Committer:
         on.name,
         on.loader,
         on.inspector,
+        Rollbacks(on.reader, on.keyring),
         on.lander,
         on.keyring,
         on.authorizer,
@@ -306,7 +308,7 @@ def _takeover(on: Ground) -> Takeover:
 
 def _planner(on: Ground) -> Planner:
     valid_ms = round(on.settings.plan_valid_s * 1000)
-    return Planner(on.loader, on.reader, on.keyring, on.authorizer, valid_ms=valid_ms)
+    return Planner(on.loader, on.reader, on.inspector, on.keyring, on.authorizer, valid_ms=valid_ms)
 
 
 def _writes(on: Ground, committer: Committer, drafter: Drafter) -> Writes:

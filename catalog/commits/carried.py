@@ -48,6 +48,8 @@ _KEPT: Final = (
 #: What it keeps or leaves out; statistics besides.
 _LOOSE: Final = ("split_offsets", "sort_order_id")
 _PATH: Final = "file_path"
+#: What a commit gives to the files that it adds.
+_GIVEN: Final = (_STATUS, _SNAPSHOT_ID, "sequence_number", "file_sequence_number")
 #: By these, entries that have to be equal come to the same place on both sides.
 _ORDER: Final = (
     _PATH,
@@ -91,6 +93,29 @@ def check_carried(
         _Pairs(before, after, snapshot_id, table, rekeyed=rekeyed).check()
 
 
+def other_file(known: Sequence[pa.Table], picked: Sequence[pa.Table]) -> str | None:
+    """The path of an entry for which there is none like it, but for the numbers that a commit gives.
+
+    Args:
+        known: entries of manifests of one partition spec; none is there twice.
+        picked: entries of manifests of the same spec.
+    """
+    sides = [_concatenated([_comparable(each) for each in part]) for part in (known, picked)]
+    before, after = _aligned(*sides) if any(each is not None for each in sides) else (None, None)
+    if before is None or after is None or not after.num_rows:
+        return None
+    before = before.filter(pc.is_in(before[_PATH], value_set=after[_PATH]))
+    unknown = pc.invert(pc.is_in(after[_PATH], value_set=before[_PATH]))
+    if before.num_rows != after.num_rows or pc.any(unknown).as_py():
+        path: str = (after.filter(unknown) if pc.any(unknown).as_py() else after)[_PATH][0].as_py()
+        return path
+    same = np.ones(after.num_rows, np.bool_)
+    for name in after.column_names:
+        if name not in _GIVEN and name not in _LOOSE:
+            same &= _same(before[name], after[name])
+    return None if same.all() else str(after[_PATH][int(np.flatnonzero(~same)[0])])
+
+
 def _of_spec(manifests: Sequence[OpenManifest], spec_id: int) -> list[OpenManifest]:
     return [each for each in manifests if each.listed.partition_spec_id == spec_id]
 
@@ -106,9 +131,13 @@ def _joined(manifests: Sequence[OpenManifest], *, carried: bool) -> pa.Table | N
         statistics = manifest.decoded.statistics.filter(kept)
         for name in statistics.column_names:
             part = part.append_column(name, statistics[name])
-        if part.num_rows:
-            parts.append(part)
-    return pa.concat_tables(parts, promote_options="default").combine_chunks() if parts else None
+        parts.append(part)
+    return _concatenated(parts)
+
+
+def _concatenated(parts: Sequence[pa.Table]) -> pa.Table | None:
+    some = [part for part in parts if part.num_rows]
+    return pa.concat_tables(some, promote_options="default").combine_chunks() if some else None
 
 
 def _comparable(entries: pa.Table) -> pa.Table:

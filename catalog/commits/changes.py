@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
 )
 
 from catalog.gates import WRITE_PATHS, check_ordinary_properties, refuse_location_property
+from catalog.metadata import last_sequence_number
 from policy import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
 
@@ -262,12 +263,13 @@ def apply(
         for update in updates:
             if isinstance(update, AddSchemaUpdate):
                 update.schema_.check_format_version_compatibility(base.format_version)
-        return update_table_metadata(
+        applied = update_table_metadata(
             base,
             tuple(_fitting(base, updates)),
             enforce_validation=location is None,
             metadata_location=location,
         )
+        return _with_last_number(applied, base)
     except LakewardenError:
         raise
     except (IcebergValidationError, ValueError, KeyError, TypeError, StopIteration) as error:
@@ -276,6 +278,17 @@ def apply(
         raise RequestInvalid(
             f"The updates do not fit the table: {text[:300]}.", table=table, rule="updates"
         ) from error
+
+
+def _with_last_number(applied: TableMetadata, base: TableMetadata) -> TableMetadata:
+    """The last sequence number never falls, though a snapshot without a parent can have a lower one.
+
+    REPLACE TABLE sends such a snapshot again as it is when another commit came first.
+    """
+    last = max([last_sequence_number(base), *(each.sequence_number or 0 for each in applied.snapshots)])
+    if last_sequence_number(applied) >= last:
+        return applied
+    return applied.model_copy(update={"last_sequence_number": last})
 
 
 def _fitting(base: TableMetadata, updates: Iterable[TableUpdate]) -> Iterable[TableUpdate]:

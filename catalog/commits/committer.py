@@ -17,10 +17,12 @@ from sqlalchemy import Engine
 from catalog import gates, governance, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import changes as change_rules
+from catalog.commits.branches import Rollback, rollbacks
 from catalog.commits.changes import Changes
 from catalog.commits.inspection import Inspector, Origin
 from catalog.commits.landing import Lander, Landing
 from catalog.commits.renaming import former_names
+from catalog.commits.rollbacks import Rollbacks
 from catalog.db.engine import read
 from catalog.errors import CommitConflict
 from catalog.governance import Wanted
@@ -51,6 +53,7 @@ class Committer:
         catalog: the catalog's name.
         loader: loads tables.
         inspector: checks what commits bring.
+        rollbacks: judges branches that are taken back.
         lander: makes new metadata current.
         keyring: makes PEKs.
         authorizer: decides and records.
@@ -66,6 +69,7 @@ class Committer:
         catalog: str,
         loader: TableLoader,
         inspector: Inspector,
+        rollbacks: Rollbacks,
         lander: Lander,
         keyring: Keyring,
         authorizer: Authorizer,
@@ -79,6 +83,7 @@ class Committer:
         self._catalog = catalog
         self._loader = loader
         self._inspector = inspector
+        self._rollbacks = rollbacks
         self._lander = lander
         self._keyring = keyring
         self._authorizer = authorizer
@@ -161,7 +166,11 @@ class Committer:
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)
         overlaps, former = self._overlaps(table.record, changes), former_names(table, metadata)
-        unprotects = wanted.unprotects or verdict.loosens
+        taken_back = rollbacks(table.metadata, metadata)
+        if any(each.head is not None for each in taken_back):
+            changes = replace(changes, rights=changes.rights | {"alter"})
+        back = self._drops_protection(caller, table, taken_back)
+        unprotects = wanted.unprotects or verdict.loosens or back
         self._authorizer.require(
             caller,
             "table.commit",
@@ -212,6 +221,15 @@ class Committer:
             for access in ("update", "alter")
         )
         self._authorizer.screen(caller, "table.commit", str(name), write, alter)
+
+    def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:
+        """Whether rollbacks drop protection; what they bring back is told to those who may roll back."""
+        if not taken_back:
+            return False
+        name, owner = table.record.name, table.record.owner
+        alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
+        self._authorizer.screen(caller, "table.commit", table.name, alter)
+        return self._rollbacks.drop_protection(table, taken_back)
 
     def _requests(
         self, caller: Caller, table: LoadedTable, changes: Changes, wanted: Wanted, *, unprotects: bool

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.manifests import ManifestListEntry
-from policy.errors import MetadataInvalid, MetadataTampered
+from policy.errors import MetadataTampered
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,16 @@ def difference(
 
     Args:
         snapshot: the snapshot that is new.
-        listed: its manifest list.
+        listed: its manifest list, which names no manifest twice.
         before: its parent's; empty if it has none.
         specs: ids of the table's partition specs.
         table: dotted name, for errors.
 
     Raises:
-        MetadataInvalid: the list names a manifest twice.
         MetadataTampered: a shared record is not the parent's, or a new one belongs to another snapshot.
     """
     old = {entry.manifest_path: entry for entry in before}
     new = {entry.manifest_path: entry for entry in listed}
-    if len(new) != len(listed):
-        raise MetadataInvalid(
-            "The manifest list names a manifest twice.",
-            table=table,
-            snapshot=snapshot.snapshot_id,
-            rule="duplicate",
-        )
     shared = tuple(entry for path, entry in new.items() if path in old)
     for entry in shared:
         if entry != old[entry.manifest_path]:

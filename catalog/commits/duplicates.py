@@ -97,6 +97,35 @@ class LiveFiles:
         return made
 
 
+def require_distinct(parts: Sequence[pa.Table], table: str) -> None:
+    """Check that no file, and no file id, is in entries twice.
+
+    Raises:
+        RequestInvalid: one is.
+    """
+    for keys_of in (identities, file_ids):
+        keys = [keys_of(entries) for entries in parts if entries.num_rows]
+        twice = _twice(keys)
+        if twice is not None:
+            raise RequestInvalid(
+                "The table has a file, or a file id, twice.",
+                table=table,
+                path=twice,
+                rule="duplicate-file",
+                hint="Commit a snapshot that deletes the second entry.",
+            )
+
+
+def _twice(keys: Sequence[pa.Array]) -> str | None:
+    """A text that is there twice."""
+    together = pa.chunked_array(keys, pa.string()).drop_null()
+    if pc.count_distinct(together).as_py() == len(together):
+        return None
+    counted = together.value_counts()
+    found: str = counted.filter(pc.greater(counted.field("counts"), 1))[0]["values"].as_py()
+    return found
+
+
 class _Added:
     """The files that new manifests add."""
 
@@ -121,10 +150,8 @@ class _Added:
         """Raises:
         RequestInvalid: a file is added twice.
         """
-        together = pa.chunked_array(self._all, pa.string()).drop_null()
-        if pc.count_distinct(together).as_py() != len(together):
-            counted = together.value_counts()
-            twice = counted.filter(pc.greater(counted.field("counts"), 1))[0]["values"].as_py()
+        twice = _twice(self._all)
+        if twice is not None:
             raise self._refusal("The commit adds a file twice, or two files of one file id.", twice)
 
     def require_new(self, manifest: OpenManifest) -> None:

@@ -68,9 +68,14 @@ def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManife
 
 
 def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
-    """New snapshots take the next sequence numbers, one each: regimes go by them, and they run out."""
-    numbers = sorted(snapshot.sequence_number or 0 for snapshot in brought)
+    """New snapshots take the next sequence numbers, one each: regimes go by them, and they run out.
+
+    One without a parent can have an older number in a table that was never encrypted: REPLACE TABLE sends its
+    snapshot again as it is.
+    """
     first = last_sequence_number(table.metadata) + 1
+    free = [each for each in brought if not _may_be_stale(table, each, first)]
+    numbers = sorted(snapshot.sequence_number or 0 for snapshot in free)
     if numbers != list(range(first, first + len(numbers))):
         raise MetadataTampered(
             "A new snapshot does not have the next sequence number.",
@@ -78,6 +83,11 @@ def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
             rule="sequence-number",
             hint="Load the table and commit again.",
         )
+
+
+def _may_be_stale(table: LoadedTable, snapshot: Snapshot, first: int) -> bool:
+    parentless = snapshot.parent_snapshot_id is None and not table.governed.ever_encrypted
+    return parentless and 0 < (snapshot.sequence_number or 0) < first
 
 
 def check_numbers(added: pa.Table, snapshot: Snapshot, table: str) -> None:

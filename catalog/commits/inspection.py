@@ -14,7 +14,7 @@ No data file is opened. The answer is what has to be sealed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 import pyarrow as pa
@@ -22,12 +22,14 @@ import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.commits.branches import is_same
 from catalog.commits.carried import check_carried
 from catalog.commits.descriptions import check_described
 from catalog.commits.difference import difference
-from catalog.commits.duplicates import LiveFiles
+from catalog.commits.duplicates import LiveFiles, require_distinct
 from catalog.commits.entry_checks import (
     ADDED,
+    EXISTING,
     alive,
     check_growth,
     check_no_bounds,
@@ -37,12 +39,13 @@ from catalog.commits.entry_checks import (
     check_paths,
     check_spec,
 )
+from catalog.commits.picks import check_picked, require_current_keys, source_id
 from catalog.errors import CommitConflict
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry
 from catalog.pointers import MAX_LOCATION_LENGTH
 from catalog.seals import Digest, FileKind, SealedFile
-from catalog.snapshots import OpenManifest, SnapshotReader, list_path, refuse_outside
+from catalog.snapshots import OpenManifest, SnapshotReader, check_carried_record, list_path, refuse_outside
 from catalog.table_keys.keyring import Keyring
 from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, MetadataInvalid
 
@@ -100,8 +103,7 @@ class Inspector:
         new = {each.snapshot_id for each in brought}
         known = {each.snapshot_id: each for each in table.metadata.snapshots if each.snapshot_id not in new}
         for snapshot in brought:
-            parent = _parent(snapshot, known, table.name)
-            self._snapshot(table, metadata, snapshot, parent, files, origin)
+            self._snapshot(table, metadata, snapshot, known, files, origin)
             known[snapshot.snapshot_id] = snapshot
         return tuple(files.values())
 
@@ -118,15 +120,21 @@ class Inspector:
         named = pa.array([table.metadata.location, *log], pa.string())
         refuse_outside(table.governed.allowed, named, table.name, "directories and earlier metadata files")
         files: dict[str, SealedFile] = {}
+        described: dict[str, ManifestListEntry] = {}
         for snapshot in table.metadata.snapshots:
             sealed, listed = self._manifest_list(table, snapshot)
             files[sealed.path] = sealed
-            fresh = [entry for entry in listed if entry.manifest_path not in files]
+            for entry in listed:
+                if entry.manifest_path in files:
+                    check_carried_record(entry, files[entry.manifest_path], table.name)
+            fresh = [entry for entry in listed if described.get(entry.manifest_path) != entry]
             for manifest in self._reader.open(table, fresh):
                 check_paths(table, manifest.entries)
                 check_partitions(manifest, table.metadata)
                 self._check_added(table, manifest, manifest.entries)
+                _check_described(table, table.metadata, manifest)
                 files[manifest.listed.manifest_path] = _sealed_manifest(manifest)
+                described[manifest.listed.manifest_path] = manifest.listed
         return tuple(files.values())
 
     def all_paths(self, table: LoadedTable) -> set[str]:
@@ -157,12 +165,13 @@ class Inspector:
         table: LoadedTable,
         metadata: TableMetadata,
         snapshot: Snapshot,
-        parent: Snapshot | None,
+        known: Mapping[int, Snapshot],
         brought: dict[str, SealedFile],
         origin: Origin,
     ) -> None:
         """Check one new snapshot against its parent; what it brings is added to `brought`."""
         sealed_list, listed = self._manifest_list(table, snapshot)
+        parent = _parent(snapshot, known, table.name)
         before = () if parent is None else self._reader.manifests(table, parent, also=brought)
         parts = difference(snapshot, listed, before, metadata.specs(), table.name)
         fresh = [
@@ -173,9 +182,41 @@ class Inspector:
         rekeyed = origin is Origin.REWRAP
         check_carried(dropped, fresh, snapshot.snapshot_id, table.name, rekeyed=rekeyed)
         self._live.check_added(table, fresh, dropped, parts.shared, brought)
+        if origin is Origin.CLIENT and table.governed.spec.encrypts:
+            check_picked(self._reader, table, snapshot, known, fresh)
+        if parent is not None and not self._is_verified(table, parent, brought):
+            self._check_unverified(table, metadata, parts.shared, fresh)
         self._live.remember(fresh)
         brought.update((each.listed.manifest_path, _sealed_manifest(each)) for each in fresh)
         brought[sealed_list.path] = sealed_list
+
+    def _is_verified(self, table: LoadedTable, parent: Snapshot, brought: Mapping[str, SealedFile]) -> bool:
+        """Whether a snapshot was compared with its own parent when it was committed."""
+        path = list_path(parent, table.name)
+        sealed = self._reader.sealed(table.record.id, [path]) | dict(brought)
+        return path in sealed and sealed[path].verified
+
+    def _check_unverified(
+        self,
+        table: LoadedTable,
+        metadata: TableMetadata,
+        shared: Sequence[ManifestListEntry],
+        fresh: Sequence[OpenManifest],
+    ) -> None:
+        """Check what is taken over from a snapshot of before commits were compared with their parents.
+
+        In a table that was ever encrypted no file is there twice, and each is as its epoch says.
+        """
+        carried = []
+        for manifest in self._reader.open(table, shared):
+            _check_described(table, metadata, manifest)
+            carried.append(alive(manifest.entries))
+        if not table.governed.ever_encrypted:
+            return
+        for entries in carried:
+            self._keyring.judged_files(table.record, table.governed, entries)
+        carried += [each.entries.filter(pc.equal(each.entries["status"], EXISTING)) for each in fresh]
+        require_distinct(carried, table.name)
 
     def _open_fresh(self, table: LoadedTable, fresh: Iterable[ManifestListEntry]) -> Iterator[OpenManifest]:
         """Open manifests that are not sealed yet; their length is what the list says."""
@@ -199,19 +240,21 @@ class Inspector:
         origin: Origin,
     ) -> OpenManifest:
         """Check a new manifest by itself."""
-        entries, listed = manifest.entries, manifest.listed
+        entries = manifest.entries
         check_partitions(manifest, metadata)
         added = entries.filter(pc.equal(entries["status"], ADDED))
         check_paths(table, alive(entries))
         check_numbers(added, snapshot, table.name)
         if added.num_rows:
             check_spec(table, metadata, manifest)
+        if origin is Origin.CLIENT and source_id(snapshot) is not None:
+            require_current_keys(table, added)
         self._check_added(table, manifest, added)
         if table.governed.ever_encrypted:
             # Rewrapping leaves out nothing that was sealed in older manifests.
             check = check_no_bounds if origin is Origin.REWRAP else check_no_statistics
             check(table, manifest)
-        check_described(listed, entries, metadata.specs()[listed.partition_spec_id], table.name)
+        _check_described(table, metadata, manifest)
         return manifest
 
     def _check_added(self, table: LoadedTable, manifest: OpenManifest, added: pa.Table) -> None:
@@ -239,6 +282,10 @@ class Inspector:
                 table=table.name,
                 rule="path-length",
             )
+        if len(set(paths)) != len(paths):
+            raise MetadataInvalid(
+                "The manifest list names a manifest twice.", table=table.name, path=path, rule="duplicate"
+            )
         number = snapshot.sequence_number or 0
         return SealedFile(path, FileKind.MANIFEST_LIST, Digest.of(data), snapshot.snapshot_id, number), listed
 
@@ -259,12 +306,9 @@ class Inspector:
 
 
 def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:
-    """The snapshots that are new. One is known by all that it says: an id may be removed and used again.
-
-    Only its parent may be left out: that is what becomes of a snapshot whose parent expires.
-    """
+    """The snapshots that are new."""
     known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    return [each for each in metadata.snapshots if not _is_same(each, known.get(each.snapshot_id))]
+    return [each for each in metadata.snapshots if not is_same(each, known.get(each.snapshot_id))]
 
 
 def _parent(snapshot: Snapshot, known: Mapping[int, Snapshot], table: str) -> Snapshot | None:
@@ -288,8 +332,9 @@ def _parent(snapshot: Snapshot, known: Mapping[int, Snapshot], table: str) -> Sn
     return parent
 
 
-def _is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
-    return known is not None and snapshot in (known, known.model_copy(update={"parent_snapshot_id": None}))
+def _check_described(table: LoadedTable, metadata: TableMetadata, manifest: OpenManifest) -> None:
+    spec = metadata.specs()[manifest.listed.partition_spec_id]
+    check_described(manifest.listed, manifest.entries, spec, table.name)
 
 
 def _sealed_manifest(manifest: OpenManifest) -> SealedFile:

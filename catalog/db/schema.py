@@ -149,7 +149,8 @@ lw_seal = Table(
 )
 
 #: The digest of a manifest list or manifest, and what its parent says of it, as brought by one commit. Valid
-#: once that commit's seal has been current.
+#: once that commit's seal has been current. `verified`: whether the snapshot of a list was compared with its
+#: parent; null for those of before.
 lw_sealed_file = Table(
     "lw_sealed_file",
     metadata,
@@ -163,6 +164,7 @@ lw_sealed_file = Table(
     Column("sequence_number", BigInteger, nullable=False),
     Column("partition_spec_id", Integer, nullable=False),
     Column("content", Integer, nullable=False),
+    Column("verified", Boolean, nullable=True),
     Index("ix_lw_sealed_file_seal", "seal_id"),
 )
 

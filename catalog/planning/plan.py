@@ -27,6 +27,7 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog import gates
 from catalog.authorize import Authorizer, Caller, Records
 from catalog.commits.entry_checks import DELETED
+from catalog.commits.inspection import Inspector
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
 from catalog.keys.transport import TransportKey
@@ -140,6 +141,7 @@ class Planner:
     Args:
         loader: loads tables.
         reader: reads manifests.
+        inspector: checks metadata that did not come through the catalog.
         keyring: opens and wraps keys.
         authorizer: decides and records.
         valid_ms: milliseconds for which scans may be begun by a plan.
@@ -149,6 +151,7 @@ class Planner:
         self,
         loader: TableLoader,
         reader: SnapshotReader,
+        inspector: Inspector,
         keyring: Keyring,
         authorizer: Authorizer,
         *,
@@ -156,6 +159,7 @@ class Planner:
     ) -> None:
         self._loader = loader
         self._reader = reader
+        self._inspector = inspector
         self._keyring = keyring
         self._authorizer = authorizer
         self._valid_ms = valid_ms
@@ -192,6 +196,9 @@ class Planner:
                     rule="unsealed-encrypted",
                     hint="Go back to the sealed metadata with `lakewarden table restore`.",
                 )
+            if table.seal is None:
+                # What a load refuses, a plan refuses.
+                self._inspector.whole(table)
             snapshot = _snapshot(table, request)
             schema = _schema(table, snapshot, request)
             columns = resolve(

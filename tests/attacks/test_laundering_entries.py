@@ -307,8 +307,8 @@ def test_snapshot_id_used_again_in_the_commit_that_removes_it(siege: Siege, watc
     assert watch.opened() == []
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_snapshot_with_a_sequence_number_of_the_past(mine: Attacker, number: int) -> None:
+@pytest.mark.parametrize("number", [-1, 0])
+def test_snapshot_with_no_sequence_number(mine: Attacker, number: int) -> None:
     """pyiceberg lets one pass that names no parent."""
     planted = mine.replacing(entry(own_file(mine)), sequence_number=number, parent_snapshot_id=None)
     before = mine.pointer()
@@ -318,14 +318,21 @@ def test_snapshot_with_a_sequence_number_of_the_past(mine: Attacker, number: int
     assert mine.pointer() == before
 
 
-def test_two_snapshots_the_first_with_a_sequence_number_of_the_past(mine: Attacker) -> None:
+def test_two_snapshots_with_one_sequence_number(mine: Attacker) -> None:
     first, second = new_id(), new_id()
-    past = {"sequence_number": 1, "parent_snapshot_id": None}
     planted = updates(
-        mine.snapshot([mine.manifest([entry(own_file(mine))], first)], first, **past),
-        mine.snapshot(mine.manifests(), second, sequence_number=3),
+        mine.snapshot([mine.manifest([entry(own_file(mine))], first)], first, parent_snapshot_id=None),
+        mine.snapshot(mine.manifests(), second, parent_snapshot_id=None),
     )
     refused(mine, MetadataTampered, "sequence-number", *planted)
+
+
+def test_the_last_sequence_number_does_not_fall(fresh: Attacker) -> None:
+    """REPLACE TABLE sends a snapshot without a parent again as it is, when another commit came first."""
+    fresh.commit(*fresh.replacing(entry(own_file(fresh)), sequence_number=1, parent_snapshot_id=None))
+    assert fresh.metadata.last_sequence_number == 2
+    fresh.commit(*fresh.appending(entry(own_file(fresh, "next.parquet"))))
+    assert fresh.metadata.last_sequence_number == 3
 
 
 def test_snapshot_without_a_manifest_list(mine: Attacker) -> None:

@@ -15,6 +15,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from catalog.commits import inspection
 from catalog.commits.duplicates import LiveFiles
 from catalog.keys.digests import FooterDigest
 from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
@@ -204,12 +205,18 @@ def test_commit_of_forged_key_metadata(scene: Scene, name: str) -> None:
     assert scene.table.pointer() == before
 
 
+def add_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a client add a file of the table once more, to see what other guards hold."""
+    monkeypatch.setattr(LiveFiles, "check_added", lambda *_: None)
+    monkeypatch.setattr(inspection, "check_picked", lambda *_: None)
+
+
 @pytest.mark.parametrize("name", FORGED)
 def test_plan_of_forged_key_metadata(scene: Scene, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forge, early = FORGED[name]
     planted = data_file(scene.files[0].file_path, key_metadata=forge(scene))
     monkeypatch.setattr(Keyring, "check_new_files", lambda *_: None)
-    monkeypatch.setattr(LiveFiles, "check_added", lambda *_: None)
+    add_again(monkeypatch)
     scene.table.commit(*scene.table.replacing(entry(planted)))
     with OpenWatch(local(scene.table.location) / "data") as watch:
         if early:
@@ -224,7 +231,7 @@ def test_plan_of_forged_key_metadata(scene: Scene, name: str, monkeypatch: pytes
 
 def test_honest_key_metadata_is_accepted_and_planned(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the cases above differ from."""
-    monkeypatch.setattr(LiveFiles, "check_added", lambda *_: None)
+    add_again(monkeypatch)
     honest = data_file(scene.files[0].file_path, key_metadata=scene.honest)
     scene.table.commit(*scene.table.replacing(entry(honest)))
     made = scene.table.plan(engine="spark", row_filter=TOUCHED)

@@ -288,6 +288,12 @@ class EncryptedDifferences(Differences):
     def rotate(self) -> None:
         rotate(self.lake, self.name)
         self.history.outdated = self.history.last_number
+        self.history.old_keys |= {
+            row.file.key
+            for manifest in self.history.manifests.values()
+            for row in manifest.entries
+            if row.file.key is not None
+        }
 
     @rule()
     @precondition(lambda self: self.history.outdated and self.history.refs)
@@ -315,9 +321,7 @@ class EncryptedDifferences(Differences):
         number = head.sequence_number or 0
         snapshot = Snap(head.snapshot_id, head.parent_snapshot_id, number, listed, head.manifest_list)
         proposal = Proposal((snapshot,), self.at(branch, snapshot.id), by_session=True)
-        if rewrapped:
-            self.history.rewraps.append(number)
-        else:
+        if not rewrapped:
             assert not self.history.judge(proposal, RIGHTS[WALT])
         self.history.accept(proposal)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -350,7 +350,7 @@ def seal_unchecked(
     table: LoadedTable,
     metadata: TableMetadata,
     snapshot: Snapshot,
-    parent: Snapshot | None,
+    known: Mapping[int, Snapshot],
     brought: dict[str, SealedFile],
     origin: Origin,
 ) -> None:

@@ -144,8 +144,8 @@ class History:
     last_number: int = 0
     #: From which sequence number on files are encrypted; None if never.
     encrypted_from: int | None = None
-    #: Sequence numbers of the snapshots that rewrapped keys.
-    rewraps: list[int] = field(default_factory=list)
+    #: Key metadata under earlier versions of the key.
+    old_keys: set[bytes] = field(default_factory=set)
     #: The last sequence number under an earlier version of the key; 0 if there is none.
     outdated: int = 0
 
@@ -226,8 +226,7 @@ class History:
             yield CONFLICT
         if snapshot.number <= last and (snapshot.parent is not None or self.encrypted_from is not None):
             yield CONFLICT
-            if snapshot.parent is None:
-                yield REFUSED
+            yield REFUSED
 
     def _record_faults(self, snapshot: Snap, listed: Listed) -> Iterator[str]:
         manifest = self.manifests[listed.path]
@@ -279,22 +278,40 @@ class History:
         for name, ref in proposal.refs.items():
             before = self.refs.get(name)
             if before is None or before[0] != "branch":
-                continue
-            if ref is None:
-                if name == "main" and "alter" not in rights:
+                if (
+                    name == "main"
+                    and ref is not None
+                    and self._drops(None, ref, known)
+                    and "unprotect" not in rights
+                ):
                     yield FORBIDDEN
                 continue
-            if before[1] in ancestors(ref[1], known):
+            if ref is not None and ref[0] == "branch" and before[1] in ancestors(ref[1], known):
                 continue
             if "alter" not in rights:
                 yield FORBIDDEN
-            if self._crosses(known[before[1]], known[ref[1]]) and "unprotect" not in rights:
+            if self._drops(known[before[1]], ref, known) and "unprotect" not in rights:
                 yield FORBIDDEN
 
-    def _crosses(self, head: Snap, target: Snap) -> bool:
-        """Whether encryption began, or keys were rewrapped, after the target and not after the head."""
-        borders = [*self.rewraps, *([] if self.encrypted_from is None else [self.encrypted_from])]
-        return any(target.number < border <= head.number for border in borders)
+    def _drops(self, head: Snap | None, ref: tuple[str, int] | None, known: Mapping[int, Snap]) -> bool:
+        """Whether a rollback drops protection.
+
+        Encryption began between what comes back and the head, or a file comes back in plaintext or under an
+        earlier key version.
+        """
+        if self.encrypted_from is None or ref is None or ref[0] != "branch":
+            return False
+        back = next((known[each] for each in ancestors(ref[1], known) if each in self.snapshots), None)
+        if back is None:
+            return False
+        last = self.last_number + 1 if head is None else head.number
+        if back.number < self.encrypted_from <= last:
+            return True
+        return bool(self._outdated(back) - self._outdated(head))
+
+    def _outdated(self, snapshot: Snap | None) -> set[tuple[str, bytes | None]]:
+        files = {(each.file.path, each.file.key) for each in self.live(snapshot)}
+        return {(path, key) for path, key in files if key is None or key in self.old_keys}
 
 
 def ancestors(snapshot_id: int, known: Mapping[int, Snap]) -> list[int]:

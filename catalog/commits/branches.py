@@ -1,0 +1,83 @@
+"""Which branches a commit takes back instead of moving them on.
+
+A branch moves on to a descendant of its head. Every other change of a branch is a rollback: to an older
+snapshot or another branch's, to a new snapshot below an older parent or without one (as REPLACE TABLE makes),
+and removing the branch. So is putting the main branch, once it was removed, on a snapshot. What the head had
+would be gone, and what was removed before would be back.
+
+Source: Iceberg table specification, "Snapshot References".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """A branch that is taken back.
+
+    Attributes:
+        branch: its name.
+        head: where it stood; None if the main branch was removed before.
+        base: the newest snapshot below its new head that was there before, whose files come back; None if
+            there is none.
+    """
+
+    branch: str
+    head: Snapshot | None
+    base: Snapshot | None
+
+
+def rollbacks(before: TableMetadata, after: TableMetadata) -> list[Rollback]:
+    """The branches that a commit takes back.
+
+    Args:
+        before: the table's metadata.
+        after: what the commit makes of it.
+    """
+    old = {each.snapshot_id: each for each in before.snapshots}
+    known = old | {each.snapshot_id: each for each in after.snapshots}
+    heads = {
+        name: old.get(ref.snapshot_id)
+        for name, ref in before.refs.items()
+        if ref.snapshot_ref_type is SnapshotRefType.BRANCH
+    }
+    found = []
+    for name, head in ({MAIN_BRANCH: None} | heads).items():
+        below = _lineage(after.refs.get(name), known)
+        base = next((each for each in below if is_same(each, old.get(each.snapshot_id))), None)
+        if head is None and base is None:
+            continue
+        if head is None or not any(is_same(each, head) for each in below):
+            found.append(Rollback(name, head, base))
+    return found
+
+
+def is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
+    """Whether a snapshot is one that was there before: an id can be removed and used again.
+
+    Its parent can be left out: that is what becomes of a snapshot whose parent expires.
+    """
+    return known is not None and snapshot in (known, known.model_copy(update={"parent_snapshot_id": None}))
+
+
+def _lineage(ref: SnapshotRef | None, known: Mapping[int, Snapshot]) -> list[Snapshot]:
+    """The snapshot that a branch stands on and those below it, newest first; none of a tag."""
+    if ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        return []
+    return lineage(ref.snapshot_id, known)
+
+
+def lineage(snapshot_id: int | None, known: Mapping[int, Snapshot]) -> list[Snapshot]:
+    """A snapshot and those below it, newest first, as far as they are known."""
+    found: dict[int, Snapshot] = {}
+    while snapshot_id is not None and snapshot_id in known and snapshot_id not in found:
+        found[snapshot_id] = known[snapshot_id]
+        snapshot_id = found[snapshot_id].parent_snapshot_id
+    return list(found.values())

@@ -1,0 +1,115 @@
+"""What a rollback of an encrypted table brings back, and whether it can.
+
+- The snapshot that comes back has to be readable: no file of an encryption epoch that was forbidden, and no
+  key that is disabled, awaits destruction or is destroyed.
+- A rollback across a change of the table's encryption drops protection. So does one across a rewrap, and any
+  other that brings back a file, or its key metadata, which is not as the current epoch says under the latest
+  versions of its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.commits.branches import Rollback
+from catalog.commits.entry_checks import alive
+from catalog.keys.alike import Form, read_forms
+from catalog.keys.peks import PekState, state_hint
+from catalog.loading import LoadedTable
+from catalog.snapshots import SnapshotReader
+from catalog.table_keys.keyring import Keyring
+from policy.errors import KeyNotUsable
+from policy.regimes import PekRef, judge_migrated, regime_for
+
+#: What keys can be read with.
+_READABLE = (PekState.ACTIVE, PekState.DECRYPT_ONLY)
+
+#: A file, with its key metadata.
+_Keyed = tuple[str, bytes | None]
+
+
+class Rollbacks:
+    """Judges rollbacks.
+
+    Args:
+        reader: reads manifests.
+        keyring: knows the tables' keys.
+    """
+
+    def __init__(self, reader: SnapshotReader, keyring: Keyring) -> None:
+        self._reader = reader
+        self._keyring = keyring
+
+    def drop_protection(self, table: LoadedTable, found: Sequence[Rollback]) -> bool:
+        """Whether rollbacks drop protection of the table.
+
+        Args:
+            table: the table, sealed.
+            found: the rollbacks.
+
+        Raises:
+            EncryptionPolicyViolation, DecryptionRefused: a file is of an epoch that was forbidden.
+            KeyNotUsable: a file needs a key that is disabled or destroyed.
+            MetadataTampered, MetadataInvalid, LocationNotAllowed: a snapshot cannot be trusted.
+        """
+        if not table.governed.ever_encrypted:
+            return False
+        drops = [self._drops(table, each) for each in found]
+        return any(drops)
+
+    def _drops(self, table: LoadedTable, rollback: Rollback) -> bool:
+        if rollback.base is None:
+            return False
+        self._require_readable(table, rollback.base)
+        regimes, head = table.governed.regimes, rollback.head
+        was = regimes.current if head is None else regime_for(regimes, head.sequence_number or 0)
+        back = regime_for(regimes, rollback.base.sequence_number or 0)
+        if back.from_sequence_number < was.from_sequence_number:
+            return True
+        known = set[_Keyed]() if head is None else self._outdated(table, head)
+        return bool(self._outdated(table, rollback.base) - known)
+
+    def _require_readable(self, table: LoadedTable, snapshot: Snapshot) -> None:
+        states = {pek.ref: pek for pek in self._keyring.records(table.record)}
+        for entries in self._files(table, snapshot):
+            judged = self._keyring.judged_files(table.record, table.governed, entries)
+            for ref in {entry.bound.pek for form in judged.forms for entry in form.metadata.entries}:
+                pek = states.get(ref)
+                if pek is None or pek.state not in _READABLE:
+                    raise KeyNotUsable(
+                        f"The snapshot needs version {ref.version} of the table's key {ref.pek_id}, which is "
+                        f"{'unknown' if pek is None else pek.state}.",
+                        table=table.name,
+                        snapshot=snapshot.snapshot_id,
+                        rule="pek-state",
+                        hint=state_hint(PekState.DESTROYED if pek is None else pek.state),
+                    )
+
+    def _outdated(self, table: LoadedTable, snapshot: Snapshot) -> set[_Keyed]:
+        """The files that are not as the current epoch says under the latest versions of its keys."""
+        latest = self._keyring.latest(table.record, table.governed)
+        regimes, found = table.governed.regimes, set[_Keyed]()
+        for entries in self._files(table, snapshot):
+            old = np.full(entries.num_rows, not judge_migrated(regimes, None).allowed)
+            for form in read_forms(entries["key_metadata"], entries["file_path"]):
+                migrated = judge_migrated(regimes, form.metadata.file_keys()).allowed
+                old[form.rows] = not migrated or _is_behind(form, latest)
+            kept = entries.filter(pa.array(old))
+            found.update(zip(kept["file_path"].to_pylist(), kept["key_metadata"].to_pylist(), strict=True))
+        return found
+
+    def _files(self, table: LoadedTable, snapshot: Snapshot) -> Iterator[pa.Table]:
+        for manifest in self._reader.open(table, self._reader.manifests(table, snapshot)):
+            entries = alive(manifest.entries)
+            if entries.num_rows:
+                yield entries
+
+
+def _is_behind(form: Form, latest: Mapping[UUID, PekRef]) -> bool:
+    refs = (entry.bound.pek for entry in form.metadata.entries)
+    return any(ref.version < latest.get(ref.pek_id, ref).version for ref in refs)

@@ -1,0 +1,16 @@
+"""Which snapshots were compared with their parents when they were committed."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0009"
+down_revision: str | None = "0008"
+branch_labels: None = None
+depends_on: None = None
+
+
+def upgrade() -> None:
+    """Snapshots of before were not: what a commit carries over from one of them is checked once."""
+    op.add_column("lw_sealed_file", sa.Column("verified", sa.Boolean(), nullable=True))
