@@ -19,7 +19,7 @@ from catalog.authorize import Authorizer, Caller
 from catalog.commits import changes as change_rules
 from catalog.commits.branches import Rollback, rollbacks
 from catalog.commits.changes import Changes
-from catalog.commits.inspection import Inspector, Origin
+from catalog.commits.inspection import Inspector, Origin, require_parents
 from catalog.commits.landing import Lander, Landing
 from catalog.commits.renaming import former_names
 from catalog.commits.rollbacks import Rollbacks
@@ -166,6 +166,7 @@ class Committer:
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)
         overlaps, former = self._overlaps(table.record, changes), former_names(table, metadata)
+        require_parents(table, metadata)
         taken_back = rollbacks(table.metadata, metadata)
         if any(each.head is not None for each in taken_back):
             changes = replace(changes, rights=changes.rights | {"alter"})
@@ -224,11 +225,10 @@ class Committer:
 
     def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:
         """Whether rollbacks drop protection; what they bring back is told to those who may roll back."""
-        if not taken_back:
-            return False
-        name, owner = table.record.name, table.record.owner
-        alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
-        self._authorizer.screen(caller, "table.commit", table.name, alter)
+        if any(each.head is not None for each in taken_back):
+            name, owner = table.record.name, table.record.owner
+            alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
+            self._authorizer.screen(caller, "table.commit", table.name, alter)
         return self._rollbacks.drop_protection(table, taken_back)
 
     def _requests(

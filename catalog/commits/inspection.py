@@ -311,6 +311,18 @@ def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:
     return [each for each in metadata.snapshots if not is_same(each, known.get(each.snapshot_id))]
 
 
+def require_parents(table: LoadedTable, metadata: TableMetadata) -> None:
+    """Refuse new snapshots whose parent is neither in the table nor earlier in the commit.
+
+    Raises:
+        CommitConflict: there is one; another commit has expired its parent.
+    """
+    known = {each.snapshot_id: each for each in table.metadata.snapshots}
+    for snapshot in _brought(table, metadata):
+        _parent(snapshot, known, table.name)
+        known[snapshot.snapshot_id] = snapshot
+
+
 def _parent(snapshot: Snapshot, known: Mapping[int, Snapshot], table: str) -> Snapshot | None:
     """The parent of a new snapshot: in the table, or earlier in the same commit.
 

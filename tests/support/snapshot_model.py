@@ -195,7 +195,7 @@ class History:
         for snapshot in proposal.snapshots:
             found |= set(self._faults(snapshot, known, last))
             if not proposal.by_session:
-                found |= set(self._foreign_faults(snapshot))
+                found |= set(self._foreign_faults(snapshot, known))
             known[snapshot.id] = snapshot
             last = max(last, snapshot.number)
         return found | set(self._moves(proposal, known, rights))
@@ -255,7 +255,7 @@ class History:
             if wrong or not 0 <= each.number <= snapshot.number:
                 yield REFUSED
 
-    def _foreign_faults(self, snapshot: Snap) -> Iterator[str]:
+    def _foreign_faults(self, snapshot: Snap, known: Mapping[int, Snap]) -> Iterator[str]:
         """In an encrypted table, files come from a write session or from a snapshot that is picked."""
         added = [each.file for each in self.added_by(snapshot)]
         if self.encrypted_from is None:
@@ -266,8 +266,17 @@ class History:
         offered = [] if picked is None else [each.file for each in self.added_by(picked)]
         if any(each not in offered or each.key is None for each in added):
             yield REFUSED
+        if added and picked is not None and not self._is_new(picked, snapshot.parent, known):
+            yield REFUSED
         if added and picked is not None and picked.number <= self.outdated:
             yield CONFLICT
+
+    def _is_new(self, picked: Snap, parent: int | None, known: Mapping[int, Snap]) -> bool:
+        """Whether a branch is known never to have had the files that are picked."""
+        below = [known[each] for each in ([] if parent is None else ancestors(parent, known))]
+        if picked.source is not None or any(picked.id in (each.id, each.source) for each in below):
+            return False
+        return not below or any(each.number < picked.number for each in below)
 
     def added_by(self, snapshot: Snap) -> list[Live]:
         """What a snapshot added."""
