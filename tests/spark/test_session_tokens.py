@@ -19,7 +19,19 @@ HELD = "(held by the driver)"
 
 
 def _first_statement(session: SparkSession, statement: str) -> str:
-    return str([list(row) for row in session.sql(statement).collect()])
+    """What a statement shows, or why it is refused."""
+    try:
+        return str([list(row) for row in session.sql(statement).collect()])
+    except PySparkException as error:
+        return str(error)
+
+
+def test_a_token_is_taken_before_a_text_is_parsed(spark_lake: SparkLake) -> None:
+    """`${…}` is substituted by the parser, in an expression too."""
+    session = spark_lake.new_session()
+    parser: Any = session._jsparkSession.sessionState().sqlParser()
+    parser.parseExpression("1")
+    assert session.conf.get(TOKEN) == HELD
 
 
 @pytest.mark.parametrize(
@@ -63,7 +75,7 @@ def test_other_sessions_see_nothing_of_it(spark_lake: SparkLake) -> None:
     hers, his = spark_lake.new_session(ALICE), spark_lake.new_session(BOB)
     hers.sql(f"CREATE GLOBAL TEMPORARY VIEW shown AS SELECT '${{{TOKEN}}}' AS value")
     try:
-        seen = [his.sql(each).collect() for each in ("SELECT * FROM global_temp.shown", "SET", "SET -v")]
+        seen = [_first_statement(his, each) for each in ("SELECT * FROM global_temp.shown", "SET", "SET -v")]
         assert spark_lake.service.token(ALICE) not in str(seen)
     finally:
         hers.sql("DROP VIEW global_temp.shown")
