@@ -8,10 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from catalog.metadata import dump_metadata
 from tests.support.http_calls import ENCRYPTED, encrypted_table, new_table, refused, tables_of
 from tests.support.lake import policy, standard_policies, tables
 from tests.support.service import ENGINE, Service, open_service
+from tests.support.tables import SCHEMA
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "b"]})
 PROPERTY = "encryption.standard-clients"
@@ -132,6 +137,38 @@ def test_a_dropped_table_comes_back_to_those_alone_who_see_everything(served: Se
         answer = client.post(f"{served.prefix}/namespaces/db/register", json=body)
     refused(answer, 403, "NotAuthorized", "policy-no-match")
     assert not alices.table_exists("db.gone")
+
+
+def test_a_table_of_another_catalog_is_registered_by_those_alone_who_see_everything(served: Service) -> None:
+    where = served.lake.root / "foreign"
+    (where / "metadata").mkdir(parents=True)
+    schema, spec, order = SCHEMA, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER
+    metadata = new_table_metadata(schema, spec, order, f"file://{where}", {})
+    file = where / "metadata" / "00000.metadata.json"
+    file.write_bytes(dump_metadata(metadata))
+    everywhere = {"storage-type": ["*"], "storage-url": ["*"]}
+    served.lake.set_policies([*_policies(), policy("storage", everywhere, {"owns": ["rwstorage"]})])
+    body = {"name": "foreign", "metadata-location": f"file://{file}"}
+    with served.client("owns") as client:
+        answer = client.post(f"{served.prefix}/namespaces/db/register", json=body)
+    refused(answer, 403, "NotAuthorized", "policy-no-match")
+    assert not served.lake.catalog().table_exists("db.foreign")
+
+
+def test_a_repeated_request_shows_the_table_to_those_alone_who_still_see_everything(served: Service) -> None:
+    headers = {"Idempotency-Key": "01a203fe-6deb-7b5a-86e7-309dc5393d93"}
+    url, body = _table(served, "plain"), _setting(again="x")
+    served.lake.set_policies(_policies())
+    with served.client("whole") as client:
+        assert client.post(url, json=body, headers=headers).status_code == 200
+        assert client.post(url, json=body, headers=headers).status_code == 200
+        denied = policy("no more", _column("name"), {})
+        denied["denyPolicyItems"] = [
+            {"users": ["whole"], "accesses": [{"type": "select", "isAllowed": True}]}
+        ]
+        served.lake.set_policies([*_policies(), denied])
+        refused(client.post(url, json=body, headers=headers), 403, "NotAuthorized", "policy-deny")
+    served.lake.set_policies(_policies())
 
 
 def test_a_refusal_is_in_the_audit_trail(served: Service) -> None:
