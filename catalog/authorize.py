@@ -3,27 +3,45 @@
 - A request is decided as a whole: all of its parts or nothing, and by one set of policies. What is asked in
   several steps that only count together is asked of one `settled` authorizer; otherwise a mask that a change
   takes away together with the grant would be missed between two steps.
-- The decision is in the audit trail before it is answered; without a record there is no grant. What takes
+- The decision is in the audit log before it is answered; without a record there is no grant. What takes
   long may go on meanwhile (`Records`).
+- Inside of a request that is closed (`catalog.outcomes`), a grant is not recorded as allowed before the
+  request has succeeded.
 - The records of a grant name every key and location granted, however many columns the table has.
 - A refusal by a later rule (a foreign path, a broken seal) is recorded too, under the same request id.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from catalog import outcomes
 from catalog.audit.records import MAX_REASONS, NOBODY
 from catalog.audit.trail import AuditRecord, AuditTrail
+from catalog.outcomes import Outcome
 from policy.decision import Decision, Reason
-from policy.errors import MetadataInvalid, NotAuthenticated, NotAuthorized, Refused, StateUnavailable
+from policy.errors import (
+    CommitStateUnknown,
+    LakewardenError,
+    MetadataInvalid,
+    NotAuthenticated,
+    NotAuthorized,
+    Refused,
+    StateUnavailable,
+)
 from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.requests import AccessRequest
+
+_log: Final = logging.getLogger("lakewarden.audit")
+
+#: The action of a request that is refused before it is known what it asks for.
+_REQUEST: Final = "request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +190,10 @@ class Authorizer:
         asked = [*requests, *hidden]
         answers = self._answers(asked)
         decision = Decision.all_of(answers)
-        parts = _grant_parts(asked, answers) if decision.allowed else [decision.reasons]
-        self._append(caller, action, resource, decision.allowed, parts)
-        if not decision.allowed:
+        if decision.allowed:
+            self._grant(caller, action, resource, *_by_kind(asked, answers))
+        else:
+            self._append(caller, action, resource, False, [decision.reasons])
             told = _OVERLAP if hidden and self.decide(requests).allowed else decision
             raise NotAuthorized(
                 f"{caller.principal.name} may not do this ({action}): {told.explanation}",
@@ -202,32 +221,112 @@ class Authorizer:
         )
 
     def record(self, caller: Caller, action: str, resource: str, decision: Decision) -> None:
-        """Put a decision into the audit trail."""
-        self._append(caller, action, resource, decision.allowed, [decision.reasons])
+        """Put a decision into the audit log."""
+        if decision.allowed:
+            self._grant(caller, action, resource, [], list(decision.reasons))
+        else:
+            self._append(caller, action, resource, False, [decision.reasons])
+
+    def succeeded(self, caller: Caller, outcome: Outcome) -> None:
+        """Put on record that a request got what it asked for; see `catalog.outcomes`.
+
+        Raises:
+            StateUnavailable: it could not be recorded, and must not be answered. Not raised for a request
+                that changed something: what was granted is on record as begun, and has taken effect.
+        """
+        if outcome.about is None or not outcome.grants:
+            return
+        try:
+            if outcome.changes:
+                why = next(iter(outcome.grants.values()))
+                reasons = (*(why.others or why.columns)[:1], *outcome.facts)
+                self._append(caller, *outcome.about, True, [reasons])
+                return
+            outcome.grants[outcome.about].others += outcome.facts
+            self._append_all(caller, outcome)
+        except StateUnavailable as problem:
+            if not outcome.changes:
+                raise
+            _log.error("a change that took effect is on record as begun alone: %s", problem.message)
+
+    def failed(self, caller: Caller, outcome: Outcome, error: Exception) -> None:
+        """Put on record that a request got nothing, unless its refusal is on record already.
+
+        Of a change whose outcome is not known, what was granted stays on record as begun.
+
+        Raises:
+            StateUnavailable: it could not be recorded.
+        """
+        known = isinstance(error, LakewardenError) and not isinstance(error, CommitStateUnknown)
+        if outcome.refused is not None or (outcome.changes and outcome.grants and not known):
+            return
+        action, resource = outcome.about or (_REQUEST, outcome.route)
+        self._append(caller, action, resource, False, [(_reason(error),)])
+
+    def _grant(
+        self, caller: Caller, action: str, resource: str, columns: list[Reason], others: list[Reason]
+    ) -> None:
+        outcome = outcomes.current()
+        if outcome is not None:
+            outcome.grant(action, resource, columns, others)
+            if not outcome.changes:
+                return
+        self._append(caller, action, resource, True, _parts(columns, others), begun=outcome is not None)
+
+    def _append_all(self, caller: Caller, outcome: Outcome) -> None:
+        """The records of all that was granted; all of them or none."""
+        records = []
+        for (action, resource), granted in outcome.grants.items():
+            parts = _parts(list(dict.fromkeys(granted.columns)), list(dict.fromkeys(granted.others)))
+            records += self._records(caller, action, resource, True, parts)
+        self._audit.append(records)
 
     def _append(
-        self, caller: Caller, action: str, resource: str, allowed: bool, parts: Sequence[tuple[Reason, ...]]
+        self,
+        caller: Caller,
+        action: str,
+        resource: str,
+        allowed: bool,
+        parts: Sequence[tuple[Reason, ...]],
+        *,
+        begun: bool = False,
     ) -> None:
         """One record for each part of the reasons; all of them or none."""
+        wait = self._audit.submit(self._records(caller, action, resource, allowed, parts, begun=begun))
+        outcome = outcomes.current()
+        if outcome is not None and not allowed:
+            outcome.refused = (action, resource)
+        if allowed and self._settled is not None and self._settled.records is not None:
+            self._settled.records.add(wait)
+        else:
+            wait()
+
+    def _records(
+        self,
+        caller: Caller,
+        action: str,
+        resource: str,
+        allowed: bool,
+        parts: Sequence[tuple[Reason, ...]],
+        *,
+        begun: bool = False,
+    ) -> list[AuditRecord]:
         engine = caller.engine.name if caller.engine else None
         at_ms = int(self._now().timestamp() * 1000)
-        wait = self._audit.submit(
+        return [
             AuditRecord(
                 principal=caller.principal.name,
                 engine=engine,
                 action=action,
                 resource=resource,
-                allowed=allowed,
+                allowed=allowed and not begun,
                 reasons=reasons,
                 request_id=caller.request_id,
                 at_ms=at_ms,
+                begun=begun,
             )
             for reasons in parts
-        )
-        if allowed and self._settled is not None and self._settled.records is not None:
-            self._settled.records.add(wait)
-        else:
-            wait()
+        ]
 
     @contextmanager
     def recorded(
@@ -259,24 +358,34 @@ _OVERLAP: Final = Decision.deny(
 )
 
 
-def _grant_parts(asked: Sequence[AccessRequest], answers: Sequence[Decision]) -> list[tuple[Reason, ...]]:
+def _by_kind(
+    asked: Sequence[AccessRequest], answers: Sequence[Decision]
+) -> tuple[list[Reason], list[Reason]]:
+    """The reasons of a grant: of columns, and of everything else."""
+    columns: list[Reason] = []
+    others: list[Reason] = []
+    for request, answer in zip(asked, answers, strict=True):
+        (columns if request.resource.levels[-1] == "column" else others).extend(answer.reasons)
+    return columns, others
+
+
+def _parts(columns: Sequence[Reason], others: Sequence[Reason]) -> list[tuple[Reason, ...]]:
     """The reasons of a grant, record by record.
 
     A table may have more columns than a record holds reasons, and the record then says how many it leaves
     out. What else was granted, keys and locations above all, is never left out: it goes into as many records
     as it needs.
     """
-    columns: list[Reason] = []
-    others: list[Reason] = []
-    for request, answer in zip(asked, answers, strict=True):
-        (columns if request.resource.levels[-1] == "column" else others).extend(answer.reasons)
     if len(columns) + len(others) <= MAX_REASONS or not others:
         return [(*columns, *others)]
     parts = [tuple(others[at : at + MAX_REASONS]) for at in range(0, len(others), MAX_REASONS)]
     return [*parts, tuple(columns)] if columns else parts
 
 
-def _reason(refusal: Refused | MetadataInvalid) -> Reason:
+def _reason(refusal: Exception) -> Reason:
+    if not isinstance(refusal, LakewardenError):
+        # The message of a foreign error may hold anything.
+        return Reason("internal-error", type(refusal).__name__)
     where = f" ({refusal.path})" if refusal.path else ""
     return Reason(
         refusal.rule or type(refusal).__name__, f"{type(refusal).__name__}: {refusal.message}{where}"

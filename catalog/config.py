@@ -185,6 +185,18 @@ class HttpSettings(_Section):
     idempotency_lifetime_s: int = Field(default=1800, ge=60, le=24 * 3600)
 
 
+class LogSettings(_Section):
+    """The log of the service, on standard error.
+
+    Attributes:
+        format: text, or JSON lines.
+        level: the least level that is logged; each request is a line of level info.
+    """
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["info", "warning", "error"] = "info"
+
+
 class KmsDoorSettings(_Section):
     """The door for stock Hadoop and ORC clients, `/kms/v1`.
 
@@ -233,6 +245,7 @@ class Settings(BaseSettings):
         kms: the key management service; what it takes depends on its kind.
         s3: access to S3.
         http: the service.
+        log: the log of the service.
         kms_door: the door for stock Hadoop and ORC clients.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened.
@@ -260,6 +273,7 @@ class Settings(BaseSettings):
     kms: KmsSettings
     s3: S3Settings = S3Settings()
     http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
     kms_door: KmsDoorSettings = KmsDoorSettings()
     cache: CacheSettings = CacheSettings()
     limits: LimitSettings = LimitSettings()

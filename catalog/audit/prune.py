@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, Engine, case, delete, func, select, update
+from sqlalchemy import Connection, Engine, case, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.audit.checkpoints import MAX_HEADS, Content, Head, Signer, put
@@ -164,8 +164,9 @@ def _remove(engine: Engine, batch: list[_Range]) -> int:
     with write(engine) as connection:
         for each in batch:
             here = (lw_audit.c.writer == each.writer, lw_audit.c.sequence.between(each.first, each.last))
-            refusals = func.sum(case((lw_audit.c.allowed, 0), else_=size_column()))
-            others = func.sum(case((lw_audit.c.allowed, size_column()), else_=0))
+            kept = or_(lw_audit.c.allowed, lw_audit.c.begun)
+            refusals = func.sum(case((kept, 0), else_=size_column()))
+            others = func.sum(case((kept, size_column()), else_=0))
             freed = connection.execute(select(refusals, others).where(*here)).one()
             gone += connection.execute(delete(lw_audit).where(*here)).rowcount
             connection.execute(

@@ -4,8 +4,8 @@
 - Our bearer tokens, and passwords inside URLs, are masked wherever they stand: a confused client puts them
   into names and locations.
 - Canonical form: JSON with sorted names, no spaces, ASCII only (RFC 8259).
-- A record that stands for one decision, as nearly all do, is hashed without the number 1: so the records of
-  releases that had no such number keep their hashes.
+- A record that stands for one decision, as nearly all do, is hashed without the number 1, and one that closes
+  its request without `begun`: so the records of releases that had no such fields keep their hashes.
 """
 
 from __future__ import annotations
@@ -65,18 +65,20 @@ _ESCAPED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One decision.
+    """One decision, or the outcome of one request.
 
     Attributes:
         principal: name of the user on whose behalf was asked.
         engine: name of the engine that asked for the user, or None for the user's own process.
         action: what was asked, such as ``table-load``.
         resource: the dotted name of the table, or what else was asked for.
-        allowed: the answer.
+        allowed: whether the user got what was asked for.
         reasons: why, the decisive reason first.
         request_id: what ties the records of one request together.
         at_ms: when it was decided, in milliseconds since 1970 UTC.
         decisions: for how many decisions the record stands; more than one for refusals that were counted.
+        begun: whether the record was made before the effect of a granted change. It is neither a grant nor a
+            refusal; the record that closes the request says what became of it.
     """
 
     principal: str
@@ -88,6 +90,7 @@ class AuditRecord:
     request_id: str
     at_ms: int
     decisions: int = 1
+    begun: bool = False
 
 
 def to_columns(record: AuditRecord) -> Row:
@@ -102,7 +105,13 @@ def to_columns(record: AuditRecord) -> Row:
         "reasons": _reasons_json(record.reasons),
         "request_id": clean(record.request_id, _REQUEST_ID_LENGTH),
         "decisions": record.decisions,
+        "begun": record.begun,
     }
+
+
+def is_refusal(row: Row) -> bool:
+    """Whether a record is a refusal."""
+    return not row["allowed"] and not row["begun"]
 
 
 def decisive_rule(row: Row) -> str:
@@ -138,6 +147,7 @@ def from_columns(row: Mapping[str, object]) -> AuditRecord:
         request_id=str(row["request_id"]),
         at_ms=int(str(row["at_ms"])),
         decisions=int(str(row["decisions"])),
+        begun=bool(row["begun"]),
     )
 
 
@@ -173,6 +183,8 @@ def record_hash(row: Mapping[str, object]) -> str:
     fields = {name: row[name] for name in HASHED_FIELDS}
     if row["decisions"] != 1:
         fields["decisions"] = row["decisions"]
+    if row.get("begun"):
+        fields["begun"] = True
     return digest(fields)
 
 

@@ -31,7 +31,7 @@ from sqlalchemy import (
     update,
 )
 
-from catalog.audit.records import GENESIS, NOBODY, AuditRecord, Row, chained, size_of, to_columns
+from catalog.audit.records import GENESIS, NOBODY, AuditRecord, Row, chained, is_refusal, size_of, to_columns
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_audit, lw_audit_chain
 from policy.decision import Reason
@@ -180,8 +180,8 @@ def _continue(connection: Connection, end: Position, rows: Sequence[Row]) -> Pos
 
 def _moved(connection: Connection, end: Position, last: Position, rows: Sequence[Row]) -> bool:
     """Note the new end of a chain, and the space that its new records take."""
-    refusals = sum(size_of(row) for row in rows if not row["allowed"])
-    others = sum(size_of(row) for row in rows if row["allowed"])
+    refusals = sum(size_of(row) for row in rows if is_refusal(row))
+    others = sum(size_of(row) for row in rows if not is_refusal(row))
     latest = max(int(str(row["at_ms"])) for row in rows)
     if end.sequence == 0:
         head = {"writer": last.writer, "sequence": last.sequence, "hash": last.hash, "at_ms": latest}

@@ -42,7 +42,7 @@ _PAGE: Final = 100
 
 def record_line(row: Mapping[str, object]) -> str:
     """A record as one line of JSON, without its end."""
-    fields = {name: row[name] for name in (*HASHED_FIELDS, "decisions", "hash")}
+    fields = {name: row[name] for name in (*HASHED_FIELDS, "decisions", "begun", "hash")}
     return canonical({**fields, "reasons": _document(row["reasons"]), "at": _moment(row["at_ms"])})
 
 

@@ -36,7 +36,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from catalog.audit.checkpoints import Checkpointer
 from catalog.audit.reading import StoredRecord, read
-from catalog.audit.records import AuditRecord, Row, size_of, to_columns
+from catalog.audit.records import AuditRecord, Row, is_refusal, size_of, to_columns
 from catalog.audit.store import ChainWriter, space
 from catalog.audit.tallies import Tallies
 from catalog.audit.verify import AuditProblem, verify
@@ -138,7 +138,7 @@ class AuditTrail:
             raise ValueError("an append needs a record")
         if is_writing(self._engine):
             raise RuntimeError("append() inside write() would wait for itself")
-        if len(rows) == 1 and not rows[0]["allowed"]:
+        if len(rows) == 1 and is_refusal(rows[0]):
             self._refuse(rows[0])
             return _nothing_to_wait_for
         return self._begun(_Waiting(rows, Future()))
@@ -241,7 +241,7 @@ class AuditTrail:
 
     def _write_rows(self, rows: Sequence[Row]) -> None:
         self._chain.write(rows)
-        self._refusals_used += sum(size_of(row) for row in rows if not row["allowed"])
+        self._refusals_used += sum(size_of(row) for row in rows if is_refusal(row))
         if self._checkpointer is not None:
             self._checkpointer.written(len(rows))
 

@@ -198,7 +198,7 @@ def _show_verdict(verdict: Verdict) -> None:
 
 def _line(stored: StoredRecord) -> tuple[object, ...]:
     record = stored.record
-    answer = "allowed" if record.allowed else "refused"
+    answer = "begun" if record.begun else "allowed" if record.allowed else "refused"
     answer = answer if record.decisions == 1 else f"{answer} {record.decisions} times"
     why = record.reasons[0].detail
     return _time(record.at_ms), record.principal, record.engine, record.action, record.resource, answer, why

@@ -9,6 +9,7 @@ import typer
 from catalog.cli import output
 from catalog.cli.session import open_kms, settings_of
 from catalog.keys.local_kms import EmbeddedKmsWarning, LocalKms, warn_embedded_default
+from catalog.service_log import configure
 from catalog.warden import Warden
 
 
@@ -18,6 +19,7 @@ def serve(ctx: typer.Context) -> None:
     from catalog.http.server import serve as run
 
     settings = settings_of(ctx)
+    configure(settings.log)
     kms = open_kms(settings.kms)
     if isinstance(kms, LocalKms):
         _say_embedded()

@@ -22,6 +22,7 @@ from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord, PekState
 from catalog.loading import LoadedTable
 from catalog.metadata import dump_metadata, last_sequence_number, new_metadata_location
+from catalog.outcomes import note
 from catalog.pointers import PointerStore
 from catalog.seals import Digest, Seal, SealedFile, SealRequest
 from catalog.state import Governed, TableRecord, TableState
@@ -130,6 +131,7 @@ class Lander:
         faults.point("pointer-moved")
         self._promote(landing, seal)
         faults.point("promoted")
+        note("snapshot", landing.metadata.current_snapshot_id)
         return LoadedTable(landing.record, landing.governed, landing.metadata, location.original, seal)
 
     def _prepared(self, landing: Landing, location: Location, digest: Digest) -> Seal:

@@ -27,6 +27,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 metadata: Final = MetaData()
@@ -292,6 +293,7 @@ lw_audit = Table(
     Column("action", String(64), nullable=False),
     Column("resource", Text, nullable=False),
     Column("allowed", Boolean, nullable=False),
+    Column("begun", Boolean, nullable=False, server_default=false()),
     Column("reasons", Text, nullable=False),
     Column("request_id", String(64), nullable=False),
     Column("previous_hash", String(64), nullable=False),

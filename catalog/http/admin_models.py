@@ -200,6 +200,7 @@ class AuditEntry(Answer):
     reasons: list[ReasonAnswer]
     request_id: str
     decisions: int
+    begun: bool
 
 
 class AuditEntries(Answer):

@@ -211,6 +211,7 @@ def _audit_entry(stored: audit_reading.StoredRecord) -> models.AuditEntry:
         reasons=reasons,
         request_id=record.request_id,
         decisions=record.decisions,
+        begun=record.begun,
     )
 
 

@@ -3,6 +3,8 @@
 - A path is decoded once, here, from its raw bytes. What could be decoded in two ways is refused: a broken
   escape, bytes that are not UTF-8, an encoded slash or backslash (no name holds one), NUL.
 - Every answer carries the id of its request: the client's, if it is well-formed, or a new one.
+- Each request is one line of the log. Lines of requests without a valid token are limited, so that a flood of
+  them does not fill the disk.
 - An error that nobody foresaw is logged by type and place. Its message is not, since it may repeat a
   secret.
 """
@@ -12,18 +14,22 @@ from __future__ import annotations
 import logging
 import re
 import time
-import traceback
 import uuid
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from catalog.http.errors import error_response, unforeseen_response
+from catalog.authorize import Caller
+from catalog.http.closing import OUTCOME_STATE
+from catalog.http.errors import ERROR_STATE, error_response, unforeseen_response
 from catalog.http.metrics import Metrics
-from policy.errors import RequestInvalid
+from catalog.outcomes import Outcome
+from catalog.service_log import Limit, Outages, Value, fields, places
+from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 
 REQUEST_ID: Final = "X-Request-Id"
 #: Key of the request id in the request's state.
@@ -33,7 +39,8 @@ _log: Final = logging.getLogger("lakewarden.http")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _REFUSED_ESCAPE: Final = re.compile(rb"%(?:2[fF]|5[cC]|00)")
-_FRAMES: Final = 30
+#: Lines in a minute of requests without a valid token.
+_STRANGERS_A_MINUTE: Final = 120
 _NO_ROUTE: Final = "none"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -49,6 +56,8 @@ class Boundary:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        self._outages = Outages()
+        self._strangers = Limit(_STRANGERS_A_MINUTE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,9 +70,10 @@ class Boundary:
         try:
             await self._pass_on(scope, receive, answer)
         except ClientDisconnect:
-            _log.info("request %s: the client went away", request_id)
+            _log.info("the client went away", extra=fields(request_id=request_id))
         except Exception as error:
-            _log.error("request %s failed: %s\n%s", request_id, type(error).__name__, _places(error))
+            about = fields(request_id=request_id, error=type(error).__name__, places=places(error))
+            _log.error("a request failed inside the service", extra=about)
             if answer.status is not None:
                 raise
             await unforeseen_response(request_id, scope["path"])(scope, receive, answer.send)
@@ -84,7 +94,15 @@ class Boundary:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path", _NO_ROUTE)
         self._metrics.answered(method, route, status, seconds)
-        _log.info("%s %s %s %d %.0f ms", request_id, method, route, status, seconds * 1000)
+        error: LakewardenError | None = scope["state"].get(ERROR_STATE)
+        self._outages.ended(f"{method} {route}", error, succeeded=status < 400)
+        left_out = 0 if "caller" in scope["state"] else self._strangers.admits()
+        if left_out is None:
+            return
+        level = logging.INFO if status < 500 else logging.WARNING
+        about = _about(scope["state"], error) | {"method": method, "route": route, "status": status}
+        about |= {"outcome": _outcome(status, error), "duration_ms": round(seconds * 1000, 1)}
+        _log.log(level, "request", extra=fields(request_id=request_id, left_out=left_out or None, **about))
 
 
 class _Answer:
@@ -139,7 +157,22 @@ def _request_id(headers: Headers) -> str:
     return given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
 
 
-def _places(error: BaseException) -> str:
-    """The call stack by file, line and function."""
-    frames = traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
-    return "\n".join(f"  {frame.filename}:{frame.lineno} {frame.name}" for frame in frames)
+def _about(state: Mapping[str, Any], error: LakewardenError | None) -> dict[str, Value]:
+    """For whom a request is, what it asks for, and the rule that refused it."""
+    caller: Caller | None = state.get("caller")
+    outcome: Outcome | None = state.get(OUTCOME_STATE)
+    action, resource = (outcome.about if outcome else None) or (None, None)
+    return {
+        "principal": caller.principal.name if caller else None,
+        "engine": caller.engine.name if caller and caller.engine else None,
+        "action": action,
+        "resource": resource,
+        "rule": None if error is None else error.rule or type(error).__name__,
+    }
+
+
+def _outcome(status: int, error: LakewardenError | None) -> str:
+    """What became of a request."""
+    if isinstance(error, CommitStateUnknown):
+        return "unknown"
+    return "granted" if status < 400 else "refused" if status < 500 else "failed"

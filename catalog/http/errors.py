@@ -45,6 +45,9 @@ from catalog.idempotency import IdempotencyKeyReused
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, RequestInvalid, Unavailable
 
+#: Key, in the request's state, of the error that it is answered with.
+ERROR_STATE: Final = "error"
+
 _BAD_REQUEST: Final = "BadRequestException"
 _CHALLENGE: Final = 'Bearer realm="lakewarden"'
 _PLACE_LENGTH: Final = 200
@@ -173,6 +176,7 @@ def install(app: FastAPI, metrics: Metrics) -> None:
 
     async def on_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, LakewardenError)
+        setattr(request.state, ERROR_STATE, error)
         metrics.refused(error.rule or type(error).__name__)
         return error_response(error, request.url.path)
 

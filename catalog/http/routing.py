@@ -26,10 +26,12 @@ from starlette.datastructures import Headers
 
 from catalog.authorize import Caller
 from catalog.http.auth import authenticated, bootstrapping
+from catalog.http.closing import OUTCOME_STATE, closed
 from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies
 from catalog.http.idempotency import answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
 from catalog.idempotency import KeyedRequest
+from catalog.outcomes import Outcome, following
 from catalog.request_signatures import refused
 from policy.errors import RequestInvalid
 from policy.strict_json import parse
@@ -38,6 +40,11 @@ _JSON: Final = re.compile(r"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re
 _MAX_DIGITS: Final = 18
 #: Bytes of a text that is parsed sooner than a thread is told to.
 _SHORT_BODY: Final = 1024
+#: Methods, and endpoints of other methods, that change nothing.
+_READING_METHODS: Final = frozenset({"GET", "HEAD"})
+_READING: Final = frozenset(
+    {"load", "plan", "rewrites", "code", "use_encrypted_key", "reencrypt_keys", "unwrap_kek"}
+)
 _COMMIT_OF_WRITE: Final = "/writes/{write_id}/commit"
 #: Escapes of what no store takes as text: NUL and lone surrogates.
 _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
@@ -55,8 +62,7 @@ class GuardedRoute(APIRoute):
         """The framework's handler behind our checks."""
         inner = super().get_route_handler()
 
-        async def handle(request: Request) -> Response:
-            bounds = await run_in_threadpool(self._admitted, request)
+        async def handle(request: Request, bounds: Bounds) -> Response:
             with request.app.state.bodies.begun() as room:
                 body = await _bounded_body(request, bounds.size, room)
                 _check_digest(request, body)
@@ -66,7 +72,19 @@ class GuardedRoute(APIRoute):
                     inner(strict) if wanted is None else once(strict, wanted, lambda: inner(strict))
                 )
 
-        return handle
+        async def handle_and_close(request: Request) -> Response:
+            outcome = self._outcome(request)
+            setattr(request.state, OUTCOME_STATE, outcome)
+            with following(outcome):
+                bounds = await run_in_threadpool(self._admitted, request)
+                return await closed(request, outcome, lambda: handle(request, bounds))
+
+        return handle_and_close
+
+    def _outcome(self, request: Request) -> Outcome:
+        """The request, of which nothing is granted yet."""
+        changes = request.method not in _READING_METHODS and self.endpoint.__name__ not in _READING
+        return Outcome(f"{request.method} {self.path_format}", changes)
 
     def _once(self, request: Request, body: bytes) -> KeyedRequest | None:
         """What is to be carried out once, however often it comes; None if that does not matter."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import logging
 import math
 import resource
 import signal
@@ -21,6 +22,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from importlib.metadata import version
 from types import FrameType
 from typing import Final
 
@@ -32,8 +34,11 @@ from catalog.config import HttpSettings, Settings
 from catalog.http.app import create_app
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
 from catalog.replicas import LOOK_S, Replicas
+from catalog.service_log import fields
 from catalog.warden import Warden
 from policy.errors import RequestInvalid
+
+_log: Final = logging.getLogger("lakewarden.service")
 
 _STOP_WAIT_S: Final = 30
 #: Connections that the kernel accepts ahead; the event loop opens as many in one round.
@@ -63,7 +68,12 @@ def serve(settings: Settings, warden: Warden) -> None:
             with closing(files):
                 # What is there by now stays for good; looking at it again and again would delay large plans.
                 gc.freeze()
+                about = fields(
+                    catalog=settings.catalog.name, address=url_of(listener), version=version("lakewarden")
+                )
+                _log.info("service started", extra=about)
                 make_server(warden).run(sockets=[listener])
+                _log.info("service stopped", extra=about)
                 # What was counted is written when the trail ends, and belongs into the files.
                 warden.audit.close()
 

@@ -33,6 +33,7 @@ from catalog.identifiers import TableName
 from catalog.keys.transport import TransportKey
 from catalog.loading import LoadedTable, TableLoader
 from catalog.manifests import ManifestContent, ManifestListEntry
+from catalog.outcomes import note
 from catalog.planning.columns import authorize, resolve
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, gathered
@@ -235,6 +236,10 @@ class Planner:
             transport=keys.transport if keys else None,
             masked=tuple(sorted(masked)),
         )
+        note("columns", ", ".join(header.columns))
+        note("snapshot", header.snapshot_id)
+        note("files", planned.num_rows)
+        note("rows", pc.sum(planned["record_count"]).as_py() or 0)
         return Plan(header, with_keys(planned, judged.forms, keys))
 
     def _loaded(

@@ -305,7 +305,9 @@ class PolicyStore:
 
     def _report(self, problem: str | None) -> None:
         if problem is not None and problem != self._problem:
-            _log.warning("newer policies are not in force: %s", problem)
+            _log.warning("policies are outdated: newer ones are not in force: %s", problem)
+        if problem is None and self._problem is not None:
+            _log.warning("policies are up to date again")
         if problem is None or self._problem is None:
             self._problem_since = self._clock()
         self._problem = problem

@@ -16,6 +16,7 @@ from catalog.commits.inspection import Inspector
 from catalog.errors import NoSuchTable
 from catalog.identifiers import TableName
 from catalog.loading import LoadedTable, TableLoader
+from catalog.outcomes import note
 from catalog.tables.standard_clients import StandardClients
 from policy.decision import Decision, Reason
 from policy.requests import ANY, AccessRequest, Resource
@@ -67,6 +68,7 @@ class TableAccess:
             if table.seal is None:
                 self._inspector.whole(table)
         report(authorizer, caller, table)
+        note("snapshot", table.metadata.current_snapshot_id)
         return table
 
     def exists(self, caller: Caller, name: TableName) -> bool:

@@ -75,6 +75,13 @@ def test_a_fresh_catalog_is_served_to_its_administrator_alone(tmp_path: Path) ->
         assert server.wait(_PATIENCE) == 0
     said = (tmp_path / "stderr").read_text()
     assert "not for production" in said and token not in said and "Traceback" not in said
+    logged = [" ".join(line.split(" ")[1:5]) for line in said.splitlines() if " lakewarden." in line]
+    assert logged == [
+        "INFO lakewarden.service service started",
+        "INFO lakewarden.http request request_id=" + logged[1].partition("=")[2],
+        "INFO lakewarden.http request request_id=" + logged[2].partition("=")[2],
+        "INFO lakewarden.service service stopped",
+    ]
     assert _run(tmp_path, "audit", "verify").returncode == 0
 
 

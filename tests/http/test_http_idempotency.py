@@ -16,6 +16,8 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 from sqlalchemy import func, select, update
 
 from catalog import faults, idempotency
@@ -41,6 +43,7 @@ ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 PATIENCE_S = 30.0
 #: Operations that take no key: they change nothing, are safe to repeat, or are known by their write id.
 REPEATABLE_ANYWAY = {
+    "code",
     "load",
     "plan",
     "rewrites",
@@ -196,7 +199,8 @@ def test_engine_with_every_answer_lost_once(
     served: Service, client: httpx.Client, alice: httpx.Client, namespace: str
 ) -> None:
     encrypted = {"encryption.master-key-id": MASTER_KEY}
-    new_table(alice, served.prefix, namespace, "e", properties=encrypted)
+    schema = Schema(NestedField(1, "id", LongType()))
+    served.lake.catalog().create_table(f"{namespace}.e", schema, properties=encrypted)
     new_table(alice, served.prefix, namespace)
     table, keys = f"/engine/v1/tables/{namespace}/t", f"/engine/v1/tables/{namespace}/e/keys"
     changes = {"changes": [{"action": "add-column", "path": ["more"], "type": "long"}]}

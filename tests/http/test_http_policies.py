@@ -287,8 +287,9 @@ def test_whoever_has_resources_delegated_keeps_documents_about_them(
     assert _put(bob, path, _reading(namespace, "dave"), revision).status_code == 200
     assert _delete(bob, path, revision + 1).status_code == 200
     assert [each["author"] for each in alice.get(f"{path}/history").json()["changes"]] == ["bob"] * 3
-    records = alice.get("/admin/v1/audit", params={"principal": "bob", "limit": 2}).json()["records"]
-    assert [each["reasons"][0]["rule"] for each in records] == ["policy-effect", "policy-delegation"]
+    records = alice.get("/admin/v1/audit", params={"principal": "bob", "limit": 3}).json()["records"]
+    assert [each["begun"] for each in records] == [False, True, True]
+    assert [each["reasons"][0]["rule"] for each in records[1:]] == ["policy-effect", "policy-delegation"]
 
 
 @pytest.mark.usefixtures("delegated")

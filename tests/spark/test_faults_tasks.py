@@ -177,7 +177,9 @@ def test_every_statement_takes_effect_once_although_every_answer_is_lost_once(se
         run(f"DROP TABLE {other} PURGE")
         run(f"DROP NAMESPACE {space}")
     assert not _there(setting, name) and not _there(setting, other)
-    setting.writes()
+    assert len(setting.writes()) == 2
+    # The write whose beginning was not answered.
+    assert sweep_expired(setting.service) == 1
 
 
 def test_whoever_never_gets_an_answer_is_told_that_the_rows_may_be_there(setting: Setting) -> None:

@@ -17,8 +17,9 @@ import org.apache.spark.sql.lakewarden.LakewardenException
 
 /** Asks the catalog over HTTP.
   *
-  * Only the address given is asked: no redirect is followed, no proxy taken. A request is sent once more when
-  * the connection broke before the answer. One that changes something carries an idempotency key, so that it
+  * Only the address given is asked: no redirect is followed, no proxy taken. A request is sent up to
+  * three times when the connection broke before the answer: one of them may meet a kept connection that the
+  * service has closed. One that changes something carries an idempotency key, so that it
   * takes effect once (docs/rest-api.md, "Repeat a request").
   */
 final class HttpCatalogClient(address: CatalogAddress, credentials: () => Credentials) extends CatalogClient {
@@ -87,18 +88,25 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
   }
 
   private def answer(request: Request, harmless: Boolean): HttpResponse[InputStream] =
-    try sent(request)
+    try sentUpTo(Sends, request)
     catch {
       case error @ (_: ConnectException | _: HttpConnectTimeoutException) =>
         throw unavailable("The catalog cannot be reached", error)
       case error: HttpTimeoutException if harmless =>
         throw unavailable("The catalog does not answer in time", error)
-      case error: HttpTimeoutException => throw unanswered(error)
-      case error: IOException =>
-        try sent(request)
+      case error: IOException if harmless => throw unavailable("The connection to the catalog broke", error)
+      case error: IOException             => throw unanswered(error)
+    }
+
+  private def sentUpTo(times: Int, request: Request): HttpResponse[InputStream] =
+    try sent(request)
+    catch {
+      case error @ (_: ConnectException | _: HttpTimeoutException) => throw error
+      case broken: IOException if times > 1 =>
+        try sentUpTo(times - 1, request)
         catch {
-          case _: IOException if harmless => throw unavailable("The connection to the catalog broke", error)
-          case _: IOException             => throw unanswered(error)
+          // The request that broke may have taken effect, although the catalog cannot be reached now.
+          case _: ConnectException | _: HttpConnectTimeoutException => throw broken
         }
     }
 
@@ -138,6 +146,7 @@ final class HttpCatalogClient(address: CatalogAddress, credentials: () => Creden
 
 object HttpCatalogClient {
 
+  private val Sends = 3
   private val Reading = Set("load", "plan", "rewrites", "code")
 
   /** Operations of which nothing is left if they are not answered: they read, or begin what expires. */

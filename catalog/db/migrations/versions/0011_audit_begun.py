@@ -1,0 +1,16 @@
+"""Audit records of what was about to happen, apart from grants and refusals."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0011"
+down_revision: str | None = "0010"
+branch_labels: None = None
+depends_on: None = None
+
+
+def upgrade() -> None:
+    """Add the column; the records that are there are grants and refusals."""
+    op.add_column("lw_audit", sa.Column("begun", sa.Boolean(), nullable=False, server_default=sa.false()))
