@@ -17,7 +17,10 @@ final class CodeGuard(session: SparkSession, grants: CodeGrants) {
   private val settings = new SettingRules(session.sparkContext.conf)
 
   /** Refuses a plan with code or paths in it, or of a session with such settings. */
-  def check(plan: LogicalPlan): Unit = if (grants.isNeeded) findingIn(plan).foreach(grants.require(session, _))
+  def check(plan: LogicalPlan): Unit = if (grants.isNeeded) {
+    ConnectGuard.requireInForce(session.sparkContext.conf)
+    findingIn(plan).foreach(grants.require(session, _))
+  }
 
   /** Refuses a session with settings of the single-pass analyzer, which runs no rules of extensions. The refusal
     * is unchecked: parsers, which ask for it, declare no other exception than their own.

@@ -1,0 +1,110 @@
+"""What Spark brings along is classified: harmless, or taking the permission `engine:code`.
+
+A new version of Spark that brings a function, an expression, an operation or a message that stands in neither
+list fails here. It is refused to users until somebody has read it and put it into one.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from spark_ext.jar import SOURCES
+from spark_ext.runtime import find_spark
+from tests.support.spark import SparkLake
+
+_HARMLESS = SOURCES / "resources" / "lakewarden" / "harmless"
+_REFUSED = Path(__file__).parent.parent / "vectors" / "engine-code"
+
+
+def _lines(path: Path) -> set[str]:
+    return {line for line in path.read_text().splitlines() if line and not line.startswith("#")}
+
+
+def _classes() -> Iterator[str]:
+    for jar in find_spark(os.environ).jars.glob("spark-*.jar"):
+        if jar.name.startswith(("spark-catalyst_", "spark-sql_", "spark-hive_")):
+            for name in zipfile.ZipFile(jar).namelist():
+                if name.endswith(".class") and "anonfun" not in name:
+                    yield name.removesuffix(".class").replace("/", ".")
+
+
+@pytest.fixture(scope="module")
+def concrete(spark_lake: SparkLake) -> dict[str, set[str]]:
+    """Classes of this Spark that are expressions or plans, without those that are only extended."""
+    java: Any = spark_lake.spark.sparkContext._jvm
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    load = java.java.lang.Class.forName
+    kinds = {
+        "expressions": load("org.apache.spark.sql.catalyst.expressions.Expression", False, loader),
+        "plans": load("org.apache.spark.sql.catalyst.plans.logical.LogicalPlan", False, loader),
+    }
+    found: dict[str, set[str]] = {kind: set() for kind in kinds}
+    for name in _classes():
+        try:
+            each = load(name, False, loader)
+        except Py4JJavaError:  # of an optional library, which is not there
+            continue
+        for kind, parent in kinds.items():
+            abstract = java.java.lang.reflect.Modifier.isAbstract(each.getModifiers())
+            if parent.isAssignableFrom(each) and not abstract:
+                found[kind].add(name)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["expressions", "plans"])
+def test_every_class_is_classified(concrete: dict[str, set[str]], kind: str) -> None:
+    harmless, refused = _lines(_HARMLESS / f"{kind}.txt"), _lines(_REFUSED / f"{kind}.txt")
+    assert len(concrete[kind]) > 300
+    assert sorted(concrete[kind] - harmless - refused) == []
+    assert sorted(harmless & refused) == []
+
+
+def test_every_built_in_function_is_classified(spark_lake: SparkLake) -> None:
+    java: Any = spark_lake.spark.sparkContext._jvm
+    registries = java.org.apache.spark.sql.catalyst.analysis
+    function, table = (
+        getattr(getattr(registries, f"{name}$"), "MODULE$")
+        for name in ("FunctionRegistry", "TableFunctionRegistry")
+    )
+    names: set[str] = set()
+    for registry in (function.builtin(), function.internal(), table.builtin()):
+        listed = registry.listFunction().iterator()
+        while listed.hasNext():
+            names.add(listed.next().funcName())
+    harmless, refused = _lines(_HARMLESS / "functions.txt"), _lines(_REFUSED / "functions.txt")
+    assert len(names) > 500
+    assert sorted(names - harmless - refused) == []
+    assert sorted(harmless & refused) == []
+
+
+def test_no_setting_on_the_list_names_code_or_a_place() -> None:
+    settings = _lines(_HARMLESS / "settings.txt")
+    assert len(settings) > 300
+    for word in ("catalog.", "class", "extensions", "warehouse", "hadoop", "fs.", "artifact", "singlePass"):
+        assert {each for each in settings if word.lower() in each.lower()} == set(), word
+
+
+def test_every_message_of_spark_connect_is_classified() -> None:
+    base = pytest.importorskip("pyspark.sql.connect.proto.base_pb2")
+    seen: set[str] = set()
+
+    def walk(message: Any) -> None:
+        if message.full_name not in seen:
+            seen.add(message.full_name)
+            for field in message.fields:
+                if field.message_type:
+                    walk(field.message_type)
+
+    for method in base.DESCRIPTOR.services_by_name["SparkConnectService"].methods:
+        walk(method.input_type)
+    harmless, refused = _lines(_HARMLESS / "connect-messages.txt"), _lines(_REFUSED / "connect-messages.txt")
+    assert len(seen) > 200
+    assert sorted(seen - harmless - refused) == []
+    assert sorted(harmless & refused) == []
