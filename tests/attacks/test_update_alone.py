@@ -119,8 +119,6 @@ def test_update_is_enough_to_remove_a_file_and_to_publish_it_from_a_branch(attac
     assert attack.rows == sorted(each.data_file.file_path for each in kept)
 
 
-MOVES_ARE_FREE = pytest.mark.xfail(reason="moves of branches take the update permission alone")
-ADDED_AGAIN = pytest.mark.xfail(reason="where an added file comes from is not asked")
 REMOVED = RemoveSnapshotRefUpdate(ref_name="main")
 
 MOVES: dict[str, Callable[[Attack], list[TableUpdate]]] = {
@@ -142,7 +140,6 @@ MOVES: dict[str, Callable[[Attack], list[TableUpdate]]] = {
 }
 
 
-@MOVES_ARE_FREE
 @pytest.mark.parametrize("move", MOVES)
 def test_main_moves_to_a_descendant_alone(attack: Attack, move: str) -> None:
     before, head = attack.rows, attack.files.metadata.current_snapshot_id
@@ -150,7 +147,6 @@ def test_main_moves_to_a_descendant_alone(attack: Attack, move: str) -> None:
     assert (attack.rows, attack.files.metadata.current_snapshot_id) == (before, head)
 
 
-@MOVES_ARE_FREE
 def test_main_is_no_tag(attack: Attack) -> None:
     head = attack.snapshots[-1].snapshot_id
     tag = SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.TAG, snapshot_id=head)
@@ -158,7 +154,6 @@ def test_main_is_no_tag(attack: Attack) -> None:
     assert attack.files.metadata.refs["main"].snapshot_ref_type is SnapshotRefType.BRANCH
 
 
-@MOVES_ARE_FREE
 @pytest.mark.parametrize("staged", ["without-parent", "below-the-first"])
 def test_staged_snapshot_is_no_way_round(attack: Attack, staged: str) -> None:
     before = attack.rows
@@ -168,7 +163,6 @@ def test_staged_snapshot_is_no_way_round(attack: Attack, staged: str) -> None:
     assert attack.rows == before
 
 
-@ADDED_AGAIN
 @pytest.mark.parametrize("picked", [None, 0, 1], ids=["as-new", "from-its-snapshot", "from-another"])
 def test_removed_file_does_not_come_back(attack: Attack, picked: int | None) -> None:
     gone = attack.remove_a_file()
