@@ -220,13 +220,14 @@ class CacheSettings(_Section):
 
 
 class LimitSettings(_Section):
-    """The largest metadata that is opened."""
+    """The largest metadata that is opened, and how much a commit asks of the storage at once."""
 
     metadata_bytes: PositiveInt = 256 * _MIB
     manifest_list_bytes: PositiveInt = 256 * _MIB
     manifest_bytes: PositiveInt = 256 * _MIB
     manifest_decompressed_bytes: PositiveInt = 1024 * _MIB
     manifest_entries: PositiveInt = 2_000_000
+    added_file_requests: PositiveInt = 16
 
 
 class Settings(BaseSettings):
@@ -248,7 +249,7 @@ class Settings(BaseSettings):
         log: the log of the service.
         kms_door: the door for stock Hadoop and ORC clients.
         cache: the cache of decoded manifests.
-        limits: the largest metadata that is opened.
+        limits: the largest metadata that is opened, and requests for files that commits add.
         audit: the audit trail.
         plan_valid_s: seconds for which a scan may be begun by a plan; what was revoked after that refuses it.
         write_ttl_s: seconds after which an unfinished write may be swept.

@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.audit.trail import AuditTrail
 from catalog.authorize import Authorizer
+from catalog.commits.added_files import AddedFiles
 from catalog.commits.inspection import Inspector
 from catalog.commits.landing import Lander
 from catalog.config import S3Settings, Settings
@@ -74,6 +75,7 @@ class Ground:
     invocations: Invocations
     peks: PekCache
     keyring: Keyring
+    added_files: AddedFiles
     inspector: Inspector
     lander: Lander
     standard_clients: StandardClients
@@ -110,6 +112,7 @@ class Ground:
         keyring = Keyring(engine, name, calls, peks)
         authorizer = Authorizer(policies.current, audit, now)
         loader = _loader(settings, engine, pointers, storage, unsealed)
+        added_files = AddedFiles(storage, settings.limits.added_file_requests)
         return cls(
             settings=settings,
             name=name,
@@ -133,7 +136,8 @@ class Ground:
             invocations=invocations,
             peks=peks,
             keyring=keyring,
-            inspector=Inspector(reader, keyring),
+            added_files=added_files,
+            inspector=Inspector(reader, keyring, added_files),
             standard_clients=StandardClients(authorizer, loader),
             lander=Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes),
             write_log=WriteLog(engine, now_ms, settings.write_ttl_s * 1000),

@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 from catalog.audit.checkpoints import Signer
 from catalog.audit.trail import AuditTrail
 from catalog.authorize import Authorizer
+from catalog.commits.added_files import AddedFiles
 from catalog.commits.committer import Committer
 from catalog.commits.rollbacks import Rollbacks
 from catalog.config import Settings
@@ -100,6 +101,7 @@ class Warden:
     storage: Storage
     loader: TableLoader
     reader: SnapshotReader
+    added_files: AddedFiles
     access: TableAccess
     namespaces: Namespaces
     creator: Creator
@@ -176,6 +178,7 @@ class Warden:
             storage=on.storage,
             loader=on.loader,
             reader=on.reader,
+            added_files=on.added_files,
             access=TableAccess(on.loader, on.inspector, on.authorizer, on.standard_clients),
             namespaces=Namespaces(on.engine, on.name, on.pointers, on.authorizer),
             creator=_creator(on, drafter),
@@ -198,6 +201,7 @@ class Warden:
     def close(self) -> None:
         """Finish what is being recorded and let go of files, threads and connections."""
         self.reader.close()
+        self.added_files.close()
         self.audit.close()
         self.engine.dispose()
 

@@ -14,7 +14,6 @@ from typing import Final
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
-    AddSchemaUpdate,
     AddSnapshotUpdate,
     AssignUUIDUpdate,
     RemovePartitionStatisticsUpdate,
@@ -28,12 +27,14 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     SetStatisticsUpdate,
+    TableRequirement,
     TableUpdate,
     update_table_metadata,
 )
 
+from catalog.commits.fitting import fitting
+from catalog.commits.openable import never_back
 from catalog.gates import WRITE_PATHS, check_ordinary_properties, refuse_location_property
-from catalog.metadata import last_sequence_number
 from policy import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
 
@@ -246,7 +247,11 @@ def refuse_mixture(changes: Changes, table: str, *, governs: bool) -> None:
 
 
 def apply(
-    base: TableMetadata, updates: Sequence[TableUpdate], location: str | None, table: str
+    base: TableMetadata,
+    updates: Sequence[TableUpdate],
+    location: str | None,
+    table: str,
+    requirements: Sequence[TableRequirement] = (),
 ) -> TableMetadata:
     """Apply updates to metadata; a pure function.
 
@@ -255,54 +260,29 @@ def apply(
         updates: updates of metadata.json.
         location: where `base` lies, for the metadata log; None for a table that does not exist yet.
         table: dotted name, for errors.
+        requirements: of the same commit; they hold.
 
     Raises:
         RequestInvalid: an update does not fit the metadata.
+        CommitConflict: the client assigned an id or a sequence number that was assigned meanwhile.
     """
     try:
-        for update in updates:
-            if isinstance(update, AddSchemaUpdate):
-                update.schema_.check_format_version_compatibility(base.format_version)
-        applied = update_table_metadata(
+        made = update_table_metadata(
             base,
-            tuple(_fitting(base, updates)),
+            fitting(base, updates, requirements, table),
             enforce_validation=location is None,
             metadata_location=location,
         )
-        return _with_last_number(applied, base)
     except LakewardenError:
         raise
     except (IcebergValidationError, ValueError, KeyError, TypeError, StopIteration) as error:
         # pydantic's ValidationError is a ValueError; its text may repeat input, so only the kind is told.
-        text = str(error) if type(error) is ValueError else type(error).__name__
+        plain = type(error) in (ValueError, IcebergValidationError)
+        text = str(error) if plain else type(error).__name__
         raise RequestInvalid(
             f"The updates do not fit the table: {text[:300]}.", table=table, rule="updates"
         ) from error
-
-
-def _with_last_number(applied: TableMetadata, base: TableMetadata) -> TableMetadata:
-    """The last sequence number never falls, though a snapshot without a parent can have a lower one.
-
-    REPLACE TABLE sends such a snapshot again as it is when another commit came first.
-    """
-    last = max([last_sequence_number(base), *(each.sequence_number or 0 for each in applied.snapshots)])
-    if last_sequence_number(applied) >= last:
-        return applied
-    return applied.model_copy(update={"last_sequence_number": last})
-
-
-def _fitting(base: TableMetadata, updates: Iterable[TableUpdate]) -> Iterable[TableUpdate]:
-    """Removing a property that is not there is no error, as in Iceberg's own implementation."""
-    present = set(base.properties)
-    for update in updates:
-        if isinstance(update, SetPropertiesUpdate):
-            present |= set(update.updates)
-        if isinstance(update, RemovePropertiesUpdate):
-            removals = [name for name in dict.fromkeys(update.removals) if name in present]
-            present -= set(removals)
-            yield RemovePropertiesUpdate(removals=removals)
-        else:
-            yield update
+    return never_back(base, made)
 
 
 def _has_large_number(value: object) -> bool:

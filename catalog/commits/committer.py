@@ -21,6 +21,7 @@ from catalog.commits.branches import Rollback, rollbacks
 from catalog.commits.changes import Changes
 from catalog.commits.inspection import Inspector, Origin, require_parents
 from catalog.commits.landing import Lander, Landing
+from catalog.commits.openable import check_commit
 from catalog.commits.renaming import former_names
 from catalog.commits.rollbacks import Rollbacks
 from catalog.db.engine import read
@@ -30,7 +31,7 @@ from catalog.idempotency import succeeds_unchanged
 from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord
 from catalog.loading import LoadedTable, TableLoader
-from catalog.metadata import last_sequence_number, require_written_version
+from catalog.metadata import require_written_version
 from catalog.planning.columns import refuse_masks, selects
 from catalog.policies.encryption_policy import EncryptionPolicy
 from catalog.state import TableRecord
@@ -38,7 +39,7 @@ from catalog.table_keys import groups as key_groups
 from catalog.table_keys.keyring import Keyring
 from catalog.tables import claims
 from catalog.tables.standard_clients import StandardClients
-from policy.errors import LocationNotAllowed, MetadataTampered, RequestInvalid
+from policy.errors import LocationNotAllowed, MetadataTampered
 from policy.file_formats import FileFormat, written_format
 from policy.location import Location
 from policy.regimes import PekRef
@@ -131,9 +132,10 @@ class Committer:
                 change_rules.refuse_reserved_summaries(changes.updates, table.name)
             check_requirements(requirements, table.metadata, table.name)
             metadata = change_rules.apply(
-                table.metadata, changes.updates, table.metadata_location, table.name
+                table.metadata, changes.updates, table.metadata_location, table.name, requirements
             )
             _check_identity(metadata, table)
+            check_commit(table.metadata, metadata, self._now_ms(), table.name)
             return self._take(caller, table, changes, metadata, force, origin)
 
     def _take(
@@ -338,5 +340,3 @@ def _check_identity(metadata: TableMetadata, table: LoadedTable) -> None:
             "A commit may not change the table's UUID.", table=table.name, rule="table-uuid"
         )
     require_written_version(metadata, table.name)
-    if last_sequence_number(metadata) < last_sequence_number(table.metadata):
-        raise RequestInvalid("Sequence numbers only grow.", table=table.name, rule="sequence-number")

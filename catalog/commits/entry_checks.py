@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.errors import CommitConflict
 from catalog.loading import LoadedTable
 from catalog.manifests.statistics import bounded_fields, described_fields
 from catalog.metadata import last_sequence_number
@@ -76,6 +77,13 @@ def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
     first = last_sequence_number(table.metadata) + 1
     free = [each for each in brought if not _may_be_stale(table, each, first)]
     numbers = sorted(snapshot.sequence_number or 0 for snapshot in free)
+    if numbers and 0 < numbers[0] < first:
+        raise CommitConflict(
+            f"A new snapshot has the sequence number {numbers[0]}, and {first - 1} was given out already.",
+            table=table.name,
+            rule="sequence-number",
+            hint="Load the table and commit again.",
+        )
     if numbers != list(range(first, first + len(numbers))):
         raise MetadataTampered(
             "A new snapshot does not have the next sequence number.",

@@ -9,7 +9,8 @@ For each snapshot that is new:
 - a file that is added fits the encryption regime in force: key metadata that opens under the table's own key,
   no plaintext file where files are encrypted, no bounds of encrypted columns in clear.
 
-No data file is opened. The answer is what has to be sealed.
+No data file is opened; `added_files` checks that those which are added exist. The answer is what has to be
+sealed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from catalog.commits.added_files import ADDED_COLUMNS, AddedFiles
 from catalog.commits.branches import is_same
 from catalog.commits.carried import check_carried
 from catalog.commits.descriptions import check_described
@@ -70,12 +72,14 @@ class Inspector:
     Args:
         reader: reads manifest lists and manifests.
         keyring: opens the data keys in key metadata.
+        added_files: looks whether the files that a commit adds are there.
     """
 
-    def __init__(self, reader: SnapshotReader, keyring: Keyring) -> None:
+    def __init__(self, reader: SnapshotReader, keyring: Keyring, added_files: AddedFiles) -> None:
         self._reader = reader
         self._keyring = keyring
         self._live = LiveFiles(reader)
+        self._added_files = added_files
 
     def commit(
         self, table: LoadedTable, metadata: TableMetadata, origin: Origin = Origin.CLIENT
@@ -95,16 +99,20 @@ class Inspector:
             RequestInvalid: a file is added twice.
             LocationNotAllowed, MetadataTampered, MetadataInvalid, EncryptionPolicyViolation,
             DecryptionRefused: what it brings breaks a rule.
+            StorageUnavailable: the storage does not say whether the files are there.
         """
         brought = _brought(table, metadata)
         self._check_statistics(table, metadata)
         check_growth(table, brought)
         files: dict[str, SealedFile] = {}
+        added: list[pa.Table] = []
         new = {each.snapshot_id for each in brought}
         known = {each.snapshot_id: each for each in table.metadata.snapshots if each.snapshot_id not in new}
         for snapshot in brought:
-            self._snapshot(table, metadata, snapshot, known, files, origin)
+            fresh = self._snapshot(table, metadata, snapshot, known, files, origin)
+            added += [_added(each.entries).select(ADDED_COLUMNS) for each in fresh]
             known[snapshot.snapshot_id] = snapshot
+        self._added_files.check(added, table.name)
         return tuple(files.values())
 
     def whole(self, table: LoadedTable) -> tuple[SealedFile, ...]:
@@ -168,8 +176,12 @@ class Inspector:
         known: Mapping[int, Snapshot],
         brought: dict[str, SealedFile],
         origin: Origin,
-    ) -> None:
-        """Check one new snapshot against its parent; what it brings is added to `brought`."""
+    ) -> list[OpenManifest]:
+        """Check one new snapshot against its parent; what it brings is added to `brought`.
+
+        Returns:
+            its new manifests.
+        """
         sealed_list, listed = self._manifest_list(table, snapshot)
         parent = _parent(snapshot, known, table.name)
         before = () if parent is None else self._reader.manifests(table, parent, also=brought)
@@ -189,6 +201,7 @@ class Inspector:
         self._live.remember(fresh)
         brought.update((each.listed.manifest_path, _sealed_manifest(each)) for each in fresh)
         brought[sealed_list.path] = sealed_list
+        return fresh
 
     def _is_verified(self, table: LoadedTable, parent: Snapshot, brought: Mapping[str, SealedFile]) -> bool:
         """Whether a snapshot was compared with its own parent when it was committed."""
@@ -242,7 +255,7 @@ class Inspector:
         """Check a new manifest by itself."""
         entries = manifest.entries
         check_partitions(manifest, metadata)
-        added = entries.filter(pc.equal(entries["status"], ADDED))
+        added = _added(entries)
         check_paths(table, alive(entries))
         check_numbers(added, snapshot, table.name)
         if added.num_rows:
@@ -303,6 +316,10 @@ class Inspector:
                 rule="plaintext-statistics",
                 hint="Do not write statistics files for this table.",
             )
+
+
+def _added(entries: pa.Table) -> pa.Table:
+    return entries.filter(pc.equal(entries["status"], ADDED))
 
 
 def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:

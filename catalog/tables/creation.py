@@ -21,6 +21,7 @@ from catalog.commits import changes as change_rules
 from catalog.commits.committer import check_requirements
 from catalog.commits.inspection import Inspector
 from catalog.commits.landing import Lander, Landing
+from catalog.commits.openable import check_new_table
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_staged
 from catalog.errors import TableExists
@@ -152,6 +153,7 @@ class Creator:
         if metadata.table_uuid != record.table_uuid or Location.parse(metadata.location) != record.location:
             raise _not_staged(name)
         require_written_version(metadata, str(name))
+        check_new_table(metadata, self._now_ms(), str(name))
         wanted = governance.for_new_table(
             changes.governed_set,
             record.location,

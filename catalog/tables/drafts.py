@@ -21,9 +21,11 @@ from sqlalchemy import Engine
 
 from catalog import gates, governance, loading, state
 from catalog.authorize import Authorizer, Caller
+from catalog.commits.openable import check_new_table
 from catalog.db.engine import read
 from catalog.errors import NoSuchNamespace, TableExists
 from catalog.governance import Wanted
+from catalog.iceberg import layout
 from catalog.identifiers import TableName, slug
 from catalog.metadata import WRITTEN_FORMAT_VERSION
 from catalog.pointers import PointerStore
@@ -137,6 +139,7 @@ class Drafter:
             record = replace(record, location=Location.parse(new.location), default_location=False)
         gates.check_table_location(record.location, str(new.name))
         metadata = _new_metadata(new, record, ordinary)
+        check_new_table(metadata, self._now_ms(), str(new.name))
         wanted = governance.for_new_table(
             governed,
             record.location,
@@ -222,6 +225,7 @@ def new_record(
 
 
 def _new_metadata(new: NewTable, record: TableRecord, ordinary: dict[str, str]) -> TableMetadata:
+    layout.check_columns(new.schema, WRITTEN_FORMAT_VERSION, str(new.name))
     try:
         return new_table_metadata(
             schema=new.schema,

@@ -268,10 +268,10 @@ class _Files(_SnapshotProducer["_Files"]):
         )
 
     def _commit(self) -> UpdatesAndRequirements:
-        """pyiceberg moves a branch without its rules of retention, which would lose them."""
+        """pyiceberg moves a branch without its rules of retention, and adds snapshots by the clock alone."""
         updates, requirements = super()._commit()
-        refs = self._transaction.table_metadata.refs
-        return tuple(_retaining(each, refs) for each in updates), requirements
+        metadata = self._transaction.table_metadata
+        return tuple(_following(_retaining(each, metadata.refs), metadata) for each in updates), requirements
 
     def _summary(self, snapshot_properties: dict[str, str] = _EMPTY) -> Summary:  # type: ignore[assignment]
         """pyiceberg refuses to sum up a replace, which is an overwrite that changes no row."""
@@ -317,6 +317,14 @@ def _retaining(update: TableUpdate, refs: Mapping[str, SnapshotRef]) -> TableUpd
     if isinstance(update, SetSnapshotRefUpdate) and update.ref_name in refs:
         return moved(refs[update.ref_name], update.ref_name, update.snapshot_id)
     return update
+
+
+def _following(update: TableUpdate, metadata: TableMetadata) -> TableUpdate:
+    """A snapshot is not older than the table's last update, though that was made by a faster clock."""
+    if not isinstance(update, AddSnapshotUpdate):
+        return update
+    at = max(update.snapshot.timestamp_ms, metadata.last_updated_ms)
+    return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": at}))
 
 
 def _check_operation(files: FileCommit, head: Snapshot | None, table: LoadedTable) -> None:

@@ -176,7 +176,7 @@ def alter(*changes: Change) -> Callable[..., Any]:
     return on_table(lambda lake, who, name: lake.warden.alterer.alter(who, name, changes))
 
 
-_WIDER = Schema(*SCHEMA.fields, NestedField(3, "x", LongType()))
+_WIDER = Schema(*SCHEMA.fields, NestedField(3, "x", LongType()), schema_id=1)
 _ELSEWHERE = "file:///somewhere/else"
 _EVERYONE = {"db": set(USERS), "bobs": set(USERS)}
 TABLE = [

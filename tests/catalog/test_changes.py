@@ -207,7 +207,6 @@ def test_removing_a_property_that_is_not_there_is_fine() -> None:
         SetCurrentSchemaUpdate(schema_id=99),
         SetDefaultSpecUpdate(spec_id=99),
         SetSnapshotRefUpdate(ref_name="b", type="branch", snapshot_id=99),
-        RemoveSnapshotsUpdate(snapshot_ids=[99]),
         UpgradeFormatVersionUpdate(format_version=1),
     ],
     ids=lambda value: type(value).__name__,

@@ -240,8 +240,6 @@ def test_a_committed_write_cannot_be_aborted(lake: Lake) -> None:
     table = make(lake)
     engine = Engine.begin(lake, name_of(table))
     file = engine.file()
-    Path(file.path.removeprefix("file://")).parent.mkdir(parents=True)
-    Path(file.path.removeprefix("file://")).write_bytes(b"data")
     engine.append(file)
     with pytest.raises(RequestInvalid):
         lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)

@@ -34,8 +34,6 @@ def _begin(lake: Lake) -> tuple[Engine, Path, FileCommit]:
     engine = Engine.begin(lake, name_of(make(lake)))
     file = engine.file()
     path = Path(file.path.removeprefix("file://"))
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"PAR1")
     return engine, path, FileCommit("append", (file,))
 
 

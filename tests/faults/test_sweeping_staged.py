@@ -29,8 +29,6 @@ def _begin(lake: Lake, location: str | None = None) -> tuple[Engine, Path, FileC
     engine = Engine.stage(lake, fresh(), properties=ENCRYPTED, location=location)
     file = engine.file()
     path = Path(file.path.removeprefix("file://"))
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"PAR1")
     return engine, path, FileCommit("append", (file,))
 
 

@@ -278,7 +278,6 @@ def test_commit_holds_requirements_and_answers_metadata(
         {"updates": [{"action": "add-schema", "schema": {"type": "struct", "fields": [{"id": 1}]}}]},
         {"updates": [{"action": "set-current-schema", "schema-id": 77}]},
         {"updates": [{"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 5}]},
-        {"updates": [{"action": "remove-snapshots", "snapshot-ids": [9]}]},
         {"updates": [{"action": "set-location", "location": "nowhere"}]},
         {"updates": [{"action": "upgrade-format-version", "format-version": 3}]},
         {"updates": [{"action": "set-properties", "updates": {"encryption.mode": "x"}}]},

@@ -58,6 +58,7 @@ from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
 from tests.support.delete_files import DeletesWriter
 from tests.support.lake import ALICE, ALLOWS_UNSEALED, BOB, MASTER_KEY, Lake
+from tests.support.tables import lay_down
 
 ADDED, EXISTING, DELETED = (
     ManifestEntryStatus.ADDED,
@@ -409,7 +410,9 @@ def encrypted_file(session: WriteSession, name: str) -> NewFile:
     label = KeyLabel(MASTER_KEY)
     file_id = FileIdentity.of(session.table.record.table_uuid, path)
     wrapped = wrap_for_write(session.transport, new_dek(32), file_id, label)
-    return NewFile(path, "parquet", 2, 1000, keys=(WrittenKey(label, wrapped),))
+    new = NewFile(path, "parquet", 2, 1000, keys=(WrittenKey(label, wrapped),))
+    lay_down(new, session.prefix)
+    return new
 
 
 def read_metadata(location: str) -> TableMetadata:

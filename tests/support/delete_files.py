@@ -42,6 +42,8 @@ def add_deletes(lake: Lake, table: Table, content: DataFileContent, *, applies_t
     snapshot_id = table.metadata.new_snapshot_id()
     path = f"{table.location()}/data/{snapshot_id}-deletes.parquet"
     bounds = {2147483546: applies_to[0].encode()} if len(applies_to) == 1 else {}
+    with table.io.new_output(path).create() as stored:
+        stored.write(bytes(10))
     file = DataFile.from_args(
         content=content,
         file_path=path,

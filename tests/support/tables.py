@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from catalog.keys.write_keys import WrittenKey
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
+from policy.location import Location
 from tests.support.lake import ALICE, MASTER_KEY, Lake
 
 #: By now a write has expired, and one that is being committed has had its time, too.
@@ -85,6 +87,17 @@ def footer_of(data: bytes, more: int = 0) -> dict[str, Any]:
     return {"footer_bytes": len(footer), "footer_sha256": hashlib.sha256(footer).digest()}
 
 
+def lay_down(file: NewFile, prefix: Location) -> None:
+    """Store a file of the size that a commit says, as an engine would have, below a local prefix."""
+    location = Location.parse(file.path)
+    if location.scheme == "file" and prefix.contains(location):
+        path = Path("/", *location.segments)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with path.open("wb") as stored:
+                stored.truncate(max(file.file_size_in_bytes, 0))
+
+
 @dataclass
 class Engine:
     """An engine's side of one write."""
@@ -128,7 +141,9 @@ class Engine:
         said: dict[str, Any] = known | given
         if said["file_format"] == "parquet" and any(key.label.field_ids for key in said["keys"]):
             said = {"footer_bytes": 12, "footer_sha256": bytes(32)} | said
-        return NewFile(where, **said)
+        new = NewFile(where, **said)
+        lay_down(new, self.session.prefix)
+        return new
 
     def expire(self, at_ms: int = LONG_AGO_MS) -> None:
         """Let the write's time be over."""

@@ -1,0 +1,1 @@
+"""Rules of the Iceberg table format that pyiceberg leaves to its callers."""

@@ -1,0 +1,238 @@
+"""Checks schemas, partition specs and sort orders by the rules under which Iceberg's engines open them.
+
+pyiceberg's models take more than other readers do: a transform without a meaning, a field id used twice, or
+a partition field with the name of another column makes metadata that Iceberg Java does not open.
+
+Source: Iceberg table specification, "Schemas", "Default values", "Partitioning" and "Sorting"; Apache
+Iceberg's `PartitionSpec.Builder` and `BaseUpdatePartitionSpec`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, Final, NoReturn
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.transforms import (
+    BucketTransform,
+    IdentityTransform,
+    TimeTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+)
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from policy.errors import RequestInvalid
+
+#: The first format version whose columns can have defaults (specification, "Default values").
+_DEFAULTS_VERSION: Final = 3
+_LARGEST_INT: Final = 2**31 - 1
+_SHOWN: Final = 80
+
+_TRANSFORM_HINT: Final = (
+    "Use identity, bucket[N] or truncate[W] with N and W from 1 to 2147483647, or year, month, day or hour "
+    "of a date or timestamp."
+)
+
+
+def check_schema(schema: Schema, format_version: int, table: str) -> None:
+    """Check a schema that a table gets.
+
+    Raises:
+        RequestInvalid: a field id is used twice; as `check_columns`.
+    """
+    twice = _repeated(field.field_id for field in _fields(schema.as_struct()))
+    if twice:
+        _refuse(
+            f"The schema uses field id {twice[0]} twice", "field-id", "Give each field its own id.", table
+        )
+    check_columns(schema, format_version, table)
+
+
+def check_columns(schema: Schema, format_version: int, table: str) -> None:
+    """Check the columns of a schema whose field ids do not count yet.
+
+    Raises:
+        RequestInvalid: a type is not of the format version, or a column has a default value in a format
+            version without defaults.
+    """
+    for field in _fields(schema.as_struct()):
+        if format_version < field.field_type.minimum_format_version():
+            _refuse(
+                f"The type {field.field_type} of column {_named(field.name)} is not in format version "
+                f"{format_version}",
+                "column-type",
+                "Use a type of the table's format version.",
+                table,
+            )
+        if format_version < _DEFAULTS_VERSION and _has_default(field):
+            _refuse(
+                f"Column {_named(field.name)} has a default value, which format version {format_version} "
+                "does not have",
+                "column-default",
+                "Leave out initial-default and write-default.",
+                table,
+            )
+
+
+def check_spec(spec: PartitionSpec, schema: Schema, table: str) -> None:
+    """Check a partition spec that a table gets.
+
+    Raises:
+        RequestInvalid: a transform that does not exist or that its source's type does not have, a source that
+            is missing or lies in a list or map, or a field id or name used twice.
+    """
+    twice = [
+        *_repeated(field.field_id for field in spec.fields),
+        *_repeated(field.name for field in spec.fields),
+    ]
+    if twice:
+        _refuse(
+            f"The partition spec uses the field {_named(twice[0])} twice",
+            "partition-field",
+            "Give each partition field its own id and name.",
+            table,
+        )
+    for field in spec.fields:
+        if not field.name:
+            _refuse("A partition field has no name", "partition-field", "Name each partition field.", table)
+        _check_source(field.transform, field.source_id, schema, "partition", table)
+    check_names(spec, schema, table)
+
+
+def check_names(spec: PartitionSpec, schema: Schema, table: str) -> None:
+    """Check that no partition field has the name of a column that it is not made from.
+
+    Raises:
+        RequestInvalid: one has.
+    """
+    columns, present = schema._name_to_id, schema._lazy_id_to_field
+    for field in spec.fields:
+        if field.source_id in present and columns.get(field.name, field.source_id) != field.source_id:
+            _refuse(
+                f"The partition field {_named(field.name)} has the name of another column, so that Iceberg "
+                "engines could not open the table",
+                "partition-name",
+                "Give the column or the partition field another name.",
+                table,
+            )
+
+
+def check_redundancy(added: Sequence[PartitionField], table: str) -> None:
+    """Check that partition fields which come together do not contain each other, such as years and months.
+
+    As in Iceberg Java, this is asked of the fields that are added at once: a table that was partitioned by
+    months can be partitioned by days as well, later.
+
+    Raises:
+        RequestInvalid: two of them are made from one column, where one says all that the other says.
+    """
+    seen: dict[Hashable, PartitionField] = {}
+    for field in added:
+        if isinstance(field.transform, VoidTransform):
+            continue
+        kind = "time" if isinstance(field.transform, TimeTransform) else str(field.transform)
+        other = seen.setdefault((field.source_id, kind), field)
+        if other is not field:
+            _refuse(
+                f"The partition fields {_named(other.name)} ({other.transform}) and {_named(field.name)} "
+                f"({field.transform}) are made from one column, and one contains the other",
+                "redundant-partition",
+                "Keep the finer one.",
+                table,
+            )
+
+
+def check_order(order: SortOrder, schema: Schema, table: str) -> None:
+    """Check a sort order that a table gets.
+
+    Raises:
+        RequestInvalid: a transform that does not exist or that its source's type does not have, or a source
+            that is missing.
+    """
+    for field in order.fields:
+        _check_source(field.transform, field.source_id, schema, "sort", table)
+
+
+def _check_source(
+    transform: Transform[Any, Any], source_id: int, schema: Schema, what: str, table: str
+) -> None:
+    if isinstance(transform, VoidTransform):
+        return
+    source = schema._lazy_id_to_field.get(source_id)
+    if source is None:
+        _refuse(
+            f"The source column {source_id} of a {what} field does not exist",
+            f"{what}-source",
+            "Use the id of a column of the current schema.",
+            table,
+        )
+    if not source.field_type.is_primitive or not _in_structs(schema, source_id):
+        _refuse(
+            f"The column {_named(source.name)} of type {source.field_type!s:.80} cannot be the source of a "
+            f"{what} field",
+            f"{what}-source",
+            "Use a column of a primitive type that does not lie in a list or map.",
+            table,
+        )
+    if not _has_meaning(transform) or not transform.can_transform(source.field_type):
+        _refuse(
+            f"The transform {transform!s:.80} cannot be used on column {_named(source.name)} of type "
+            f"{source.field_type}",
+            f"{what}-transform",
+            _TRANSFORM_HINT,
+            table,
+        )
+
+
+def _has_meaning(transform: Transform[Any, Any]) -> bool:
+    if isinstance(transform, BucketTransform):
+        return 0 < transform.num_buckets <= _LARGEST_INT
+    if isinstance(transform, TruncateTransform):
+        return 0 < transform.width <= _LARGEST_INT
+    return isinstance(transform, IdentityTransform | TimeTransform)
+
+
+def _in_structs(schema: Schema, field_id: int) -> bool:
+    parent = schema._lazy_id_to_parent.get(field_id)
+    while parent is not None:
+        if not schema.find_type(parent).is_struct:
+            return False
+        parent = schema._lazy_id_to_parent.get(parent)
+    return True
+
+
+def _fields(kind: IcebergType) -> Iterator[NestedField]:
+    """Every field in a type, on every level."""
+    match kind:
+        case StructType(fields=fields):
+            inner: Iterable[NestedField] = fields
+        case ListType():
+            inner = (kind.element_field,)
+        case MapType():
+            inner = (kind.key_field, kind.value_field)
+        case _:
+            inner = ()
+    for each in inner:
+        yield each
+        yield from _fields(each.field_type)
+
+
+def _has_default(field: NestedField) -> bool:
+    return field.initial_default is not None or field.write_default is not None
+
+
+def _repeated(values: Iterable[Hashable]) -> list[Hashable]:
+    return [value for value, count in Counter(values).items() if count > 1]
+
+
+def _named(name: object) -> str:
+    return repr(name)[:_SHOWN]
+
+
+def _refuse(problem: str, rule: str, hint: str, table: str) -> NoReturn:
+    raise RequestInvalid(f"{problem}.", table=table, rule=rule, hint=hint)

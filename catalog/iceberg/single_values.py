@@ -1,0 +1,54 @@
+"""Partition values in Iceberg's JSON single-value form, for every value that a column can have.
+
+Source: Iceberg table specification, "Appendix D: JSON single-value serialization".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyiceberg.conversions import from_json, to_json
+from pyiceberg.types import DateType, PrimitiveType, TimestampType, TimestamptzType
+
+from catalog.iceberg.calendar import date_text, parse_date, parse_time, time_text
+
+_UTC: Final = "+00:00"
+_MAX_DAYS: Final = 2**31
+_MAX_MICROS: Final = 2**63
+
+
+def value_to_json(kind: PrimitiveType, value: Any) -> Any:
+    """A value, dates and timestamps as whole numbers since 1970, in JSON's form.
+
+    Raises:
+        ValueError, TypeError: it is not of its type.
+    """
+    if isinstance(value, int) and isinstance(kind, DateType):
+        return date_text(value)
+    if isinstance(value, int) and isinstance(kind, TimestampType):
+        return time_text(value)
+    if isinstance(value, int) and isinstance(kind, TimestamptzType):
+        return time_text(value) + _UTC
+    return to_json(kind, value)
+
+
+def value_from_json(kind: PrimitiveType, value: Any) -> Any:
+    """A value out of JSON's form; of dates and timestamps in years with a sign, the whole number since 1970.
+
+    Raises:
+        ValueError: it is not of its type; and what `pyiceberg.conversions.from_json` raises.
+    """
+    if isinstance(value, str) and value.startswith(("+", "-", "0000")):
+        if isinstance(kind, DateType):
+            return _within(parse_date(value), _MAX_DAYS)
+        if isinstance(kind, TimestampType):
+            return _within(parse_time(value), _MAX_MICROS)
+        if isinstance(kind, TimestamptzType) and value.endswith(_UTC):
+            return _within(parse_time(value.removesuffix(_UTC)), _MAX_MICROS)
+    return from_json(kind, value)
+
+
+def _within(number: int, limit: int) -> int:
+    if not -limit <= number < limit:
+        raise ValueError("beyond the range of its type")
+    return number
