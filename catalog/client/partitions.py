@@ -1,6 +1,6 @@
 """Which partition each row belongs to, by the table's partition spec.
 
-Transforms are pyiceberg's, worked out once for each distinct value of a batch.
+Transforms are worked out once for each distinct value of a batch.
 
 Source: Iceberg table specification, "Partitioning" and "Appendix D: Single-value serialization".
 """
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import to_json
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import PrimitiveType, StructType
+from pyiceberg.types import IntegerType, PrimitiveType, StructType
 
+from catalog.iceberg.single_values import value_to_json
+from catalog.iceberg.transforms import exact
 from policy.errors import RequestInvalid
 
 
@@ -75,7 +76,7 @@ class _Field:
         source = schema.find_field(field.source_id)
         self.name = field.name
         self._way = _way(schema.as_struct(), field.source_id)
-        self._transform = field.transform.transform(source.field_type)
+        self._transform = exact(field.transform).transform(source.field_type)
         self._result = cast(PrimitiveType, field.transform.result_type(source.field_type))
 
     def of(self, batch: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], list[Any]]:
@@ -96,13 +97,12 @@ class _Field:
 
     def _json(self, value: Any) -> Any:
         """A value's partition, in JSON's form."""
-        try:
-            result = self._transform(value)
-            if isinstance(result, float) and not math.isfinite(result):
-                raise self._unnamed(result)
-            return None if result is None else to_json(self._result, result)
-        except OverflowError as error:
-            raise self._unnamed("outside the years 1 to 9999") from error
+        result = self._transform(value)
+        if isinstance(result, float) and not math.isfinite(result):
+            raise self._unnamed(result)
+        if isinstance(self._result, IntegerType) and result is not None and not -(2**31) <= result < 2**31:
+            raise self._unnamed(f"{result}, which has more than 32 bits")
+        return None if result is None else value_to_json(self._result, result)
 
     def _unnamed(self, what: object) -> RequestInvalid:
         return RequestInvalid(

@@ -6,7 +6,7 @@ them in every other respect.
 
 Truncating the smallest integers wraps around, as in Iceberg Java: `truncate[10]` of the smallest int,
 -2147483648, is 2147483646. Such a partition value is greater than its row's value, so filters that these rows
-pass keep partitions above the last multiple of the width.
+pass keep partitions within one width of the largest number.
 
 Source: Iceberg table specification, "Partition Transforms"; Apache Iceberg's `TruncateUtil`.
 """
@@ -127,10 +127,21 @@ class _Hour(HourTransform[Any]):
         unit = _DAY[type(source)] // _HOURS_PER_DAY
         return lambda value: None if value is None else value // unit
 
+    def project(self, name: str, pred: BoundPredicate) -> Any:
+        """Nothing for a value whose hour no partition can have: the result has 32 bits, a timestamp 64."""
+        hour = self.transform(pred.term.ref().field.field_type)
+        values = getattr(pred, "literals", None) or [getattr(pred, "literal", None)]
+        near = [hour(each.value + off) for each in values if each is not None for off in (-1, 1)]
+        return super().project(name, pred) if all(_is_int(each) for each in near) else None
+
     def to_human_string(self, _: IcebergType, value: Any) -> str:
         if value is None:
             return "null"
         return f"{date_text(value // _HOURS_PER_DAY)}-{value % _HOURS_PER_DAY:02d}"
+
+
+def _is_int(number: int) -> bool:
+    return -(1 << 31) <= number < 1 << 31
 
 
 class _Identity(IdentityTransform[Any]):
@@ -165,7 +176,7 @@ class _Truncate(TruncateTransform[Any]):
         largest = (1 << (bits - 1)) - 1
         if isinstance(pred, BoundLessThan | BoundLessThanOrEqual):
             # The rows whose partition value wrapped around are the smallest ones.
-            wrapped = cast(Any, GreaterThan)(name, largest - largest % self.width)
+            wrapped = cast(Any, GreaterThan)(name, largest - self.width)
             return Or(projected, wrapped)
         if isinstance(pred, BoundGreaterThan | BoundGreaterThanOrEqual):
             wraps = pred.literal.value + largest + 1 < self.width

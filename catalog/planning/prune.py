@@ -45,6 +45,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
+from catalog.iceberg.transforms import exact_spec
 from catalog.manifests import DecodedManifest, FieldStatistics, ManifestListEntry
 from catalog.manifests.arrow import FIELD_ID
 from catalog.manifests.rows import partition_rows
@@ -77,7 +78,7 @@ class Pruner:
         usable_field_ids: frozenset[int] | None = None,
     ) -> None:
         self._schema = schema
-        self._specs = specs
+        self._specs = {number: exact_spec(spec) for number, spec in specs.items()}
         self._case_sensitive = case_sensitive
         self._bound = visit(rewrite_not(row_filter), _Prepared(schema, case_sensitive, usable_field_ids))
         self._columns = frozenset(extract_field_ids(self._bound))

@@ -17,7 +17,6 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 import pyarrow as pa
-from pyiceberg.conversions import from_json, to_json
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -37,6 +36,7 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
+from catalog.iceberg.single_values import value_from_json, value_to_json
 from catalog.manifests import ManifestListEntry
 from catalog.manifests.arrow import FIELD_ID
 from catalog.manifests.rows import partition_rows
@@ -79,7 +79,7 @@ def stored_value(kind: PrimitiveType, value: object) -> object:
     _check_plain(kind, value)
     parsed: object
     try:
-        parsed = from_json(kind, value)
+        parsed = value_from_json(kind, value)
     except (ArithmeticError, TypeError, AttributeError) as error:
         raise ValueError("not a value of its type") from error
     if isinstance(parsed, datetime):
@@ -194,4 +194,4 @@ def _json(kind: IcebergType, value: object) -> Any:
         # JSON has no such numbers; a text is what Iceberg's own writers put.
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     held = UUID(bytes=cast(bytes, value)) if isinstance(kind, UUIDType) else value
-    return to_json(cast(PrimitiveType, kind), held)
+    return value_to_json(cast(PrimitiveType, kind), held)

@@ -42,6 +42,7 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from catalog.errors import CommitConflict
+from catalog.iceberg.transforms import exact_spec
 from catalog.keys.write_keys import WriteRewrapper
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry, read_entries
@@ -160,8 +161,11 @@ class SnapshotBuilder:
             on_write=lambda path, _: written.append(path),
         )
         identifier = (*table.record.name.namespace, table.record.name.name)
+        # pyiceberg puts partition values into words for the snapshot's summary, in Python's calendar.
+        specs = [exact_spec(each) for each in table.metadata.partition_specs]
+        metadata = table.metadata.model_copy(update={"partition_specs": specs})
         # A transaction that is read out and never committed needs no catalog.
-        return Table(identifier, table.metadata, table.metadata_location, io, cast(Catalog, None))
+        return Table(identifier, metadata, table.metadata_location, io, cast(Catalog, None))
 
     def _carried(
         self, table: LoadedTable, head: Snapshot | None, paths: frozenset[str]

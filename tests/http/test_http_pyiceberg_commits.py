@@ -206,7 +206,6 @@ def test_specs_change_between_writes(history: History) -> None:
     assert history.ids() == [1, 4]
 
 
-@pytest.mark.xfail(reason="a stale sequence number is answered with 400")
 def test_writers_of_one_branch_and_of_two_all_succeed(history: History) -> None:
     table = history.create(**{"commit.retry.num-retries": "50", "commit.retry.min-wait-ms": "5"})
     table.append(rows(0))

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyiceberg.conversions import from_json, to_json
 from pyiceberg.expressions import (
@@ -155,6 +155,8 @@ def test_no_partition_of_a_matching_row_is_pruned(
     filters: list[BooleanExpression] = [each("c", other) for each in COMPARED]
     filters += [each("c", value) for each in COMPARED] + [In("c", {value, other})]
     partition = Record(spec.fields[0].transform.transform(kind)(value))
+    if isinstance(transform, HourTransform):
+        assume(-(1 << 31) <= partition[0] < 1 << 31)  # no partition has such an hour
     partitions = Schema(*spec.partition_type(schema).fields)
     for row_filter in filters:
         if expression_evaluator(schema, row_filter, True)(Record(value)):
