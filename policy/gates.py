@@ -138,6 +138,14 @@ def refuse_location_property(names: Iterable[str], table: str) -> None:
         PropertyInvalid: such a property.
     """
     for name in names:
+        known = _near_write_path(name)
+        if known is not None:
+            raise PropertyInvalid(
+                f"The table property {name[:120]!r} is not {known}, and no writer would follow it.",
+                table=table,
+                rule="property-name",
+                hint=f"Write it in small letters: {known}.",
+            )
         if name.strip().lower() == _LOCATION:
             raise PropertyInvalid(
                 f"The table property {name[:120]!r} would not move the table.",
@@ -145,6 +153,13 @@ def refuse_location_property(names: Iterable[str], table: str) -> None:
                 rule="location-property",
                 hint="Say where a table is to lie when it is created, or by an update of its location.",
             )
+
+
+def _near_write_path(name: str) -> str | None:
+    """The property that tells writers where to put files which a name is taken for, and is not."""
+    if name in WRITE_PATHS:
+        return None
+    return next((known for known in WRITE_PATHS if name.strip().lower() == known), None)
 
 
 def check_ordinary_properties(names: Iterable[str], table: str) -> None:

@@ -37,6 +37,7 @@ from catalog.commits.openable import never_back
 from catalog.gates import WRITE_PATHS, check_ordinary_properties, refuse_location_property
 from policy import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
+from policy.write_properties import check_write_properties
 
 #: Updates that writers of data make; every other update changes the table itself.
 _DATA_UPDATES: Final = (
@@ -112,6 +113,7 @@ def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -
             said |= update.updates
             check_ordinary_properties(rest, table)
             refuse_location_property(rest, table)
+            check_write_properties(rest, table)
             locations += [rest[name] for name in WRITE_PATHS if name in rest]
             if rest:
                 ordinary.append(SetPropertiesUpdate(updates=rest))

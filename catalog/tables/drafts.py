@@ -38,6 +38,7 @@ from policy.errors import RequestInvalid, UnsupportedFormatVersion
 from policy.file_formats import written_format
 from policy.location import Location
 from policy.requests import AccessRequest
+from policy.write_properties import check_write_properties
 
 _FORMAT_VERSION: Final = "format-version"
 
@@ -133,6 +134,7 @@ class Drafter:
         _check_format_version(ordinary, str(new.name))
         gates.check_ordinary_properties(ordinary, str(new.name))
         gates.refuse_location_property(ordinary, str(new.name))
+        check_write_properties(ordinary, str(new.name))
         location = self._default_location(new.name, table_uuid)
         record = new_record(caller, new.name, table_uuid, location, default=True)
         if new.location is not None:

@@ -26,6 +26,7 @@ from pyiceberg.table.update import (
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     SetStatisticsUpdate,
     TableRequirement,
@@ -53,7 +54,7 @@ from pyiceberg.types import (
 )
 
 from catalog.errors import CommitConflict
-from policy.errors import LakewardenError, RequestInvalid
+from policy.errors import LakewardenError, PropertyInvalid, RequestInvalid
 from tests.support.attacker import local
 from tests.support.attacker import updates as moving
 from tests.support.lake import Lake
@@ -336,3 +337,15 @@ def test_a_new_table_is_checked_like_a_commit(lake: Lake) -> None:
     years = spec(YearTransform(), 2)
     with pytest.raises(RequestInvalid, match="partition-transform"):
         lake.catalog().create_table_transaction(str(fresh()), COLUMNS, partition_spec=years)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("write.distribution-mode", "write-property"), ("WRITE.DATA.PATH", "property-name")],
+)
+def test_properties_that_break_later_writes_are_refused_when_they_are_set(
+    lake: Lake, table: Table, name: str, rule: str
+) -> None:
+    assert refused(lake, table, SetPropertiesUpdate(updates={name: "banana"}), kind=PropertyInvalid) == rule
+    with pytest.raises(PropertyInvalid, match=rule):
+        make(lake, properties={name: "banana"})

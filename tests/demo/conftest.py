@@ -32,6 +32,7 @@ from spark_ext.demo.lake import Lake, open_lake
 from spark_ext.demo.people import ENGINE, MALLORY, MASTER_KEY, OLGA
 from spark_ext.demo.screen import Screen
 from spark_ext.demo.stage import ENCRYPTED, FLIGHTS, OWN_ROWS, PICKS, Stage
+from tests.support.tables import lay_down
 
 ROWS = 1_000
 
@@ -99,7 +100,9 @@ def _encrypted_file(session: WriteSession) -> NewFile:
     path, label = session.prefix.child(new_file_name("part", "parquet")).canonical, KeyLabel(MASTER_KEY)
     identity = FileIdentity.of(session.table.record.table_uuid, path)
     wrapped = wrap_for_write(session.transport, new_dek(32), identity, label)
-    return NewFile(path, "parquet", 2, 1000, keys=(WrittenKey(label, wrapped),))
+    new = NewFile(path, "parquet", 2, 1000, keys=(WrittenKey(label, wrapped),))
+    lay_down(new, session.prefix)
+    return new
 
 
 def _fill(lake: Lake, who: str, table: str, rows: pa.Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -52,6 +53,9 @@ def test_a_table_comes_with_its_rows(served: Service, alice: httpx.Client, names
         assert tables_of(alice, served.prefix, namespace) == []
         path = f"{staged['write']['location']}/p=1/{new_file_name('part', 'parquet')}"
         file = {"path": path, "file-format": "parquet", "record-count": 3, "file-size-in-bytes": 100}
+        local = Path(path.removeprefix("file://"))
+        local.parent.mkdir(parents=True)
+        local.write_bytes(bytes(100))
         committed = _commit(spark, staged, added=[{**file, "partition": {"p": 1}}])
         assert committed.status_code == 200, committed.text
         assert _commit(spark, staged, added=[{**file, "partition": {"p": 1}}]).json() == committed.json()

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import from_json, to_json
 from pyiceberg.expressions import (
@@ -72,6 +72,7 @@ def numbers(kind: PrimitiveType) -> st.SearchStrategy[int]:
 
 
 @pytest.mark.parametrize(("transform", "kind"), _TYPED, ids=str)
+@settings(deadline=None)
 @given(data=st.data())
 def test_times_are_pyicebergs_in_pythons_calendar(
     transform: Transform[Any, Any], kind: PrimitiveType, data: st.DataObject
@@ -88,6 +89,7 @@ def test_times_are_pyicebergs_in_pythons_calendar(
 
 
 @pytest.mark.parametrize("kind", [DateType(), TimestampType(), TimestamptzType()], ids=str)
+@settings(deadline=None)
 @given(data=st.data())
 def test_single_values_are_pyicebergs_in_pythons_calendar(kind: PrimitiveType, data: st.DataObject) -> None:
     moment = data.draw(st.datetimes())
@@ -97,6 +99,7 @@ def test_single_values_are_pyicebergs_in_pythons_calendar(kind: PrimitiveType, d
 
 
 @pytest.mark.parametrize("kind", [DateType(), TimestampType(), TimestamptzType()], ids=str)
+@settings(deadline=None)
 @given(data=st.data())
 def test_every_single_value_goes_there_and_back(kind: PrimitiveType, data: st.DataObject) -> None:
     value = data.draw(numbers(kind))
@@ -125,6 +128,7 @@ def test_what_is_no_date_or_time_is_refused(kind: PrimitiveType, text: str) -> N
 
 
 @pytest.mark.parametrize("kind", [IntegerType(), LongType()], ids=str)
+@settings(deadline=None)
 @given(data=st.data())
 def test_truncation_stays_within_its_type(kind: PrimitiveType, data: st.DataObject) -> None:
     """As Iceberg Java's arithmetic, which wraps around."""
@@ -145,6 +149,7 @@ PRUNED: list[tuple[Transform[Any, Any], PrimitiveType]] = [
 
 
 @pytest.mark.parametrize(("transform", "kind"), PRUNED, ids=str)
+@settings(deadline=None)
 @given(data=st.data())
 def test_no_partition_of_a_matching_row_is_pruned(
     transform: Transform[Any, Any], kind: PrimitiveType, data: st.DataObject

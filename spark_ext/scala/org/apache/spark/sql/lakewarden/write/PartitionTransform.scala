@@ -98,8 +98,9 @@ final case class Truncate(width: Int) extends PartitionTransform {
   override def resultType(source: DataType): DataType = source
 
   override def on(source: DataType): Any => Any = source match {
-    case IntegerType => value => Math.subtractExact(intOf(value), Math.floorMod(intOf(value), width))
-    case LongType => value => Math.subtractExact(longOf(value), Math.floorMod(longOf(value), width.toLong))
+    // The smallest numbers wrap around, as in Iceberg's own writers.
+    case IntegerType => value => intOf(value) - Math.floorMod(intOf(value), width)
+    case LongType => value => longOf(value) - Math.floorMod(longOf(value), width.toLong)
     case kind: DecimalType => value => cut(value.asInstanceOf[Decimal], kind)
     case StringType => value => value.asInstanceOf[UTF8String].substring(0, width)
     case BinaryType => value => value.asInstanceOf[Array[Byte]].take(width)
@@ -148,5 +149,11 @@ final case class TimeTransform(unit: String) extends PartitionTransform {
 
   private def days(micros: Long): Int = Math.floorDiv(micros, TimeUnit.DAYS.toMicros(1)).toInt
 
-  private def hours(micros: Long): Int = Math.toIntExact(Math.floorDiv(micros, TimeUnit.HOURS.toMicros(1)))
+  private def hours(micros: Long): Int = {
+    val hour = Math.floorDiv(micros, TimeUnit.HOURS.toMicros(1))
+    if (hour.isValidInt) hour.toInt
+    else throw new LakewardenException(
+      "NotSupportedYet", s"A partition by hour cannot be $hour, which has more than 32 bits.",
+      Some("partition-value"), None)
+  }
 }

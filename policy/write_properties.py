@@ -1,0 +1,83 @@
+"""Checks the values of table properties that writers read, when they are set rather than at the next INSERT.
+
+A codec or a distribution mode that no writer knows makes every later INSERT fail, also for users who did not
+set it. Properties that neither our writers nor Iceberg's read are not looked at.
+
+Source: Apache Iceberg documentation, "Configuration", "Write properties".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from policy.errors import PropertyInvalid
+
+_PARQUET: Final = ("zstd", "snappy", "gzip", "lz4_raw", "uncompressed")
+_ORC: Final = ("zstd", "snappy", "zlib", "lz4", "none")
+_AVRO: Final = ("gzip", "zstd", "snappy", "uncompressed")
+_MODES: Final = ("none", "hash", "range")
+_OPERATIONS: Final = ("delete", "update", "merge")
+_INT: Final = 2**31 - 1
+_LONG: Final = 2**63 - 1
+
+#: Allowed values, in small letters; writers take them in any case.
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "write.parquet.compression-codec": _PARQUET,
+        "write.delete.parquet.compression-codec": _PARQUET,
+        "write.orc.compression-codec": _ORC,
+        "write.delete.orc.compression-codec": _ORC,
+        "write.avro.compression-codec": _AVRO,
+        "write.delete.avro.compression-codec": _AVRO,
+        "write.metadata.compression-codec": ("none", "gzip"),
+        "write.delete.format.default": ("parquet", "orc", "avro"),
+        "write.spark.fanout.enabled": ("true", "false"),
+        "write.distribution-mode": _MODES,
+        **{f"write.{each}.distribution-mode": _MODES for each in _OPERATIONS},
+        **{f"write.{each}.mode": ("copy-on-write", "merge-on-read") for each in _OPERATIONS},
+        **{f"write.{each}.isolation-level": ("serializable", "snapshot") for each in _OPERATIONS},
+    }
+)
+#: Largest allowed values of whole numbers above 0.
+_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "write.target-file-size-bytes": _LONG,
+        "write.parquet.row-group-size-bytes": _LONG,
+        "write.parquet.page-size-bytes": _INT,
+        "write.parquet.page-row-limit": _INT,
+        "write.parquet.dict-size-bytes": _INT,
+        "write.parquet.compression-level": 22,
+        "write.orc.stripe-size-bytes": _LONG,
+    }
+)
+_DIGITS: Final = 20
+
+
+def check_write_properties(properties: Mapping[str, str], table: str) -> None:
+    """Check the properties that a user sets.
+
+    Raises:
+        PropertyInvalid: a value that no writer could follow.
+    """
+    for name, value in properties.items():
+        choices, largest = _CHOICES.get(name), _NUMBERS.get(name)
+        if choices is not None and value.lower() not in choices:
+            raise _invalid(name, value, f"one of {', '.join(choices)}", table)
+        if largest is not None and not _is_number(value, largest):
+            raise _invalid(name, value, f"a whole number from 1 to {largest}", table)
+
+
+def _is_number(value: str, largest: int) -> bool:
+    text = value.strip()
+    return len(text) <= _DIGITS and text.isascii() and text.isdigit() and 0 < int(text) <= largest
+
+
+def _invalid(name: str, value: str, expected: str, table: str) -> PropertyInvalid:
+    return PropertyInvalid(
+        f"The table property {name} is {value[:80]!r}, which writers cannot follow.",
+        table=table,
+        rule="write-property",
+        hint=f"Use {expected}.",
+    )

@@ -1,0 +1,55 @@
+"""Values of properties that writers read are checked when they are set."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.errors import PropertyInvalid
+from policy.gates import WRITE_PATHS, refuse_location_property
+from policy.write_properties import check_write_properties
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("write.parquet.compression-codec", "banana"),
+        ("write.parquet.compression-codec", ""),
+        ("write.orc.compression-codec", "brotli"),
+        ("write.distribution-mode", "x"),
+        ("write.merge.distribution-mode", "spread"),
+        ("write.delete.mode", "never"),
+        ("write.metadata.compression-codec", "zstd"),
+        ("write.target-file-size-bytes", "0"),
+        ("write.target-file-size-bytes", "-1"),
+        ("write.target-file-size-bytes", "1e9"),
+        ("write.target-file-size-bytes", "9" * 5000),
+        ("write.parquet.page-size-bytes", str(2**31)),
+        ("write.parquet.compression-level", "23"),
+        ("write.spark.fanout.enabled", "perhaps"),
+    ],
+)
+def test_a_value_that_no_writer_can_follow_is_refused_with_those_that_it_can(name: str, value: str) -> None:
+    with pytest.raises(PropertyInvalid) as refusal:
+        check_write_properties({name: value}, "db.t")
+    assert (refusal.value.rule, refusal.value.table) == ("write-property", "db.t")
+    assert name in refusal.value.message and (refusal.value.hint or "").startswith("Use ")
+
+
+def test_values_that_writers_follow_and_properties_that_they_do_not_read_are_taken() -> None:
+    taken = {
+        "write.parquet.compression-codec": "ZSTD",
+        "write.distribution-mode": "none",
+        "write.merge.mode": "merge-on-read",
+        "write.target-file-size-bytes": "1048576",
+        "write.metadata.compression-codec": "gzip",
+        "owner.codec": "banana",
+    }
+    check_write_properties(taken, "db.t")
+
+
+@pytest.mark.parametrize("known", WRITE_PATHS)
+def test_a_write_path_in_another_case_is_refused(known: str) -> None:
+    refuse_location_property([known], "db.t")
+    for name in (known.upper(), known.title(), f" {known}"):
+        with pytest.raises(PropertyInvalid, match="property-name"):
+            refuse_location_property([name], "db.t")
