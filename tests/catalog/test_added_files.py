@@ -91,5 +91,7 @@ def test_a_standard_client_commits_files_that_are_there(tmp_path: Path) -> None:
     with open_lake(tmp_path) as lake:
         mine = lay_siege(lake).attacker
         path = f"{mine.catalog.load_table(mine.table).location()}/data/never-written.parquet"
+        updates = mine.appending(entry(data_file(path, file_size_in_bytes=7)))
+        Path(path.removeprefix("file://")).unlink()
         with pytest.raises(MetadataInvalid, match="file-missing"):
-            mine.commit(*mine.appending(entry(data_file(path, file_size_in_bytes=7))))
+            mine.commit(*updates)

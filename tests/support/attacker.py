@@ -222,7 +222,10 @@ class Attacker:
         deletes: bool = False,
         at: str | None = None,
     ) -> ManifestFile:
-        """Write a manifest into his directory, or over an existing file."""
+        """Write a manifest into his directory, or over an existing file; and files that it adds there."""
+        entries = list(entries)
+        for each in entries:
+            self._lay_down(each)
         return write_entries(
             self.metadata,
             at or f"{self.location}/metadata/{uuid4()}-m0.avro",
@@ -230,6 +233,13 @@ class Attacker:
             snapshot_id,
             deletes=deletes,
         )
+
+    def _lay_down(self, added: ManifestEntry) -> None:
+        """A commit adds files that are there; those outside of his directory are not his to write."""
+        path = added.data_file.file_path
+        if added.status == ADDED and path.startswith(f"{self.location}/") and not local(path).exists():
+            local(path).parent.mkdir(parents=True, exist_ok=True)
+            local(path).write_bytes(bytes(added.data_file.file_size_in_bytes))
 
     def snapshot(
         self, manifests: Sequence[ManifestFile], snapshot_id: int, *, at: str | None = None, **changes: Any
