@@ -48,7 +48,7 @@ class Setting:
 
     def snapshots(self, table: str) -> int:
         """How many commits a table has seen."""
-        return len(self.service.iceberg().load_table(table.removeprefix("lake.")).metadata.snapshots)
+        return len(self.service.lake.catalog().load_table(table.removeprefix("lake.")).metadata.snapshots)
 
     def writes(self) -> list[KnownWrite]:
         """The writes that were begun since this was asked last."""
