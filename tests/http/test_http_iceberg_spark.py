@@ -302,7 +302,6 @@ def test_expire_snapshots(history: History) -> None:
     assert history.ids() == [1, 3, 4, 5]
 
 
-@pytest.mark.xfail(reason="statistics that are gone are not removed again")
 def test_expire_snapshots_with_statistics(history: History) -> None:
     history.create("part")
     for number in (1, 2):
@@ -366,7 +365,6 @@ def test_a_branch_is_made_in_an_empty_table(history: History) -> None:
     assert history.ids("b") == [1]
 
 
-@pytest.mark.xfail(reason="a stale sequence number is answered with 400")
 def test_writers_to_two_branches_at_once(history: History) -> None:
     history.create(**{"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "10"})
     history.append(0)
@@ -409,12 +407,7 @@ replacing.commitTransaction()
 """
 
 
-STALE = pytest.mark.xfail(reason="a stale sequence number of a replacement is refused")
-
-
-@pytest.mark.parametrize(
-    "rows", [pytest.param(False, id="empty"), pytest.param(True, id="with-rows", marks=STALE)]
-)
+@pytest.mark.parametrize("rows", [False, True], ids=["empty", "with-rows"])
 def test_a_table_is_replaced_beside_an_append(history: History, rows: bool) -> None:
     """Iceberg's own catalogs let the replacement have the last word, too."""
     history.create()
