@@ -54,7 +54,7 @@ EXECUTOR_ERRORS = str(Path("home", "work", "*", "*", "stderr"))
 
 STATEMENTS = (
     "CREATE NAMESPACE lake.n",
-    "CREATE NAMESPACE lake.bobs",
+    "CREATE NAMESPACE lake.bobs WITH PROPERTIES ('lakewarden.unsealed' = 'allow')",
     f"CREATE TABLE lake.n.t {ENCRYPTED} AS SELECT id, concat('name-', id) AS name FROM range(0, 100, 1, 2)",
     "INSERT INTO lake.n.t VALUES (1000, 'a'), (1001, NULL)",
     f"CREATE TABLE lake.n.other {ENCRYPTED} AS SELECT id, id % 7 AS day FROM range(0, 100, 1, 2)",

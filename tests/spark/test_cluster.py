@@ -77,7 +77,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         ) as spark,
     ):
         spark.rows("CREATE NAMESPACE lake.n")
-        spark.rows("CREATE NAMESPACE lake.bobs")
+        spark.rows("CREATE NAMESPACE lake.bobs WITH PROPERTIES ('lakewarden.unsealed' = 'allow')")
         yield Cluster(service, spark, directory)
     assert len([each for each in work.glob("*/*") if each.is_dir()]) >= 2, "no executor of its own has run"
 

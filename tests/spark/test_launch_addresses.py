@@ -34,13 +34,14 @@ answer(found | {statement: outcome(statement) for statement in asked["statements
 """
 CLOSED = "http://127.0.0.1:1"
 
-#: In order; the connection breaks before the first answer of each operation.
+#: In order; the connection breaks before the first answer of each operation, at `lost` before every answer.
 CREATE_NAMESPACE = "CREATE NAMESPACE broken.db"
 CREATE_TABLE = "CREATE TABLE broken.db.t (id INT)"
 READ = "SELECT count(*) FROM broken.db.t"
+NEVER_ANSWERED = "CREATE NAMESPACE lost.unanswered"
 
 
-_HANDED_ON = ("Authorization", "Content-Type")
+_HANDED_ON = ("Authorization", "Content-Type", "Idempotency-Key")
 
 
 class _Impostor(BaseHTTPRequestHandler):
@@ -60,16 +61,16 @@ class _Impostor(BaseHTTPRequestHandler):
         self.close_connection = "Content-Length" in headers
 
     def do_POST(self) -> None:
-        """Hand the request on, and lose the first answer to each operation."""
+        """Hand the request on, and lose the first answer to each operation, or every answer."""
         server: Any = self.server
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name: value for name, value in self.headers.items() if name in _HANDED_ON}
-        answer = httpx.post(
-            server.service.url + self.path.removeprefix("/broken"), content=body, headers=headers, timeout=60
-        )
-        operation = self.path.rpartition("/")[2]
-        server.posted.append(operation)
-        if server.posted.count(operation) == 1:
+        catalog, _, path = self.path.removeprefix("/").partition("/")
+        answer = httpx.post(f"{server.service.url}/{path}", content=body, headers=headers, timeout=60)
+        operation = (catalog, path.rpartition("/")[2])
+        keys = server.posted.setdefault(operation, [])
+        keys.append(headers.get("Idempotency-Key"))
+        if catalog == "lost" or len(keys) == 1:
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return
@@ -87,7 +88,7 @@ def _impostor(service: Service) -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Impostor)
     html = {"Content-Type": "text/html"}
     server.service = service
-    server.seen, server.posted = [], []
+    server.seen, server.posted = [], {}
     server.answers = {
         "redirects": (307, {"Location": f"{service.url}/v1/config"}, b""),
         "html": (200, html, b"<html>Please log in</html>"),
@@ -96,6 +97,7 @@ def _impostor(service: Service) -> Iterator[Any]:
         "empty": (200, {}, b""),
         "other": (404, {}, b'{"error": "no such page"}'),
         "broken": (200, {}, b'{"overrides": {"prefix": "lakewarden"}, "namespaces": []}'),
+        "lost": (200, {}, b'{"overrides": {"prefix": "lakewarden"}, "namespaces": []}'),
     }
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -130,7 +132,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         }
         settings = {**_launch(catalogs), "spark.sql.catalog.option.insecure": "true"}
         with spark_process(service, SCRIPT, settings=settings, engine=None) as process:
-            statements = [CREATE_NAMESPACE, CREATE_TABLE, READ]
+            statements = [CREATE_NAMESPACE, CREATE_TABLE, READ, NEVER_ANSWERED]
             process.tell({"catalogs": list(catalogs), "statements": statements})
             answers = process.answer()
             log = process.log.read_text()
@@ -165,17 +167,26 @@ def test_address_with_more_than_an_address(found: dict[str, Any], name: str) -> 
     assert "hunter2" not in message
 
 
-def test_request_that_changes_something_is_sent_once(found: dict[str, Any]) -> None:
+def test_request_that_changes_something_is_sent_again_under_its_key(found: dict[str, Any]) -> None:
+    """The catalog carries it out once: nobody is told that the namespace or the table exists already."""
     for statement, operation in ((CREATE_NAMESPACE, "namespaces"), (CREATE_TABLE, "tables")):
-        assert found["answers"][statement][0] == "LAKEWARDEN.COMMIT_STATE_UNKNOWN"
-        assert found["posted"].count(operation) == 1
+        assert found["answers"][statement] == []
+        first, second = found["posted"]["broken", operation]
+        assert first is not None and first == second
+
+
+def test_request_that_changes_something_and_is_never_answered(found: dict[str, Any]) -> None:
+    condition, message = found["answers"][NEVER_ANSWERED]
+    assert condition == "LAKEWARDEN.COMMIT_STATE_UNKNOWN", message
+    first, *others = found["posted"]["lost", "namespaces"]
+    assert first is not None and others == [first, first]
 
 
 def test_request_that_only_reads_is_sent_again(found: dict[str, Any]) -> None:
     """The table is there: the catalog had done what it could not answer."""
     assert found["answers"][READ] == [[0]]
-    assert found["posted"].count("load") >= 2
-    assert found["posted"].count("plan") == 2
+    assert len(found["posted"]["broken", "load"]) >= 2
+    assert len(found["posted"]["broken", "plan"]) == 2
 
 
 def test_token_is_in_no_message_and_no_log(found: dict[str, Any]) -> None:

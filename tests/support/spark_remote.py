@@ -239,12 +239,12 @@ def remote_spark(
 #: attempt is never run on the host of the first. Driver, master and workers are in one JVM, each executor in
 #: its own. The environment variable TEST_WORK_DIRECTORY says where executors work.
 TWO_HOSTS = """
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 
-launched = spark.sparkContext.getConf()
+launched = spark.sparkContext.getConf()._jconf.clone()
 spark.stop()
 deploy = SparkContext._jvm.org.apache.spark.deploy
-conf = launched._jconf.clone().set("spark.master.rest.enabled", "false")
+conf = launched.set("spark.master.rest.enabled", "false")
 master = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)._1()
 url = f"spark://127.0.0.1:{master.address().port()}"
 masters = SparkContext._gateway.new_array(SparkContext._jvm.java.lang.String, 1)
@@ -257,7 +257,7 @@ workers = [
     for number, host in enumerate(["127.0.0.2", "127.0.0.3"])
 ]
 relaunch_engine()
-spark = SparkSession.builder.config(conf=launched).config("spark.master", url).getOrCreate()
+spark = builder.config("spark.master", url).getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 spark.conf.set(given["token_setting"], given["tokens"][given["user"]])
 """
