@@ -220,6 +220,8 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, and expect a request."""
         super().connection_made(transport)
+        # Every byte that waits counts: closing waits for the last one, so a small rest would never end.
+        transport.set_write_buffer_limits(high=0)
         self._address = self.client[0] if self.client else _UNKNOWN
         refusal = self._all.enter(self._address)
         if refusal is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import resource
 import socket
@@ -22,7 +23,7 @@ import httpx
 import pytest
 
 from catalog.config import HttpSettings
-from catalog.http.connections import MAX_FIELDS, MAX_TARGET, Connections
+from catalog.http.connections import MAX_FIELDS, MAX_TARGET, BoundedProtocol, Connections
 from catalog.http.metrics import Metrics
 from catalog.http.server import reserve_descriptors
 from policy.errors import RequestInvalid
@@ -183,6 +184,30 @@ def test_a_client_that_does_not_read_is_ended(tmp_path: Path) -> None:
         request = f"GET /openapi.json HTTP/1.1\r\nHost: x\r\n{bearer}\r\n\r\n"
         deaf.sendall(request.encode() * 100)
         wait_until(lambda: refused_by(service, "answer-timeout") == 1)
+
+
+def test_a_small_rest_that_is_not_read_is_ended(tmp_path: Path) -> None:
+    """Closing waits for the last byte: an idle connection whose client left a little unread must not stay."""
+    limits = {"idle_timeout_s": 4 * SHORT, "answer_timeout_s": SHORT}
+    with limited(tmp_path, **limits) as service, socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        address = urlsplit(service.url)
+        deaf.connect((address.hostname, address.port))
+        wait_until(lambda: bool(_protocols(deaf)))
+        (served,) = _protocols(deaf)
+        # What the kernel takes is more than what is left below.
+        taken = served.transport.get_extra_info("socket")
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        deaf.sendall(HEAD)
+        deaf.sendall(b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n" * 60)
+        wait_until(lambda: served.transport.is_closing() and not served.transport.get_write_buffer_size())
+        assert refused_by(service, "answer-timeout") == 1
+
+
+def _protocols(client: socket.socket) -> list[BoundedProtocol]:
+    """The service's end of a connection."""
+    found = [each for each in gc.get_objects() if isinstance(each, BoundedProtocol)]
+    return [each for each in found if each.client == client.getsockname()[:2]]
 
 
 def test_connections_are_limited(tmp_path: Path) -> None:
