@@ -18,7 +18,7 @@ from catalog.authorize import Authorizer
 from catalog.commits.added_files import AddedFiles
 from catalog.commits.inspection import Inspector
 from catalog.commits.landing import Lander
-from catalog.config import S3Settings, Settings
+from catalog.config import Settings
 from catalog.db import migrate
 from catalog.db.clock import DatabaseClock
 from catalog.db.engine import open_database
@@ -43,6 +43,7 @@ from catalog.table_keys.keyring import Keyring
 from catalog.tables.standard_clients import StandardClients
 from catalog.tokens import TokenStore
 from catalog.writes.sessions import WriteLog
+from policy.location import Location
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Ground:
         policies = _policies(settings, documents, seconds)
         signer = None if settings.audit.key_file is None else Signer(settings.audit.key_file)
         audit = _audit(settings, engine, signer, now_ms)
-        pointers, storage = SqlPointerStore(engine, name), _storage(settings.s3)
+        pointers, storage = SqlPointerStore(engine, name), _storage(settings)
         reader = SnapshotReader(engine, storage, _cache(settings), _limits(settings))
         calls, invocations = guarded(kms, Patience(**settings.kms.calls.model_dump())), Invocations(engine)
         peks = PekCache(
@@ -197,7 +198,8 @@ def _loader(
     )
 
 
-def _storage(s3: S3Settings) -> Storage:
+def _storage(settings: Settings) -> Storage:
+    s3, warehouse = settings.s3, Location.parse(settings.warehouse)
     options = S3Options(
         endpoint=s3.endpoint,
         region=s3.region,
@@ -206,7 +208,7 @@ def _storage(s3: S3Settings) -> Storage:
         connect_timeout=s3.connect_timeout_s,
         request_timeout=s3.request_timeout_s,
     )
-    return StorageRouter({"file": LocalStorage(), "s3": S3Storage(options)})
+    return StorageRouter({"file": LocalStorage(warehouse), "s3": S3Storage(options)})
 
 
 def _limits(settings: Settings) -> DecodeLimits:

@@ -31,6 +31,7 @@ from catalog.pointers import PointerStore
 from catalog.seals import Seal, SealState
 from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
+from catalog.storage.volumes import stored_before
 from catalog.table_keys import records as key_records
 from policy import governed as governed_names
 from policy.encryption import EncryptionSpec, StandardClients
@@ -161,11 +162,13 @@ class TableLoader:
             MetadataTampered: the metadata is not what was sealed, or belongs to another table.
             MetadataUnsealed: the metadata is unsealed and the namespace forbids that.
             LocationNotAllowed: the pointer leads out of the allowed locations.
+            ObjectMissing: the metadata was deleted.
+            StorageUnavailable: the storage does not answer, or the warehouse or bucket is gone.
         """
         pointer, record, governed, seal = self._standing(name)
         if seal is None:
             self._check_unsealed(record, governed, pointer)
-        data = self._storage.read(Location.parse(pointer), limit=self._max_metadata_bytes)
+        data = self._read(Location.parse(pointer))
         if seal is not None:
             seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
         metadata = parse_metadata(data, path=pointer, table=str(name))
@@ -211,6 +214,10 @@ class TableLoader:
                 hint=_UNSEALED_HINT,
             )
         return table
+
+    def _read(self, location: Location) -> bytes:
+        with stored_before(self._storage, location):
+            return self._storage.read(location, limit=self._max_metadata_bytes)
 
     def _standing(self, name: TableName) -> tuple[str, TableRecord, Governed, Seal | None]:
         """Where the pointer stands, and what is known of that place.

@@ -34,6 +34,7 @@ from catalog.manifests import (
 from catalog.manifests.cache import Index
 from catalog.seals import Digest, SealedFile
 from catalog.storage.base import Storage
+from catalog.storage.volumes import stored_before
 from policy.allowlist import AllowList
 from policy.errors import LocationNotAllowed, MetadataTampered, UnsupportedFormatVersion
 from policy.location import Location
@@ -187,6 +188,8 @@ class SnapshotReader:
 
         Raises:
             LocationNotAllowed: the path is not allowed; nothing was opened.
+            ObjectMissing: the file was deleted.
+            StorageUnavailable: the storage does not answer, or the warehouse or bucket is gone.
         """
         decision = allowed.decide(path)
         if not decision.allowed:
@@ -197,7 +200,9 @@ class SnapshotReader:
                 rule=decision.reasons[0].rule,
                 hint="Somebody who is authorized may add the location to read.allowed.data.paths.",
             )
-        return self._storage.read(Location.parse(path), limit=self._limits.max_file_bytes)
+        location = Location.parse(path)
+        with stored_before(self._storage, location):
+            return self._storage.read(location, limit=self._limits.max_file_bytes)
 
     def sealed(self, table_id: str, paths: Iterable[str]) -> dict[str, SealedFile]:
         """Those of `paths` that are sealed for the table."""

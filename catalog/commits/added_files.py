@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
+from catalog.storage.volumes import stored_before
 from policy.errors import LakewardenError, MetadataInvalid
 from policy.location import Location
 
@@ -63,8 +64,10 @@ class AddedFiles:
             pass
 
     def _look(self, path: str, size: int, table: str) -> None:
+        location = Location.parse(path)
         try:
-            found = self._storage.size(Location.parse(path))
+            with stored_before(self._storage, location):
+                found = self._storage.size(location)
         except ObjectMissing as missing:
             raise MetadataInvalid(
                 "A file that the commit adds does not exist.",

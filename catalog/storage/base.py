@@ -78,6 +78,14 @@ class Storage(Protocol):
     def size(self, location: Location) -> int:
         """Length of an object in bytes; errors as in `read`."""
 
+    def is_gone(self, location: Location) -> bool:
+        """Whether the place as a whole that held a location is gone: its bucket, or the file system on which
+        the warehouse lies. Asked about an object that was stored before and is missing now.
+
+        Raises:
+            StorageUnavailable: as in `read`.
+        """
+
     def delete(self, location: Location) -> None:
         """Removes an object; one that does not exist is no error.
 
@@ -153,6 +161,10 @@ class StorageRouter:
     def size(self, location: Location) -> int:
         """See `Storage.size`."""
         return self.storage_for(location).size(location)
+
+    def is_gone(self, location: Location) -> bool:
+        """See `Storage.is_gone`."""
+        return self.storage_for(location).is_gone(location)
 
     def delete(self, location: Location) -> None:
         """See `Storage.delete`."""

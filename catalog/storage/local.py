@@ -29,7 +29,7 @@ from pyiceberg.io import InputStream, OutputStream
 
 from catalog.storage import tree
 from catalog.storage.base import StoredObject
-from catalog.storage.errors import too_large, translated
+from catalog.storage.errors import ObjectMissing, too_large, translated
 from catalog.storage.streams import ObjectInput, ObjectOutput
 from policy.errors import LocationNotAllowed
 from policy.location import Location
@@ -43,6 +43,10 @@ _CHUNK = 1 << 20
 
 class LocalStorage:
     """`Storage` for the scheme ``file``."""
+
+    def __init__(self, warehouse: Location | None = None) -> None:
+        """Takes the directory of the warehouse, for `is_gone`; without it, nothing is taken to be gone."""
+        self._warehouse = warehouse
 
     def read(self, location: Location, *, limit: int) -> bytes:
         """See `Storage.read`."""
@@ -88,6 +92,20 @@ class LocalStorage:
         """See `Storage.size`."""
         with translated(location), os.fdopen(_open_file(location), "rb", buffering=0) as file:
             return os.fstat(file.fileno()).st_size
+
+    def is_gone(self, location: Location) -> bool:
+        """See `Storage.is_gone`: the warehouse does not exist, or is empty, as a mount point is.
+
+        It cannot be told of files outside the warehouse.
+        """
+        warehouse = self._warehouse
+        if warehouse is None or not warehouse.contains(location):
+            return False
+        try:
+            with translated(warehouse), _directory(warehouse) as top:
+                return tree.is_empty(top, warehouse)
+        except ObjectMissing:
+            return True
 
     def delete(self, location: Location) -> None:
         """See `Storage.delete`; in the last place a link is removed itself, not what it names."""

@@ -140,6 +140,11 @@ class S3Storage:
         with translated(location), self._s3.open_input_file(_path(location)) as file:
             return int(file.size())
 
+    def is_gone(self, location: Location) -> bool:
+        """See `Storage.is_gone`: the bucket does not exist."""
+        with translated(location):
+            return bool(self._s3.get_file_info(location.authority).type == pafs.FileType.NotFound)
+
     def delete(self, location: Location) -> None:
         """See `Storage.delete`; a name that only has objects below it is left alone."""
         with translated(location), suppress(FileNotFoundError):

@@ -43,6 +43,15 @@ def clear(top: int, location: Location) -> None:
     _clear(top, b".", 0, location)
 
 
+def is_empty(top: int, location: Location) -> bool:
+    """Whether there is nothing in an open directory; errors as in `files`."""
+    directory = _enter(top, b".", 0, location)
+    try:
+        return not _names(directory)
+    finally:
+        os.close(directory)
+
+
 def _files(
     parent: int, name: bytes, above: tuple[str, ...], location: Location
 ) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:

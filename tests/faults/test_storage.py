@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from catalog import faults
@@ -86,15 +87,47 @@ def test_a_full_disk_below_the_warehouse(tmp_path: Path) -> None:
         assert_sound(lake)
 
 
-def test_a_warehouse_that_is_gone(on_sqlite: Shared) -> None:
+@contextmanager
+def unmounted(warehouse: Path) -> Iterator[None]:
+    """The warehouse's file system is not mounted: its mount point is empty."""
+    with removed(warehouse):
+        warehouse.mkdir()
+        try:
+            yield
+        finally:
+            warehouse.rmdir()
+
+
+@pytest.mark.parametrize("fault", [removed, unmounted])
+def test_a_warehouse_that_is_gone_is_unavailable(
+    on_sqlite: Shared, fault: Callable[[Path], AbstractContextManager[None]]
+) -> None:
     lake = on_sqlite.lake
     table = make(lake)
     table.append(rows(1))
-    before = seen(lake, name_of(table))
-    with removed(lake.warehouse), pytest.raises(ObjectMissing):
-        lake.catalog().load_table(table.name())
+    before, loaded = seen(lake, name_of(table)), lake.warden.loader.load(name_of(table))
+    with fault(lake.warehouse):
+        with pytest.raises(StorageUnavailable, match="storage-gone"):
+            lake.catalog().load_table(table.name())
+        with pytest.raises(StorageUnavailable, match="storage-gone"):
+            table.transaction().set_properties(comment="x").commit_transaction()
+        snapshot = loaded.metadata.current_snapshot()
+        assert snapshot is not None
+        with pytest.raises(StorageUnavailable, match="storage-gone"):
+            lake.warden.reader.manifests(loaded, snapshot)
+        added = pa.table({"file_path": [f"{table.location()}/data/f"], "file_size_in_bytes": [1]})
+        with pytest.raises(StorageUnavailable, match="storage-gone"):
+            lake.warden.added_files.check([added], loaded.name)
     assert seen(lake, name_of(table)) == before
     table.append(rows(3))
+
+
+def test_metadata_that_was_deleted_is_missing_beside_other_files(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    table = make(lake)
+    path = Path(table.metadata_location.removeprefix("file://"))
+    with removed(path), pytest.raises(ObjectMissing):
+        lake.catalog().load_table(table.name())
 
 
 def test_metadata_that_cannot_be_deleted_does_not_hide_who_won(on_sqlite: Shared) -> None:
