@@ -3,6 +3,8 @@
 - Timestamps: Iceberg Java refuses a snapshot log, or a metadata log, that runs backwards by more than a
   minute, and metadata that is older than its last entry. A snapshot from the future would make the next
   honest one run backwards, so it is refused in the same measure.
+- Snapshots: engines count on with the totals in a summary, and fail on one that is no number. The id -1 says
+  that a table has no snapshot. Its parents must not lead back to a snapshot: engines walk them to the end.
 - Schemas, partition specs and sort orders that come with the commit are checked as `catalog.iceberg.layout`
   says.
 - A table with rows gets no required column: they have no value for it.
@@ -12,21 +14,30 @@ Source: Apache Iceberg's `TableMetadata` and `PartitionSpecParser`; table specif
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 from pyiceberg.types import NestedField
 
+from catalog.commits.branches import is_same
 from catalog.iceberg import layout
 from catalog.metadata import last_sequence_number
 from policy.errors import RequestInvalid
 
 #: By how much clocks may differ (Apache Iceberg, `TableMetadata.ONE_MINUTE`).
 CLOCK_SKEW_MS: Final = 60_000
+_LARGEST_INT: Final = 2**31 - 1
+_LARGEST_LONG: Final = 2**63 - 1
+#: Summary entries that engines read as numbers (table specification, "Appendix F", "Metrics").
+_NUMBERS: Final = re.compile(
+    "(added|deleted|total)-(data-files|records)|(added|removed|total)-(delete-files|(position|equality)-deletes)"
+    "|(added|removed|total)-files-size|changed-partition-count"
+)
 
 
 def never_back(base: TableMetadata, made: TableMetadata) -> TableMetadata:
@@ -70,6 +81,7 @@ def check_new_table(metadata: TableMetadata, now_ms: int, table: str) -> None:
         layout.check_redundancy(spec.fields, table)
     _check_layout(None, metadata, table)
     _check_times(metadata.snapshots, None, now_ms, table)
+    _check_snapshots(metadata, metadata.snapshots, {}, table)
 
 
 def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, table: str) -> None:
@@ -88,13 +100,15 @@ def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, tabl
     known = {spec.spec_id for spec in base.partition_specs}
     for spec in metadata.partition_specs:
         if spec.spec_id not in known:
-            added = [each for each in spec.fields if (each.source_id, str(each.transform)) not in present]
-            layout.check_redundancy(added, table)
+            new = [each for each in spec.fields if (each.source_id, str(each.transform)) not in present]
+            layout.check_redundancy(new, table)
     _check_layout(base, metadata, table)
     _check_required(base, metadata, table)
-    had = {snapshot.snapshot_id for snapshot in base.snapshots}
-    added_snapshots = [each for each in metadata.snapshots if each.snapshot_id not in had]
-    _check_times(added_snapshots, base.last_updated_ms, now_ms, table)
+    # An id can be removed and used again.
+    had = {snapshot.snapshot_id: snapshot for snapshot in base.snapshots}
+    added = [each for each in metadata.snapshots if not is_same(each, had.get(each.snapshot_id))]
+    _check_times(added, base.last_updated_ms, now_ms, table)
+    _check_snapshots(metadata, added, base.refs, table)
 
 
 def _check_layout(base: TableMetadata | None, metadata: TableMetadata, table: str) -> None:
@@ -160,6 +174,47 @@ def _check_times(snapshots: list[Snapshot], last_ms: int | None, now_ms: int, ta
         if at > max(now_ms, last_ms or 0) + CLOCK_SKEW_MS:
             raise _wrong_time(snapshot, f"{at - now_ms:,} ms after the catalog's time", table)
         latest = at if latest is None else max(latest, at)
+
+
+def _check_snapshots(
+    metadata: TableMetadata, added: list[Snapshot], refs: Mapping[str, SnapshotRef], table: str
+) -> None:
+    schemas = {each.schema_id for each in metadata.schemas}
+    parents = {each.parent_snapshot_id for each in metadata.snapshots if each not in added}
+    for snapshot in added:
+        if snapshot.snapshot_id <= 0 or snapshot.snapshot_id in parents:
+            raise _wrong_snapshot(
+                snapshot, "an id that is not positive, or that another names as parent", table
+            )
+        if snapshot.schema_id is not None and snapshot.schema_id not in schemas:
+            raise _wrong_snapshot(snapshot, f"the schema id {snapshot.schema_id}, which is not there", table)
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        for name, value in summary.items():
+            if _NUMBERS.fullmatch(name) and not _is_long(value):
+                raise _wrong_snapshot(snapshot, f"no number as {name} in its summary", table)
+    for name, ref in metadata.refs.items():
+        if ref != refs.get(name) and (ref.min_snapshots_to_keep or 0) > _LARGEST_INT:
+            raise RequestInvalid(
+                f"The branch {name[:80]!r} is to keep {ref.min_snapshots_to_keep} snapshots; engines read at "
+                f"most {_LARGEST_INT}.",
+                table=table,
+                rule="snapshot-reference",
+                hint="Set min-snapshots-to-keep to a smaller number.",
+            )
+
+
+def _is_long(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= _LARGEST_LONG
+
+
+def _wrong_snapshot(snapshot: Snapshot, problem: str, table: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"The snapshot has {problem}.",
+        table=table,
+        snapshot=snapshot.snapshot_id,
+        rule="snapshot",
+        hint="Correct the snapshot, then commit again.",
+    )
 
 
 def _wrong_time(snapshot: Snapshot, problem: str, table: str) -> RequestInvalid:
