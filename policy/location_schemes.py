@@ -12,6 +12,8 @@ Rules, in plain words:
    `s3`, `gs` and `abfs`, and libhdfs takes the user of `hdfs` for the one to act as. HDFS's port counts, also
    as present or absent: the name of a highly available cluster has none.
 5. Azure: container, account and endpoint all count. `abfs` goes to a `dfs` endpoint, `wasb` to a `blob` one.
+   Sovereign clouds, DNS zones, private links and OneLake have hosts of that form too. There is no list of
+   endpoints: one that no list entry names contains nothing.
    Of `abfss://c@account.blob.core.windows.net/d/f` PyArrow drops the container and opens container `d`.
 6. Azure: no name ends in a dot. The ABFS driver refuses to make one, and clients that treat URLs as .NET
    does drop it, so that `t1.` and `t1` are one.
@@ -105,7 +107,10 @@ _BUCKET_HINT = (
     "After the scheme stand // and a bucket of {} lower-case letters, digits{} or hyphens, "
     "without user, password or port."
 )
-_AZURE_HINT = "Write {0}://container@account.{1}.core.windows.net/path, without password or port."
+_AZURE_HINT = (
+    "Write {0}://container@account.{1}.endpoint/path, where account.{1}.endpoint is the account's host "
+    "(account.{1}.core.windows.net in the public cloud), without password or port."
+)
 _HADOOP_HINT = (
     "After the scheme stand // and a host or the name of a cluster, with a port if it has one, no user."
 )
