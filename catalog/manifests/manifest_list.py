@@ -4,6 +4,8 @@ Rules:
 
 - What version 2 requires must be there in version 2 and later; in version 1 a list knows neither sequence
   numbers (they are 0) nor delete manifests.
+- A table that was upgraded keeps its lists of version 1: one whose schema has none of the fields of sequence
+  numbers and content is read as such (Appendix E, "Reading v1 metadata for v2").
 - Numbers that count something are not negative.
 """
 
@@ -35,6 +37,8 @@ _REQUIRED_SINCE_2: Final = (
     "existing_rows_count",
     "deleted_rows_count",
 )
+#: `sequence_number`, `min_sequence_number` and `content`, without which a list is of version 1.
+_FIELDS_SINCE_2: Final = (515, 516, 517)
 #: A snapshot id is any 64-bit number; every other number counts something.
 _SIGNED: Final = frozenset({"added_snapshot_id"})
 _ARROW: Final = {
@@ -100,9 +104,10 @@ def decode_manifest_list(
     with naming(path, "The manifest list"):
         header, schema = open_container(data, limits)
         check_record(schema, LISTED)
+        version = format_version if any(schema.find(i) is not None for i in _FIELDS_SINCE_2) else 1
         entries: list[ManifestListEntry] = []
         for records in read_records(data, header, schema, limits):
-            entries.extend(_entry(row, format_version) for row in _rows(records))
+            entries.extend(_entry(row, version) for row in _rows(records))
         return tuple(entries)
 
 

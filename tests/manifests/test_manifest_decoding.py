@@ -231,8 +231,18 @@ class TestManifestLists:
         entry = decode_manifest_list(raw, path=PATH, format_version=1)[0]
         assert (entry.sequence_number, entry.min_sequence_number, entry.content) == (0, 0, 0)
         assert inherit(decode_manifest(data, path=PATH), entry)["sequence_number"].to_pylist() == [0, 0]
-        with pytest.raises(MetadataInvalid, match="has no content"):
-            decode_manifest_list(raw, path=PATH, format_version=2)
+        assert decode_manifest_list(raw, path=PATH, format_version=2) == (entry,), "of an upgraded table"
+
+    @pytest.mark.parametrize("missing", ["content", "sequence_number", "min_sequence_number"])
+    def test_version_2_has_content_and_sequence_numbers(self, tmp_path: Path, missing: str) -> None:
+        data = write_sample_list(tmp_path, [write_sample(tmp_path, 1)[1]])
+        reader = fastavro.reader(io.BytesIO(data))
+        schema: Any = reader.writer_schema
+        schema["fields"] = [field for field in schema["fields"] if field["name"] != missing]
+        out = io.BytesIO()
+        fastavro.writer(out, schema, list(reader))
+        with pytest.raises(MetadataInvalid, match=f"has no {missing}"):
+            decode_manifest_list(out.getvalue(), path=PATH, format_version=2)
 
     @pytest.mark.parametrize(
         "change",
