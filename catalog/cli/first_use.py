@@ -1,6 +1,8 @@
-"""What a catalog needs when it is used for the first time, made where it is missing.
+"""Creates what a catalog needs when it is used for the first time.
 
 - What is there already stays as it is: a second time makes only what is missing.
+- It does the whole or nothing: settings that name no key of the audit trail, or policies that leave the
+  administrator of a new catalog without permissions, are refused before anything is made.
 - The administrator's policy grants what the catalog itself decides, and storage below the warehouse: that a
   table may be read from elsewhere has to be written into a policy.
 - Secrets lie in files of mode 0600 in a data directory of mode 0700.
@@ -12,6 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -27,8 +30,10 @@ from catalog.keys.secret import SecretBytes
 from catalog.kms_settings import local_kms_options
 from catalog.policies.files import PolicyFiles
 from catalog.policies.in_force import PolicyStore
+from catalog.tokens import TokenStore
 from policy.errors import LakewardenError, RequestInvalid, StateUnavailable
 from policy.principal import Principal
+from policy.requests import AccessRequest, Resource
 
 #: Takes one sentence about what was made or kept.
 Say: TypeAlias = Callable[[str], None]
@@ -75,28 +80,40 @@ def make_catalog(
         The settings in force.
 
     Raises:
-        RequestInvalid: the settings name another data directory, or are malformed.
+        RequestInvalid: the settings name another data directory, are malformed, or lack something.
         PolicyInvalid: the policies that are there cannot be evaluated.
         StateUnavailable: something cannot be created.
     """
-    settings = _settings(file, environ, data_dir, say)
+    settings = _settings(file, environ, admin, data_dir, say)
     _make_directory(settings.data_dir, 0o700)
     _make_keys(settings, say)
     _make_database(settings, say)
     _make_trail(settings, say)
     _make_policies(settings, admin, say)
-    PolicyStore(PolicyFiles(settings.policies, settings.encryption_rules))
     return settings
 
 
-def _settings(file: Path, environ: Mapping[str, str], data_dir: Path | None, say: Say) -> Settings:
-    """The settings, from the file that is there or from a new one."""
+def _settings(
+    file: Path, environ: Mapping[str, str], admin: Principal, data_dir: Path | None, say: Say
+) -> Settings:
+    """The settings, from the file that is there or from a new one, which does not outlive a refusal."""
     if file.exists():
+        settings = _checked(file, environ, admin, data_dir)
         say(f"Kept the settings in {file}.")
-    else:
-        chosen = data_dir or Path(environ.get("LAKEWARDEN_DATA_DIR", DEFAULT_DATA_DIR))
-        _create(file, _settings_text(chosen.absolute()), 0o644)
-        say(f"Wrote the settings to {file}.")
+        return settings
+    chosen = data_dir or Path(environ.get("LAKEWARDEN_DATA_DIR", DEFAULT_DATA_DIR))
+    _create(file, _settings_text(chosen.absolute()), 0o644)
+    try:
+        settings = _checked(file, environ, admin, data_dir)
+    except LakewardenError:
+        file.unlink()
+        raise
+    say(f"Wrote the settings to {file}.")
+    return settings
+
+
+def _checked(file: Path, environ: Mapping[str, str], admin: Principal, data_dir: Path | None) -> Settings:
+    """The settings, if a whole catalog can be made by them."""
     settings = Settings.load(file, environ)
     if data_dir is not None and settings.data_dir != data_dir.absolute():
         raise RequestInvalid(
@@ -104,15 +121,65 @@ def _settings(file: Path, environ: Mapping[str, str], data_dir: Path | None, say
             rule="settings",
             hint="Leave --data-dir out, or name another settings file with --config.",
         )
+    missing = [*_missing_key(settings), *_missing_permissions(settings, admin)]
+    if missing:
+        raise RequestInvalid(
+            f"The settings in {file} do not make a whole catalog: {'; '.join(says for says, _ in missing)}. "
+            "Nothing was created.",
+            rule="init",
+            hint=f"{' '.join(hint for _, hint in missing)} Then run `lakewarden init` again.",
+        )
     return settings
+
+
+def _missing_key(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What is wrong if nothing signs the audit trail, and what to do."""
+    if settings.audit.key_file is None:
+        yield (
+            "audit.key_file is not set, so nothing signs the audit trail",
+            f"Set key_file = {_quoted(settings.data_dir / _AUDIT_KEY)} below [audit].",
+        )
+
+
+def _missing_permissions(settings: Settings, admin: Principal) -> Iterator[tuple[str, str]]:
+    """What is wrong if the administrator of a new catalog has no permissions, and what to do."""
+    directory, is_to_be_made = settings.data_dir / _POLICIES, _is_to_be_made(settings)
+    there = [path for path in settings.policies if not (is_to_be_made and path == directory)]
+    policies = PolicyStore(PolicyFiles(there, settings.encryption_rules)).current()
+    request = AccessRequest(admin, Resource.service(settings.catalog.name), "admin")
+    if not (is_to_be_made or _is_used(settings) or policies.decide(request, datetime.now(UTC))):
+        listed = ", ".join(map(_quoted, (*settings.policies, directory)))
+        yield (
+            f"no policy grants {admin.name} the admin permission on service:{settings.catalog.name}",
+            f"Grant it in a policy document, or set policies = [{listed}] and let init write one."
+            if not directory.exists()
+            else f"Grant it in a policy document that `policies` names, such as one in {directory}.",
+        )
+
+
+def _is_used(settings: Settings) -> bool:
+    """Whether users have tokens already, so that init gives nobody any permission."""
+    engine = open_database(settings.database.url)
+    try:
+        migrate.check(engine)
+    except StateUnavailable:
+        return False
+    else:
+        return any(info.kind == "user" for info in TokenStore(engine).list())
+    finally:
+        engine.dispose()
+
+
+def _quoted(path: Path) -> str:
+    return json.dumps(str(path), ensure_ascii=False)
 
 
 def _settings_text(data_dir: Path) -> str:
     # A JSON string is a TOML string as long as it has no surrogate pairs.
     return _SETTINGS.format(
-        data_dir=json.dumps(str(data_dir), ensure_ascii=False),
-        policies=json.dumps(str(data_dir / _POLICIES), ensure_ascii=False),
-        audit_key=json.dumps(str(data_dir / _AUDIT_KEY), ensure_ascii=False),
+        data_dir=_quoted(data_dir),
+        policies=_quoted(data_dir / _POLICIES),
+        audit_key=_quoted(data_dir / _AUDIT_KEY),
     )
 
 
@@ -160,10 +227,10 @@ def _make_database(settings: Settings, say: Say) -> None:
 
 
 def _make_trail(settings: Settings, say: Say) -> None:
-    """The key of the audit trail, where the settings name one, and the first checkpoint."""
+    """The key of the audit trail and the first checkpoint."""
     key_file = settings.audit.key_file
     if key_file is None:
-        return
+        raise ValueError("settings without a key of the audit trail were refused before")
     if not key_file.exists():
         _make_directory(key_file.parent, 0o700)
         KeyFile.create(key_file)
@@ -174,14 +241,20 @@ def _make_trail(settings: Settings, say: Say) -> None:
 
 def _make_policies(settings: Settings, admin: Principal, say: Say) -> None:
     """The administrator's policy; a directory that is there is the administrator's own business."""
-    directory = settings.data_dir / _POLICIES
-    if directory not in settings.policies or directory.exists():
+    if not _is_to_be_made(settings):
         say(f"Kept the policies: {', '.join(map(str, settings.policies)) or 'none, so nothing is granted'}.")
         return
+    directory = settings.data_dir / _POLICIES
     _make_directory(directory, 0o755)
     document = {"policies": _admin_policies(settings, admin.name)}
     _create(directory / _ADMIN_POLICY, json.dumps(document, indent=2) + "\n", 0o644)
     say(f"Wrote a policy for the administrator {admin.name} to {directory / _ADMIN_POLICY}.")
+
+
+def _is_to_be_made(settings: Settings) -> bool:
+    """Whether the directory of policies is missing, and the settings let it count."""
+    directory = settings.data_dir / _POLICIES
+    return directory in settings.policies and not directory.exists()
 
 
 def _admin_policies(settings: Settings, admin: str) -> list[dict[str, object]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
+
+import pytest
 
 from catalog.db.engine import open_database
 from catalog.tokens import TokenStore
@@ -70,7 +73,7 @@ def test_no_token_is_issued_while_the_policies_are_broken(host: Host) -> None:
     (host.data / "policies" / "admin.json").write_text("{")
     result = host.run("init", "--admin", ADMIN, code=1)
     assert "admin.json" in result.stderr and result.stdout == ""
-    assert host.json("token", "list") == []
+    assert not (host.data / "lakewarden.db").exists()
 
 
 def test_a_lost_key_file_is_never_replaced(host: Host) -> None:
@@ -108,3 +111,71 @@ def test_the_administrator_may_use_storage_of_the_warehouse_alone(host: Host) ->
     inside = f"storage:{host.settings().warehouse}/sales"
     host.run("policy", "check", "--as", ADMIN, inside, "rwstorage")
     host.run("policy", "check", "--as", ADMIN, f"storage:file://{host.root}/elsewhere", "rwstorage", code=3)
+
+
+_OWN = """\
+data_dir = "{data}"
+{policies}
+[kms]
+kind = "local"
+{audit}
+"""
+_SIGNED = '[audit]\nkey_file = "{data}/audit.key"'
+_LISTED = 'policies = ["{data}/policies"]'
+
+
+def _own_settings(host: Host, policies: str, audit: str) -> None:
+    """A settings file that was there before the catalog."""
+    host.config.write_text(_OWN.format(data="{data}", policies=policies, audit=audit).format(data=host.data))
+
+
+def test_settings_of_ones_own_make_a_whole_catalog(bare: Host) -> None:
+    _own_settings(bare, _LISTED, _SIGNED)
+    assert bare.run("init", "--admin", ADMIN).stdout.startswith("lw_")
+    bare.run("policy", "check", "--as", ADMIN, "service:lakewarden", "admin")
+    assert (bare.data / "audit.key").exists()
+
+
+@pytest.mark.parametrize(
+    ("policies", "audit", "says"),
+    [
+        (_LISTED, "", ["key_file = ", "audit.key"]),
+        ("", _SIGNED, ["policies = [", "grants ann the admin permission"]),
+        ("", "", ["key_file = ", "policies = ["]),
+    ],
+)
+def test_settings_that_lack_something_are_refused_and_nothing_is_made(
+    bare: Host, policies: str, audit: str, says: list[str]
+) -> None:
+    _own_settings(bare, policies, audit)
+    before = _contents(bare.root)
+    result = bare.run("init", "--admin", ADMIN, code=1)
+    message = " ".join(result.stderr.split())
+    assert all(each in message for each in says), message
+    assert result.stdout == ""
+    assert _contents(bare.root) == before and not bare.data.exists()
+
+
+def test_policies_that_leave_a_new_administrator_without_permissions_are_refused(bare: Host) -> None:
+    _own_settings(bare, _LISTED, _SIGNED)
+    (bare.data / "policies").mkdir(parents=True)
+    assert "policy document" in bare.run("init", "--admin", ADMIN, code=1).stderr
+    assert list(bare.data.iterdir()) == [bare.data / "policies"]
+
+
+def test_an_administrator_whom_ones_own_policies_name_gets_a_token(bare: Host) -> None:
+    own = bare.root / "own.json"
+    item = {"users": [ADMIN], "accesses": [{"type": "admin", "isAllowed": True}]}
+    service = {"service": {"values": ["lakewarden"]}}
+    grant = {"name": "a", "service": "lakewarden", "resources": service, "policyItems": [item]}
+    own.write_text(json.dumps({"policies": [grant]}))
+    _own_settings(bare, f'policies = ["{own}"]', _SIGNED)
+    assert bare.run("init", "--admin", ADMIN).stdout.startswith("lw_")
+
+
+def test_a_variable_that_takes_the_policies_away_leaves_no_settings_file(
+    bare: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEWARDEN_POLICIES", "[]")
+    assert "policies = [" in " ".join(bare.run("init", "--data-dir", bare.data, code=1).stderr.split())
+    assert not _contents(bare.root)
