@@ -224,7 +224,7 @@ def migrated(regimes: Regimes) -> Regimes:
     The current one governs from 0 on, naming of each PEK the first version that any regime names: older files
     may be under that one still. Those that differ from it in versions alone stay.
     """
-    current, kind = regimes.current, _kind(regimes.current)
+    current = regimes.current
     known = [ref for regime in regimes.entries for ref in regime.peks]
     first = dict.fromkeys(
         replace(ref, version=min(each.version for each in known if _is_later(ref, each)))
@@ -232,7 +232,7 @@ def migrated(regimes: Regimes) -> Regimes:
     )
     kept = [replace(current, from_sequence_number=0, peks=tuple(first))]
     for regime in regimes.entries:
-        if regime.from_sequence_number > 0 and _kind(regime) == kind and regime.peks != kept[-1].peks:
+        if regime.from_sequence_number > 0 and kind(regime) == kind(current) and regime.peks != kept[-1].peks:
             kept.append(regime)
     return Regimes.of(kept)
 
@@ -250,7 +250,7 @@ def _written(regime: Regime) -> tuple[object, ...]:
     return spec, regime.spec.keeps_digests, regime.columns, regime.masks
 
 
-def _kind(regime: Regime) -> Regime:
+def kind(regime: Regime) -> Regime:
     """A regime but for where it begins, and the versions of its PEKs."""
     peks = {replace(ref, version=1) for ref in regime.peks}
     return replace(regime, from_sequence_number=0, peks=tuple(sorted(peks, key=lambda ref: ref.pek_id)))

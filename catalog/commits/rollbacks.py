@@ -24,7 +24,7 @@ from catalog.loading import LoadedTable
 from catalog.snapshots import SnapshotReader
 from catalog.table_keys.keyring import Keyring
 from policy.errors import KeyNotUsable
-from policy.regimes import PekRef, judge_migrated, regime_for
+from policy.regimes import PekRef, Regimes, judge_migrated, kind, regime_for
 
 #: What keys can be read with.
 _READABLE = (PekState.ACTIVE, PekState.DECRYPT_ONLY)
@@ -66,10 +66,8 @@ class Rollbacks:
         if rollback.base is None:
             return False
         self._require_readable(table, rollback.base)
-        regimes, head = table.governed.regimes, rollback.head
-        was = regimes.current if head is None else regime_for(regimes, head.sequence_number or 0)
-        back = regime_for(regimes, rollback.base.sequence_number or 0)
-        if back.from_sequence_number < was.from_sequence_number:
+        head = rollback.head
+        if _crosses_change(table.governed.regimes, rollback.base, head):
             return True
         known = set[_Keyed]() if head is None else self._outdated(table, head)
         return bool(self._outdated(table, rollback.base) - known)
@@ -108,6 +106,16 @@ class Rollbacks:
             entries = alive(manifest.entries)
             if entries.num_rows:
                 yield entries
+
+
+def _crosses_change(regimes: Regimes, back: Snapshot, head: Snapshot | None) -> bool:
+    """Whether the encryption changed after `back` and not after `head`; a rotation changes versions alone."""
+    was = regimes.current if head is None else regime_for(regimes, head.sequence_number or 0)
+    first = regime_for(regimes, back.sequence_number or 0).from_sequence_number
+    between = [
+        each for each in regimes.entries if first <= each.from_sequence_number < was.from_sequence_number
+    ]
+    return any(kind(each) != kind(was) for each in between)
 
 
 def _is_behind(form: Form, latest: Mapping[UUID, PekRef]) -> bool:

@@ -426,6 +426,16 @@ def test_rollback_within_one_protection_takes_alter_alone(vault: Attacker) -> No
     assert head(vault).snapshot_id == before
 
 
+def test_rollback_across_a_rotation_takes_alter_alone(vault: Attacker) -> None:
+    """What comes back is what the head has as well: a rotation rewraps nothing."""
+    before = head(vault).snapshot_id
+    rotate(vault.lake, short(vault))
+    append_files(vault.lake, short(vault))
+    vault.user = ALMA
+    vault.commit(put(before))
+    assert head(vault).snapshot_id == before
+
+
 def test_rollback_to_files_under_a_key_that_awaits_destruction(vault: Attacker) -> None:
     """Whoever may roll back does not make the table unreadable for everybody."""
     before = head(vault).snapshot_id

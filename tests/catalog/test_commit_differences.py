@@ -38,7 +38,7 @@ from catalog.identifiers import TableName
 from catalog.loading import LoadedTable
 from catalog.planning.plan import ScanRequest
 from catalog.writes.new_files import FileCommit
-from policy.errors import LakewardenError, NotAuthorized
+from policy.errors import KeyNotUsable, LakewardenError, NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, Lake, policy, standard_policies, tables
 from tests.support.snapshot_drafts import FORGERIES, DraftManifest, Workshop
 from tests.support.snapshot_files import Writer, local, read_list
@@ -53,7 +53,7 @@ from tests.support.snapshot_model import (
     Snap,
     planned,
 )
-from tests.support.table_keys import rewrap, rotate
+from tests.support.table_keys import peks, rewrap, rotate
 from tests.support.tables import ENCRYPTED, Engine, make, name_of
 
 SCHEMA: Final = Schema(NestedField(1, "id", LongType()), NestedField(2, "part", StringType()))
@@ -180,8 +180,6 @@ class Differences(RuleBasedStateMachine):
         """Commit, and compare what comes of it with the model; whether it was accepted."""
         expected = self.history.judge(proposal, RIGHTS[user])
         note(f"{user} may expect {expected or 'success'}")
-        if self.undecided(proposal, expected):
-            return False
         before = self.loaded().metadata_location
         try:
             self.send(proposal, user)
@@ -194,12 +192,6 @@ class Differences(RuleBasedStateMachine):
         self.history.accept(proposal)
         self.compare(proposal.refs)
         return True
-
-    def undecided(self, proposal: Proposal, expected: set[str]) -> bool:
-        """What the catalog does not decide by these rules yet: moves of branches, stale sequence numbers."""
-        stale = any(each.number <= self.history.last_number for each in proposal.snapshots)
-        picked = any(each.source is not None for each in proposal.snapshots)
-        return stale or FORBIDDEN in expected or (picked and CONFLICT in expected)
 
     def send(self, proposal: Proposal, user: str) -> None:
         """Commit as a standard client does."""
@@ -226,7 +218,12 @@ class Differences(RuleBasedStateMachine):
             self.history.refs
         )
         for ref in self.history.refs.keys() & set(moved):
-            live = self.history.live(self.history.head(ref))
+            head = self.history.head(ref)
+            if self.history.is_unreadable(head):
+                with pytest.raises(KeyNotUsable):
+                    self.plan(ref=ref)
+                continue
+            live = self.history.live(head)
             shown, expected = self.plan(ref=ref), planned(live)
             assert shown == expected, (shown - expected, expected - shown)
             if self.shop.specs[0]:
@@ -246,12 +243,6 @@ class Differences(RuleBasedStateMachine):
 
 class EncryptedDifferences(Differences):
     """Commits to a table that is encrypted, from its beginning or later, through sessions and past them."""
-
-    def undecided(self, proposal: Proposal, expected: set[str]) -> bool:
-        """The same, and where an added file comes from."""
-        added = [file for each in proposal.snapshots for file in self.history.added_by(each)]
-        again = self.history.encrypted_from is not None and bool(added) and expected == {REFUSED}
-        return again or super().undecided(proposal, expected)
 
     def create(self) -> tuple[TableName, dict[int, tuple[str, ...]]]:
         return name_of(make(self.lake, schema=SCHEMA)), {0: ()}
@@ -301,6 +292,32 @@ class EncryptedDifferences(Differences):
         for branch in sorted(name for name, files in rewrap(self.lake, self.name).items() if files):
             self.learn(branch, rewrapped=True)
         self.compare(self.history.refs)
+
+    @rule()
+    @precondition(lambda self: self.history.outdated)
+    def disable_earlier_versions(self) -> None:
+        """As destroying them begins, too."""
+        heads = [self.history.head(ref) for ref in self.history.refs]
+        if any(live.file.key in self.history.old_keys for head in heads for live in self.history.live(head)):
+            return
+        *earlier, _ = sorted(peks(self.lake, self.name), key=lambda pek: pek.version)
+        for pek in earlier:
+            self.lake.warden.key_life.disable(self.lake.caller(ALICE), self.name, pek.id, pek.version)
+        self.history.unusable = set(self.history.old_keys)
+
+    @rule()
+    @precondition(lambda self: self.history.encrypted_from)
+    def forbid_plaintext(self) -> None:
+        """Nothing of before the table was encrypted can be read any more, if none of it is left."""
+        snapshots = self.history.snapshots.values()
+        left = any(live.file.key is None for each in snapshots for live in self.history.live(each))
+        try:
+            self.lake.warden.old_regimes.forbid(self.lake.caller(ALICE), self.name)
+        except RequestInvalid:
+            assert left
+            return
+        assert not left
+        self.history.encrypted_from = 0
 
     def new_file(self, engine: Engine) -> Any:
         """A file of a session, whose bytes lie in storage."""

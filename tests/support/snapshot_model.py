@@ -146,6 +146,8 @@ class History:
     encrypted_from: int | None = None
     #: Key metadata under earlier versions of the key.
     old_keys: set[bytes] = field(default_factory=set)
+    #: Key metadata under versions of the key that are disabled.
+    unusable: set[bytes] = field(default_factory=set)
     #: The last sequence number under an earlier version of the key; 0 if there is none.
     outdated: int = 0
 
@@ -226,7 +228,8 @@ class History:
             yield CONFLICT
         if snapshot.number <= last and (snapshot.parent is not None or self.encrypted_from is not None):
             yield CONFLICT
-            yield REFUSED
+            if snapshot.parent is None:
+                yield REFUSED
 
     def _record_faults(self, snapshot: Snap, listed: Listed) -> Iterator[str]:
         manifest = self.manifests[listed.path]
@@ -286,32 +289,35 @@ class History:
     def _moves(self, proposal: Proposal, known: Mapping[int, Snap], rights: frozenset[str]) -> Iterator[str]:
         for name, ref in proposal.refs.items():
             before = self.refs.get(name)
-            if before is None or before[0] != "branch":
-                if (
-                    name == "main"
-                    and ref is not None
-                    and self._drops(None, ref, known)
-                    and "unprotect" not in rights
-                ):
-                    yield FORBIDDEN
+            is_branch = before is not None and before[0] == "branch"
+            head = known[before[1]] if before is not None and is_branch else None
+            if head is None and name != "main":
                 continue
-            if ref is not None and ref[0] == "branch" and before[1] in ancestors(ref[1], known):
+            to_branch = ref is not None and ref[0] == "branch"
+            below = (
+                [known[each] for each in ancestors(ref[1], known)] if ref is not None and to_branch else []
+            )
+            if head in below:
                 continue
-            if "alter" not in rights:
+            back = next((each for each in below if each.id in self.snapshots), None)
+            if head is not None and "alter" not in rights:
                 yield FORBIDDEN
-            if self._drops(known[before[1]], ref, known) and "unprotect" not in rights:
+            if self._drops(head, back) and "unprotect" not in rights:
                 yield FORBIDDEN
+            if self.is_unreadable(back):
+                yield REFUSED
 
-    def _drops(self, head: Snap | None, ref: tuple[str, int] | None, known: Mapping[int, Snap]) -> bool:
+    def is_unreadable(self, snapshot: Snap | None) -> bool:
+        """Whether a file of a snapshot needs a key that cannot be used."""
+        return any(each.file.key in self.unusable for each in self.live(snapshot))
+
+    def _drops(self, head: Snap | None, back: Snap | None) -> bool:
         """Whether a rollback drops protection.
 
         Encryption began between what comes back and the head, or a file comes back in plaintext or under an
         earlier key version.
         """
-        if self.encrypted_from is None or ref is None or ref[0] != "branch":
-            return False
-        back = next((known[each] for each in ancestors(ref[1], known) if each in self.snapshots), None)
-        if back is None:
+        if self.encrypted_from is None or back is None:
             return False
         last = self.last_number + 1 if head is None else head.number
         if back.number < self.encrypted_from <= last:
