@@ -34,7 +34,7 @@ from catalog.writes.steps import Writes
 from policy.errors import StateUnavailable
 from tests.support.hooks import once_at
 from tests.support.http_calls import SCHEMA, new_table, refused, tables_of
-from tests.support.lake import ALICE, BOB, MASTER_KEY, policy, standard_policies
+from tests.support.lake import ALICE, BOB, MASTER_KEY, policy, standard_policies, tables
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.postgres import PostgresServer
 from tests.support.service import Service, open_service
@@ -285,6 +285,37 @@ def test_repetition_is_authorized_anew(tmp_path: Path) -> None:
         assert bob.post(url, json=body, headers=headers).status_code == 200
         service.lake.set_policies(standard_policies())
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+
+
+def test_repeated_creation_shows_no_later_state_to_those_who_cannot_load_the_table(tmp_path: Path) -> None:
+    """CREATE alone shows the table as it was made, not what others put into it."""
+    with open_service(tmp_path) as service, service.client(BOB) as bob, service.client() as alice:
+        service.lake.catalog().create_namespace("n")
+        service.lake.set_policies([*standard_policies(), policy("makes", tables("n"), {BOB: ["create"]})])
+        url, headers = "/engine/v1/namespaces/n/tables", new_key()
+        body = {"name": "t", "schema": SCHEMA}
+        assert bob.post(url, json=body, headers=headers).status_code == 200
+        assert bob.post(url, json=body, headers=headers).status_code == 200
+        changed = alice.post(f"{service.prefix}/namespaces/n/tables/t", json=set_property("x"))
+        assert changed.status_code == 200, changed.text
+        refused(bob.post("/engine/v1/tables/n/t/load"), 403, "NotAuthorized")
+        refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+
+
+def test_repetition_does_not_tell_where_a_table_went(tmp_path: Path) -> None:
+    with open_service(tmp_path) as service, service.client(BOB) as bob, service.client() as alice:
+        for each in ("n", "hidden"):
+            service.lake.catalog().create_namespace(each)
+        service.lake.set_policies([*standard_policies(), policy("makes", tables("n"), {BOB: ["create"]})])
+        url, headers = f"{service.prefix}/namespaces/n/tables", new_key()
+        body = {"name": "t", "schema": SCHEMA}
+        assert bob.post(url, json=body, headers=headers).status_code == 200
+        names = ({"namespace": ["n"], "name": "t"}, {"namespace": ["hidden"], "name": "t2"})
+        rename = dict(zip(("source", "destination"), names, strict=True))
+        assert alice.post(f"{service.prefix}/tables/rename", json=rename).status_code == 204
+        again = bob.post(url, json=body, headers=headers)
+        refused(again, 404, "NoSuchTable", "idempotency-key")
+        assert "hidden" not in again.text and "t2" not in again.text
 
 
 def test_unavailability_is_not_kept(served: Service, alice: httpx.Client, namespace: str) -> None:
