@@ -1,9 +1,9 @@
 """Functions that Spark and Hive bring along; every other one is code of users.
 
-Spark's are those of `SHOW SYSTEM FUNCTIONS` in 4.3 that are called by a name, less those that call methods of
-the engine's classes (`reflect`, `java_method`) or open files in the engine. Hive's are those of its manual
-that Spark does not have, less `reflect`, `reflect2`, `java_method` and `in_file`. Iceberg's transforms are
-the catalog's own.
+Spark's are those of `SHOW SYSTEM FUNCTIONS` in 4.3 that are called by a name, less those that a shared engine
+refuses without `engine:code` (`reflect`, `from_avro`) or where an option names a file (`from_xml`). Hive's
+are those of its manual that Spark does not have, less `reflect`, `reflect2`, `java_method` and `in_file`.
+Iceberg's transforms are the catalog's own.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SPARK: Final = (
     "date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth "
     "dayofweek dayofyear decimal decode degrees dense_rank div double e element_at elt encode endswith "
     "equal_null every exists exp explode explode_outer expm1 extract factorial filter find_in_set first "
-    "first_value flatten float floor forall format_number format_string from_avro from_base32 from_csv "
-    "from_json from_unixtime from_utc_timestamp from_xml get get_json_object getbit greatest grouping "
+    "first_value flatten float floor forall format_number format_string from_base32 from_csv "
+    "from_json from_unixtime from_utc_timestamp get get_json_object getbit greatest grouping "
     "grouping_id hash hex histogram_numeric hll_sketch_agg hll_sketch_estimate hll_union hll_union_agg "
     "hmac hour hypot if ifnull ilike in initcap inline inline_outer input_file_block_length "
     "input_file_block_start input_file_name instr int is_valid_utf8 is_valid_variant is_variant_null "
@@ -51,8 +51,8 @@ _SPARK: Final = (
     "raise_error rand randn random randstr range rank reduce regexp regexp_count regexp_extract "
     "regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr regr_avgx regr_avgy "
     "regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy repeat replace reverse right "
-    "rint rlike round row_number rpad rtrim schema_of_avro schema_of_csv schema_of_json schema_of_variant "
-    "schema_of_variant_agg schema_of_xml sec second sentences sequence session_user session_window sha "
+    "rint rlike round row_number rpad rtrim schema_of_csv schema_of_json schema_of_variant "
+    "schema_of_variant_agg sec second sentences sequence session_user session_window sha "
     "sha1 sha2 shiftleft shiftright shiftrightunsigned shuffle sign signum sin sinh size skewness slice "
     "smallint some sort_array soundex space spark_partition_id split split_part sql_keywords sqrt "
     "st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid stack startswith std stddev stddev_pop "
@@ -60,9 +60,9 @@ _SPARK: Final = (
     "theta_difference theta_intersection theta_intersection_agg theta_sketch_agg theta_sketch_estimate "
     "theta_union theta_union_agg time time_bucket time_diff time_from_micros time_from_millis "
     "time_from_seconds time_to_micros time_to_millis time_to_seconds time_trunc timestamp "
-    "timestamp_micros timestamp_millis timestamp_nanos timestamp_seconds tinyint to_avro to_base32 "
+    "timestamp_micros timestamp_millis timestamp_nanos timestamp_seconds tinyint to_base32 "
     "to_binary to_char to_csv to_date to_json to_number to_time to_timestamp to_timestamp_ltz "
-    "to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar to_variant_object to_xml transform "
+    "to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar to_variant_object transform "
     "transform_keys transform_values translate trim trunc try_add try_aes_decrypt try_avg try_divide "
     "try_element_at try_make_interval try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz "
     "try_mod try_multiply try_parse_json try_parse_url try_subtract try_sum try_to_binary try_to_date "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from policy.allowlist import AllowList
 from policy.ddl import LintContext, TableFacts
+from policy.ddl.functions import BUILT_IN
 from policy.encryption import EncryptionSpec
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName
@@ -313,7 +315,14 @@ def test_code_is_asked_of_the_engine() -> None:
     for sql in (
         "ADD JAR s3://lake/x.jar",
         "CREATE TEMPORARY FUNCTION f AS 'com.X'",
+        "ADD FILE x.py",
+        "ADD ARCHIVE x.zip",
+        "CREATE FUNCTION s.f AS 'com.X' USING JAR 's3://lake/x.jar'",
         "SELECT reflect('java.lang.System', 'exit', 1)",
+        "SELECT java_method('java.lang.System', 'exit', 1)",
+        "SELECT id FROM lake.s.t WHERE id IN (SELECT try_reflect('java.lang.System', 'exit', 1))",
+        "SELECT from_avro(id, '\"int\"') FROM lake.s.t",
+        "SELECT from_xml('<a/>', 'a INT', map('rowValidationXSDPath', 's3://lake/x.xsd'))",
         "SELECT f(1)",
         "SELECT db.upper('a')",
         "SELECT TRANSFORM(a) USING 'cat' AS (b STRING) FROM lake.s.t",
@@ -323,3 +332,8 @@ def test_code_is_asked_of_the_engine() -> None:
         assert "code engine hub" in needs(the_answer(sql, context(ANN, grant, engine="hub")))
     for sql in ("SELECT upper('a')", "SELECT lake.system.bucket(2, 1)", "SELECT transform(array(1), x -> x)"):
         assert the_answer(sql).decision.allowed
+
+
+def test_no_function_that_an_engine_refuses_counts_as_built_in() -> None:
+    refused = Path(__file__).parents[1] / "vectors" / "engine-code" / "functions.txt"
+    assert BUILT_IN.isdisjoint(refused.read_text().splitlines())
