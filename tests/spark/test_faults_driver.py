@@ -87,7 +87,7 @@ def _open_writes(service: Service) -> list[KnownWrite]:
 
 
 def test_an_insert_that_was_being_written_has_added_nothing(bereft: Service) -> None:
-    table = bereft.iceberg().load_table("n.inserted")
+    table = bereft.lake.catalog().load_table("n.inserted")
     assert len(table.metadata.snapshots) == 1
     assert sum(table.inspect.files()["record_count"].to_pylist()) == 2
 
@@ -98,7 +98,7 @@ def test_a_table_that_was_being_made_is_not_there(bereft: Service) -> None:
 
 
 def test_a_commit_that_the_catalog_had_is_carried_out_whole_and_once(bereft: Service) -> None:
-    table = bereft.iceberg().load_table("n.committed")
+    table = bereft.lake.catalog().load_table("n.committed")
     assert len(table.metadata.snapshots) == 2
     assert sum(table.inspect.files()["record_count"].to_pylist()) == 6
 

@@ -177,7 +177,7 @@ def test_types_nested_beyond_measure_do_not_end_the_engine(spark_lake, namespace
     data = nested_file(100_000)
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
-    land(spark_lake, table, ROWS, file_size_in_bytes=len(data)).write_bytes(data)
+    land(spark_lake, table, ROWS, content=data)
     refused(spark_lake, f"SELECT * FROM {table}", "DATA_FILE_DAMAGED", "nesting")
     assert spark_lake.rows("SELECT 1") == [(1,)]
 
@@ -207,7 +207,7 @@ def test_a_page_that_claims_any_size_does_not_end_the_engine(spark_lake, namespa
         rows, sink, compression="gzip", use_dictionary=False, write_statistics=False, store_schema=False
     )
     data = with_claimed_page_size(sink.getvalue(), 2**31 - 9)
-    land(spark_lake, table, rows, file_size_in_bytes=len(data)).write_bytes(data)
+    land(spark_lake, table, rows, content=data)
     refused(spark_lake, f"SELECT sum(id) FROM {table}", "DATA_FILE_DAMAGED", "file-memory")
     assert spark_lake.rows("SELECT 1") == [(1,)]
 
@@ -249,7 +249,7 @@ def test_an_encrypted_file_in_a_plaintext_table_is_refused(spark_lake, namespace
         (f"{namespace}.signed", signed.getvalue(), "data-file"),
     ):
         spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
-        land(spark_lake, table, ROWS, file_size_in_bytes=len(data)).write_bytes(data)
+        land(spark_lake, table, ROWS, content=data)
         refused(spark_lake, SUM.format(table), "DATA_FILE_DAMAGED", rule)
 
 

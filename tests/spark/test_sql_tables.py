@@ -76,21 +76,31 @@ def test_type_without_a_like_is_refused_by_name(
 
 
 def test_partition_transforms_as_iceberg_names_them(spark_lake: SparkLake, namespace: str) -> None:
-    transforms = (
-        "i, bucket(4, l), truncate(2, s), truncate(v, 3), years(day), months(ts), days(ntz), hours(ts), st.x"
-    )
-    spark_lake.rows(f"CREATE TABLE {namespace}.t ({EVERY_TYPE}) PARTITIONED BY ({transforms})")
-    spec = stock_table(spark_lake, f"{namespace}.t").spec()
-    schema = stock_table(spark_lake, f"{namespace}.t").schema()
-    made = [(each.name, str(each.transform), schema.find_column_name(each.source_id)) for each in spec.fields]
-    assert made == [
+    transforms = "i, bucket(4, l), truncate(2, s), truncate(v, 3), years(day), months(ts), days(ntz), st.x"
+    assert _partition_fields(spark_lake, f"{namespace}.t", transforms) == [
         ("i", "identity", "i"), ("l_bucket", "bucket[4]", "l"), ("s_trunc", "truncate[2]", "s"),
         ("v_trunc", "truncate[3]", "v"), ("day_year", "year", "day"), ("ts_month", "month", "ts"),
-        ("ntz_day", "day", "ntz"), ("ts_hour", "hour", "ts"), ("st.x", "identity", "st.x"),
+        ("ntz_day", "day", "ntz"), ("st.x", "identity", "st.x"),
     ]  # fmt: skip
     assert "PARTITIONED BY (i, bucket(4, l), truncate(2, s), truncate(3, v), years(day)" in _shown(
         spark_lake, f"{namespace}.t"
     )
+    assert _partition_fields(spark_lake, f"{namespace}.hourly", "hours(ts)") == [("ts_hour", "hour", "ts")]
+
+
+def _partition_fields(
+    spark_lake: SparkLake, table: str, transforms: str
+) -> list[tuple[str, str, str | None]]:
+    """Create a table; name, transform and source column of each partition field that it has."""
+    spark_lake.rows(f"CREATE TABLE {table} ({EVERY_TYPE}) PARTITIONED BY ({transforms})")
+    made = stock_table(spark_lake, table)
+    source = made.schema().find_column_name
+    return [(each.name, str(each.transform), source(each.source_id)) for each in made.spec().fields]
+
+
+def test_partition_field_that_contains_another(spark_lake: SparkLake, namespace: str) -> None:
+    statement = f"CREATE TABLE {namespace}.t ({EVERY_TYPE}) PARTITIONED BY (months(ts), hours(ts))"
+    refused_as("REQUEST_INVALID", spark_lake.spark, statement)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,12 @@ def data_files(spark_lake: SparkLake, table: str) -> list[Path]:
 
 
 def land(
-    spark_lake: SparkLake, table: str, rows: pa.Table, encryption: Encryption | None = None, **given: Any
+    spark_lake: SparkLake,
+    table: str,
+    rows: pa.Table,
+    encryption: Encryption | None = None,
+    content: bytes | None = None,
+    **given: Any,
 ) -> Path:
     """Commit a file that a writer made by himself, as an engine would commit it.
 
@@ -93,6 +98,7 @@ def land(
         table: Spark's name of a table.
         rows: what to write, with field ids in the metadata of the fields.
         encryption: how, for an encrypted table.
+        content: what the file contains in place of the rows.
         given: what the commit says of the file, where it is not the truth.
     """
     engine = Engine.begin(spark_lake.lake, name_of(table))
@@ -107,6 +113,8 @@ def land(
         properties = create_encryption_properties(**arguments)
         pq.write_table(rows, local, store_schema=False, encryption_properties=properties)
         given = {"keys": (engine.key(path, dek),), **given}
+    if content is not None:
+        local.write_bytes(content)
     said = {"record_count": rows.num_rows, "file_size_in_bytes": local.stat().st_size} | given
     engine.append(NewFile(path, "parquet", **said))
     return local
