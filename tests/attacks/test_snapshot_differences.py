@@ -24,6 +24,7 @@ from sqlalchemy import update
 from catalog.db.engine import write
 from catalog.db.schema import lw_sealed_file
 from catalog.errors import CommitConflict
+from catalog.regimes import old_regimes
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
@@ -444,6 +445,18 @@ def test_rollback_to_files_under_a_key_that_awaits_destruction(vault: Attacker) 
     vault.lake.warden.key_life.disable(vault.lake.caller(ALICE), short(vault), old.id, 1)
     vault.user = ALICE
     refused(vault, KeyNotUsable, "pek-state", put(before))
+
+
+def test_rollback_to_files_of_a_forbidden_epoch(users: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forbidding asks for no such snapshot to be retained; a rollback asks again."""
+    table = migrating(users)
+    mine = Attacker(users, str(name_of(table)), ALICE)
+    before = head(mine).snapshot_id
+    for group in ask(users, table).groups:
+        rewrite(users, table, group)
+    monkeypatch.setattr(old_regimes, "_require_gone", lambda *_: None)
+    users.warden.old_regimes.forbid(users.caller(ALICE), name_of(table))
+    refused(mine, EncryptionPolicyViolation, "encryption-required", put(before))
 
 
 # Where files of an encrypted table come from.

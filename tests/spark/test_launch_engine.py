@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -181,13 +182,33 @@ def test_a_reusable_token_serves_each_launch(spark_lake: SparkLake) -> None:
         spark_lake.lake.set_policies(standard_policies())
 
 
-def test_a_file_that_others_can_use_is_not_taken(spark_lake: SparkLake) -> None:
+@pytest.mark.parametrize("mode", [0o400, 0o440, 0o640])
+def test_a_file_that_its_group_alone_can_read_besides_is_taken(spark_lake: SparkLake, mode: int) -> None:
+    """As Kubernetes mounts a secret for an `fsGroup`."""
+    file = engine_token_file(spark_lake.service.engine_token())
+    file.chmod(mode)
+    _launch(spark_lake, file)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o644, 0o620, 0o602, 0o660])
+def test_a_file_that_others_can_use_is_not_taken(spark_lake: SparkLake, mode: int) -> None:
     file = engine_token_file("lw_seen_by_others")
-    file.chmod(0o640)
-    with pytest.raises(Exception, match=r"CatalogNotTrusted.*others than its owner can use it") as caught:
+    file.chmod(mode)
+    with pytest.raises(Exception, match=r"CatalogNotTrusted.*others than its") as caught:
         _launch(spark_lake, file)
     assert "lw_seen_by_others" not in str(caught.value)
     assert file.exists()
+    file.unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_not_taken(spark_lake: SparkLake) -> None:
+    file = engine_token_file("lw_planted")
+    os.chown(file, 4711, -1)
+    with pytest.raises(Exception, match=r"CatalogNotTrusted.*belongs to the user 4711") as caught:
+        _launch(spark_lake, file)
+    assert "lw_planted" not in str(caught.value)
     file.unlink()
 
 

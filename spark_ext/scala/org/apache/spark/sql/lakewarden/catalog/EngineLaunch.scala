@@ -7,6 +7,7 @@ import java.nio.file.attribute.PosixFilePermission._
 
 import scala.jdk.CollectionConverters._
 
+import com.sun.security.auth.module.UnixSystem
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -58,8 +59,7 @@ final class EngineLaunch(environment: Map[String, String]) {
   /** A pipe is read to its end. */
   private def read(file: Path): String =
     try {
-      if (Files.isRegularFile(file) && !Files.getPosixFilePermissions(file).asScala.subsetOf(Private))
-        throw refused("others than its owner can use it", "Give it the mode 0600 or 0400.", null)
+      if (Files.isRegularFile(file)) requirePrivate(file)
       val token = Files.readString(file, UTF_8).trim
       if (token.isEmpty) throw refused("it is empty", NewToken, null)
       token
@@ -67,6 +67,15 @@ final class EngineLaunch(environment: Map[String, String]) {
       case error: IOException =>
         throw refused(s"it cannot be read (${error.getClass.getSimpleName})", NewToken, error)
     }
+
+  /** Secret mounts of Kubernetes belong to root, and with an `fsGroup` the group can read them. */
+  private def requirePrivate(file: Path): Unit = {
+    if (!Files.getPosixFilePermissions(file).asScala.subsetOf(Private))
+      throw refused("others than its owner can write it, or others than its group can read it", Modes, null)
+    val owner = Files.getAttribute(file, "unix:uid").asInstanceOf[Integer].longValue
+    if (owner != 0 && owner != new UnixSystem().getUid)
+      throw refused(s"it belongs to the user $owner", "Let root or the driver's user own it.", null)
+  }
 
   /** What stays is a token that was used, or one that the catalog knows to be reusable. */
   private def delete(file: Path): Unit =
@@ -85,5 +94,6 @@ object EngineLaunch {
   val FileVariable = "LAKEWARDEN_ENGINE_TOKEN_FILE"
 
   private val NewToken = "Put a new token there for each start, or mount a reusable one."
-  private val Private = Set(OWNER_READ, OWNER_WRITE, OWNER_EXECUTE)
+  private val Modes = "Give it the mode 0600 or 0400, or 0640 or 0440 in a group of its own."
+  private val Private = Set(OWNER_READ, OWNER_WRITE, GROUP_READ)
 }
