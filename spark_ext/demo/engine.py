@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import Row, SparkSession
 
-from spark_ext.configuration import configure, engine_credential, token_setting
+from spark_ext.configuration import configure, engine_credential, shared_engine_settings, token_setting
 from spark_ext.demo.lake import Lake
 from spark_ext.demo.people import ENGINE
 
@@ -69,7 +69,7 @@ def open_engine(lake: Lake, directory: Path) -> Iterator[Engine]:
         "spark.driver.bindAddress": "127.0.0.1",
     }
     with engine_credential(lake.token(ENGINE, "engine")), _messages_to(directory / "spark.log"):
-        session = builder.config(map=settings).getOrCreate()
+        session = builder.config(map={**settings, **shared_engine_settings()}).getOrCreate()
     try:
         yield Engine(session, lake)
     finally:

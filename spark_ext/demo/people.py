@@ -1,8 +1,8 @@
 """The people of the story, and what policies grant them.
 
-Olga's team, operations, owns the flights. Mallory's team, marketing, owns a small table of its own. Sam, a
-steward, may share what lies in operations' directory. Ann looks after the catalog. Eve runs the storage, and
-is nobody to the catalog. The engine acts for whoever asks it, and may have keys.
+Olga's team, operations, owns the flights, and can read files by path. Mallory's team, marketing, owns a small
+table of its own. Sam, a steward, can share what lies in operations' directory. Ann looks after the catalog.
+Eve runs the storage, and is nobody to the catalog. The engine acts for its users, and can have keys.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def policies(catalog: str, warehouse: str) -> dict[str, Any]:
         ("administrators: repair tables", _tables("*"), ANN, ("alter",)),
         ("administrators: the service", {"service": [catalog]}, ANN, ("admin", "audit")),
         ("engines", {"engine": [ENGINE]}, ENGINE, ("act",)),
+        ("operations: read files by path", {"engine": [ENGINE]}, OLGA, ("code",)),
     ]
     return {"policies": [_policy(catalog, *grant) for grant in grants]}
 

@@ -65,7 +65,7 @@ def commit_to_pointer_store(stage: Stage, foreign: Sequence[ForeignFile]) -> Non
         MALLORY,
         answer,
         lambda: _counted(stage),
-        refusal="LocationNotAllowed (allowed-paths)",
+        refusal="MetadataUnsealed (unsealed)",
     )
     stage.screen.say(
         "Ann, who looks after the catalog, puts the pointer back on the metadata that was sealed last."

@@ -21,6 +21,7 @@ from pyiceberg.table.update import (
     RemovePartitionSpecsUpdate,
     RemovePartitionStatisticsUpdate,
     RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
@@ -50,6 +51,7 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
 )
 
@@ -174,6 +176,15 @@ def test_required_columns_are_for_tables_without_rows(lake: Lake, table: Table) 
     assert refused(lake, filled, *changed) == "required-column"
 
 
+def test_a_table_that_is_replaced_can_have_required_columns(lake: Lake) -> None:
+    filled = make(lake)
+    filled.append(rows(1))
+    other = Schema(NestedField(3, "must", LongType(), required=True), schema_id=1)
+    changed = [AddSchemaUpdate(schema_=other), SetCurrentSchemaUpdate(schema_id=1)]
+    after = commit(lake, filled, *changed, RemoveSnapshotRefUpdate(ref_name="main"))
+    assert after.scan().to_arrow().num_rows == 0
+
+
 def test_a_new_optional_struct_can_have_required_fields(lake: Lake) -> None:
     filled = make(lake)
     filled.append(rows(1))
@@ -195,6 +206,32 @@ def test_a_field_id_is_used_once(lake: Lake, table: Table) -> None:
     assert (
         refused(lake, table, AddSchemaUpdate(schema_=schema(NestedField(6, "x", LongType())))) == "field-id"
     )
+
+
+def test_types_of_later_format_versions_are_refused(lake: Lake, table: Table) -> None:
+    column = NestedField(8, "x", TimestampNanoType())
+    assert refused(lake, table, AddSchemaUpdate(schema_=schema(column))) == "column-type"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [((1000, "a"), (1000, "b")), ((1000, "a"), (1001, "a")), ((1000, ""), (1001, "b"))]
+)
+def test_partition_fields_have_ids_and_names_of_their_own(
+    lake: Lake, table: Table, first: tuple[int, str], second: tuple[int, str]
+) -> None:
+    both = PartitionSpec(
+        PartitionField(1, first[0], IdentityTransform(), first[1]),
+        PartitionField(2, second[0], IdentityTransform(), second[1]),
+        spec_id=1,
+    )
+    assert refused(lake, table, AddPartitionSpecUpdate(spec=both)) == "partition-field"
+
+
+def test_the_source_of_a_partition_or_sort_field_exists(lake: Lake, table: Table) -> None:
+    added = AddPartitionSpecUpdate(spec=spec(IdentityTransform(), 99))
+    assert refused(lake, table, added) == "partition-source"
+    order = SortOrder(SortField(99, IdentityTransform()), order_id=1)
+    assert refused(lake, table, AddSortOrderUpdate(sort_order=order)) == "sort-source"
 
 
 NONSENSE = [
@@ -243,6 +280,26 @@ def test_a_column_does_not_get_the_name_of_a_partition_field(lake: Lake) -> None
     )
 
 
+def test_a_column_does_not_get_the_name_of_a_field_of_an_earlier_spec(lake: Lake) -> None:
+    table = make(lake, schema=COLUMNS, partition_spec=spec(DayTransform(), 3, "at_day"))
+    later = AddPartitionSpecUpdate(spec=PartitionSpec(spec_id=1))
+    commit(lake, table, later, SetDefaultSpecUpdate(spec_id=-1))
+    taken = schema(NestedField(8, "at_day", DateType()))
+    changed = [AddSchemaUpdate(schema_=taken), SetCurrentSchemaUpdate(schema_id=1)]
+    assert refused(lake, table, *changed) == "partition-name"
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_a_column_that_the_layout_is_made_from_stays_where_it_is(lake: Lake, sorts: bool) -> None:
+    order = SortOrder(SortField(4, IdentityTransform()), order_id=1)
+    layout: dict[str, Any] = {"sort_order": order} if sorts else {"partition_spec": spec(DayTransform(), 4)}
+    table = make(lake, schema=COLUMNS, **layout)
+    others = [each for each in COLUMNS.fields if each.field_id != 4]
+    moved = Schema(*others, NestedField(8, "days", ListType(4, DateType())), schema_id=1)
+    changed = [AddSchemaUpdate(schema_=moved), SetCurrentSchemaUpdate(schema_id=1)]
+    assert refused(lake, table, *changed) == ("sort-source" if sorts else "updates")
+
+
 def test_partition_fields_that_come_together_do_not_contain_each_other(lake: Lake, table: Table) -> None:
     both = PartitionSpec(
         PartitionField(3, 1000, YearTransform(), "y"),
@@ -279,6 +336,22 @@ def test_snapshots_whose_clock_is_off_are_refused(lake: Lake, off: int) -> None:
     table.append(rows(1))
     at = (table.metadata.last_updated_ms if off < 0 else time.time_ns() // 1_000_000) + off
     assert refused(lake, table, *replanted(table, timestamp_ms=at)) == "snapshot-timestamp"
+
+
+def test_snapshots_of_one_commit_do_not_run_backwards(lake: Lake) -> None:
+    table = make(lake)
+    table.append(rows(1))
+    last = table.metadata.last_updated_ms
+    first = replanted(table, timestamp_ms=last + 50_000)
+    head = table.metadata.snapshots[-1].snapshot_id
+    second = replanted(
+        table,
+        snapshot_id=head + 2,
+        parent_snapshot_id=head + 1,
+        sequence_number=table.metadata.last_sequence_number + 2,
+        timestamp_ms=last - 50_000,
+    )
+    assert refused(lake, table, first[0], *second) == "snapshot-timestamp"
 
 
 def test_a_clock_that_was_set_back_does_not_unsort_the_logs(lake: Lake) -> None:

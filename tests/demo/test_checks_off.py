@@ -8,9 +8,11 @@ import pytest
 
 from catalog import seals
 from catalog.authorize import Authorizer
-from catalog.commits import inspection
+from catalog.commits import entry_checks, inspection
 from catalog.keys import local_kms
+from catalog.loading import TableLoader
 from catalog.planning import plan
+from catalog.regimes import census
 from spark_ext.demo import planting, tampering
 from spark_ext.demo.outcome import Unexpected
 from spark_ext.demo.stage import FLIGHTS, Stage
@@ -31,7 +33,7 @@ def test_the_catalogs_part_of_the_story_passes(stage: Stage) -> None:
     planting.widen(stage)
     assert [each.seen.text for each in stage.ledger.attempts] == [
         "LocationNotAllowed (allowed-paths)",
-        "LocationNotAllowed (allowed-paths)",
+        "MetadataUnsealed (unsealed)",
         "MetadataTampered (seal)",
         "NotAuthorized (policy-no-match)",
         "done",
@@ -44,9 +46,20 @@ def test_paths_of_a_commit_not_checked(stage: Stage, monkeypatch: pytest.MonkeyP
         planting.commit_by_stock_client(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
 
 
+def test_unsealed_metadata_not_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where unsealed metadata is allowed, the paths of a plan are still checked."""
+    monkeypatch.setattr(TableLoader, "_check_unsealed", _off)
+    with pytest.raises(
+        Unexpected, match=r"expected MetadataUnsealed .*, but the answer was: LocationNotAllowed"
+    ):
+        planting.commit_to_pointer_store(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
+
+
 def test_paths_of_a_plan_not_checked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "refuse_outside", _off)
-    with pytest.raises(Unexpected, match=r"expected LocationNotAllowed .*, but the answer was: 1,003 rows"):
+    monkeypatch.setattr(TableLoader, "_check_unsealed", _off)
+    for module in (census, entry_checks, plan):
+        monkeypatch.setattr(module, "refuse_outside", _off)
+    with pytest.raises(Unexpected, match=r"expected MetadataUnsealed .*, but the answer was: 1,003 rows"):
         planting.commit_to_pointer_store(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
 
 

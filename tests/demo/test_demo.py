@@ -48,7 +48,7 @@ def test_demonstration_passes(tmp_path: Path) -> None:
     assert "Every answer was the expected one." in text
     assert [said.split(" ")[0] for said in re.findall(r"Lakewarden: (\w+: |done)", text)] == [
         "LocationNotAllowed:",
-        "LocationNotAllowed:",
+        "MetadataUnsealed:",
         "MetadataTampered:",
         "NotAuthorized:",
         "done",
