@@ -45,7 +45,7 @@ from tests.support.attacker import (
     updates,
     write_entries,
 )
-from tests.support.lake import ALICE, Lake, policy, standard_policies, tables
+from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake, policy, standard_policies, tables
 from tests.support.rewrites import ask, migrating, rewrite
 from tests.support.table_keys import encrypted, peks, rewrap, rotate
 from tests.support.tables import Engine, append_files, make, name_of, named, rows
@@ -562,3 +562,15 @@ def test_an_unverified_head_that_is_sound_is_carried_over(vault: Attacker) -> No
     forget(vault)
     append_files(vault.lake, short(vault))
     assert vault.plan(engine="spark").files.num_rows == 3
+
+
+def test_a_plan_refuses_unsealed_metadata_that_a_load_refuses(plain: Attacker) -> None:
+    snapshot_id = new_id()
+    file = data_file(f"{plain.location}/data/new.parquet")
+    manifest = listed(plain.manifest([entry(file)], snapshot_id), added_rows_count=99)
+    plain.lake.catalog().update_namespace_properties("db", updates=ALLOWS_UNSEALED)
+    plain.commit_behind(*updates(plain.snapshot([*plain.manifests(), manifest], snapshot_id)))
+    for read in (plain.scan, plain.plan):
+        with pytest.raises(MetadataInvalid) as refusal:
+            read()
+        assert refusal.value.rule == "manifest-counts"
