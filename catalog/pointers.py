@@ -4,6 +4,9 @@ A `PointerStore` loads and compare-and-swaps pointers; it decides nothing. It is
 write to it directly can move a pointer, which is why every pointer is held against the seals
 (`catalog.seals`).
 
+Properties of namespaces that protect tables are not in the pointer store, but among the governed state
+(`lw_namespace_property`): who can write the pointer store could switch the protection against that off.
+
 Each change records the outcome of its request in the same transaction (`catalog.idempotency.settle`).
 
 `SqlPointerStore` has the table layout of pyiceberg's `SqlCatalog`, so that an existing catalog database can
@@ -20,6 +23,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Select,
+    Table,
     bindparam,
     delete,
     insert,
@@ -31,11 +35,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from catalog.db.engine import read, write
-from catalog.db.schema import iceberg_namespace_properties, iceberg_tables
+from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
 from catalog.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.idempotency import settle
 from catalog.identifiers import Namespace, TableName
 from policy.errors import RequestInvalid
+from policy.namespace_gates import PROTECTING
 
 MAX_LOCATION_LENGTH: Final = 1000
 
@@ -202,23 +207,28 @@ class SqlPointerStore:
         return sorted({each[:depth] for each in levels for depth in range(1, len(each) + 1)})
 
     def namespace_properties(self, namespace: Namespace) -> dict[str, str] | None:
-        columns = iceberg_namespace_properties.c
-        statement = select(columns.property_key, columns.property_value).where(*self._is_namespace(namespace))
         with read(self._engine) as connection:
-            found = {row.property_key: row.property_value for row in connection.execute(statement)}
-        if found:
-            return _shown(found)
-        return {} if namespace in self.namespaces() else None
+            found = self._stored(connection, namespace, iceberg_namespace_properties)
+            protecting = self._stored(connection, namespace, lw_namespace_property)
+            if not found and namespace not in self._namespaces(connection):
+                return None
+        return _shown(found) | protecting
+
+    def _stored(self, connection: Connection, namespace: Namespace, table: Table) -> dict[str, str]:
+        statement = select(table.c.property_key, table.c.property_value)
+        rows = connection.execute(statement.where(*self._is_namespace(namespace, table)))
+        return {row.property_key: row.property_value for row in rows}
 
     def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
         if self.namespace_properties(namespace) is not None:
             raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.")
         try:
             with write(self._engine) as connection:
-                connection.execute(
-                    insert(iceberg_namespace_properties),
-                    self._property_rows(namespace, properties or _EXISTS),
-                )
+                # One of this name may have been removed behind our back.
+                self._delete_protecting(connection, namespace)
+                ordinary = properties.keys() - PROTECTING.keys()
+                for table, some in _by_table(properties if ordinary else _EXISTS | properties):
+                    connection.execute(insert(table), self._property_rows(namespace, some))
                 settle(connection)
         except IntegrityError as error:
             raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.") from error
@@ -226,19 +236,16 @@ class SqlPointerStore:
     def change_namespace_properties(
         self, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
     ) -> frozenset[str]:
-        columns = iceberg_namespace_properties.c
         with write(self._engine) as connection:
             present = self._locked_properties(connection, namespace)
             removed = present.keys() & set(removals)
-            connection.execute(
-                delete(iceberg_namespace_properties).where(
-                    *self._is_namespace(namespace), columns.property_key.in_(sorted(removed))
-                )
-            )
+            for table in (iceberg_namespace_properties, lw_namespace_property):
+                gone = table.c.property_key.in_(sorted(removed))
+                connection.execute(delete(table).where(*self._is_namespace(namespace, table), gone))
             # Whoever removes the last property at the same time finds the namespace in this row.
-            self._put(connection, namespace, _EXISTS, replace=False)
-            if updates:
-                self._put(connection, namespace, updates, replace=True)
+            self._put(connection, iceberg_namespace_properties, namespace, _EXISTS, replace=False)
+            for table, some in _by_table(updates):
+                self._put(connection, table, namespace, some, replace=True)
             settle(connection, " ".join(str(at) for at, name in enumerate(removals) if name in removed))
         return frozenset(removed)
 
@@ -248,16 +255,21 @@ class SqlPointerStore:
         query = select(columns.property_key, columns.property_value).where(*self._is_namespace(namespace))
         connection.execute(query.order_by(columns.property_key).with_for_update())
         # Read again: rows that were waited for, and others, may have changed meanwhile.
-        found = {row.property_key: row.property_value for row in connection.execute(query)}
+        found = self._stored(connection, namespace, iceberg_namespace_properties)
         if not found and namespace not in self._namespaces(connection):
             raise _no_namespace(namespace)
-        return _shown(found)
+        return _shown(found) | self._stored(connection, namespace, lw_namespace_property)
 
     def _put(
-        self, connection: Connection, namespace: Namespace, properties: Mapping[str, str], *, replace: bool
+        self,
+        connection: Connection,
+        table: Table,
+        namespace: Namespace,
+        properties: Mapping[str, str],
+        *,
+        replace: bool,
     ) -> None:
         """Insert properties; those that are there are replaced or left."""
-        table = iceberg_namespace_properties
         insert_into = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
         statement = insert_into(table)
         keys = list(table.primary_key)
@@ -277,6 +289,7 @@ class SqlPointerStore:
                 select(iceberg_namespace_properties.c.property_key).where(*rows).with_for_update()
             )
             connection.execute(delete(iceberg_namespace_properties).where(*rows))
+            self._delete_protecting(connection, namespace)
             settle(connection)
 
     def _require_namespace(self, namespace: Namespace) -> None:
@@ -291,8 +304,14 @@ class SqlPointerStore:
             _is_table()
         ]
 
-    def _is_namespace(self, namespace: Namespace) -> list[ColumnElement[bool]]:
-        columns = iceberg_namespace_properties.c
+    def _delete_protecting(self, connection: Connection, namespace: Namespace) -> None:
+        rows = self._is_namespace(namespace, lw_namespace_property)
+        connection.execute(delete(lw_namespace_property).where(*rows))
+
+    def _is_namespace(
+        self, namespace: Namespace, table: Table = iceberg_namespace_properties
+    ) -> list[ColumnElement[bool]]:
+        columns = table.c
         return [columns.catalog_name == self._catalog, columns.namespace == ".".join(namespace)]
 
     def _declared(self) -> Select[tuple[str]]:
@@ -311,8 +330,21 @@ class SqlPointerStore:
         ]
 
 
+def _by_table(properties: Mapping[str, str]) -> list[tuple[Table, dict[str, str]]]:
+    """Where properties are stored: those that protect tables apart from all others."""
+    protecting = {name: value for name, value in properties.items() if name in PROTECTING}
+    others = {name: value for name, value in properties.items() if name not in PROTECTING}
+    parts = [(iceberg_namespace_properties, others), (lw_namespace_property, protecting)]
+    return [(table, some) for table, some in parts if some]
+
+
 def _shown(stored: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in stored.items() if (key, value) not in _EXISTS.items()}
+    """Ordinary properties; protecting ones that somebody put among them count for nothing."""
+    return {
+        key: value
+        for key, value in stored.items()
+        if (key, value) not in _EXISTS.items() and key not in PROTECTING
+    }
 
 
 def _no_namespace(namespace: Namespace) -> NoSuchNamespace:

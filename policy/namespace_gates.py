@@ -30,7 +30,7 @@ _MAX_NAME: Final = 255
 _ALLOW: Final = "allow"
 _FORBID: Final = "forbid"
 #: By protecting property: the value that protects less, then the one that protects.
-_PROTECTING: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+PROTECTING: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         UNSEALED_PROPERTY: (_ALLOW, _FORBID),
         governed_names.STANDARD_CLIENTS: (StandardClients.LOAD, StandardClients.REFUSE),
@@ -58,7 +58,7 @@ def namespace_requests(
         LocationInvalid: the location is none.
     """
     requests = [AccessRequest(principal, Resource.database(database), access)]
-    if any(name in removals or updates.get(name) == less for name, (less, _) in _PROTECTING.items()):
+    if any(name in removals or updates.get(name) == less for name, (less, _) in PROTECTING.items()):
         requests.append(AccessRequest(principal, Resource.database(database), "unprotect"))
     if LOCATION in updates:
         requests += gates.storage_requests(principal, [Location.parse(updates[LOCATION])], None, None)
@@ -77,10 +77,10 @@ def check_namespace_properties(properties: Mapping[str, str]) -> None:
             raise PropertyInvalid(
                 f"The namespace property {name[:80]!r} is too long to be stored.", rule="namespace-property"
             )
-        if name in _PROTECTING:
-            if value not in _PROTECTING[name]:
+        if name in PROTECTING:
+            if value not in PROTECTING[name]:
                 raise PropertyInvalid(
-                    f"{name} is {value[:80]!a}. It can be {' or '.join(_PROTECTING[name])}.",
+                    f"{name} is {value[:80]!a}. It can be {' or '.join(PROTECTING[name])}.",
                     rule="namespace-property",
                     hint="Correct it.",
                 )
@@ -88,5 +88,5 @@ def check_namespace_properties(properties: Mapping[str, str]) -> None:
             raise PropertyInvalid(
                 f"The namespace property {name[:80]!a} would protect nothing.",
                 rule="namespace-property",
-                hint=f"A namespace can have {' and '.join(_PROTECTING)}. Set what governs a table on it.",
+                hint=f"A namespace can have {' and '.join(PROTECTING)}. Set what governs a table on it.",
             )

@@ -55,6 +55,17 @@ iceberg_namespace_properties = Table(
     Column("property_value", String(1000), nullable=False),
 )
 
+#: Properties of namespaces that protect tables (`policy.namespace_gates.PROTECTING`). They are not with the
+#: others, since whoever can write the pointer store is not to switch them off.
+lw_namespace_property = Table(
+    "lw_namespace_property",
+    metadata,
+    Column("catalog_name", String(255), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("property_key", String(255), primary_key=True),
+    Column("property_value", String(1000), nullable=False),
+)
+
 #: A governed table, alive or as the tombstone of a dropped one. `state`: prepared, active, dropped, purged.
 lw_table = Table(
     "lw_table",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from catalog import faults
 from catalog.errors import CommitConflict
@@ -84,6 +85,21 @@ def test_namespace_that_forbids_cannot_be_softened_by_its_tables_owner(rolled_ba
     for name, value in {"Lakewarden.Unsealed": "allow", "lakewarden.unsealed": "Allow"}.items():
         with pytest.raises(PropertyInvalid):
             alice.update_namespace_properties("bobs", updates={name: value})
+    with pytest.raises(MetadataUnsealed):
+        rolled_back.attacker.plan()
+
+
+def test_pointer_store_does_not_switch_the_protection_of_a_namespace_off(rolled_back: Siege) -> None:
+    """Properties that a standard client writes to the pointer store itself are none that protect."""
+    lake = rolled_back.lake
+    alice = lake.catalog(ALICE)
+    alice.update_namespace_properties("bobs", updates={"lakewarden.unsealed": "forbid"})
+    url = lake.warden.engine.url.render_as_string(hide_password=False)
+    planted = {"lakewarden.unsealed": "allow", "encryption.standard-clients": "load"}
+    stock = SqlCatalog(lake.settings.catalog.name, uri=url, warehouse=str(lake.warehouse))
+    stock.update_namespace_properties("bobs", updates=planted)
+    assert alice.load_namespace_properties("bobs").items().isdisjoint(planted.items())
+    assert lake.warden.loader.forbids_unsealed(table_name(["bobs"], "x"))
     with pytest.raises(MetadataUnsealed):
         rolled_back.attacker.plan()
 
