@@ -255,6 +255,20 @@ def test_view_over_files_of_another_user(spark_lake: SparkLake, bob: SparkSessio
         spark_lake.rows("DROP TABLE spark_catalog.default.files")
 
 
+def test_view_that_keeps_the_analyzed_plan_of_another_user(
+    spark_lake: SparkLake, bob: SparkSession, tmp_path: Path
+) -> None:
+    """No name in it is looked up anew."""
+    (tmp_path / "lines.txt").write_text("one\n")
+    spark_lake.session(ALICE).read.text(str(tmp_path)).createGlobalTempView("frame_of_files")
+    try:
+        assert spark_lake.rows("SELECT * FROM global_temp.frame_of_files")[0][0] == "one"
+        error = refusal(lambda: bob.table("global_temp.frame_of_files").schema)
+        assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
+    finally:
+        spark_lake.rows("DROP VIEW global_temp.frame_of_files")
+
+
 def test_setting_outside_of_sql_spoils_the_session(spark_lake: SparkLake) -> None:
     session = spark_lake.new_session(BOB)
     for setting in ("spark.sql.catalog.evil", "fs.absent.impl", "spark.sql.extensions.more"):
@@ -285,10 +299,12 @@ def test_permission_that_is_revoked(spark_lake: SparkLake) -> None:
         token = spark_lake.lake.warden.tokens.issue(spark_lake.lake.caller(BOB).principal, "user", None)
         session.conf.set("lakewarden.catalog.lake.token", token.text)
         assert session.sql("SELECT reflect('java.lang.String', 'valueOf', 1)").collect()
+        analyzed = session.sql("SELECT reflect('java.lang.String', 'valueOf', 2)")
     finally:
         spark_lake.lake.set_policies(standard_policies())
     session.conf.set("lakewarden.catalog.lake.token", spark_lake.service.token(BOB))
     refused_as("NOT_AUTHORIZED", session, "SELECT reflect('java.lang.String', 'valueOf', 1)")
+    assert refusal(analyzed.collect).getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
 
 
 def test_session_without_a_token_runs_no_code(spark_lake: SparkLake) -> None:

@@ -7,62 +7,59 @@ list fails here. It is refused to users until somebody has read it and put it in
 from __future__ import annotations
 
 import os
-import zipfile
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from spark_ext.jar import SOURCES
 from spark_ext.runtime import find_spark
+from tests.support.class_files import ClassHead, heads_in
 from tests.support.spark import SparkLake
 
 _HARMLESS = SOURCES / "resources" / "lakewarden" / "harmless"
 _REFUSED = Path(__file__).parent.parent / "vectors" / "engine-code"
+_KINDS = {
+    "expressions": "org.apache.spark.sql.catalyst.expressions.Expression",
+    "plans": "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan",
+}
 
 
 def _lines(path: Path) -> set[str]:
     return {line for line in path.read_text().splitlines() if line and not line.startswith("#")}
 
 
-def _classes() -> Iterator[str]:
-    for jar in find_spark(os.environ).jars.glob("spark-*.jar"):
-        if jar.name.startswith(("spark-catalyst_", "spark-sql_", "spark-hive_")):
-            for name in zipfile.ZipFile(jar).namelist():
-                if name.endswith(".class") and "anonfun" not in name:
-                    yield name.removesuffix(".class").replace("/", ".")
+@cache
+def _heads() -> list[ClassHead]:
+    return [
+        head
+        for jar in find_spark(os.environ).jars.glob("spark-*.jar")
+        if jar.name.startswith(("spark-catalyst_", "spark-sql_", "spark-hive_"))
+        for head in heads_in(jar)
+    ]
 
 
-@pytest.fixture(scope="module")
-def concrete(spark_lake: SparkLake) -> dict[str, set[str]]:
+def _concrete(kind: str) -> set[str]:
     """Classes of this Spark that are expressions or plans, without those that are only extended."""
-    java: Any = spark_lake.spark.sparkContext._jvm
-    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
-    load = java.java.lang.Class.forName
-    kinds = {
-        "expressions": load("org.apache.spark.sql.catalyst.expressions.Expression", False, loader),
-        "plans": load("org.apache.spark.sql.catalyst.plans.logical.LogicalPlan", False, loader),
-    }
-    found: dict[str, set[str]] = {kind: set() for kind in kinds}
-    for name in _classes():
-        try:
-            each = load(name, False, loader)
-        except Py4JJavaError:  # of an optional library, which is not there
-            continue
-        for kind, parent in kinds.items():
-            abstract = java.java.lang.reflect.Modifier.isAbstract(each.getModifiers())
-            if parent.isAssignableFrom(each) and not abstract:
-                found[kind].add(name)
-    return found
+    below: dict[str, list[ClassHead]] = {}
+    for head in _heads():
+        for parent in head.parents:
+            below.setdefault(parent, []).append(head)
+    found: set[ClassHead] = set()
+    ahead = below[_KINDS[kind]]
+    while ahead:
+        found.update(ahead)
+        ahead = [each for head in ahead for each in below.get(head.name, ()) if each not in found]
+    return {head.name for head in found if not head.is_abstract}
 
 
-@pytest.mark.parametrize("kind", ["expressions", "plans"])
-def test_every_class_is_classified(concrete: dict[str, set[str]], kind: str) -> None:
+@pytest.mark.parametrize("kind", _KINDS)
+def test_every_class_is_classified(kind: str) -> None:
+    concrete = _concrete(kind)
     harmless, refused = _lines(_HARMLESS / f"{kind}.txt"), _lines(_REFUSED / f"{kind}.txt")
-    assert len(concrete[kind]) > 300
-    assert sorted(concrete[kind] - harmless - refused) == []
+    assert len(concrete) > 300
+    assert sorted(concrete - harmless - refused) == []
     assert sorted(harmless & refused) == []
 
 

@@ -1,4 +1,4 @@
-"""Reads what class files declare: fields and methods with their types (JVM specification, chapter 4)."""
+"""Reads what class files declare: parents, fields, methods and their types (JVM specification, chapter 4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_PUBLIC, _STATIC = 0x0001, 0x0008
+_PUBLIC, _STATIC, _ABSTRACT = 0x0001, 0x0008, 0x0400
 _TYPE = re.compile(r"\[*(?:[BCDFIJSZV]|L[^;]+;)")
 #: Bytes of constants by their tag, beside text and those that take two places.
 _CONSTANTS = {3: 4, 4: 4, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
@@ -36,20 +36,50 @@ class Declared:
     is_static: bool
 
 
+@dataclass(frozen=True)
+class ClassHead:
+    """A class or interface.
+
+    Attributes:
+        name: its own, with dots.
+        parents: the class that it extends, and its interfaces.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    is_abstract: bool
+
+
 def declared_in(jar: Path) -> Iterator[Declared]:
     """All fields and methods of all classes of a jar."""
+    for file in _files(jar):
+        head, constants = _head(file)
+        yield from _declared(file, head.name, constants)
+
+
+def heads_in(jar: Path) -> Iterator[ClassHead]:
+    """All classes of a jar."""
+    for file in _files(jar):
+        yield _head(file)[0]
+
+
+def _files(jar: Path) -> Iterator[io.BytesIO]:
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
             if name.endswith(".class"):
-                yield from _declared(io.BytesIO(archive.read(name)))
+                yield io.BytesIO(archive.read(name))
 
 
-def _declared(file: io.BytesIO) -> Iterator[Declared]:
+def _head(file: io.BytesIO) -> tuple[ClassHead, dict[int, str]]:
     file.read(8)
     constants = _constants(file)
-    _, this, _, interfaces = _unpack(file, ">HHHH")
-    file.read(2 * interfaces)
-    owner = constants[_index(constants, this)].replace("/", ".")
+    flags, this, above, count = _unpack(file, ">HHHH")
+    interfaces = _unpack(file, f">{count}H")
+    name, *parents = (_class(constants, each) for each in (this, above, *interfaces) if each)
+    return ClassHead(name, tuple(parents), bool(flags & _ABSTRACT)), constants
+
+
+def _declared(file: io.BytesIO, owner: str, constants: dict[int, str]) -> Iterator[Declared]:
     for is_method in (False, True):
         (count,) = _unpack(file, ">H")
         for _ in range(count):
@@ -89,8 +119,8 @@ def _constants(file: io.BytesIO) -> dict[int, str]:
     return found
 
 
-def _index(constants: dict[int, str], number: int) -> int:
-    return int(constants[number])
+def _class(constants: dict[int, str], number: int) -> str:
+    return constants[int(constants[number])].replace("/", ".")
 
 
 def _unpack(file: io.BytesIO, form: str) -> tuple[int, ...]:
