@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from decimal import Context, Decimal
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from policy.errors import MetadataInvalid
 
 _STATUSES: Final = {"added": ADDED, "existing": EXISTING, "deleted": DELETED}
 _UUID_BYTES: Final = 16
-_INTEGER_BYTES: Final = (4, 8)
+_WIDTHS: Final = (4, 8)
 _FLOATS: Final = {4: "<f", 8: "<d"}
 #: Python's own context rounds numbers to 28 digits.
 _EXACT: Final = Context(prec=100)
@@ -159,21 +160,31 @@ def _decoder(kind: pa.DataType) -> Callable[[bytes], Any]:
     if pa.types.is_boolean(kind):
         return lambda data: int(struct.unpack("<?", data)[0])
     if pa.types.is_floating(kind):
-        return lambda data: struct.unpack(_FLOATS.get(len(data), "<d"), data)[0]
+        return lambda data: struct.unpack(_FLOATS[_width(data, kind)], data)[0]
     if pa.types.is_decimal(kind):
         return lambda data: _decimal(data, kind.scale)
     if pa.types.is_string(kind):
         return lambda data: data.decode("utf-8")
-    return bytes if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) else _integer
+    return (
+        bytes if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) else partial(_integer, kind)
+    )
 
 
-def _integer(data: bytes) -> int:
-    if len(data) not in _INTEGER_BYTES:
-        raise ValueError("neither a 32-bit nor a 64-bit number")
+def _integer(kind: pa.DataType, data: bytes) -> int:
+    _width(data, kind)
     return int.from_bytes(data, "little", signed=True)
 
 
+def _width(data: bytes, kind: pa.DataType) -> int:
+    """Bounds of before a type was widened are shorter; of a longer one, readers take the first bytes."""
+    if len(data) not in _WIDTHS or len(data) * 8 > kind.bit_width:
+        raise ValueError("neither a 32-bit nor a 64-bit number, or a longer one than its type")
+    return len(data)
+
+
 def _decimal(data: bytes, scale: int) -> Decimal:
+    if not data:
+        raise ValueError("no number")
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
 
 

@@ -30,6 +30,11 @@ EXISTING: Final = 0
 ADDED: Final = 1
 DELETED: Final = 2
 
+_DATA: Final = 0
+_OF_DELETE_FILES: Final = ("referenced_data_file", "content_offset", "content_size_in_bytes")
+#: The first format version whose files have row ids.
+_ROW_IDS_VERSION: Final = 3
+
 #: The field ids of `file_path` and `pos` in position delete files (Iceberg specification, "Reserved Field
 #: IDs").
 _DELETE_FILE_FIELDS: Final = frozenset({2147483546, 2147483545})
@@ -53,6 +58,21 @@ def check_paths(table: LoadedTable, entries: pa.Table) -> None:
             table=table.name,
             path=directories[0].as_py(),
             rule="file-path",
+        )
+
+
+def check_fields(table: LoadedTable, added: pa.Table) -> None:
+    """No data file is given what delete files, or files of version 3, have: writers do not carry it over."""
+    data = added.filter(pc.equal(added["content"], _DATA))
+    told = [data[name] for name in _OF_DELETE_FILES]
+    if table.metadata.format_version < _ROW_IDS_VERSION:
+        told.append(added["first_row_id"])
+    if any(each.null_count < len(each) for each in told):
+        raise MetadataInvalid(
+            "A new manifest gives a file fields that files of its kind and format version do not have.",
+            table=table.name,
+            rule="file-fields",
+            hint=f"Leave out {', '.join(_OF_DELETE_FILES)} and first_row_id.",
         )
 
 

@@ -33,6 +33,7 @@ from catalog.commits.entry_checks import (
     ADDED,
     EXISTING,
     alive,
+    check_fields,
     check_growth,
     check_no_bounds,
     check_no_statistics,
@@ -258,6 +259,7 @@ class Inspector:
         added = _added(entries)
         check_paths(table, alive(entries))
         check_numbers(added, snapshot, table.name)
+        check_fields(table, added)
         if added.num_rows:
             check_spec(table, metadata, manifest)
         if origin is Origin.CLIENT and source_id(snapshot) is not None:

@@ -8,7 +8,11 @@ the file can have been deleted since.
 - The new snapshot names the other in `source-snapshot-id`, as Iceberg's `cherrypick_snapshot` does.
 - The other is not below the new one, and was not picked below it. The snapshots down to the other's time have
   to be retained, or that cannot be told. The other did not pick its files itself.
-- What is added is as the other snapshot added it, but for the sequence numbers.
+- All that the other added is added, as the other added it, under the new snapshot's sequence number; what it
+  removed is removed. A part of it, such as new versions of rows without the deletes of the old ones, doubles
+  rows.
+- The other is an append, or replaced whole partitions. Of any other change Iceberg picks none: a rewrite
+  brings back what was deleted from its files on the branch since.
 - Keys are under the versions in force. Files under earlier ones have to be rewrapped first.
 """
 
@@ -19,11 +23,12 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from catalog.commits.branches import lineage
 from catalog.commits.carried import other_file
-from catalog.commits.entry_checks import ADDED
+from catalog.commits.entry_checks import ADDED, DELETED
+from catalog.commits.identities import identities
 from catalog.errors import CommitConflict
 from catalog.keys.alike import read_forms
 from catalog.loading import LoadedTable
@@ -32,13 +37,17 @@ from policy.errors import EncryptionPolicyViolation
 
 #: Iceberg's name for the snapshot that a cherry-pick applies again (`SOURCE_SNAPSHOT_ID_PROP`).
 _SOURCE: Final = "source-snapshot-id"
+#: Iceberg's name for what an overwrite of whole partitions says (`REPLACE_PARTITIONS_PROP`).
+_REPLACES: Final = "replace-partitions"
 _RULE: Final = "added-file-origin"
+#: More than any 64-bit number has.
+_DIGITS: Final = 20
 
 
 def source_id(snapshot: Snapshot) -> int | None:
     """The id of the snapshot that a cherry-pick says to apply again; None of any other snapshot."""
     said = None if snapshot.summary is None else snapshot.summary.additional_properties.get(_SOURCE)
-    return int(said) if said is not None and said.isdecimal() else None
+    return int(said) if said is not None and said.isdecimal() and len(said) < _DIGITS else None
 
 
 def require_current_keys(table: LoadedTable, added: pa.Table) -> None:
@@ -98,10 +107,11 @@ def check_picked(
     listed = [
         each for each in reader.manifests(table, source) if each.added_snapshot_id == source.snapshot_id
     ]
-    for spec_id in {each.listed.partition_spec_id for each in fresh}:
+    made = list(reader.open(table, listed))
+    _require_whole(table, snapshot, source, made, fresh)
+    for spec_id in {each.listed.partition_spec_id for each in (*made, *fresh)}:
         before = [
-            _added(each, source.snapshot_id)
-            for each in reader.open(table, [each for each in listed if each.partition_spec_id == spec_id])
+            _added(each, source.snapshot_id) for each in made if each.listed.partition_spec_id == spec_id
         ]
         after = [
             entries
@@ -109,10 +119,47 @@ def check_picked(
             if each.listed.partition_spec_id == spec_id
         ]
         path = other_file(before, after)
+        if sum(each.num_rows for each in before) > sum(each.num_rows for each in after):
+            raise _refused(table, snapshot, f"It leaves out files that snapshot {source.snapshot_id} added.")
         if path is not None:
             raise _refused(
                 table, snapshot, f"Snapshot {source.snapshot_id} did not add a file like this.", path
             )
+
+
+def _require_whole(
+    table: LoadedTable,
+    snapshot: Snapshot,
+    source: Snapshot,
+    made: Sequence[OpenManifest],
+    fresh: Sequence[OpenManifest],
+) -> None:
+    said = source.summary
+    if said is None or not (
+        said.operation is Operation.APPEND
+        or (said.operation is Operation.OVERWRITE and said.additional_properties.get(_REPLACES) == "true")
+    ):
+        raise _refused(
+            table,
+            snapshot,
+            f"Snapshot {source.snapshot_id} neither appends files nor replaces whole partitions.",
+        )
+    kept = _removed(made, source.snapshot_id) - _removed(fresh, snapshot.snapshot_id)
+    if kept:
+        raise _refused(table, snapshot, f"It leaves files that snapshot {source.snapshot_id} removed.")
+    for each in fresh:
+        numbers = _added(each, snapshot.snapshot_id)["sequence_number"]
+        if not pc.all(pc.equal(numbers, snapshot.sequence_number or 0)).as_py():
+            raise _refused(table, snapshot, "It adds files under another sequence number than its own.")
+
+
+def _removed(manifests: Sequence[OpenManifest], snapshot_id: int) -> set[str]:
+    removed: set[str] = set()
+    for each in manifests:
+        entries = each.entries
+        mine = pc.and_(pc.equal(entries["status"], DELETED), pc.equal(entries["snapshot_id"], snapshot_id))
+        removed.update(identities(entries.filter(mine)).to_pylist())
+    return removed
 
 
 def _require_new_to_branch(

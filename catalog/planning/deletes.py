@@ -7,6 +7,7 @@ nothing that reads through a plan applies them yet.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +41,9 @@ class Deletes:
         self._shown = shown
         self._index = DeleteFileIndex()
         self._rows: list[pa.Table] = []
+        #: A path can be there twice, for two files that it deletes from.
         self._numbers: dict[str, int] = {}
+        self._count = count()
         for manifest in manifests:
             self._add(manifest, table)
 
@@ -81,7 +84,7 @@ class Deletes:
 
     def _applying(self, file: DataFile, sequence_number: int) -> list[int]:
         deletes = self._index.for_data_file(sequence_number, file, file.partition)
-        return sorted(self._numbers[each.file_path] for each in deletes)
+        return sorted({self._numbers[each.file_path] for each in deletes})
 
     def _add(self, manifest: OpenManifest, table: str) -> None:
         live = pc.not_equal(manifest.entries["status"], DELETED)
@@ -101,7 +104,7 @@ class Deletes:
             strict=True,
         ):
             _check_path_bounds(file, manifest)
-            self._numbers[file.file_path] = len(self._numbers)
+            self._numbers[file.file_path] = next(self._count)
             entry = ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED,
                 snapshot_id=None,

@@ -22,6 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
+    DateType,
     DecimalType,
     DoubleType,
     FixedType,
@@ -43,6 +44,9 @@ from catalog.manifests.rows import partition_rows
 from policy.errors import MetadataInvalid
 
 _BITS: Final = {IntegerType: 32, LongType: 64}
+#: Types that engines hold in 32 bits; they fail on a value that is stored in more.
+_NARROW: Final = (IntegerType, DateType, FloatType)
+_NARROW_BITS: Final = 32
 #: Python's own context would round values to 28 digits.
 _EXACT: Final = Context(prec=100)
 _PLAIN: Final[dict[type[PrimitiveType], tuple[type, ...]]] = {
@@ -139,10 +143,12 @@ class ShownPartitions:
             MetadataInvalid: the values are not those of the manifest's spec.
         """
         fields = self._fields(listed)
+        if len(partitions):
+            self._check_order(partitions.type, listed)
         if not fields or not len(partitions):
             return pa.array(["{}"] * len(partitions), pa.string())
         try:
-            kept = _picked(partitions, [each.field_id for each in fields])
+            kept = _picked(partitions, fields)
             return pa.array(_texts(fields, partition_rows(kept, uuid_as_bytes=True)), pa.string())
         except (KeyError, TypeError, ValueError, ArithmeticError, NotImplementedError) as problem:
             raise MetadataInvalid(
@@ -150,6 +156,16 @@ class ShownPartitions:
                 path=listed.manifest_path,
                 rule="partition-spec",
             ) from problem
+
+    def _check_order(self, kind: pa.StructType, listed: ManifestListEntry) -> None:
+        """Some readers go by field ids and others by places, and compare data with deletes by them."""
+        stored = [int(each.metadata[FIELD_ID.encode()]) for each in kind]
+        if stored != [each.field_id for each in self._specs[listed.partition_spec_id].fields]:
+            raise MetadataInvalid(
+                "The manifest has other partition fields than its spec, or has them in another order.",
+                path=listed.manifest_path,
+                rule="partition-spec",
+            )
 
     def _fields(self, listed: ManifestListEntry) -> list[NestedField]:
         """The partition fields of the manifest's spec that are made from what may be read."""
@@ -164,11 +180,14 @@ class ShownPartitions:
         return [each for each in spec.partition_type(self._schema).fields if each.field_id in sources]
 
 
-def _picked(partitions: pa.StructArray, field_ids: Sequence[int]) -> pa.StructArray:
-    """Some fields of a partition column, by their ids, in this order."""
+def _picked(partitions: pa.StructArray, fields: Sequence[NestedField]) -> pa.StructArray:
+    """Some fields of a partition column, in this order."""
     places = {int(kind.metadata[FIELD_ID.encode()]): place for place, kind in enumerate(partitions.type)}
-    arrays = [partitions.field(places[field_id]) for field_id in field_ids]
-    return pa.StructArray.from_arrays(arrays, [str(field_id) for field_id in field_ids])
+    arrays = [partitions.field(places[each.field_id]) for each in fields]
+    for each, array in zip(fields, arrays, strict=True):
+        if isinstance(each.field_type, _NARROW) and array.type.bit_width > _NARROW_BITS:
+            raise TypeError("a partition field is wider than its type")
+    return pa.StructArray.from_arrays(arrays, [str(each.field_id) for each in fields])
 
 
 def _texts(fields: Sequence[NestedField], rows: Iterable[tuple[Any, ...]]) -> list[str]:

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestFile, PartitionFieldSummary
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import FloatType, IcebergType, IntegerType, LongType, NestedField
 
 from catalog.commits.openable import check_commit
-from policy.errors import RequestInvalid
-from tests.attacks.test_snapshot_differences import head, plain, refused, users
-from tests.support.attacker import Attacker, data_file, entry, updates
+from catalog.writes.new_files import FileCommit
+from policy.errors import EncryptionPolicyViolation, MetadataInvalid, RequestInvalid
+from tests.attacks.test_snapshot_differences import (
+    WALT,
+    head,
+    listed,
+    plain,
+    put,
+    refused,
+    short,
+    users,
+    vault,
+)
+from tests.support.attacker import (
+    Attacker,
+    data_file,
+    entry,
+    local,
+    new_id,
+    relisted,
+    updates,
+    write_entries,
+)
+from tests.support.lake import Lake
+from tests.support.snapshot_files import Writer
+from tests.support.snapshot_model import File, Row
+from tests.support.tables import Engine, append_files, make, name_of
 
-__all__ = ["plain", "users"]
+__all__ = ["plain", "users", "vault"]
 
 
 def new_file(attacker: Attacker) -> Any:
@@ -71,3 +102,146 @@ def test_parents_that_lead_back_to_a_snapshot(plain: Attacker) -> None:
     with pytest.raises(RequestInvalid) as refusal:
         check_commit(base, made, base.last_updated_ms, "db.t")
     assert refusal.value.rule == "snapshot"
+
+
+# Manifests that readers understand in different ways.
+
+
+def partitioned(users: Lake, kind: IcebergType, *names: str) -> Attacker:
+    """A table with columns of one type, partitioned by their values."""
+    schema = Schema(*(NestedField(i, name, kind) for i, name in enumerate(names, 1)))
+    fields = [PartitionField(i, 999 + i, IdentityTransform(), name) for i, name in enumerate(names, 1)]
+    table = make(users, schema=schema, partition_spec=PartitionSpec(*fields))
+    return Attacker(users, str(name_of(table)), WALT)
+
+
+def in_order(
+    attacker: Attacker, of: ManifestEntry, snapshot_id: int, *fields: PartitionField
+) -> ManifestFile:
+    """A manifest whose partition fields are in this order."""
+    spec = PartitionSpec(*fields, spec_id=0)
+    metadata = attacker.metadata.model_copy(update={"partition_specs": [spec]})
+    attacker._lay_down(of)
+    path = f"{attacker.location}/metadata/{snapshot_id}-m0.avro"
+    return write_entries(metadata, path, [of], snapshot_id)
+
+
+def test_partition_fields_in_another_order_than_the_spec(users: Lake) -> None:
+    """Readers that go by places would find no deletes for its files, so that deleted rows come back."""
+    mine = partitioned(users, LongType(), "a", "b")
+    one, other = mine.metadata.spec().fields
+    snapshot_id = new_id()
+    file = entry(data_file(f"{mine.location}/data/a.parquet", partition=Record(2, 1)))
+    manifest = in_order(mine, file, snapshot_id, other, one)
+    manifest = listed(manifest, partitions=list(reversed(manifest.partitions or [])))
+    planted = updates(mine.snapshot([manifest], snapshot_id))
+    refused(mine, MetadataInvalid, "partition-spec", *planted)
+
+
+@pytest.mark.parametrize("kind", [IntegerType(), FloatType()], ids=str)
+def test_bounds_longer_than_their_type(users: Lake, kind: IcebergType) -> None:
+    """Readers take the first four bytes, and pass over the manifest, or fail."""
+    mine = partitioned(users, kind, "a")
+    snapshot_id = new_id()
+    file = entry(data_file(f"{mine.location}/data/a.parquet", partition=Record(1)))
+    manifest = in_order(mine, file, snapshot_id, *mine.metadata.spec().fields)
+    form = "<q" if kind == IntegerType() else "<d"
+    bounds = {"lower_bound": struct.pack(form, -(1 << 40)), "upper_bound": struct.pack(form, 1 << 40)}
+    said = PartitionFieldSummary.from_args(contains_null=False, contains_nan=False, **bounds)
+    planted = updates(mine.snapshot([listed(manifest, partitions=[said])], snapshot_id))
+    refused(mine, MetadataInvalid, "partition-summary", *planted)
+
+
+def test_partition_values_wider_than_their_type(users: Lake) -> None:
+    mine = partitioned(users, IntegerType(), "a")
+    wide = Schema(NestedField(1, "a", LongType()))
+    file = entry(data_file(f"{mine.location}/data/a.parquet", partition=Record(1)))
+    mine._lay_down(file)
+    snapshot_id = new_id()
+    metadata = mine.metadata.model_copy(update={"schemas": [wide]})
+    manifest = write_entries(metadata, f"{mine.location}/metadata/w.avro", [file], snapshot_id)
+    planted = updates(mine.snapshot([relisted(manifest)], snapshot_id))
+    refused(mine, MetadataInvalid, "partition-spec", *planted)
+
+
+def test_data_files_with_fields_of_delete_files(users: Lake) -> None:
+    """Writers drop them, and so could not carry the file over as it was."""
+    mine = partitioned(users, LongType(), "a")
+    writer = Writer(mine.metadata.schema(), mine.metadata.specs())
+    path = f"{mine.location}/data/a.parquet"
+    local(path).parent.mkdir(parents=True, exist_ok=True)
+    local(path).write_bytes(b"1")
+    file = File(path, partition=(1,), referenced=path)
+    snapshot_id = new_id()
+    made = writer.manifest(f"{mine.location}/metadata/r.avro", 0, 0, (Row(1, file),))
+    described = write_entries(
+        mine.metadata,
+        f"{mine.location}/metadata/s.avro",
+        [entry(data_file(path, partition=Record(1), record_count=1))],
+        snapshot_id,
+    )
+    manifest = relisted(described, manifest_path=made.path, manifest_length=made.length)
+    planted = updates(mine.snapshot([manifest], snapshot_id))
+    refused(mine, MetadataInvalid, "file-fields", *planted)
+
+
+def test_a_delete_file_that_is_there_twice_takes_no_other_ones_place(plain: Attacker) -> None:
+    """By an offset it is another one than itself; what it deletes in other plans stays deleted."""
+    snapshot_id = new_id()
+    kind = DataFileContent.POSITION_DELETES
+    twice, other = (
+        entry(data_file(f"{plain.location}/data/{name}.parquet", content=kind)) for name in ("twice", "other")
+    )
+    first = plain.manifest([twice], snapshot_id, deletes=True)
+    both = plain.manifest([twice, other], snapshot_id, deletes=True)
+    snapshot = plain.snapshot([*plain.manifests(), first, both], snapshot_id)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("catalog.commits.duplicates._Added.require_distinct", lambda _: None)
+        plain.commit(*updates(snapshot))
+    files = plain.plan().files.to_pylist()
+    applied = {files[number]["file_path"] for number in files[0]["deletes"]}
+    assert applied == {twice.data_file.file_path, other.data_file.file_path}
+
+
+# Cherry-picks.
+
+
+def side_snapshot(vault: Attacker, operation: str, *deleted: str) -> Snapshot:
+    """A snapshot of a branch, which adds two files."""
+    before = head(vault).snapshot_id
+    vault.commit(put(before, "audit"))
+    engine = Engine.begin(vault.lake, short(vault))
+    base = before if deleted else None
+    engine.commit(FileCommit(operation, (engine.file(), engine.file()), deleted, base, branch="audit"))
+    made = vault.metadata.snapshot_by_name("audit")
+    assert made is not None
+    append_files(vault.lake, short(vault))
+    return made
+
+
+def pick(vault: Attacker, source: Snapshot, count: int = 2, **numbers: int) -> list[TableUpdate]:
+    """The updates of a pick of so many of its files."""
+    added = [each.data_file for each in vault.entries(source) if each.snapshot_id == source.snapshot_id]
+    summary = Summary(Operation.APPEND, **{"source-snapshot-id": str(source.snapshot_id)})
+    return vault.appending(*(entry(each, **numbers) for each in added[:count]), summary=summary)
+
+
+def test_a_pick_of_some_files_or_under_an_older_number(vault: Attacker) -> None:
+    """New versions of rows without the deletes of the old ones would double them."""
+    source = side_snapshot(vault, "append")
+    refused(vault, EncryptionPolicyViolation, "added-file-origin", *pick(vault, source, 1))
+    number = vault.metadata.last_sequence_number + 1
+    older = pick(vault, source, sequence_number=1, file_sequence_number=number)
+    refused(vault, EncryptionPolicyViolation, "added-file-origin", *older)
+    vault.commit(*pick(vault, source))
+
+
+def test_a_pick_of_a_rewrite_without_what_it_removed(vault: Attacker) -> None:
+    """The rows of the rewritten file would be there twice."""
+    source = side_snapshot(vault, "overwrite", vault.data_paths()[0])
+    refused(vault, EncryptionPolicyViolation, "added-file-origin", *pick(vault, source))
+
+
+def test_a_pick_of_an_id_that_is_no_number_of_64_bits(plain: Attacker) -> None:
+    summary = Summary(Operation.APPEND, **{"source-snapshot-id": "9" * 5000})
+    plain.commit(*plain.appending(new_file(plain), summary=summary))
