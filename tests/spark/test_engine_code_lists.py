@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.connect.proto import base_pb2
 
 from spark_ext.jar import SOURCES
 from spark_ext.runtime import find_spark
@@ -89,7 +90,6 @@ def test_no_setting_on_the_list_names_code_or_a_place() -> None:
 
 
 def test_every_message_of_spark_connect_is_classified() -> None:
-    base = pytest.importorskip("pyspark.sql.connect.proto.base_pb2")
     seen: set[str] = set()
 
     def walk(message: Any) -> None:
@@ -99,7 +99,7 @@ def test_every_message_of_spark_connect_is_classified() -> None:
                 if field.message_type:
                     walk(field.message_type)
 
-    for method in base.DESCRIPTOR.services_by_name["SparkConnectService"].methods:
+    for method in base_pb2.DESCRIPTOR.services_by_name["SparkConnectService"].methods:
         walk(method.input_type)
     harmless, refused = _lines(_HARMLESS / "connect-messages.txt"), _lines(_REFUSED / "connect-messages.txt")
     assert len(seen) > 200
