@@ -33,6 +33,7 @@ from policy.errors import (
     MetadataInvalid,
     MetadataTampered,
     NotAuthorized,
+    RequestInvalid,
 )
 from tests.support.attacker import (
     DELETED,
@@ -556,6 +557,20 @@ def test_what_an_unverified_head_says_is_checked_when_it_is_carried_over(
     refused(plain, MetadataInvalid, "manifest-counts", *plain.appending(more))
     plain.commit(*plain.replacing(*(again(each, EXISTING) for each in plain.entries())))
     plain.commit(*plain.appending(more))
+
+
+def test_an_unverified_head_of_an_encrypted_table_has_no_file_twice(
+    vault: Attacker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [known, *_] = vault.entries()
+    monkeypatch.setattr("catalog.commits.inspection.check_picked", lambda *_: None)
+    monkeypatch.setattr("catalog.commits.duplicates.LiveFiles.check_added", lambda *_: None)
+    vault.commit(*vault.appending(entry(known.data_file)))
+    monkeypatch.undo()
+    forget(vault)
+    with pytest.raises(RequestInvalid) as refusal:
+        append_files(vault.lake, short(vault))
+    assert refusal.value.rule == "duplicate-file"
 
 
 def test_an_unverified_head_that_is_sound_is_carried_over(vault: Attacker) -> None:
