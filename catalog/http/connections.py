@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 import h11
+from h11._receivebuffer import ReceiveBuffer
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -117,6 +118,25 @@ def protocol_of(connections: Connections) -> type[asyncio.Protocol]:
     return cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections=connections))
 
 
+class _StrictLines(ReceiveBuffer):
+    """h11's buffer, which takes CRLF alone for the end of a line of a head or trailer.
+
+    A proxy that takes a bare LF for a part of a value would see other fields (RFC 9112, section 2.2).
+    """
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """See h11.
+
+        Raises:
+            h11.RemoteProtocolError: a line ends otherwise.
+        """
+        before = len(self)
+        lines = super().maybe_extract_lines()
+        if lines is not None and before - len(self) != sum(len(line) + 2 for line in lines) + 2:
+            raise h11.RemoteProtocolError("a line does not end with CRLF")
+        return lines
+
+
 class BoundedParser(h11.Connection):
     """h11's parser of one connection, which refuses what is too large or ambiguous.
 
@@ -128,6 +148,7 @@ class BoundedParser(h11.Connection):
 
     def __init__(self, max_head_bytes: int, on_head: Callable[[], None], on_body: Callable[[], None]) -> None:
         super().__init__(h11.SERVER, max_head_bytes)
+        self._receive_buffer = _StrictLines()
         self._max_head_bytes = max_head_bytes
         self._on_head = on_head
         self._on_body = on_body

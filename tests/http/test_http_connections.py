@@ -319,6 +319,10 @@ AMBIGUOUS = {
     "another version": b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n",
     "space before the colon": b"GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
     "NUL in a field": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: \0\r\n\r\n",
+    "field behind a bare LF": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: a\nY: b\r\n\r\n",
+    "length behind a bare LF": POST + b"X: a\nContent-Length: 4\r\n\r\nabcd",
+    "end by a bare LF": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\n",
+    "bare LF alone": b"\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
     "no HTTP": b"hello\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
 }
