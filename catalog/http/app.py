@@ -135,7 +135,8 @@ def create_app(warden: Warden) -> FastAPI:
     )
     app.state.warden = warden
     app.state.metrics = metrics
-    app.state.bodies = Bodies(warden.settings.http.max_bodies_bytes)
+    http = warden.settings.http
+    app.state.bodies = Bodies(http.max_bodies_bytes, max(http.max_bodies_bytes // 2, http.max_body_bytes))
     app.state.endpoints = tuple(sorted(served_endpoints()))
     for router in (
         iceberg_namespaces.config_router,

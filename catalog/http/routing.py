@@ -7,13 +7,14 @@ framework is to validate the parsed document by the operation's model.
 - Without a first authorization, a body is small: `SMALL_BODY` bytes and `SMALL_ELEMENTS` elements. So what a
   token without permissions can make the service do is bounded.
 - Texts other than short ones are parsed in the pool of threads, where they keep nobody else waiting.
-- All bodies that are read or processed at a time share `http.max_bodies_bytes`.
+- All bodies that are read or processed at a time share `http.max_bodies_bytes`; those of one user have half.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -63,7 +64,7 @@ class GuardedRoute(APIRoute):
         inner = super().get_route_handler()
 
         async def handle(request: Request, bounds: Bounds) -> Response:
-            with request.app.state.bodies.begun() as room:
+            with request.app.state.bodies.begun(request.state.caller.principal.name) as room:
                 body = await _bounded_body(request, bounds.size, room)
                 _check_digest(request, body)
                 strict = await self._strict(request, body, bounds.elements)
@@ -194,51 +195,58 @@ class Bodies:
 
     Args:
         limit: in bytes.
+        share: of these, what one user can have, so that nobody keeps everybody else out.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, share: int) -> None:
         self._limit = limit
-        self._held = 0
+        self._share = share
+        self._held: Counter[str] = Counter()
 
-    def begun(self) -> Room:
-        """Room for one body."""
-        return Room(self)
+    def begun(self, user: str) -> Room:
+        """Room for one body of a user."""
+        return Room(self, user)
 
-    def take(self, size: int) -> None:
-        """Take some bytes.
+    def take(self, user: str, size: int) -> None:
+        """Take some bytes for a user.
 
         Raises:
             TooManyBodies: there is no room for them.
         """
-        if self._held + size > self._limit:
-            raise TooManyBodies(
-                f"The service holds {self._held} bytes of request bodies; its limit is {self._limit}.",
-                rule="bodies-size",
-                hint="Try again later, or raise `http.max_bodies_bytes`.",
-            )
-        self._held += size
+        held = ("The service", self._held.total(), self._limit), (user, self._held[user], self._share)
+        for who, taken, limit in held:
+            if taken + size > limit:
+                raise TooManyBodies(
+                    f"{who} holds {taken} bytes of request bodies; the limit is {limit}.",
+                    rule="bodies-size",
+                    hint="Try again later, or raise `http.max_bodies_bytes`.",
+                )
+        self._held[user] += size
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, user: str, size: int) -> None:
         """Give back what was taken."""
-        self._held -= size
+        self._held[user] -= size
+        if not self._held[user]:
+            del self._held[user]
 
 
 class Room:
     """The bytes of one body; given back when the block ends."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: Bodies, user: str) -> None:
         self._bodies = bodies
+        self._user = user
         self._size = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bodies.give_back(self._size)
+        self._bodies.give_back(self._user, self._size)
 
     def take(self, size: int) -> None:
         """Take some bytes; see `Bodies.take`."""
-        self._bodies.take(size)
+        self._bodies.take(self._user, size)
         self._size += size
 
 

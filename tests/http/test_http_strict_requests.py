@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -200,6 +203,31 @@ def test_bodies_share_a_bound(tmp_path: Path) -> None:
         assert answer.headers["retry-after"] == "1"
         for _ in range(3):
             assert alice.post(path, content=_of_size(900), headers=JSON).status_code == 400
+
+
+def test_bodies_of_one_user_leave_room_for_others(tmp_path: Path) -> None:
+    """Attack: many bodies of a user without permissions, each without its last byte, keep everybody out."""
+    limits = {"HTTP__MAX_BODIES_BYTES": 4000, "HTTP__MAX_BODY_BYTES": 1000}
+    with open_service(tmp_path, **limits) as service, ExitStack() as stack:
+        alice = stack.enter_context(service.client())
+        head = (
+            f"POST {service.prefix}/namespaces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer {service.token('nobody')}\r\nContent-Length: 1000\r\n\r\n"
+        )
+        held = [stack.enter_context(_sent(service, head.encode() + b" " * 999)) for _ in range(4)]
+        # Two have no room, and are told so; the two others are waited for.
+        deadline = time.monotonic() + 20
+        while len(select.select(held, [], [], 1)[0]) < 2:
+            assert time.monotonic() < deadline, "no body was refused"
+        answer = alice.post(f"{service.prefix}/namespaces", content=_of_size(900), headers=JSON)
+        assert answer.status_code == 400, answer.text
+
+
+def _sent(service: Service, data: bytes) -> socket.socket:
+    address = urlsplit(service.url)
+    connection = socket.create_connection((address.hostname, address.port), timeout=20)
+    connection.sendall(data)
+    return connection
 
 
 def _head_alone(service: Service, user: str, method: str, path: str) -> str:
