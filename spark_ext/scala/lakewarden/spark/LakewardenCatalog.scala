@@ -37,7 +37,7 @@ final class LakewardenCatalog
   private lazy val client: CatalogClient = launched.client(() => own, engine)
   private lazy val paths = new CatalogPaths(client)
   private lazy val namespaces = new Namespaces(client, paths)
-  private lazy val procedures = new Procedures(name, client, tables)
+  private lazy val procedures = new Procedures(this, client, tables)
   private lazy val tables = {
     val users = new PlanUsers(
       launched.client(() => active, engine), () => launched.user(own), () => launched.user(active))

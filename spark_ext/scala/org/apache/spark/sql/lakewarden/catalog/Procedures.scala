@@ -10,7 +10,7 @@ import com.fasterxml.jackson.databind.node.JsonNodeFactory
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.parser.{CatalystSqlParser, ParseException}
-import org.apache.spark.sql.connector.catalog.Identifier
+import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 import org.apache.spark.sql.connector.catalog.procedures.{BoundProcedure, ProcedureParameter, UnboundProcedure}
 import org.apache.spark.sql.connector.read.{LocalScan, Scan}
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -20,16 +20,20 @@ import org.apache.spark.unsafe.types.UTF8String
 
 /** What `CALL <catalog>.system.<procedure>(table => '…')` does: the catalog is asked, and its answer shown as rows.
   *
+  * @param catalog
+  *   the catalog that they belong to
   * @param client
   *   asks for the session that the catalog belongs to
   * @param tables
   *   its tables
   */
-final class Procedures(catalogName: String, client: CatalogClient, tables: => Tables) {
+final class Procedures(catalog: CatalogPlugin, client: CatalogClient, tables: => Tables) {
   import Procedures._
 
+  private def catalogName: String = catalog.name
+
   private lazy val all: Seq[TableProcedure] =
-    Operations.map(new KeyProcedure(_, catalogName, client)) :+ new RewriteProcedure(catalogName, client, tables)
+    Operations.map(new KeyProcedure(_, catalogName, client)) :+ new RewriteProcedure(catalog, client, tables)
 
   def list(namespace: Array[String]): Array[Identifier] =
     if (isSystem(namespace)) all.map(each => Identifier.of(Array(System), each.name)).toArray else Array.empty

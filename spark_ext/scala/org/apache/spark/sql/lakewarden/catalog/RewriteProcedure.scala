@@ -12,7 +12,7 @@ import org.apache.spark.SparkThrowable
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.plans.logical.{AppendData, LogicalPlan, Repartition}
 import org.apache.spark.sql.classic.{Dataset, SparkSession}
-import org.apache.spark.sql.connector.catalog.Identifier
+import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
 import org.apache.spark.sql.lakewarden.LakewardenException
@@ -30,8 +30,8 @@ import org.apache.spark.unsafe.types.UTF8String
   * over and counted; where one of its files is the reason, the group is tried again without that file. Where it is
   * not said which one, the group is halved until it is found.
   */
-private final class RewriteProcedure(catalogName: String, client: CatalogClient, tables: => Tables)
-    extends TableProcedure(catalogName) {
+private final class RewriteProcedure(catalog: CatalogPlugin, client: CatalogClient, tables: => Tables)
+    extends TableProcedure(catalog.name) {
   import RewriteProcedure._
 
   override def name: String = "rewrite_data_files"
@@ -88,7 +88,11 @@ private final class RewriteProcedure(catalogName: String, client: CatalogClient,
     target.added
   }
 
-  private def relation(files: GroupTable): DataSourceV2Relation = DataSourceV2Relation.create(files, None, None)
+  /** A table of the catalog, as the check of plans in a shared engine wants it. It has no name there: Spark would
+    * load the whole table by it.
+    */
+  private def relation(files: GroupTable): DataSourceV2Relation =
+    DataSourceV2Relation.create(files, Some(catalog), None)
 
   /** As many tasks as files are to come; where rows are brought together by partition, Spark decides that. */
   private def packed(rows: LogicalPlan, files: GroupTable): LogicalPlan =
