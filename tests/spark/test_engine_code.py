@@ -288,6 +288,9 @@ def test_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
         Exception, match=r"NotAuthorized: The setting spark\.sql\.analyzer\.singlePassResolver"
     ):
         session.sql(f"SELECT * FROM text.`{ABSENT}`")
+    parser: Any = session._jsparkSession.sessionState().sqlParser()
+    with pytest.raises(Exception, match=r"SecurityException.*singlePassResolver"):
+        parser.parsePlan("SELECT 1")
 
 
 def test_permission_that_is_revoked(spark_lake: SparkLake) -> None:
