@@ -7,11 +7,14 @@ Spark did not look for them first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.functions import from_json, lit
+from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.support.lake import ALICE, BOB, policy, standard_policies
 from tests.support.spark import SparkLake
@@ -97,6 +100,20 @@ REFUSED = {
     "inferred schema of XML": (
         "SELECT schema_of_xml('<a/>', map('row' || 'ValidationXSDPath', '/absent.xsd'))"
     ),
+    "schema of XML in parts": (
+        "SELECT from_xml('<a/>', 'b INT', map('rowValidationXSDPa' || 'th', '/absent.xsd'))"
+    ),
+    "schema of XML in bytes": (
+        f"SELECT from_xml('<a/>', 'b INT', "
+        f"map(CAST(X'{b'rowValidationXSDPath'.hex()}' AS STRING), '/absent.xsd'))"
+    ),
+    "function of XML by a computed name": (
+        "SELECT * FROM VALUES (IDENTIFIER('from' || '_xml')"
+        "('<a/>', 'b INT', map('rowValidationXSDPath', '/absent.xsd')))"
+    ),
+    "type of XML": ("""SELECT xpath_string('<!DOCTYPE a SYSTEM "file:///absent.dtd"><a>1</a>', 'a')"""),
+    "former name of a source": f"SELECT * FROM `com.databricks.spark.csv`.`{ABSENT}`",
+    "former class of a source": f"SELECT * FROM `org.apache.spark.sql.json`.`{ABSENT}`",
     "descriptor": "SELECT from_protobuf(X'00', 'message', '/absent.desc')",
     "refresh by path": f"REFRESH '{ABSENT}'",
     "catalog": "SET spark.sql.catalog.evil=absent.Class",
@@ -132,7 +149,7 @@ ALLOWED = (
     "SELECT transform(array(1, 2), x -> x + 1), map_filter(map('a', 1), (k, v) -> v > 0)",
     "SELECT nvl(upper('a'), 'b'), parse_url('http://a/b', 'HOST'), url_encode('a b'), "
     "date_add(current_date(), 1)",
-    "SELECT to_json(from_json('{\"a\": 1}', 'a INT')), xpath('<a>1</a>', 'a/text()'), from_csv('1', 'a INT')",
+    "SELECT to_json(from_json('{\"a\": 1}', 'a INT')), from_csv('1', 'a INT')",
     "SELECT from_xml('<a><b>1</b></a>', schema_of_xml('<a><b>1</b></a>')), parse_json('{}'), "
     "hex(aes_encrypt('a', 'abcdefghijklmnop'))",
     "SELECT encode('a', 'utf-8'), base64('a'), char_length('a'), bitmap_count(X'01')",
@@ -199,6 +216,19 @@ def test_code_and_paths_are_refused_before_anything_is_looked_for(bob: SparkSess
         refused_as("CATALOG_NOT_TRUSTED", bob, statement)
     else:
         assert "engine-code" in refused_as("NOT_AUTHORIZED", bob, statement)
+
+
+def test_a_default_value_in_a_schema(bob: SparkSession) -> None:
+    """Spark evaluates its text where rows are parsed, and no rule sees it."""
+    default = "CAST(from_xml('<a/>', 'b INT', map('rowValidationXSDPath', '/absent.xsd')) AS STRING)"
+    schema = StructType([StructField("a", StringType(), True, {"EXISTS_DEFAULT": default})]).json()
+    for text in (schema, schema.replace("EXISTS", "\\u0045XISTS")):
+        error = refusal(partial(_parsed, bob, text))
+        assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED", error
+
+
+def _parsed(session: SparkSession, schema: str) -> list[Row]:
+    return session.range(1).select(from_json(lit("{}"), lit(schema))).collect()
 
 
 def test_everyday_sql_needs_no_permission(spark_lake: SparkLake, bob: SparkSession) -> None:
@@ -314,3 +344,23 @@ def test_session_without_a_token_runs_no_code(spark_lake: SparkLake) -> None:
     assert "engine-code" in refused_as(
         "NOT_AUTHORIZED", spark_lake.new_session(None), "SELECT reflect('a', 'b')"
     )
+
+
+def test_rows_parsed_over_connect_name_no_schema_file(spark_lake: SparkLake) -> None:
+    assert _finding(spark_lake, "Parse", options=("mode", "FAILFAST")) is None
+    found = _finding(spark_lake, "Parse", options=("rowValidationXSDPath", "/absent.xsd"))
+    assert found == "A schema or option that names a file or has a default"
+
+
+def _finding(spark_lake: SparkLake, message: str, *, options: tuple[str, str]) -> str | None:
+    java: Any = spark_lake.spark.sparkContext._jvm
+    return _found(
+        spark_lake, getattr(java.org.apache.spark.connect.proto, message).newBuilder().putOptions(*options)
+    )
+
+
+def _found(spark_lake: SparkLake, builder: Any) -> str | None:
+    """What the engine finds in a message of Spark Connect."""
+    java: Any = spark_lake.spark.sparkContext._jvm
+    found = java.org.apache.spark.sql.lakewarden.code.ConnectRules.finding(builder.build())
+    return str(found.get()) if found.isDefined() else None

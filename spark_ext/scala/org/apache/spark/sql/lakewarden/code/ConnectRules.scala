@@ -22,6 +22,9 @@ object ConnectRules {
 
   private def ofFields(name: String, message: Message): Option[String] = name match {
     case "spark.connect.WriteOperation"                    => ofWrite(message)
+    case "spark.connect.Parse.OptionsEntry"     => ofParser(text(message, "key"))
+    case "spark.connect.DataType.StructField"   => ofParser(text(message, "metadata"))
+    case "spark.connect.DataType.Unparsed"      => ofParser(text(message, "data_type_string"))
     case "spark.connect.AddArtifactsRequest.SingleChunkArtifact" |
         "spark.connect.AddArtifactsRequest.BeginChunkedArtifact" => ofArtifact(text(message, "name"))
     case "spark.connect.ConfigRequest.Set" =>
@@ -44,6 +47,9 @@ object ConnectRules {
     else if (source.isEmpty || Formats(source)) None
     else Some(s"The data source $source")
   }
+
+  private def ofParser(given: String): Option[String] =
+    if (PlanRules.isPlainText(given)) None else Some("A schema or option that names a file or has a default")
 
   /** Rows of large local relations are sent as artifacts under the digest of their content. */
   private def ofArtifact(name: String): Option[String] =

@@ -1,8 +1,8 @@
 package org.apache.spark.sql.lakewarden.code
 
-import java.util.{Locale, ServiceLoader}
+import java.util.Locale
 
-import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import org.apache.spark.sql.catalyst.{FunctionIdentifier, TableIdentifier}
 import org.apache.spark.sql.catalyst.analysis.AnalysisContext
@@ -10,8 +10,7 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTableType
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog.{CatalogPlugin, CatalogV2Util, Identifier}
-import org.apache.spark.sql.sources.DataSourceRegister
-import org.apache.spark.util.Utils
+import org.apache.spark.sql.execution.datasources.DataSource
 
 /** What names of tables and functions in a statement stand for, told without opening a file and without making
   * an instance of a user's class.
@@ -25,9 +24,8 @@ final class NameRules(session: SparkSession) {
   def ofRelation(name: Seq[String]): Option[String] =
     if (sessionCatalog.isTempView(name)) None
     else {
-      val parts = inContext(name)
-      if (isFile(parts)) Some(s"Reading ${shown(name)}, which names files by path or by a data source,")
-      else catalogOf(parts) match {
+      if (isFile(name)) Some(s"Reading ${shown(name)}, which names files by path or by a data source,")
+      else catalogOf(inContext(name)) match {
         case Some((catalog, ident)) if CatalogV2Util.isSessionCatalog(catalog) => ofSessionTable(name, ident)
         case Some((catalog, _))                                               => ofCatalog(catalog, shown(name))
         case None                                                             => None
@@ -88,9 +86,15 @@ final class NameRules(session: SparkSession) {
   private def isFile(parts: Seq[String]): Boolean =
     parts.length == 2 && !session.sessionState.catalogManager.isCatalogRegistered(parts.head) && isSource(parts.head)
 
+  /** What Spark finds a data source by: short names, names of classes, and names that those once had. */
   private def isSource(name: String): Boolean =
-    Registered.contains(name.toLowerCase(Locale.ROOT)) || isClass(name) || isClass(name + ".DefaultSource") ||
-      session.sessionState.dataSourceManager.dataSourceExists(name)
+    try {
+      DataSource.lookupDataSource(name, session.sessionState.conf) // initializes no class of a user's
+      true
+    } catch {
+      case _: ClassNotFoundException   => session.sessionState.dataSourceManager.dataSourceExists(name)
+      case NonFatal(_) | _: LinkageError => true
+    }
 
   /** A name inside a view is one of the catalog and namespace that the view was made in. */
   private def inContext(name: Seq[String]): Seq[String] = {
@@ -114,21 +118,6 @@ object NameRules {
   private val System = "system"
   private val Unqualified = Set[Seq[String]](
     Nil, Seq("builtin"), Seq("session"), Seq("system", "builtin"), Seq("system", "session"))
-
-  /** Short names of the data sources that Spark was launched with. */
-  private lazy val Registered: Set[String] =
-    ServiceLoader.load(classOf[DataSourceRegister], Utils.getContextOrSparkClassLoader).asScala
-      .map(_.shortName().toLowerCase(Locale.ROOT)).toSet
-
-  /** Whether there is such a class; it is not initialized. */
-  private def isClass(name: String): Boolean =
-    try {
-      Class.forName(name, false, Utils.getContextOrSparkClassLoader)
-      true
-    } catch {
-      case _: LinkageError           => true
-      case _: ClassNotFoundException => false
-    }
 
   private def shown(name: Seq[String]): String = name.map(part => s"`$part`").mkString(".")
 }

@@ -3,7 +3,7 @@ package org.apache.spark.sql.lakewarden.code
 import java.util.{IdentityHashMap, Locale}
 
 import org.apache.spark.sql.catalyst.analysis._
-import org.apache.spark.sql.catalyst.expressions.{Expression, Literal}
+import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.expressions.objects.{Invoke, StaticInvoke}
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.trees.TreeNode
@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.catalog.CatalogV2Util
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction
 import org.apache.spark.sql.execution.command.{DropTableCommand, SetCommand}
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
-import org.apache.spark.sql.types.ObjectType
+import org.apache.spark.sql.types.{DataType, NullType, ObjectType, StringType}
 
 /** Holds every node of a plan against what is known to be harmless, before and after it is resolved.
   *
@@ -71,13 +71,19 @@ final class PlanRules(names: NameRules) {
   }
 
   private def ofExpression(expression: Expression): Option[String] = expression match {
-    case call: UnresolvedFunction   => names.ofFunction(call.nameParts, call.isInternal).orElse(ofOptions(call))
+    case call: UnresolvedFunction   => names.ofFunction(call.nameParts, call.isInternal).orElse(ofParser(call))
     case call: UnresolvedGenerator  => names.ofFunction(call.name.nameParts)
     case call: StaticInvoke         => ofCall(call.staticObject, call.functionName)
     case call: Invoke => call.targetObject.dataType match {
         case ObjectType(target) => ofCall(target, call.functionName)
         case _                  => None
       }
+    case named: ExpressionWithUnresolvedIdentifier if named.otherExprs.nonEmpty =>
+      Some("A function that IDENTIFIER names")
+    case json: JsonToStructs => ofSchema(json.schema, json.options)
+    case csv: CsvToStructs   => ofSchema(csv.schema, csv.options)
+    case xml: XmlToStructs   => ofSchema(xml.schema, xml.options)
+    case xml: SchemaOfXml    => ofSchema(NullType, xml.options)
     case other if !Harmless.expressions(other.getClass.getName) => Some(s"The expression ${shown(other)}")
     case _                                                      => None
   }
@@ -89,19 +95,40 @@ final class PlanRules(names: NameRules) {
     else Some(s"A call of ${target.getName}.$method")
   }
 
-  /** Options of functions on XML can name a schema file. They are evaluated early, so only literals are known. */
-  private def ofOptions(call: UnresolvedFunction): Option[String] =
-    OptionsAfter.get(call.nameParts.last.toLowerCase(Locale.ROOT)).flatMap { others =>
-      val options = call.arguments.drop(others).flatMap(_.collectLeaves())
-      val harmless = options.forall {
-        case Literal(value, _) => value == null || !value.toString.toLowerCase(Locale.ROOT).contains("path")
-        case _                 => false
-      }
-      if (harmless) None else Some(s"An option of the function ${call.nameParts.last} that names a file or is computed")
+  /** Parsers evaluate schemas and options of these functions early, before a plan is resolved. */
+  private def ofParser(call: UnresolvedFunction): Option[String] =
+    ParserArguments.get(call.nameParts.last.toLowerCase(Locale.ROOT)).flatMap { others =>
+      call.arguments.drop(others).filterNot(isPlain).headOption
+        .map(_ => s"A schema or option of the function ${call.nameParts.last} that names a file, has a default or is computed")
     }
+
+  /** Literals, maps of them and schemas of values; what a computed text comes to is not known yet. */
+  private def isPlain(argument: Expression): Boolean = argument match {
+    case Literal(value, _: StringType | NullType) => value == null || isPlainText(value.toString)
+    case call: UnresolvedFunction => call.nameParts match {
+        case Seq("map")                                              => call.arguments.forall(isPlain)
+        case Seq("schema_of_json" | "schema_of_csv" | "schema_of_xml") => true
+        case _                                                       => false
+      }
+    case _ => false
+  }
+
+  private def ofSchema(schema: DataType, options: Map[String, String]): Option[String] =
+    if (isPlainText(schema.json) && options.keys.forall(isPlainText)) None
+    else Some("Parsing with a schema or option that names a file or has a default")
 }
 
 object PlanRules {
+
+  /** Whether a schema, or the name of an option, is known to name no file (`rowValidationXSDPath`) and to have no
+    * default value in its metadata (`EXISTS_DEFAULT`). Spark evaluates the text of such a default where rows are
+    * parsed, by an analyzer that runs no rules of extensions. Escapes of JSON could hide its name.
+    */
+  def isPlainText(text: String): Boolean = {
+    val lower = text.toLowerCase(Locale.ROOT)
+    !lower.contains("rowvalidationxsdpath") && !lower.contains("exists_default") && !lower.contains("\\u")
+  }
+
   private val OwnPackages = Seq(
     "org.apache.spark.sql.catalyst.", "org.apache.spark.sql.types.", "org.apache.spark.unsafe.", "scala.collection.")
   private val InOwnCatalog = Set("CreateView", "CreateUserDefinedFunction", "DropView", "DropFunction", "DropTable", "SetCatalogAndNamespace",
@@ -113,8 +140,10 @@ object PlanRules {
     classOf[java.lang.Boolean], classOf[java.lang.Byte], classOf[java.lang.Short], classOf[java.lang.Integer],
     classOf[java.lang.Long], classOf[java.lang.Float], classOf[java.lang.Double])
 
-  /** How many arguments come before the options. */
-  private val OptionsAfter = Map("from_xml" -> 2, "schema_of_xml" -> 1, "to_xml" -> 1)
+  /** How many arguments of functions come before schema and options. */
+  private val ParserArguments = Map(
+    "from_json" -> 1, "from_csv" -> 1, "from_xml" -> 1, "schema_of_json" -> 1, "schema_of_csv" -> 1,
+    "schema_of_xml" -> 1)
 
   /** A setting in SQL, with its value if it is changed. */
   private def ofSetting(setting: Option[(String, Option[String])]): Option[String] = setting match {
