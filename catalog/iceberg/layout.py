@@ -24,7 +24,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     VoidTransform,
 )
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedField, StructType
 
 from policy.errors import RequestInvalid
 
@@ -50,6 +50,11 @@ def check_schema(schema: Schema, format_version: int, table: str) -> None:
         _refuse(
             f"The schema uses field id {twice[0]} twice", "field-id", "Give each field its own id.", table
         )
+    for field in _fields(schema.as_struct()):
+        if not 0 < field.field_id <= _LARGEST_INT:
+            _refuse(
+                f"The field id {field.field_id} is not an int above 0", "field-id", "Count ids from 1.", table
+            )
     check_columns(schema, format_version, table)
 
 
@@ -69,6 +74,8 @@ def check_columns(schema: Schema, format_version: int, table: str) -> None:
                 "Use a type of the table's format version.",
                 table,
             )
+        if isinstance(field.field_type, FixedType) and len(field.field_type) > _LARGEST_INT:
+            _refuse(f"Column {_named(field.name)} is too long", "column-type", "Use a shorter type.", table)
         if format_version < _DEFAULTS_VERSION and _has_default(field):
             _refuse(
                 f"Column {_named(field.name)} has a default value, which format version {format_version} "

@@ -46,6 +46,7 @@ from pyiceberg.transforms import (
 from pyiceberg.types import (
     DateType,
     DoubleType,
+    FixedType,
     ListType,
     LongType,
     NestedField,
@@ -206,6 +207,13 @@ def test_a_field_id_is_used_once(lake: Lake, table: Table) -> None:
     assert (
         refused(lake, table, AddSchemaUpdate(schema_=schema(NestedField(6, "x", LongType())))) == "field-id"
     )
+
+
+def test_field_ids_and_lengths_are_those_that_java_reads(lake: Lake, table: Table) -> None:
+    too_great = NestedField(2**31, "x", LongType())
+    assert refused(lake, table, AddSchemaUpdate(schema_=schema(too_great))) == "field-id"
+    too_long = NestedField(8, "x", FixedType(2**31))
+    assert refused(lake, table, AddSchemaUpdate(schema_=schema(too_long))) == "column-type"
 
 
 def test_types_of_later_format_versions_are_refused(lake: Lake, table: Table) -> None:
