@@ -54,6 +54,7 @@ from catalog.keys.write_keys import WrittenKey
 from catalog.loading import LoadedTable
 from catalog.planning.plan import Plan, ScanRequest
 from catalog.seals import SealedFile
+from catalog.snapshots import OpenManifest
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
 from tests.support.delete_files import DeletesWriter
@@ -364,10 +365,11 @@ def seal_unchecked(
     known: Mapping[int, Snapshot],
     brought: dict[str, SealedFile],
     origin: Origin,
-) -> None:
+) -> list[OpenManifest]:
     """Takes the place of `Inspector._snapshot`, to see what other guards hold where it does not."""
     sealed, _ = inspector._manifest_list(table, snapshot)
     brought[sealed.path] = sealed
+    return []
 
 
 def new_id() -> int:
