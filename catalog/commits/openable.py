@@ -112,6 +112,7 @@ def check_commit(base: TableMetadata, metadata: TableMetadata, now_ms: int, tabl
 
 
 def _check_layout(base: TableMetadata | None, metadata: TableMetadata, table: str) -> None:
+    _check_ids(metadata, table)
     schema = metadata.schema()
     known_schemas = {each.schema_id for each in base.schemas} if base else set()
     known_specs = {each.spec_id for each in base.partition_specs} if base else set()
@@ -129,6 +130,26 @@ def _check_layout(base: TableMetadata | None, metadata: TableMetadata, table: st
         current = other_schema and order.order_id == metadata.default_sort_order_id
         if order.order_id not in known_orders or current:
             layout.check_order(order, schema, table)
+
+
+def _check_ids(metadata: TableMetadata, table: str) -> None:
+    """Engines hold all of these in 32 bits."""
+    ids = [
+        metadata.last_column_id,
+        metadata.last_partition_id or 0,
+        *(each.schema_id for each in metadata.schemas),
+        *(each.highest_field_id for each in metadata.schemas),
+        *(each.spec_id for each in metadata.partition_specs),
+        *(each.last_assigned_field_id for each in metadata.partition_specs),
+        *(each.order_id for each in metadata.sort_orders),
+    ]
+    if max(ids) > _LARGEST_INT:
+        raise RequestInvalid(
+            f"The id {max(ids)} is too large; engines read ids of at most {_LARGEST_INT}.",
+            table=table,
+            rule="id-range",
+            hint="Number schemas, fields, partition specs and sort orders on from the last ones.",
+        )
 
 
 def _check_required(base: TableMetadata, metadata: TableMetadata, table: str) -> None:

@@ -11,7 +11,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
+from pyiceberg.table.update import AddSchemaUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import FloatType, IcebergType, IntegerType, LongType, NestedField
@@ -20,6 +20,7 @@ from catalog.commits.openable import check_commit
 from catalog.writes.new_files import FileCommit
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, RequestInvalid
 from tests.attacks.test_snapshot_differences import (
+    ALMA,
     WALT,
     head,
     listed,
@@ -102,6 +103,14 @@ def test_parents_that_lead_back_to_a_snapshot(plain: Attacker) -> None:
     with pytest.raises(RequestInvalid) as refusal:
         check_commit(base, made, base.last_updated_ms, "db.t")
     assert refusal.value.rule == "snapshot"
+
+
+@pytest.mark.parametrize(("schema_id", "field_id"), [(1 << 40, 3), (7, 1 << 40)])
+def test_ids_that_engines_do_not_read(plain: Attacker, schema_id: int, field_id: int) -> None:
+    plain.user = ALMA
+    fields = [*plain.metadata.schema().fields, NestedField(field_id, "more", LongType())]
+    schema = Schema(*fields, schema_id=schema_id)
+    refused(plain, RequestInvalid, "id-range", AddSchemaUpdate(schema_=schema))
 
 
 # Manifests that readers understand in different ways.
