@@ -10,6 +10,7 @@ what a text costs in memory and time goes by its elements rather than by its byt
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from typing import Final, NoReturn
@@ -62,7 +63,7 @@ def parse(
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         _check_bounds(text, max_elements)
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError as problem:
         raise error(
             f"{what} is not UTF-8: byte {problem.start} does not decode.", rule="json", hint=_ENCODE
@@ -116,6 +117,13 @@ def _repetition(text: str) -> str:
 
 def _no_constant(name: str) -> NoReturn:
     raise _Ambiguous(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _Ambiguous("a number lies beyond the largest of 64 bits")
+    return number
 
 
 def _check_bounds(text: str, max_elements: int | None) -> None:

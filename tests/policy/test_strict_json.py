@@ -32,7 +32,7 @@ def test_a_name_given_twice_is_refused_at_every_depth(text: str) -> None:
     assert "'a' is given twice" in refusal(text)
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}'])
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "[1e999]", "-1e400", '{"a": -Infinity}'])
 def test_numbers_that_json_has_not_are_refused(text: str) -> None:
     assert "not a JSON number" in refusal(text)
 
