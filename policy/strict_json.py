@@ -122,7 +122,7 @@ def _no_constant(name: str) -> NoReturn:
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise _Ambiguous("a number lies beyond the largest of 64 bits")
+        raise _Ambiguous(f"{text[:20]} is not a JSON number of 64 bits")
     return number
 
 

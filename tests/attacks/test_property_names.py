@@ -275,7 +275,6 @@ def host(tmp_path: Any) -> Host:
 
 #: Names that are nobody's but the client's own: kept as they are, without any effect.
 LITERAL: Final = (
-    "write.data.path ",
     "write.data.pаth",
     "write․metadata․path",
     "ｓ3.endpoint",
