@@ -8,7 +8,7 @@ OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
 DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks tests/http
 
-.PHONY: test interop test-oldest-spark demo lint format coverage mutation bench fuzz java clean
+.PHONY: test interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
 
 test: java lint
 	$(BIN)/pytest -n 2 --dist loadfile
@@ -54,6 +54,10 @@ coverage: $(INSTALLED)
 # SAMPLE=60 tries so many of each module.
 mutation: $(VENV)/.mutation
 	$(BIN)/python tools/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(MODULE),'$(MODULE)')
+
+# Each test that the threat model names fails when its guard is taken away: make guards TESTS=tests/attacks
+guards: java $(INSTALLED)
+	$(BIN)/python tools/guards.py $(TESTS)
 
 bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
