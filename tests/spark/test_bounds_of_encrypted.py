@@ -49,9 +49,10 @@ def spelled(value: bytes) -> Iterator[bytes]:
     yield value.hex().upper().encode()
     yield repr(value)[2:-1].encode()
     for start in range(3):
-        # Wherever it begins in what was encoded, without the digits that its neighbours have a part in.
+        # Wherever it begins in what was encoded, without the digits that its neighbours have a part in: fewer
+        # than these would be met by chance.
         encoded = base64.b64encode(bytes(start) + value)
-        inner = encoded[4 if start else 0 : len(encoded) - 4]
+        inner = encoded[-(-8 * start // 6) : 8 * (start + len(value)) // 6]
         yield inner
         yield inner.translate(bytes.maketrans(b"+/", b"-_"))
 
