@@ -1,8 +1,8 @@
 """Functions that Spark and Hive bring along; every other one is code of users.
 
 Spark's are those of `SHOW SYSTEM FUNCTIONS` in 4.3 that are called by a name, less those that a shared engine
-refuses without `engine:code` (`reflect`, `from_avro`) or where an option names a file (`from_xml`). Hive's
-are those of its manual that Spark does not have, less `reflect`, `reflect2`, `java_method` and `in_file`.
+refuses without `engine:code` (`reflect`, `from_avro`, `xpath`) or where an option names a file (`from_xml`).
+Hive's are those of its manual that Spark does not have, less `reflect`, `reflect2`, `java_method`, `in_file`.
 Iceberg's transforms are the catalog's own.
 """
 
@@ -79,8 +79,7 @@ _SPARK: Final = (
     "url_encode user uuid validate_utf8 var_pop var_samp variance variant_array_append variant_delete "
     "variant_explode variant_explode_outer variant_get variant_insert variant_set variant_strip_nulls "
     "vector_avg vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm "
-    "vector_normalize vector_sum version weekday weekofyear when width_bucket window window_time xpath "
-    "xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string "
+    "vector_normalize vector_sum version weekday weekofyear when width_bucket window window_time "
     "xxhash64 year zeroifnull zip_with "
 )
 _HIVE: Final = (

@@ -323,6 +323,7 @@ def test_code_is_asked_of_the_engine() -> None:
         "SELECT id FROM lake.s.t WHERE id IN (SELECT try_reflect('java.lang.System', 'exit', 1))",
         "SELECT from_avro(id, '\"int\"') FROM lake.s.t",
         "SELECT from_xml('<a/>', 'a INT', map('rowValidationXSDPath', 's3://lake/x.xsd'))",
+        "SELECT xpath_string('<a/>', 'a')",
         "SELECT f(1)",
         "SELECT db.upper('a')",
         "SELECT TRANSFORM(a) USING 'cat' AS (b STRING) FROM lake.s.t",
