@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.lake import Lake, open_lake, standard_policies
+from tests.support.lake import ALLOWS_UNSEALED, Lake, open_lake, standard_policies
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A catalog with the namespaces `db` and `bobs` and some master keys, one for all tests of a module."""
     with open_lake(tmp_path_factory.mktemp("lake")) as lake:
         for namespace in ("db", "bobs"):
-            lake.catalog().create_namespace(namespace)
+            lake.catalog().create_namespace(namespace, ALLOWS_UNSEALED)
         for key in ("pii", "hr", "place"):
             lake.kms.create_master_key(key)
         yield lake

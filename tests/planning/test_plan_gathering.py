@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DateType, LongType, NestedField
+from pyiceberg.types import DateType, LongType, NestedField, TimeType
 
 from catalog.planning import gathering
 from policy.errors import LocationNotAllowed, MetadataInvalid
@@ -24,7 +24,8 @@ from tests.support.tables import append_files, make, name_of
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "p", DateType()))
 BY_DAY = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
-NO_DAY = 2**31 - 1
+BY_TIME = Schema(NestedField(1, "id", LongType()), NestedField(2, "p", TimeType()))
+NO_TIME = 2**62
 
 
 def appended(lake: Lake, table: Table, days: list[str], **more: Any) -> list[str]:
@@ -44,9 +45,9 @@ def planted(
 
 @pytest.mark.parametrize("after", [[], ["2026-01-03"]], ids=["last", "between"])
 def test_the_manifest_is_named_that_has_the_value_which_cannot_be(lake: Lake, after: list[str]) -> None:
-    table = make(lake, schema=SCHEMA, partition_spec=BY_DAY)
-    appended(lake, table, ["2026-01-01", "2026-01-02"])
-    manifest = planted(lake, table, "planted.parquet", NO_DAY)
+    table = make(lake, schema=BY_TIME, partition_spec=BY_DAY)
+    appended(lake, table, ["10:00:00", "11:00:00"])
+    manifest = planted(lake, table, "planted.parquet", NO_TIME)
     for number, _ in enumerate(after):
         planted(lake, table, f"{number}.parquet", 7)
     with pytest.raises(MetadataInvalid) as refused:

@@ -25,7 +25,6 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     TimestampType,
-    TimestamptzType,
     TimeType,
     UUIDType,
 )
@@ -76,19 +75,23 @@ def test_dropping_the_source_column_of_a_former_partition_leaves_the_table_reada
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
+    ("kind", "value", "text"),
     [
-        (DateType(), 2**31 - 1),
-        (DateType(), -(2**31)),
-        (TimestampType(), 2**62),
-        (TimestamptzType(), -(2**62)),
-        (TimeType(), 2**62),
+        (DateType(), 2**31 - 1, "+5881580-07-11"),
+        (DateType(), -(2**31), "-5877641-06-23"),
+        (TimestampType(), 253_402_300_800_000_000, "+10000-01-01T00:00:00"),
     ],
     ids=str,
 )
-def test_partition_value_that_no_calendar_has(lake: Lake, kind: PrimitiveType, value: int) -> None:
+def test_partition_value_beyond_the_year_9999(lake: Lake, kind: PrimitiveType, value: int, text: str) -> None:
     table = partitioned(lake, kind)
-    manifest = plant(lake, table, value)
+    plant(lake, table, value)
+    assert plan(lake, table).files["partition"].to_pylist() == [f'{{"p": "{text}"}}']
+
+
+def test_partition_value_that_no_clock_has(lake: Lake) -> None:
+    table = partitioned(lake, TimeType())
+    manifest = plant(lake, table, 2**62)
     for columns in ((), ("p",), ("id", "p"), ("id",)):
         with pytest.raises(MetadataInvalid) as refused:
             plan(lake, table, *columns)
