@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.faults.conftest import Shared
 from tests.faults.scenarios import CLEARING, WRITE, Subject
 from tests.faults.writing import abort_write, commit_write, sweep
 from tests.support.crash import assert_sound, die_at, seen
+from tests.support.hooks import once_at
 from tests.support.lake import Lake
 from tests.support.tables import ENCRYPTED, Engine, expire_open_writes, fresh, make
 
@@ -178,21 +180,27 @@ def test_a_write_that_is_given_up_while_it_lands_is_one_of_both(shared: Shared, 
     """Another attempt failed and opened the write again; so it can be given up under the first one's feet."""
     lake = shared.lake
     engine, path, files = _begin(lake)
-    left = [lambda: _reopen_and_abort(lake, engine)]
+    landed = point == "pointer-moved"
+    tried = []
 
-    def hook(reached: str) -> None:
-        if reached == point and left:
-            left.pop()()
+    def give_up() -> None:
+        with pytest.raises(RequestInvalid) if landed else contextlib.nullcontext():
+            _reopen_and_abort(lake, engine)
+        tried.append(point)
 
-    if point == "pointer-moved":
-        with faults.hooked(hook), pytest.raises(RequestInvalid):
-            engine.commit(files)
+    with faults.hooked(once_at(point, give_up)), contextlib.ExitStack() as ends:
+        if not landed:
+            ends.enter_context(pytest.raises(CommitConflict))
+        created = engine.commit(files)
+    assert tried == [point]
+    if landed:
         assert path.exists()
         assert seen(lake, _name(engine)) is not None
-        assert engine.commit(files).metadata.current_snapshot_id is not None
+        assert engine.commit(files).metadata_location == created.metadata_location
+        with pytest.raises(RequestInvalid):
+            abort_write(lake, engine.session.id)
+        assert path.exists()
     else:
-        with faults.hooked(hook), pytest.raises(CommitConflict):
-            engine.commit(files)
         _assert_gone(lake, engine, path)
 
 
