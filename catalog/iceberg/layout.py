@@ -43,7 +43,7 @@ def check_schema(schema: Schema, format_version: int, table: str) -> None:
     """Check a schema that a table gets.
 
     Raises:
-        RequestInvalid: a field id is used twice; as `check_columns`.
+        RequestInvalid: a field id is used twice, or is not above 0; as `check_columns`.
     """
     twice = _repeated(field.field_id for field in _fields(schema.as_struct()))
     if twice:
@@ -51,10 +51,8 @@ def check_schema(schema: Schema, format_version: int, table: str) -> None:
             f"The schema uses field id {twice[0]} twice", "field-id", "Give each field its own id.", table
         )
     for field in _fields(schema.as_struct()):
-        if not 0 < field.field_id <= _LARGEST_INT:
-            _refuse(
-                f"The field id {field.field_id} is not an int above 0", "field-id", "Count ids from 1.", table
-            )
+        if field.field_id < 1:
+            _refuse(f"The field id {field.field_id} is not above 0", "field-id", "Count ids from 1.", table)
     check_columns(schema, format_version, table)
 
 

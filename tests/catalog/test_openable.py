@@ -211,7 +211,10 @@ def test_a_field_id_is_used_once(lake: Lake, table: Table) -> None:
 
 def test_field_ids_and_lengths_are_those_that_java_reads(lake: Lake, table: Table) -> None:
     too_great = NestedField(2**31, "x", LongType())
-    assert refused(lake, table, AddSchemaUpdate(schema_=schema(too_great))) == "field-id"
+    assert refused(lake, table, AddSchemaUpdate(schema_=schema(too_great))) == "id-range"
+    for too_small in (0, -1, -(2**40)):
+        column = NestedField(too_small, "x", LongType())
+        assert refused(lake, table, AddSchemaUpdate(schema_=schema(column))) == "field-id"
     too_long = NestedField(8, "x", FixedType(2**31))
     assert refused(lake, table, AddSchemaUpdate(schema_=schema(too_long))) == "column-type"
 
