@@ -168,10 +168,9 @@ def test_a_second_file_under_the_id_of_a_live_one(vaults: Vaults, name: str) -> 
     """Keys are bound to table and id: they would open for it, and either file in the other's place."""
     known = vaults.one.entries()[0].data_file
     path = f"{vaults.one.location}/data/{name.format(file_id_of(known.file_path).hex())}"
+    planted = vaults.one.appending(entry(with_keys(path, known)))
     with OpenWatch(local(vaults.one.location) / "data") as watch:
-        refused(
-            vaults.one, RequestInvalid, "duplicate-file", *vaults.one.appending(entry(with_keys(path, known)))
-        )
+        refused(vaults.one, RequestInvalid, "duplicate-file", *planted)
         assert watch.opened() == []
 
 

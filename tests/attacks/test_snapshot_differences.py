@@ -44,7 +44,6 @@ from tests.support.attacker import (
     entry,
     new_id,
     updates,
-    write_entries,
 )
 from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake, policy, standard_policies, tables
 from tests.support.rewrites import ask, migrating, rewrite
@@ -329,8 +328,7 @@ def test_partition_summary_of_a_new_manifest(
         entry(data_file(f"{mine.location}/data/{place}.parquet", partition=Record(value)))
         for place, value in enumerate(values)
     ]
-    path = f"{mine.location}/metadata/{snapshot_id}-m0.avro"
-    manifest = write_entries(mine.metadata, path, files, snapshot_id)
+    manifest = mine.manifest(files, snapshot_id)
     said = {"contains_nan": False, "lower_bound": None, "upper_bound": None} | summary
     manifest = listed(manifest, partitions=[PartitionFieldSummary.from_args(**said)])
     planted = updates(mine.snapshot([manifest], snapshot_id))

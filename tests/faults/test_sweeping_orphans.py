@@ -82,14 +82,14 @@ def test_a_file_that_another_commit_took_up_is_no_orphan(on_sqlite: Shared) -> N
     _committed(engine)
     other = Engine.begin(lake, name_of(table))
     adopted = engine.path()
-    _write(adopted)
+    where = _write(adopted)
     with write(lake.warden.engine) as connection:
         mine = lw_write.c.id == other.session.id
         connection.execute(update(lw_write).where(mine).values(prefix=engine.session.prefix.canonical))
-    other.commit(FileCommit("append", (other.file(adopted),)))
+    other.commit(FileCommit("append", (other.file(adopted, file_size_in_bytes=where.stat().st_size),)))
     engine.expire()
     lake.warden.writes.sweep()
-    assert Path(adopted.removeprefix("file://")).exists()
+    assert where.exists()
 
 
 def test_files_of_a_snapshot_that_was_replaced_stay(on_sqlite: Shared) -> None:
