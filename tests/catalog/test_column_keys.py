@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
@@ -30,7 +31,7 @@ from policy.errors import (
     PropertyInvalid,
     RequestInvalid,
 )
-from tests.support.attacker import Attacker, data_file, entry
+from tests.support.attacker import Attacker, data_file, entry, updates
 from tests.support.column_keys import (
     COLUMNS,
     PERSON,
@@ -344,18 +345,30 @@ def test_statistics_are_kept_of_columns_in_clear_alone(lake: Lake, table: Table)
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_a_client_may_show_statistics_of_columns_in_clear_alone(lake: Lake, table: Table, name: str) -> None:
+    """A client adds files by a cherry-pick alone."""
     append_files(lake, name_of(table))
     attacker = Attacker(lake, ".".join(table.name()), ALICE)
-    (known,) = [each.file for each in lake.catalog().load_table(table.name()).scan().plan_files()]
+    before = attacker.metadata.current_snapshot()
+    assert before is not None
+    commit(lake, table, *updates(before, branch="audit")[1:])
+    engine = Engine.begin(lake, name_of(table))
+    engine.commit(FileCommit("append", (engine.file(**{name: {1: STATISTICS[name]}}),), branch="audit"))
+    append_files(lake, name_of(table))
+    source = attacker.metadata.snapshot_by_name("audit")
+    assert source is not None
+    (known,) = [each.data_file for each in attacker.entries(source) if each.snapshot_id == source.snapshot_id]
+    picked = Summary(Operation.APPEND, **{"source-snapshot-id": str(source.snapshot_id)})
 
     def showing(field_id: int) -> list[TableUpdate]:
         shown = {name: {field_id: STATISTICS[name]}}
-        return attacker.replacing(entry(data_file(known.file_path, key_metadata=known.key_metadata, **shown)))
+        same = {"key_metadata": known.key_metadata, "record_count": known.record_count}
+        return attacker.appending(entry(data_file(known.file_path, **same, **shown)), summary=picked)
 
     for field_id in (2, 3, 5):
         forbidden = partial(commit, lake, table, *showing(field_id))
         refused(forbidden, EncryptionPolicyViolation, "plaintext-bounds")
     commit(lake, table, *showing(1))
+    assert known.file_path in attacker.data_paths()
 
 
 def test_a_table_with_more_columns_than_an_encrypted_file_can_number(
