@@ -152,6 +152,17 @@ def commit_write(lake: Lake, caller: Caller, database: str) -> Callable[[], obje
     return lambda: lake.warden.writes.commit(caller, engine.session.id, files)
 
 
+def screen_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    engine = began(lake, caller, database)
+    return lambda: lake.warden.writes.screen(caller, engine.session.id)
+
+
+def screen_staged_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
+    with everything_granted(lake):
+        engine = Engine.stage(lake, fresh(database), caller.principal.name)
+    return lambda: lake.warden.writes.screen(caller, engine.session.id)
+
+
 def abort_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     engine = began(lake, caller, database)
     return lambda: lake.warden.writes.abort(caller, engine.session.id)
@@ -393,6 +404,8 @@ TABLE = [
         (LocationNotAllowed,),
         "paths",
     ),
+    Row("Writes.screen", screen_write, WRITES, "table.write"),
+    Row("Writes.screen", screen_staged_write, WRITES, "table.create", variant="staged"),
     Row("Writes.commit", commit_write, WRITES, "table.write"),
     Row("Writes.commit", commit_staged_write, WRITES, "table.create", variant="staged"),
     Row("Writes.abort", abort_write, _EVERYONE, "table.write"),
