@@ -215,6 +215,9 @@ COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
         "table restore": Case(("alter",), _ALTERERS, _on("table", "restore", "TABLE")),
         "table regimes": Case(("alter|update",), _LOOKERS, _on("table", "regimes", "TABLE")),
         "table forbid-old-regimes": Case(("alter",), _ALTERERS, _forbidding),
+        "table clean-up": Case(
+            ("alter", "drop"), "owner steward", _on("table", "clean-up", "TABLE", "--remove")
+        ),
         "table drop": Case(("drop",), _DROPPERS, _on("table", "drop", "TABLE")),
         "key list": Case(("select|update|alter",), _LOADERS, _key("list", "TABLE")),
         "key show": Case(("select|update|alter",), _LOADERS, _key("show", "TABLE", "KEY")),
