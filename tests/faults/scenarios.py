@@ -321,5 +321,9 @@ CLEARING = ("clear:marked", "clear:forgotten", "clear:deleted", "clear:noted")
 #: Deleting what killed attempts left of a write that was committed.
 TIDYING = ("tidy:deleted", "tidy:noted")
 
-#: Beginning, aborting and sweeping a write pass these (`test_sweeping.py`, `test_sweeping_staged.py`).
-OTHER_POINTS = frozenset({"write:allowed", "write:begun", "stage:begun", *CLEARING, *TIDYING})
+#: Removing a table's garbage; the last one if a commit came in between.
+CLEANING = ("clean-up:listed", "clean-up:locked", "clean-up:overtaken")
+
+#: Beginning, aborting and sweeping a write pass these (`test_sweeping.py`, `test_sweeping_staged.py`), and
+#: so does removing garbage (`test_garbage.py`).
+OTHER_POINTS = frozenset({"write:allowed", "write:begun", "stage:begun", *CLEARING, *TIDYING, *CLEANING})

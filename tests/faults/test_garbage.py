@@ -17,11 +17,14 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from catalog import faults
 from catalog.errors import CommitConflict
+from catalog.identifiers import TableName
 from catalog.storage.local import LocalStorage
 from catalog.tables.garbage import MIN_AGE, Garbage
 from policy.errors import NotAuthorized, RequestInvalid, StorageUnavailable
 from policy.location import Location
 from tests.faults.conftest import Shared
+from tests.faults.scenarios import CLEANING, Subject, append
+from tests.support.crash import assert_sound, die_at
 from tests.support.hooks import once_at
 from tests.support.lake import BOB, Lake, open_lake, policy, standard_policies, tables
 from tests.support.moto_server import MotoS3
@@ -29,6 +32,8 @@ from tests.support.service import _s3_settings
 from tests.support.tables import ENCRYPTED, Engine, fresh, make, name_of, rows
 
 _MARGIN_S = 3600
+#: As many files as are removed in two batches.
+_TWO_BATCHES = 51
 
 
 def _aged(path: Path, *, seconds: float | None = None) -> Path:
@@ -189,6 +194,47 @@ def test_nothing_is_removed_while_a_commit_is_about_to_land(shared: Shared) -> N
         table.add_files([f"file://{left}"])
     assert refused == ["clean-up"] and left.exists()
     assert table.refresh().scan().to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("point", CLEANING)
+def test_a_removal_that_is_killed_is_finished_by_the_next(shared: Shared, point: str) -> None:
+    lake = shared.lake
+    table = make(lake)
+    table.append(rows(1))
+    kept = _age_all(table)
+    left = {_write_aged(table, f"data/{number}.parquet") for number in range(_TWO_BATCHES)}
+    die_at(lake, shared.overrides, collect_beside_a_commit, name_of(table), point)
+    lake.reopen()
+    remaining = {each for each in left if each.exists()}
+    assert len(remaining) == (1 if point == "clean-up:overtaken" else _TWO_BATCHES)
+    assert all(each.exists() for each in kept)
+    landed = [100, 101] if point == "clean-up:overtaken" else []
+    assert sorted(_ids(lake, table)) == [1, 2, *landed]
+    garbage = _collect(lake, table)
+    assert _paths(garbage) == remaining and garbage.removed == len(remaining)
+    assert sorted(_ids(lake, table)) == [1, 2, *landed]
+    lake.catalog().load_table(table.name()).append(rows(200))
+    assert sorted(_ids(lake, table)) == [1, 2, *landed, 200, 201]
+    assert_sound(lake)
+
+
+def collect_beside_a_commit(lake: Lake, name: TableName) -> None:
+    """A removal in two batches, with a commit of somebody else's in between."""
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        if total is not None and done < total:
+            append(lake, Subject(name))
+
+    lake.warden.garbage.collect(lake.caller("alice"), name, remove=True, progress=progress)
+
+
+def _write_aged(table: Table, name: str) -> Path:
+    return _aged(_write(table, name))
+
+
+def _ids(lake: Lake, table: Table) -> list[int]:
+    found: list[int] = lake.catalog().load_table(table.name()).scan().to_arrow()["id"].to_pylist()
+    return found
 
 
 def test_a_removal_that_storage_breaks_off_leaves_the_table_whole(
