@@ -48,8 +48,8 @@ object ConnectRules {
     else Some(s"The data source $source")
   }
 
-  private def ofParser(given: String): Option[String] =
-    if (PlanRules.isPlainText(given)) None else Some("A schema or option that names a file or has a default")
+  private def ofParser(options: String): Option[String] =
+    if (PlanRules.isPlainText(options)) None else Some("A schema or option that names a file or has a default")
 
   /** Rows of large local relations are sent as artifacts under the digest of their content. */
   private def ofArtifact(name: String): Option[String] =
