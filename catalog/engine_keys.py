@@ -250,7 +250,7 @@ def _used() -> NotAuthenticated:
     return NotAuthenticated(
         "The engine's token has registered a key already, and serves for one start.",
         rule="engine-token-used",
-        hint="Issue a new token. If no engine of yours has used this one, revoke it: somebody else has.",
+        hint="Issue a new token. If no engine of yours has used this one, revoke it: another process has.",
     )
 
 

@@ -339,7 +339,7 @@ def _by_table(properties: Mapping[str, str]) -> list[tuple[Table, dict[str, str]
 
 
 def _shown(stored: Mapping[str, str]) -> dict[str, str]:
-    """Ordinary properties; protecting ones that somebody put among them count for nothing."""
+    """Ordinary properties; protecting ones found among them are ignored."""
     return {
         key: value
         for key, value in stored.items()

@@ -147,7 +147,7 @@ def part_of(error: LakewardenError | None) -> str | None:
 
 
 class Limit:
-    """Lets so many lines a minute pass, and counts the others. Safe for use by many threads.
+    """Lets a number of lines a minute pass, and counts the others. Safe for use by many threads.
 
     Args:
         lines: that pass in a minute.

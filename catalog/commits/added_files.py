@@ -1,7 +1,7 @@
 """Checks that data and delete files which a commit adds exist, by one HEAD or stat each.
 
 A table that names a file which is not there, or not of the size that it says, can be read by nobody. So what
-a commit adds is looked at before it is accepted, whoever commits: a regular file (no link, pipe or directory)
+a commit adds is checked before it is accepted, from every client: a regular file (no link, pipe or directory)
 of exactly the size of its entry. Nothing is opened for its content.
 
 The requests of all commits share one pool of threads, so that a large commit does not take the storage's

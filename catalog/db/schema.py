@@ -56,7 +56,7 @@ iceberg_namespace_properties = Table(
 )
 
 #: Properties of namespaces that protect tables (`policy.namespace_gates.PROTECTING`). They are not with the
-#: others, since whoever can write the pointer store is not to switch them off.
+#: others, since users who can write the pointer store must not switch them off.
 lw_namespace_property = Table(
     "lw_namespace_property",
     metadata,

@@ -74,7 +74,7 @@ class CleanUpAnswer(Answer):
 
     @classmethod
     def of(cls, garbage: Garbage, max_files: int) -> CleanUpAnswer:
-        """The answer, with at most so many files."""
+        """The answer, with at most `max_files` files."""
         files = [
             GarbageFile(path=each.location.canonical, bytes=each.size, modified=each.modified)
             for each in garbage.files[:max_files]

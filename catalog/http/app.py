@@ -69,7 +69,7 @@ class Health(Answer):
     """The service answers.
 
     Attributes:
-        status: ``degraded`` if somebody should look at it.
+        status: ``degraded`` if an operator must look at it.
         problems: what there is to look at; none if all is well.
     """
 

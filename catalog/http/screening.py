@@ -42,7 +42,7 @@ class Bounds:
 
     @classmethod
     def small(cls, http: HttpSettings) -> Bounds:
-        """Of a body that is read whoever sends it."""
+        """Of a body that is read for every caller."""
         return cls(min(http.max_body_bytes, SMALL_BODY), min(http.max_json_elements, SMALL_ELEMENTS))
 
     @classmethod

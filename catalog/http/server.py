@@ -146,7 +146,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def reserve_descriptors(connections: int) -> None:
-    """Raise the process's soft limit of open files to what so many connections need.
+    """Raise the process's soft limit of open files to what the connections need.
 
     Raises:
         RequestInvalid: the hard limit is lower.

@@ -11,7 +11,7 @@ only if
 A staged creation of an encrypted table is refused in any case, since its one use is to write rows before the
 commit. A new table has nothing in it, so that its creator needs no right to read it.
 
-Whoever acts through an engine, or calls the engine interface, gets nothing here to pass: engines plan scans
+Callers that act through an engine, or call the engine interface, are not judged here: engines plan scans
 and begin writes (docs/threat-model.md).
 """
 

@@ -160,7 +160,7 @@ class PolicySet:
         """Why somebody may hold a right at some time; None if no policy grants it to anyone.
 
         What takes the grant away again (denials, exceptions, schedules, names that a macro stands for) is not
-        looked at: the answer is for what has to be safe whoever comes, and whenever.
+        looked at: the answer is for what must be safe for every user, at every time.
         """
         target = Target.of(resource)
         for policy in self._indexes[PolicyType.ACCESS].candidates(target):

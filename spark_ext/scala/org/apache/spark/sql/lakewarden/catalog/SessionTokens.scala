@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
   *
   * A token is set as a session's setting, which `SET`, `${…}` and everything that lists settings can read. So it
   * is taken out of the settings as soon as the session does anything: before a statement's text is parsed, before
-  * a plan is analyzed, and when the catalog is asked. `SessionTokens.Held` stays in its place; whoever unsets it
+  * a plan is analyzed, and when the catalog is asked. `SessionTokens.Held` stays in its place; a session that unsets it
   * takes the token away. What is held goes with the session to its clones, as settings do, and to no other.
   */
 final class SessionTokens(session: SparkSession) {
