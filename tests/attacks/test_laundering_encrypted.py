@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table.statistics import StatisticsFile
-from pyiceberg.table.update import SetPropertiesUpdate, SetStatisticsUpdate, TableUpdate
+from pyiceberg.table.update import SetPropertiesUpdate, SetStatisticsUpdate
 
 from catalog.errors import CommitConflict
 from catalog.identifiers import table_name
@@ -19,7 +19,6 @@ from catalog.writes.new_files import FileCommit, NewFile
 from policy.errors import (
     DecryptionRefused,
     EncryptionPolicyViolation,
-    LakewardenError,
     LocationNotAllowed,
     MetadataTampered,
     MetadataUnsealed,
@@ -39,6 +38,7 @@ from tests.support.attacker import (
     entry,
     local,
     new_id,
+    refused,
     updates,
 )
 from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake, open_lake
@@ -103,15 +103,6 @@ def migrate(lake: Lake) -> Attacker:
     moved = Attacker(lake, "db.moved", ALICE)
     moved.commit_properties(_ENVELOPE)
     return moved
-
-
-def refused(attacker: Attacker, error: type[LakewardenError], rule: str, *planted: TableUpdate) -> None:
-    """The commit is refused by this rule, and nothing changes."""
-    before = attacker.pointer()
-    with pytest.raises(error) as refusal:
-        attacker.commit(*planted)
-    assert refusal.value.rule == rule, refusal.value
-    assert attacker.pointer() == before
 
 
 def own_path(attacker: Attacker) -> str:

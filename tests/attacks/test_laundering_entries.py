@@ -19,7 +19,6 @@ from pyiceberg.table.update import (
 
 from catalog.errors import CommitConflict
 from policy.errors import (
-    LakewardenError,
     LocationNotAllowed,
     MetadataInvalid,
     MetadataTampered,
@@ -39,6 +38,7 @@ from tests.support.attacker import (
     entry,
     lay_siege,
     new_id,
+    refused,
     relisted,
     updates,
 )
@@ -61,15 +61,6 @@ def fresh(siege: Siege) -> Attacker:
 def _two_snapshots(siege: Siege) -> Attacker:
     siege.attacker.catalog.load_table("bobs.mine").append(OWN_ROWS)
     return siege.attacker
-
-
-def refused(attacker: Attacker, error: type[LakewardenError], rule: str, *planted: TableUpdate) -> None:
-    """The commit is refused by this rule, and nothing changes."""
-    before = attacker.pointer()
-    with pytest.raises(error) as refusal:
-        attacker.commit(*planted)
-    assert refusal.value.rule == rule, refusal.value
-    assert attacker.pointer() == before
 
 
 def own_file(attacker: Attacker, name: str = "new.parquet", **changes: Any) -> Any:

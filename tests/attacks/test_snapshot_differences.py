@@ -29,7 +29,6 @@ from catalog.writes.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
     KeyNotUsable,
-    LakewardenError,
     MetadataInvalid,
     MetadataTampered,
     NotAuthorized,
@@ -43,6 +42,8 @@ from tests.support.attacker import (
     data_file,
     entry,
     new_id,
+    refused,
+    relisted,
     updates,
 )
 from tests.support.lake import ALICE, ALLOWS_UNSEALED, Lake, policy, standard_policies, tables
@@ -76,15 +77,6 @@ def plain(users: Lake) -> Attacker:
     for first in (1, 3):
         table.append(rows(first))
     return Attacker(users, str(name_of(table)), WALT)
-
-
-def refused(attacker: Attacker, error: type[LakewardenError], rule: str, *planted: TableUpdate) -> None:
-    """The commit is refused by this rule, and nothing changes."""
-    before = attacker.pointer()
-    with pytest.raises(error) as refusal:
-        attacker.commit(*planted)
-    assert refusal.value.rule == rule, refusal.value
-    assert attacker.pointer() == before
 
 
 def head(attacker: Attacker) -> Snapshot:
@@ -273,25 +265,7 @@ def _forged(plain: Attacker, rule: str, **forged: Any) -> None:
 
 def listed(manifest: ManifestFile, **changes: Any) -> ManifestFile:
     """A manifest as a list may describe it otherwise, partition summaries kept."""
-    names = (*_LISTED, "partitions")
-    return ManifestFile.from_args(**{name: getattr(manifest, name) for name in names} | changes)
-
-
-_LISTED = (
-    "manifest_path",
-    "manifest_length",
-    "partition_spec_id",
-    "content",
-    "sequence_number",
-    "min_sequence_number",
-    "added_snapshot_id",
-    "added_files_count",
-    "existing_files_count",
-    "deleted_files_count",
-    "added_rows_count",
-    "existing_rows_count",
-    "deleted_rows_count",
-)
+    return relisted(manifest, **{"partitions": manifest.partitions} | changes)
 
 
 def _bounds(low: int, high: int) -> dict[str, bytes]:

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -57,6 +58,7 @@ from catalog.seals import SealedFile
 from catalog.snapshots import OpenManifest
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
+from policy.errors import LakewardenError
 from tests.support.delete_files import DeletesWriter
 from tests.support.lake import ALICE, ALLOWS_UNSEALED, BOB, MASTER_KEY, Lake
 from tests.support.tables import lay_down
@@ -349,6 +351,15 @@ def sql(lake: Lake, statement: str, *values: object) -> list[tuple[Any, ...]]:
             return connection.execute(statement, values).fetchall()
     finally:
         connection.close()
+
+
+def refused(attacker: Attacker, error: type[LakewardenError], rule: str, *planted: TableUpdate) -> None:
+    """The commit is refused by this rule, and nothing changes."""
+    before = attacker.pointer()
+    with pytest.raises(error) as refusal:
+        attacker.commit(*planted)
+    assert refusal.value.rule == rule, refusal.value
+    assert attacker.pointer() == before
 
 
 def audited(lake: Lake, action: str) -> list[AuditRecord]:
