@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Self
 
 from fastapi import Request, Response
@@ -87,10 +87,14 @@ class GuardedRoute(APIRoute):
         changes = request.method not in _READING_METHODS and self.endpoint.__name__ not in _READING
         return Outcome(f"{request.method} {self.path_format}", changes)
 
+    @cached_property
+    def _answers_repetitions(self) -> bool:
+        return answers_repetitions(self.endpoint)
+
     def _once(self, request: Request, body: bytes) -> KeyedRequest | None:
         """What is to be carried out once, however often it comes; None if that does not matter."""
         key = key_of(request)
-        if key is None or not answers_repetitions(self.endpoint):
+        if key is None or not self._answers_repetitions:
             return None
         return keyed(request, body, key, self.status_code or 200)
 
