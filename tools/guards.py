@@ -5,11 +5,14 @@ test that docs/threat-model.md names under "What is promised".
 
 This is a pytest plugin. While it is loaded, every `raise` of a `LakewardenError` in the product is a
 guard that can be switched off. Each test runs once as it is, which tells the guards that refuse something
-in it, then once more for each of these without it. A test is held by a guard if it then fails by one of
-its own assertions, or because something is refused for another reason. One that breaks otherwise (the
-code behind the guard could not go on) is held weakly. A guard that refuses nothing in this process needs
-a line in tests/guards.toml: the function that it is (`off`, which then returns `gives` at once). So does
-a test without a guard, with the reason (`control`).
+in it, then once more for each of these without it, the last one first, until one of the test's own
+assertions fails: then it is held. Where each of several guards is enough, they are taken away together. A
+test that only fails because something is refused for another reason is held by another refusal. One that
+breaks otherwise (the code behind the guard could not go on, or waits for what does not come) is held
+weakly. A guard that refuses nothing in this process needs a line in tests/guards.toml: the function that
+it is (`off`, which then returns `gives` at once, an expression of its module and of `given`, what it was
+called with). Guards of which each is enough are one list. A test without a guard has a line there too,
+with the reason (`control`).
 
 Prints each test that no guard holds; ends with 1 if there is one.
 """
@@ -25,8 +28,8 @@ import re
 import sys
 import tomllib
 import unittest.mock
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -40,19 +43,22 @@ TABLE: Final = ROOT / "tests" / "guards.toml"
 PACKAGES: Final = ("policy", "catalog", "spark_ext")
 _NAMED: Final = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")
 _STANDS: Final = "__guard_stands__"
-#: How many proofs are enough for a test with many cases.
-CASES: Final = 3
-#: How the errors begin by which a test says that something is not as it should be: its own assertions, and
-#: refusals for another reason than the one that it names.
-_OWN: Final = ("AssertionError", "assert ", "Failed", "policy.errors.", "catalog.errors.")
+#: How many guards are taken away together.
+TOGETHER: Final = 6
+#: How long one run of a test may take, in seconds.
+LIMIT: Final = 60
+#: How the errors begin by which a test says itself that something is not as it should be.
+_OWN: Final = ("AssertionError", "assert ", "Failed: ")
+_TIMED_OUT: Final = "Failed: Timeout"
+_REFUSED: Final = ("policy.errors.", "catalog.errors.")
 
 
 @dataclass
 class Switches:
-    """Which guards refused something in the test that runs, and which one is off."""
+    """Which guards refused something in the test that runs, in order, and which ones are off."""
 
     seen: dict[str, None] = field(default_factory=dict)
-    off: str | None = None
+    off: frozenset[str] = frozenset()
 
     def stands(self, place: str, error: object) -> bool:
         """Whether the `raise` at `place` is carried out."""
@@ -60,8 +66,19 @@ class Switches:
 
         if not isinstance(error, LakewardenError):
             return True
+        self.seen.pop(place, None)
         self.seen[place] = None
-        return place != self.off
+        return place not in self.off
+
+    @contextmanager
+    def without(self, places: frozenset[str]) -> Iterator[None]:
+        """The guards at `places` are off meanwhile."""
+        self.seen.clear()
+        self.off = places
+        try:
+            yield
+        finally:
+            self.off = frozenset()
 
 
 SWITCHES: Final = Switches()
@@ -116,35 +133,48 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 @dataclass(frozen=True)
 class Removal:
-    """A line of tests/guards.toml: a function that returns at once.
+    """A line of tests/guards.toml: functions that return at once.
 
     Attributes:
-        off: the function, as `catalog.seals:check_digest` or `module:Class.method`.
-        gives: what it returns, a Python expression.
+        off: the functions, as `catalog.seals:check_digest` or `module:Class.method`.
+        gives: what they return, a Python expression.
         tests: the tests that fail then.
     """
 
-    off: str
+    off: tuple[str, ...]
     gives: str
     tests: tuple[str, ...]
 
     @contextmanager
     def removed(self) -> Iterator[None]:
-        module, _, name = self.off.partition(":")
-        holder: Any = importlib.import_module(module)
-        *path, last = name.split(".")
-        for part in path:
+        with ExitStack() as patches:
+            for each in self.off:
+                patches.enter_context(self._patch(each))
+            yield
+
+    def _patch(self, off: str) -> AbstractContextManager[object]:
+        name, _, path = off.partition(":")
+        module = holder = importlib.import_module(name)
+        *outer, last = path.split(".")
+        for part in outer:
             holder = getattr(holder, part)
         getattr(holder, last)  # a name that is not there is an error, not a guard that is off
-        with unittest.mock.patch.object(holder, last, lambda *_, **__: eval(self.gives)):
-            yield
+
+        def given(*arguments: Any, **named: Any) -> Any:
+            return eval(self.gives, module.__dict__ | {"given": (*arguments, *named.values())})
+
+        return unittest.mock.patch.object(holder, last, given)
 
 
 def table() -> tuple[list[Removal], dict[str, str]]:
     """The removals and the controls of tests/guards.toml."""
     read = tomllib.loads(TABLE.read_text())
     removals = [
-        Removal(each["off"], each.get("gives", "None"), tuple(each["tests"]))
+        Removal(
+            (each["off"],) if isinstance(each["off"], str) else tuple(each["off"]),
+            each.get("gives", "None"),
+            tuple(each["tests"]),
+        )
         for each in read.get("guard", [])
     ]
     return removals, {each["test"]: each["reason"] for each in read.get("control", [])}
@@ -156,14 +186,15 @@ def promised() -> list[str]:
     return sorted(set(_NAMED.findall(text)))
 
 
-class _Sibling:
-    """What pytest takes for a test beside this one: it ends this one's own fixtures and keeps shared ones."""
+class _Next:
+    """What pytest takes for the next test: fixtures end that the two do not share."""
 
-    def __init__(self, item: pytest.Item) -> None:
-        self._item = item
+    def __init__(self, item: pytest.Item, fresh: bool) -> None:
+        chain: list[Any] = item.listchain()
+        self._shared = chain[:1] if fresh else chain[:-1]
 
     def listchain(self) -> list[Any]:
-        return [*self._item.listchain()[:-1], self]
+        return [*self._shared, self]
 
 
 class Plugin:
@@ -171,7 +202,8 @@ class Plugin:
 
     def __init__(self) -> None:
         self.removals, self.controls = table()
-        self.held: dict[str, list[str]] = {}
+        self.held: dict[str, str] = {}
+        self.otherwise: dict[str, list[str]] = {}
         self.weakly: dict[str, list[str]] = {}
         self.broken: list[str] = []
         self.tried: set[str] = set()
@@ -180,29 +212,51 @@ class Plugin:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         test = item.nodeid.partition("[")[0]
         self.tried.add(test)
-        if len(self.held.get(test, ())) >= CASES:
+        if self._is_proven(test):
             return True
         SWITCHES.seen.clear()
         if self._failure(item) is not None:
             self.broken.append(item.nodeid)
             return True
-        places = list(SWITCHES.seen)
-        for place in places:
-            SWITCHES.off = place
-            self._note(test, place, self._failure(item))
-        SWITCHES.off = None
-        for removal in self.removals:
-            if test in removal.tests:
-                with removal.removed():
-                    self._note(test, removal.off, self._failure(item))
+        for guard, removed in self._removals(test, list(SWITCHES.seen)[::-1]):
+            with removed:
+                self._note(test, guard, self._failure(item))
+            if test in self.held:
+                break
+        if not self._is_proven(test):
+            self._together(item, test)
         reporter = item.config.pluginmanager.get_plugin("terminalreporter")
         reporter.write_line(f"{len(self.tried)}: {test}: {self._verdict(test)}")
         return True
 
+    def _removals(self, test: str, places: Iterable[str]) -> list[tuple[str, AbstractContextManager[object]]]:
+        """Each guard of a test, with what takes it away."""
+        named = [(" and ".join(each.off), each.removed()) for each in self.removals if test in each.tests]
+        return [*named, *((place, SWITCHES.without(frozenset({place}))) for place in places)]
+
+    def _together(self, item: pytest.Item, test: str) -> None:
+        """Takes one guard after the other away, the one that refused last, until the test fails."""
+        off: list[str] = []
+        failure = None
+        while failure is None and len(off) < TOGETHER:
+            with SWITCHES.without(frozenset(off)):
+                failure = self._failure(item)
+            left = [each for each in SWITCHES.seen if each not in off]
+            if failure is None and not left:
+                return
+            off += left[-1:] if failure is None else []
+        self._note(test, " and ".join(off), failure)
+
     def _note(self, test: str, guard: str, failure: str | None) -> None:
-        if failure is not None:
-            kept = self.held if failure.startswith(_OWN) else self.weakly
-            kept.setdefault(test, []).append(f"{guard} ({failure})")
+        if failure is None:
+            return
+        said = f"{guard} ({failure})"
+        if failure.startswith(_OWN) and not failure.startswith(_TIMED_OUT):
+            self.held[test] = said
+        elif failure.startswith(_REFUSED):
+            self.otherwise.setdefault(test, []).append(said)
+        else:
+            self.weakly.setdefault(test, []).append(said)
 
     def _failure(self, item: pytest.Item) -> str | None:
         """The kind of error by which the test fails now; none if it passes."""
@@ -218,29 +272,35 @@ class Plugin:
                     kind.append(_kind(report))
                     break
         finally:
-            # Nothing that a fixture made is used by the next run, beside what lasts for the session.
-            call_and_report(item, "teardown", log=False, nextitem=_Sibling(item))
+            # What a fixture made is used by the next run if it is shared and nothing took effect that should
+            # have been refused; what lasts for the session is used in any case.
+            call_and_report(item, "teardown", log=False, nextitem=_Next(item, fresh=bool(kind)))
         return kind[0] if kind else None
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        loose = [each for each in sorted(self.tried) if not self._is_held(each)]
+        loose = [each for each in sorted(self.tried) if not self._is_proven(each)]
         for each in self.broken:
             terminalreporter.write_line(f"fails with its guards in place: {each}")
         for each in loose:
             terminalreporter.write_line(f"{each}: {self._verdict(each)}")
         terminalreporter.write_line(
-            f"{len(self.tried)} tests, {len(self.held)} held, {len(loose)} not, {len(self.broken)} broken"
+            f"{len(self.tried)} tests, {len(self.held)} held, {len(self.otherwise.keys() - self.held)} by"
+            f" another refusal, {len(loose)} not, {len(self.broken)} broken"
         )
         self.loose = loose
 
     def _verdict(self, test: str) -> str:
-        if self._is_held(test):
-            return f"held by {self.held.get(test, ['a control'])[0]}"
+        if test in self.controls:
+            return "a control"
+        if test in self.held:
+            return f"held by {self.held[test]}"
+        if test in self.otherwise:
+            return f"held by another refusal: {self.otherwise[test][0]}"
         weakly = ", ".join(dict.fromkeys(self.weakly.get(test, [])))
         return f"held weakly by {weakly}" if weakly else "held by no guard"
 
-    def _is_held(self, test: str) -> bool:
-        return test in self.held or test in self.controls
+    def _is_proven(self, test: str) -> bool:
+        return any(test in each for each in (self.held, self.otherwise, self.controls))
 
 
 def _kind(report: Any) -> str:
@@ -249,12 +309,18 @@ def _kind(report: Any) -> str:
     return str(crash.message if crash else report.longrepr).strip().partition("\n")[0][:160]
 
 
+_OPTIONS: Final = (
+    *("-q", "-p", "no:lakewarden", "-p", "no:cacheprovider", "--assert=plain"),
+    *(f"--timeout={LIMIT}", "-o", "timeout_func_only=true"),
+)
+
+
 def main(arguments: list[str]) -> int:
     plugin = Plugin()
     chosen = arguments if any(not each.startswith("-") for each in arguments) else [*arguments, *promised()]
     sys.meta_path.insert(0, _Finder())
     status = pytest.main(
-        ["-q", "-p", "no:lakewarden", "-p", "no:cacheprovider", "--timeout=0", "--assert=plain", *chosen],
+        [*_OPTIONS, *chosen],
         plugins=[plugin],
     )
     return int(status) or (1 if plugin.loose or plugin.broken else 0)

@@ -8,11 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 from pyiceberg.table.update import AssignUUIDUpdate
 
-from catalog import state
-from catalog.db.engine import read
 from catalog.errors import NoSuchTable
 from catalog.identifiers import table_name
-from catalog.state import TableRecord
 from policy.errors import MetadataTampered, NotAuthorized
 from tests.attacks.traps import OpenWatch, no_key_released
 from tests.support.attacker import (
@@ -33,13 +30,6 @@ _ENCRYPTED = {"encryption.mechanism": "envelope"}
 def _with_uuid(attacker: Attacker, table_uuid: UUID) -> str:
     """The attacker's own metadata under another UUID."""
     return attacker.write_metadata(attacker.metadata.model_copy(update={"table_uuid": table_uuid}))
-
-
-def _record(lake: Lake, table_uuid: UUID) -> TableRecord:
-    with read(lake.warden.engine) as connection:
-        found = state.table_by_uuid(connection, table_uuid)
-    assert found is not None
-    return found
 
 
 def _keys(lake: Lake, table: str) -> int:
@@ -118,11 +108,13 @@ def test_dropped_uuid_registered_with_other_metadata(siege: Siege) -> None:
 
 def test_dropped_table_registered_again_is_the_same_table(siege: Siege) -> None:
     """The one way back keeps the identity and what governs it."""
-    record, pointer = _record(siege.lake, siege.victim.metadata.table_uuid), siege.victim.pointer()
+    siege.victim.commit_properties({"read.allowed.data.paths": f"file://{siege.lake.warehouse}"})
+    before = siege.victim.loaded()
     alice = siege.lake.catalog(ALICE)
     alice.drop_table("db.victim")
-    alice.register_table("db.again", pointer)
-    assert _record(siege.lake, record.table_uuid).id == record.id
+    alice.register_table("db.again", before.metadata_location)
+    after = siege.lake.warden.loader.load(table_name(["db"], "again"))
+    assert (after.record.id, after.governed) == (before.record.id, before.governed)
 
 
 @pytest.mark.parametrize("which", ["current", "older"])
