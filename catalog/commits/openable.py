@@ -31,6 +31,7 @@ from policy.errors import RequestInvalid
 
 #: By how much clocks may differ (Apache Iceberg, `TableMetadata.ONE_MINUTE`).
 CLOCK_SKEW_MS: Final = 60_000
+_SMALLEST_INT: Final = -(2**31)
 _LARGEST_INT: Final = 2**31 - 1
 _LARGEST_LONG: Final = 2**63 - 1
 #: Summary entries that engines read as numbers (table specification, "Appendix F", "Metrics").
@@ -133,19 +134,19 @@ def _check_layout(base: TableMetadata | None, metadata: TableMetadata, table: st
 
 
 def _check_ids(metadata: TableMetadata, table: str) -> None:
-    """Engines hold all of these in 32 bits."""
+    """Engines hold all of these in 32 bits; `layout.check_schema` bounds the ids of fields from below."""
     ids = [
         metadata.last_column_id,
         metadata.last_partition_id or 0,
         *(each.schema_id for each in metadata.schemas),
         *(each.highest_field_id for each in metadata.schemas),
         *(each.spec_id for each in metadata.partition_specs),
-        *(each.last_assigned_field_id for each in metadata.partition_specs),
+        *(field.field_id for each in metadata.partition_specs for field in each.fields),
         *(each.order_id for each in metadata.sort_orders),
     ]
-    if max(ids) > _LARGEST_INT:
+    for wrong in (each for each in (min(ids), max(ids)) if not _SMALLEST_INT <= each <= _LARGEST_INT):
         raise RequestInvalid(
-            f"The id {max(ids)} is too large; engines read ids of at most {_LARGEST_INT}.",
+            f"The id {wrong} is no 32-bit integer; engines read ids from {_SMALLEST_INT} to {_LARGEST_INT}.",
             table=table,
             rule="id-range",
             hint="Number schemas, fields, partition specs and sort orders on from the last ones.",

@@ -11,7 +11,15 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSchemaUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSortOrderUpdate,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import FloatType, IcebergType, IntegerType, LongType, NestedField
@@ -105,12 +113,23 @@ def test_parents_that_lead_back_to_a_snapshot(plain: Attacker) -> None:
     assert refusal.value.rule == "snapshot"
 
 
-@pytest.mark.parametrize(("schema_id", "field_id"), [(1 << 40, 3), (7, 1 << 40)])
+@pytest.mark.parametrize(("schema_id", "field_id"), [(1 << 40, 3), (-(1 << 40), 3), (7, 1 << 40)])
 def test_ids_that_engines_do_not_read(plain: Attacker, schema_id: int, field_id: int) -> None:
     plain.user = ALMA
     fields = [*plain.metadata.schema().fields, NestedField(field_id, "more", LongType())]
     schema = Schema(*fields, schema_id=schema_id)
     refused(plain, RequestInvalid, "id-range", AddSchemaUpdate(schema_=schema))
+
+
+@pytest.mark.parametrize("wrong", [1 << 31, -(1 << 31) - 1])
+@pytest.mark.parametrize("of", ["spec", "partition field", "sort order"])
+def test_ids_of_layouts_that_engines_do_not_read(plain: Attacker, of: str, wrong: int) -> None:
+    plain.user = ALMA
+    field = PartitionField(1, wrong if of == "partition field" else 1000, IdentityTransform(), "part")
+    spec = PartitionSpec(field, spec_id=wrong if of == "spec" else 7)
+    order = SortOrder(SortField(1, IdentityTransform()), order_id=wrong)
+    made = AddSortOrderUpdate(sort_order=order) if of == "sort order" else AddPartitionSpecUpdate(spec=spec)
+    refused(plain, RequestInvalid, "id-range", made)
 
 
 # Manifests that readers understand in different ways.
