@@ -164,6 +164,9 @@ class Authorizer:
         """
         if not any(self.decide([each]).allowed for each in ways):
             self.require(caller, action, resource, ways[:1])
+        outcome = outcomes.current()
+        if outcome is not None:
+            outcome.screened = (action, resource)
 
     def require(
         self,

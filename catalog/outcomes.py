@@ -43,6 +43,7 @@ class Outcome:
         grants: what was granted so far, by action and resource; the first is what the request is about.
         facts: what is to be told of a success.
         refused: action and resource of a refusal that is on record.
+        screened: action and resource by which the request was let on to be read.
     """
 
     route: str
@@ -50,11 +51,12 @@ class Outcome:
     grants: dict[tuple[str, str], Granted] = field(default_factory=dict)
     facts: list[Reason] = field(default_factory=list)
     refused: tuple[str, str] | None = None
+    screened: tuple[str, str] | None = None
 
     @property
     def about(self) -> tuple[str, str] | None:
-        """Action and resource of the request; None if nothing was granted or refused."""
-        return next(iter(self.grants), self.refused)
+        """Action and resource of the request; None if nothing is known but its route."""
+        return next(iter(self.grants), self.refused or self.screened)
 
     def grant(self, action: str, resource: str, columns: list[Reason], others: list[Reason]) -> None:
         """Collect one more grant."""

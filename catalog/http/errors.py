@@ -180,17 +180,18 @@ def install(app: FastAPI, metrics: Metrics) -> None:
         metrics.refused(error.rule or type(error).__name__)
         return error_response(error, request.url.path)
 
-    async def on_validation(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return await on_ours(request, _validation(error))
-
-    async def on_http(request: Request, error: Exception) -> Response:
+    async def on_frameworks(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return await on_ours(request, _http(error.status_code))
+        return await on_ours(request, ours(error))
 
     app.add_exception_handler(LakewardenError, on_ours)
-    app.add_exception_handler(RequestValidationError, on_validation)
-    app.add_exception_handler(HTTPException, on_http)
+    # Those of paths without a route; a route translates its own, so that they are put on record as ours.
+    app.add_exception_handler(HTTPException, on_frameworks)
+
+
+def ours(error: RequestValidationError | HTTPException) -> RequestInvalid:
+    """The framework's refusal as one of ours."""
+    return _validation(error) if isinstance(error, RequestValidationError) else _http(error.status_code)
 
 
 def _answer(

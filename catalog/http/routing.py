@@ -22,13 +22,15 @@ from typing import Any, Final, Self
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 
 from catalog.authorize import Caller
 from catalog.http.auth import authenticated, bootstrapping
 from catalog.http.closing import OUTCOME_STATE, closed
-from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies
+from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies, ours
 from catalog.http.idempotency import answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
 from catalog.idempotency import KeyedRequest
@@ -53,6 +55,18 @@ _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
+def _translated(handler: _Handler) -> _Handler:
+    """A handler of the framework whose refusals are ours, with the rule that the caller is told."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except (RequestValidationError, HTTPException) as error:
+            raise ours(error) from error
+
+    return handle
+
+
 class GuardedRoute(APIRoute):
     """A route for callers with a user token."""
 
@@ -61,7 +75,7 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> _Handler:
         """The framework's handler behind our checks."""
-        inner = super().get_route_handler()
+        inner = _translated(super().get_route_handler())
 
         async def handle(request: Request, bounds: Bounds) -> Response:
             with request.app.state.bodies.begun(request.state.caller.principal.name) as room:

@@ -163,6 +163,31 @@ def test_a_refusal_by_policy_is_one_record(served: Service, table: str) -> None:
     assert answers(records(served, header)) == ["refused"]
 
 
+@pytest.mark.parametrize(
+    ("body", "rule"), [({"filter": {"type": "nonsense"}}, "filter"), ({"columns": 3}, "request")]
+)
+def test_a_request_that_is_not_understood_is_on_record_under_the_rule_that_is_answered(
+    served: Service, alice: httpx.Client, table: str, body: dict[str, Any], rule: str
+) -> None:
+    header = named()
+    answer = alice.post(f"/engine/v1/tables/{table}/t/plan", json=body, headers=header)
+    refused(answer, 400, "RequestInvalid", rule)
+    (record,) = records(served, header)
+    assert (record.action, record.resource, record.allowed) == ("table.plan", f"{table}.t", False)
+    assert list(facts(record)) == [rule]
+
+
+def test_what_the_framework_refuses_without_a_screen_is_on_record_under_the_rule_that_is_answered(
+    served: Service, alice: httpx.Client
+) -> None:
+    header = named()
+    answer = alice.get("/admin/v1/audit", params={"limit": "many"}, headers=header)
+    refused(answer, 400, "RequestInvalid", "request")
+    (record,) = records(served, header)
+    assert (record.action, record.resource) == ("request", "GET /admin/v1/audit")
+    assert list(facts(record)) == ["request"]
+
+
 def test_nothing_is_answered_without_its_record(
     served: Service, alice: httpx.Client, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
