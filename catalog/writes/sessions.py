@@ -44,6 +44,8 @@ class WriteState(StrEnum):
 ALIVE: Final = (WriteState.OPEN, WriteState.COMMITTING)
 #: A write whose commit is known to have landed.
 DONE: Final = (WriteState.COMMITTED, WriteState.CLOSED)
+#: A write of which nothing is left.
+GONE: Final = (WriteState.ABORTED, WriteState.SWEPT)
 #: States in which something of a write may be left, once it has expired.
 _UNFINISHED: Final = (WriteState.OPEN, WriteState.CLEARING, WriteState.COMMITTED)
 
@@ -195,15 +197,6 @@ class WriteLog:
         as_it_was = (lw_write.c.id == row.id, lw_write.c.state == before)
         with write(self._engine) as connection:
             return connection.execute(update(lw_write).where(*as_it_was).values(state=after)).rowcount == 1
-
-    def move(self, row: WriteRow, before: WriteState, after: WriteState) -> None:
-        """Move a write to another state.
-
-        Raises:
-            RequestInvalid: it was not in the state before.
-        """
-        if not self.moved(row, before, after):
-            raise not_open()
 
     def note(self, row: WriteRow, before: WriteState, after: WriteState) -> None:
         """Record how an attempt ended; where that fails, the next commit or sweep finds it out."""

@@ -23,7 +23,7 @@ from catalog.storage.base import Storage
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from catalog.writes.orphans import Orphans
-from catalog.writes.sessions import ALIVE, DONE, WriteLog, WriteRow, WriteSession, WriteState, not_open
+from catalog.writes.sessions import ALIVE, DONE, GONE, WriteLog, WriteRow, WriteSession, WriteState, not_open
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.table_writes import Granted, TableWrites
 from policy.decision import Decision, Reason
@@ -173,17 +173,20 @@ class Writes:
     def abort(self, caller: Caller, write_id: str) -> None:
         """Give a write up; its files are deleted. A write that was given up already stays so.
 
+        What another abort, or a sweep, began to delete and may not finish is deleted here, too.
+
         Raises:
             RequestInvalid: no such open write of the caller's.
         """
         row = self._find(caller, write_id)
         self._authorizer.record(caller, "table.write", str(self._kind(row).name(row)), _OWN_WRITE)
-        if row.state == WriteState.ABORTED:
-            return
         if row.state == WriteState.OPEN and self._kind(row).has_landed(row):
             self._log.note(row, WriteState.OPEN, WriteState.COMMITTED)
-        self._log.move(row, WriteState.OPEN, WriteState.CLEARING)
-        if not self._clear(row, WriteState.ABORTED):
+        self._log.moved(row, WriteState.OPEN, WriteState.CLEARING)
+        now = self._find(caller, write_id).state
+        if now in GONE:
+            return
+        if now != WriteState.CLEARING or not self._clear(row, WriteState.ABORTED):
             raise not_open()
 
     def sweep(self) -> int:

@@ -18,6 +18,7 @@ from tests.faults.conftest import Shared
 from tests.faults.scenarios import WRITE
 from tests.faults.writing import abort_write, commit_write, sweep
 from tests.support.crash import assert_sound, die_at
+from tests.support.hooks import once_at
 from tests.support.lake import Lake
 from tests.support.outages import read_only
 from tests.support.tables import Engine, append_files, expire_open_writes, make, name_of
@@ -78,6 +79,24 @@ def test_an_aborted_write_is_gone_at_once(shared: Shared) -> None:
         assert not path.exists()
         with pytest.raises(RequestInvalid):
             engine.commit(files)
+
+
+@pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
+def test_an_abort_that_comes_again_while_the_first_is_clearing_ends_as_the_first(
+    shared: Shared, point: str
+) -> None:
+    lake = shared.lake
+    engine, path, _ = _begin(lake)
+    write_id, again = engine.session.id, list[bool]()
+
+    def repeat() -> None:
+        abort_write(lake, write_id)
+        again.append(path.exists())
+
+    with faults.hooked(once_at(point, repeat)):
+        abort_write(lake, write_id)
+    assert again == [False]
+    assert _state(lake, write_id) == "aborted"
 
 
 @pytest.mark.parametrize("point", WRITE)
@@ -163,15 +182,20 @@ def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point
     assert _state(lake, engine.session.id) == "swept"
 
 
+@pytest.mark.parametrize("finish", ["sweep", "abort"])
 @pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
-def test_an_abort_that_is_killed_is_finished_by_a_sweep(on_sqlite: Shared, point: str) -> None:
+def test_an_abort_that_is_killed_is_finished_by_the_next_or_a_sweep(
+    on_sqlite: Shared, point: str, finish: str
+) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, abort_write, engine.session.id, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    engine.expire()
-    lake.warden.writes.sweep()
+    if finish == "sweep":
+        engine.expire()
+        lake.warden.writes.sweep()
+    abort_write(lake, engine.session.id)
     assert not path.exists()
     assert _state(lake, engine.session.id) in ("aborted", "swept")
 
