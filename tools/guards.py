@@ -6,13 +6,13 @@ test that docs/threat-model.md names under "What is promised".
 This is a pytest plugin. While it is loaded, every `raise` of a `LakewardenError` in the product is a
 guard that can be switched off. Each test runs once as it is, which tells the guards that refuse something
 in it, then once more for each of these without it, the last one first, until one of the test's own
-assertions fails: then it is held. Where each of several guards is enough, they are taken away together. A
+statements fails: then it is held. Where each of several guards is enough, they are taken away together. A
 test that only fails because something is refused for another reason is held by another refusal. One that
 breaks otherwise (the code behind the guard could not go on, or waits for what does not come) is held
 weakly. A guard that refuses nothing in this process needs a line in tests/guards.toml: the function that
-it is (`off`, which then returns `gives` at once, an expression of its module and of `given`, what it was
-called with). Guards of which each is enough are one list. A test without a guard has a line there too,
-with the reason (`control`).
+it is (`off`, which then returns `gives` at once, an expression of its module, of what the function was
+called with (`given`, `named`) and of the function itself (`was`)). Guards of which each is enough are one
+list. A test without a guard has a line there too, with the reason (`control`).
 
 Prints each test that no guard holds; ends with 1 if there is one.
 """
@@ -48,7 +48,7 @@ TOGETHER: Final = 6
 #: How long one run of a test may take, in seconds.
 LIMIT: Final = 60
 #: How the errors begin by which a test says itself that something is not as it should be.
-_OWN: Final = ("AssertionError", "assert ", "Failed: ")
+_OWN: Final = ("AssertionError", "assert ", "Failed: ", "in the test: ")
 _TIMED_OUT: Final = "Failed: Timeout"
 _REFUSED: Final = ("policy.errors.", "catalog.errors.")
 
@@ -158,12 +158,12 @@ class Removal:
         *outer, last = path.split(".")
         for part in outer:
             holder = getattr(holder, part)
-        getattr(holder, last)  # a name that is not there is an error, not a guard that is off
+        was = getattr(holder, last)  # a name that is not there is an error, not a guard that is off
 
-        def given(*arguments: Any, **named: Any) -> Any:
-            return eval(self.gives, module.__dict__ | {"given": (*arguments, *named.values())})
+        def instead(*given: Any, **named: Any) -> Any:
+            return eval(self.gives, module.__dict__ | {"given": given, "named": named, "was": was})
 
-        return unittest.mock.patch.object(holder, last, given)
+        return unittest.mock.patch.object(holder, last, instead)
 
 
 def table() -> tuple[list[Removal], dict[str, str]]:
@@ -215,8 +215,8 @@ class Plugin:
         if self._is_proven(test):
             return True
         SWITCHES.seen.clear()
-        if self._failure(item) is not None:
-            self.broken.append(item.nodeid)
+        if (failure := self._failure(item)) is not None:
+            self.broken.append(f"{item.nodeid} ({failure})")
             return True
         for guard, removed in self._removals(test, list(SWITCHES.seen)[::-1]):
             with removed:
@@ -304,9 +304,11 @@ class Plugin:
 
 
 def _kind(report: Any) -> str:
-    """The first line of the error."""
+    """The first line of the error, and whether the test's own code raised it."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    return str(crash.message if crash else report.longrepr).strip().partition("\n")[0][:160]
+    said = str(crash.message if crash else report.longrepr).strip().partition("\n")[0][:160]
+    own = crash is not None and (ROOT / crash.path).is_relative_to(ROOT / "tests")
+    return said if said.startswith((*_REFUSED, _TIMED_OUT, *_OWN)) or not own else f"in the test: {said}"
 
 
 _OPTIONS: Final = (

@@ -557,7 +557,7 @@ def test_a_plan_refuses_unsealed_metadata_that_a_load_refuses(plain: Attacker) -
     manifest = listed(plain.manifest([entry(file)], snapshot_id), added_rows_count=99)
     plain.lake.catalog().update_namespace_properties("db", updates=ALLOWS_UNSEALED)
     plain.commit_behind(*updates(plain.snapshot([*plain.manifests(), manifest], snapshot_id)))
-    for read in (plain.scan, plain.plan):
+    for read in (plain.plan, plain.scan):
         with pytest.raises(MetadataInvalid) as refusal:
             read()
         assert refusal.value.rule == "manifest-counts"
