@@ -32,17 +32,17 @@ _WAREHOUSE: Final = "[warehouse]"
 
 
 def close(stage: Stage) -> None:
-    """What was tried, and what the audit trail says of it."""
+    """What was tried, and what the audit log says of it."""
     stage.screen.chapter("What was tried, and what was answered")
     stage.screen.attempts(stage.ledger.attempts)
-    stage.screen.chapter("What the audit trail says")
-    trail = [each for each in stage.lake.audit() if each.principal in PEOPLE]
+    stage.screen.chapter("What the audit log says")
+    trail = [each for each in stage.lake.audit() if each.principal in PEOPLE and not each.begun]
     stage.screen.audit(each for each in trail if not each.allowed or _changes(each))
     problems = verify(stage.lake.warden.engine)
     expect(not problems, "the chains of the audit trail hold")
     stage.screen.say(
-        f"{len(trail)} decisions are on record, in chains that hold. What the engine itself finds in a data "
-        "file is refused there, without asking the catalog, and so is not in the catalog's trail."
+        f"{len(trail)} records close requests of these people, in chains that hold. What the engine finds in a "
+        "data file is refused there, without asking the catalog, and so is not in the catalog's audit log."
     )
 
 

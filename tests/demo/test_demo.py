@@ -57,6 +57,20 @@ def test_demonstration_passes(tmp_path: Path) -> None:
         "DecryptionRefused:",
         "KeyNotUsable:",
     ]
+    assert re.findall(r"(?m)^ +[\d:]{8} (\w+) .* (granted|refused) +(\S+) *$", told.stdout) == [
+        ("olga", "refused", "NoSuchTable"),
+        ("olga", "refused", "NoSuchTable"),
+        ("mallory", "refused", "NoSuchTable"),
+        ("mallory", "refused", "allowed-paths"),
+        ("mallory", "refused", "unsealed"),
+        ("ann", "granted", "policy-allow"),
+        ("mallory", "refused", "seal"),
+        ("mallory", "refused", "policy-no-match"),
+        ("sam", "granted", "policy-allow"),
+        ("ann", "granted", "policy-allow"),
+        ("olga", "refused", "master-key"),
+        ("ann", "granted", "policy-allow"),
+    ]
     assert "\x1b" not in told.stdout
     lines = [line for line in told.stdout.splitlines() if "lakewarden --config" not in line]
     assert max(map(len, lines)) <= 100
