@@ -3,7 +3,8 @@
 - A record has time (UTC), level, logger and message, and the fields that its code gives it (`fields`).
 - Tokens, and passwords in URLs, are masked. Control characters are escaped, so that a record is one line.
 - An exception is shown by its type and where it was raised. Its message is left out: it can repeat a secret.
-- Libraries log here in the same format, from WARNING on.
+- Libraries log here from WARNING on, each record by its logger and place. Their messages are left out, since
+  asyncio and others put exceptions, paths and bodies into them. So are those of errors that nothing handles.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from catalog.audit.records import clean
 from catalog.config import LogSettings
 from policy.errors import KmsUnavailable, LakewardenError, StateUnavailable, StorageUnavailable
 
+#: The message of a record that is not ours.
+_FOREIGN: Final = "a library logged this; its message is left out"
 #: Where a record carries its fields.
 _FIELDS: Final = "lakewarden_fields"
 _OURS: Final = ("lakewarden", "catalog")
@@ -85,6 +88,16 @@ def configure(settings: LogSettings, stream: TextIO = sys.stderr) -> None:
     for name in _OURS:
         logging.getLogger(name).setLevel(settings.level.upper())
     logging.captureWarnings(True)
+    threading.excepthook = _thread_ended
+    sys.unraisablehook = _ignored
+
+
+def _thread_ended(args: threading.ExceptHookArgs) -> None:
+    _log.error("a thread ended with an error", exc_info=args.exc_value)
+
+
+def _ignored(args: sys.UnraisableHookArgs) -> None:
+    _log.error("an error was raised where nothing can handle it", exc_info=args.exc_value)
 
 
 class Outages:
@@ -177,12 +190,15 @@ class Limit:
 
 
 def _document(record: logging.LogRecord) -> dict[str, Value]:
+    is_ours = record.name.partition(".")[0] in _OURS
     document: dict[str, Value] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname,
         "logger": record.name,
-        "message": clean(record.getMessage(), _LENGTH),
+        "message": clean(record.getMessage(), _LENGTH) if is_ours else _FOREIGN,
     }
+    if not is_ours:
+        document["source"] = f"{record.pathname}:{record.lineno} {record.funcName}"
     given: Mapping[str, Value] = getattr(record, _FIELDS, {})
     document |= {
         name: clean(value, _LENGTH) if isinstance(value, str) else value for name, value in given.items()

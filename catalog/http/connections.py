@@ -53,7 +53,7 @@ _VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 
 _log: Final = logging.getLogger("lakewarden.http.connections")
 #: uvicorn logs every malformed request; a flood of them would fill the disk. They are counted instead.
-_uvicorns_log: Final = logging.getLogger("lakewarden.http.uvicorn")
+_uvicorns_log: Final = logging.getLogger("uvicorn.lakewarden")
 _uvicorns_log.setLevel(logging.ERROR)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import io
 import json
 import logging
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,12 +39,14 @@ def logging_to(stream: io.StringIO, **settings: Any) -> Iterator[None]:
     """The process logs there, as the service does."""
     root, names = logging.getLogger(), ("", "lakewarden", "catalog")
     handlers, levels = root.handlers[:], [logging.getLogger(name).level for name in names]
+    hooks = threading.excepthook, sys.unraisablehook
     configure(LogSettings(**settings), stream)
     try:
         yield
     finally:
         root.handlers[:] = handlers
         logging.captureWarnings(False)
+        threading.excepthook, sys.unraisablehook = hooks
         for name, level in zip(names, levels, strict=True):
             logging.getLogger(name).setLevel(level)
 
@@ -155,7 +161,60 @@ def test_nothing_breaks_out_of_its_line_and_no_token_is_shown(format: str) -> No
     told = stream.getvalue()
     assert len(told.splitlines()) == 3
     assert "sss" not in told and "u:p@" not in told and "not of ours" not in told
-    assert "ValueError" in told and "of a library" in told
+    assert "ValueError" in told and "botocore" in told and "of a library" not in told
+
+
+def test_a_task_whose_error_nobody_takes_is_told_by_type_and_place(lines: Lines) -> None:
+    """asyncio shows the exception in its message."""
+
+    async def fail() -> None:
+        raise ValueError("s3://lake/secret")
+
+    async def forget() -> None:
+        task = asyncio.ensure_future(fail())
+        await asyncio.wait([task])
+
+    asyncio.run(forget())
+    gc.collect()
+    (line,) = lines()
+    assert (line["logger"], line["level"], line["error"]) == ("asyncio", "ERROR", "ValueError")
+    assert "fail" in line["places"] and "secret" not in json.dumps(line)
+
+
+@pytest.mark.parametrize(
+    "logger", ["uvicorn.error", "uvicorn.lakewarden", "urllib3.connectionpool", "py.warnings"]
+)
+def test_a_librarys_message_is_left_out(lines: Lines, logger: str) -> None:
+    logging.getLogger(logger).error("GET /v1/secret broke: %r", ValueError("secret"))
+    (line,) = lines()
+    assert line["logger"] == logger and "test_http_service_log.py" in line["source"]
+    assert "secret" not in json.dumps(line)
+
+
+class _Broken:
+    def __del__(self) -> None:
+        raise ValueError("secret")
+
+
+def _fail() -> None:
+    raise ValueError("secret")
+
+
+def _end_a_thread() -> None:
+    thread = threading.Thread(target=_fail)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize(("fail", "place"), [(_Broken, "__del__"), (_end_a_thread, "_fail")])
+def test_an_error_that_nothing_handles_is_told_by_type_and_place(
+    lines: Lines, capfd: pytest.CaptureFixture[str], fail: Callable[[], object], place: str
+) -> None:
+    fail()
+    gc.collect()
+    (line,) = lines()
+    assert (line["level"], line["error"]) == ("ERROR", "ValueError") and place in line["places"]
+    assert "secret" not in json.dumps(line) + "".join(capfd.readouterr())
 
 
 def test_text_has_time_level_logger_message_and_fields() -> None:
