@@ -171,7 +171,7 @@ class TableLoader:
         data = self._read(Location.parse(pointer))
         if seal is not None:
             seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
-        metadata = parse_metadata(data, path=pointer, table=str(name))
+        metadata = parse_metadata(data, path=pointer, table=str(name), max_bytes=self._max_metadata_bytes)
         _check_uuid(metadata, record, pointer)
         if seal is not None:
             record = self._relocated(record, metadata)

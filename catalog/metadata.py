@@ -1,12 +1,13 @@
 """metadata.json: bytes to pyiceberg's model and back.
 
 Storage is not trusted, so a metadata file is read once, bounded, and parsed strictly from those bytes; what
-pyiceberg's model refuses is refused with one typed error. Files that other catalogs packed with gzip
-are read, and sealed as the bytes that are stored.
+pyiceberg's model refuses is refused with one typed error. A file is gzip by its name, as for Iceberg's own
+readers; it is sealed as the bytes that are stored, and bounded by those that it unpacks to.
 """
 
 from __future__ import annotations
 
+import gzip
 import uuid
 import zlib
 from functools import lru_cache
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from policy.errors import MetadataInvalid, UnsupportedFormatVersion
+from policy.errors import MetadataInvalid, RequestInvalid, UnsupportedFormatVersion
 from policy.location import Location
 from policy.strict_json import parse
 
@@ -29,7 +30,10 @@ _KEPT_BYTES: Final = 1 << 16
 
 _GZIP_SUFFIXES: Final = (".gz.metadata.json", ".metadata.json.gz")
 _GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
-_MAX_UNPACKED_BYTES: Final = 256 << 20
+_GZIP_LEVEL: Final = 6
+_COMPRESSION: Final = "write.metadata.compression-codec"
+#: Most bytes of a metadata.json, unpacked, where no other limit is given.
+MAX_BYTES: Final = 256 << 20
 #: Metadata repeats itself a lot; that of 10,000 snapshots is 15 times smaller when packed.
 _MAX_RATIO: Final = 200
 
@@ -37,31 +41,36 @@ _MAX_RATIO: Final = 200
 INITIAL_SEQUENCE_NUMBER: Final = 0
 
 
-def parse_metadata(data: bytes, *, path: str, table: str) -> TableMetadata:
+def parse_metadata(data: bytes, *, path: str, table: str, max_bytes: int = MAX_BYTES) -> TableMetadata:
     """Parse the bytes of a metadata.json.
+
+    Args:
+        data: as it is stored.
+        path: where it is stored; a name that ends as Iceberg's gzip files do says that it is one.
+        table: dotted name, for errors.
+        max_bytes: most bytes that it may unpack to.
 
     Raises:
         MetadataInvalid: not JSON, ambiguous JSON, or not Iceberg table metadata.
         UnsupportedFormatVersion: a format version that cannot be read.
     """
-    return (_parse_once if len(data) <= _KEPT_BYTES else _parse)(data, path, table)
+    plain = _unpacked(data, path, table, max_bytes) if path.endswith(_GZIP_SUFFIXES) else data
+    return (_parse_once if len(plain) <= _KEPT_BYTES else _parse)(plain, path, table)
 
 
-def _unpacked(data: bytes, path: str, table: str) -> bytes:
-    """The JSON of a metadata file; by its name it is gzip, as Iceberg's own readers decide it.
+def _unpacked(data: bytes, path: str, table: str, max_bytes: int) -> bytes:
+    """The JSON of a metadata file that is gzip.
 
     Source: Apache Iceberg, `TableMetadataParser.Codec`.
     """
-    if not path.endswith(_GZIP_SUFFIXES):
-        return data
     unpacker = zlib.decompressobj(_GZIP_FORMAT)
     try:
-        plain = unpacker.decompress(data, min(_MAX_UNPACKED_BYTES, _MAX_RATIO * len(data)))
+        plain = unpacker.decompress(data, min(max_bytes, _MAX_RATIO * len(data)))
     except zlib.error as error:
         raise _not_gzip(path, table) from error
     if unpacker.unconsumed_tail:
         raise MetadataInvalid(
-            f"The table metadata unpacks to more than {_MAX_UNPACKED_BYTES:,} bytes, or {_MAX_RATIO} times "
+            f"The table metadata unpacks to more than {max_bytes:,} bytes, or {_MAX_RATIO} times "
             "its own size.",
             path=path,
             table=table,
@@ -84,7 +93,7 @@ def _not_gzip(path: str, table: str) -> MetadataInvalid:
 
 
 def _parse(data: bytes, path: str, table: str) -> TableMetadata:
-    document = parse(_unpacked(data, path, table), what="The table metadata", error=MetadataInvalid)
+    document = parse(data, what="The table metadata", error=MetadataInvalid)
     if not isinstance(document, dict):
         raise MetadataInvalid(
             "The table metadata is not a JSON object.", path=path, table=table, rule="metadata"
@@ -131,6 +140,38 @@ def dump_metadata(metadata: TableMetadata) -> bytes:
     return metadata.model_dump_json().encode("utf-8")
 
 
+def stored_metadata(metadata: TableMetadata, path: str, *, table: str, max_bytes: int) -> bytes:
+    """The bytes of a metadata.json as they are stored, which `parse_metadata` reads back.
+
+    Args:
+        metadata: what is stored.
+        path: where; see `new_metadata_location`.
+        table: dotted name, for errors.
+        max_bytes: most bytes that are read, unpacked.
+
+    Raises:
+        RequestInvalid: it would not be read back.
+    """
+    plain = dump_metadata(metadata)
+    is_gzip = path.endswith(_GZIP_SUFFIXES)
+    data = gzip.compress(plain, _GZIP_LEVEL, mtime=0) if is_gzip else plain
+    if max(len(plain), len(data)) > max_bytes:
+        raise RequestInvalid(
+            f"The table metadata would have {len(plain):,} bytes; {max_bytes:,} are read.",
+            table=table,
+            rule="metadata-size",
+            hint="Expire snapshots first.",
+        )
+    if len(plain) > _MAX_RATIO * len(data):
+        raise RequestInvalid(
+            f"The table metadata would unpack to more than {_MAX_RATIO} times its size, which is not read.",
+            table=table,
+            rule="metadata-size",
+            hint=f"Set {_COMPRESSION} to none.",
+        )
+    return data
+
+
 def last_sequence_number(metadata: TableMetadata) -> int:
     """The highest sequence number that was given out; version 1 gives none out."""
     number: int = getattr(metadata, "last_sequence_number", INITIAL_SEQUENCE_NUMBER)
@@ -159,8 +200,10 @@ def metadata_directory(metadata: TableMetadata) -> Location:
 
 
 def new_metadata_location(metadata: TableMetadata, previous: str | None) -> Location:
-    """Where the next metadata.json goes: `<location>/metadata/<version>-<uuid>.metadata.json`."""
-    return metadata_directory(metadata).child(f"{_next_version(previous):05d}-{uuid.uuid4()}.metadata.json")
+    """Where the next metadata.json goes: `<location>/metadata/<version>-<uuid>[.gz].metadata.json`."""
+    codec = metadata.properties.get(_COMPRESSION, "none").lower()
+    suffix = ".gz.metadata.json" if codec == "gzip" else ".metadata.json"
+    return metadata_directory(metadata).child(f"{_next_version(previous):05d}-{uuid.uuid4()}{suffix}")
 
 
 def first_problem(error: ValidationError) -> str:

@@ -21,7 +21,7 @@ from catalog.errors import CommitConflict, TableExists
 from catalog.identifiers import TableName
 from catalog.keys.peks import PekRecord, PekState
 from catalog.loading import LoadedTable
-from catalog.metadata import dump_metadata, last_sequence_number, new_metadata_location
+from catalog.metadata import last_sequence_number, new_metadata_location, stored_metadata
 from catalog.outcomes import note
 from catalog.pointers import PointerStore
 from catalog.seals import Digest, Seal, SealedFile, SealRequest
@@ -29,7 +29,7 @@ from catalog.state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
 from catalog.table_keys import records as key_records
 from catalog.tables import claims
-from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid, StateUnavailable
+from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
 from policy.location import Location
 from policy.regimes import PekRef
 
@@ -114,14 +114,12 @@ class Lander:
         """
         previous = landing.base.metadata_location if landing.base else None
         location = new_metadata_location(landing.metadata, previous)
-        data = dump_metadata(landing.metadata)
-        if len(data) > self._max_metadata_bytes:
-            raise RequestInvalid(
-                f"The table metadata would have {len(data):,} bytes; {self._max_metadata_bytes:,} are read.",
-                table=str(landing.record.name),
-                rule="metadata-size",
-                hint="Expire snapshots first.",
-            )
+        data = stored_metadata(
+            landing.metadata,
+            location.original,
+            table=str(landing.record.name),
+            max_bytes=self._max_metadata_bytes,
+        )
         faults.point("checked")
         self._storage.create(location, data)
         faults.point("metadata-written")

@@ -190,7 +190,9 @@ class Takeover:
         self, caller: Caller, name: TableName, location: Location, first: list[AccessRequest]
     ) -> LoadedTable:
         data = self._storage.read(location, limit=self._max_metadata_bytes)
-        metadata = parse_metadata(data, path=location.original, table=str(name))
+        metadata = parse_metadata(
+            data, path=location.original, table=str(name), max_bytes=self._max_metadata_bytes
+        )
         self._loader.settle(name)
         with read(self._engine) as connection:
             known = state.table_by_uuid(connection, metadata.table_uuid)
@@ -306,13 +308,14 @@ class Takeover:
         path, name = seal.metadata_location, str(record.name)
         data = self._storage.read(Location.parse(path), limit=self._max_metadata_bytes)
         seals.check_digest(data, seal.digest, what="table metadata", path=path, table=name)
-        return parse_metadata(data, path=path, table=name)
+        return parse_metadata(data, path=path, table=name, max_bytes=self._max_metadata_bytes)
 
     def _seal_in_place(self, caller: Caller, table: LoadedTable, files: tuple[seals.SealedFile, ...]) -> Seal:
         """Seal the metadata on which the pointer stands already, after the current one."""
         location = Location.parse(table.metadata_location)
         data = self._storage.read(location, limit=self._max_metadata_bytes)
-        if parse_metadata(data, path=location.original, table=table.name) != table.metadata:
+        path, limit = location.original, self._max_metadata_bytes
+        if parse_metadata(data, path=path, table=table.name, max_bytes=limit) != table.metadata:
             raise MetadataTampered("The metadata changed while it was being checked.", table=table.name)
         digest = Digest.of(data)
         with write(self._engine) as connection:
