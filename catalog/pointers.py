@@ -224,11 +224,14 @@ class SqlPointerStore:
             raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.")
         try:
             with write(self._engine) as connection:
-                # One of this name may have been removed behind our back.
-                self._delete_protecting(connection, namespace)
-                ordinary = properties.keys() - PROTECTING.keys()
-                for table, some in _by_table(properties if ordinary else _EXISTS | properties):
-                    connection.execute(insert(table), self._property_rows(namespace, some))
+                ordinary = {name: value for name, value in properties.items() if name not in PROTECTING}
+                rows = self._property_rows(namespace, ordinary or _EXISTS)
+                connection.execute(insert(iceberg_namespace_properties), rows)
+                # One of this name may have been removed behind our back. What protects its tables stays.
+                self._delete_exposing(connection, namespace)
+                protecting = {name: properties[name] for name in properties.keys() & PROTECTING.keys()}
+                if protecting:
+                    self._put(connection, lw_namespace_property, namespace, protecting, replace=True)
                 settle(connection)
         except IntegrityError as error:
             raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.") from error
@@ -303,6 +306,13 @@ class SqlPointerStore:
         return [iceberg_tables.c[column] == value for column, value in self._key(name).items()] + [
             _is_table()
         ]
+
+    def _delete_exposing(self, connection: Connection, namespace: Namespace) -> None:
+        rows = self._is_namespace(namespace, lw_namespace_property)
+        columns = lw_namespace_property.c
+        for name, (exposing, _) in PROTECTING.items():
+            said = (columns.property_key == name, columns.property_value == exposing)
+            connection.execute(delete(lw_namespace_property).where(*rows, *said))
 
     def _delete_protecting(self, connection: Connection, namespace: Namespace) -> None:
         rows = self._is_namespace(namespace, lw_namespace_property)

@@ -155,6 +155,8 @@ class Lander:
             if landing.base is None:
                 self._prepare_table(connection, landing.record)
             if landing.governs:
+                # The allowed list can be another one; see `claims.is_shared`.
+                claims.lock_locations(connection)
                 self._prepare_governed(connection, landing)
             key_records.add(connection, landing.peks, self._now_ms())
             key_records.require(connection, landing.relies, PekState.ACTIVE)

@@ -93,10 +93,29 @@ def require_unclaimed(
         )
 
 
+def is_shared(connection: Connection, catalog: str, record: TableRecord, now_ms: int) -> bool:
+    """Whether files below a table's location can belong to others.
+
+    They can if the catalog did not choose the location, or if another table lies or can be read from there.
+    """
+    location = record.location
+    if not record.default_location or overlapping(connection, catalog, location, record.id, now_ms):
+        return True
+    lists = state.allowed_of_others(connection, catalog, record.id)
+    return any(_meet(each, location) for allowed in lists for each in allowed.entries)
+
+
 def lock_locations(connection: Connection) -> None:
-    """Let one transaction at a time look for overlaps and claim a location (SQLite has one writer anyway)."""
+    """Let one transaction at a time look for overlaps, and claim a location or change an allowed list.
+
+    SQLite has one writer anyway.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_LOCATIONS_LOCK)))
+
+
+def _meet(one: Location, other: Location) -> bool:
+    return one.contains(other) or other.contains(one)
 
 
 def _being_written(now_ms: int) -> Select[tuple[str]]:

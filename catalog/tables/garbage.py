@@ -189,6 +189,8 @@ class GarbageCollector:
         now = state.table_by_id(connection, table.record.id)
         if now is None or now.state is not TableState.ACTIVE or seals.is_being_followed(connection, current):
             raise _under_way(table)
+        # Until the batch is removed, no other table comes to lie or to be read from there.
+        claims.lock_locations(connection)
         self._require_alone(connection, now)
         return True
 
@@ -211,13 +213,9 @@ class GarbageCollector:
         Raises:
             RequestInvalid: the catalog did not choose it, or another table lies or can be read from there.
         """
-        location = record.location
-        others = claims.overlapping(connection, self._catalog, location, record.id, self._now_ms())
-        lists = state.allowed_of_others(connection, self._catalog, record.id)
-        read_by_others = any(_meet(each, location) for allowed in lists for each in allowed.entries)
-        if not record.default_location or others or read_by_others:
+        if claims.is_shared(connection, self._catalog, record, self._now_ms()):
             raise RequestInvalid(
-                f"Files below {location.canonical} can belong to other tables.",
+                f"Files below {record.location.canonical} can belong to other tables.",
                 table=str(record.name),
                 rule="shared-location",
                 hint="Only the default location of a table is cleaned up, and only while no other table lies "
@@ -227,10 +225,6 @@ class GarbageCollector:
 
 def _is_garbage(location: Location, named: frozenset[str], kept: Iterable[Location]) -> bool:
     return location.canonical not in named and not any(each.contains(location) for each in kept)
-
-
-def _meet(one: Location, other: Location) -> bool:
-    return one.contains(other) or other.contains(one)
 
 
 def _silent(what: str, done: int, total: int | None) -> None:

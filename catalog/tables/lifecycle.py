@@ -193,7 +193,8 @@ class Lifecycle:
 
     def _is_alone(self, record: TableRecord) -> bool:
         """Whether all below a table's location is its own."""
-        return record.default_location and not self._neighbours(record)
+        with read(self._engine) as connection:
+            return not claims.is_shared(connection, self._catalog, record, self._now_ms())
 
     def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
         access_rules.require(self._authorizer, self._loader, caller, action, name, access)

@@ -19,7 +19,7 @@ from catalog.identifiers import Namespace, TableName
 from catalog.pointers import PointerStore
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
-from policy.namespace_gates import check_namespace_properties, namespace_requests
+from policy.namespace_gates import PROTECTING, check_namespace_properties, namespace_requests
 from policy.requests import AccessRequest, Resource
 
 _LISTED: Final = Decision.allow(Reason("filtered-list", "The list holds what the caller has a right on."))
@@ -133,11 +133,15 @@ class Namespaces:
         """Drop an empty namespace.
 
         Raises:
-            NotAuthorized: DROP on the database is needed.
+            NotAuthorized: DROP on the database is needed, and UNPROTECT where a property of it protects its
+                tables, which can come back.
             NoSuchNamespace, NamespaceNotEmpty: as it says.
         """
         self._require(caller, "namespace.drop", namespace, "drop", {})
-        self._existing(namespace)
+        properties = self._existing(namespace)
+        protecting = [name for name, (_, safe) in PROTECTING.items() if properties.get(name) == safe]
+        if protecting:
+            self._require(caller, "namespace.drop", namespace, "drop", {}, protecting)
         nested = [each for each in self._pointers.namespaces() if each[:-1] == namespace]
         if nested or self._pointers.tables(namespace):
             raise NamespaceNotEmpty(

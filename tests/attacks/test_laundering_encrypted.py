@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent
-from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.table.update import SetPropertiesUpdate, SetStatisticsUpdate
 
 from catalog.errors import CommitConflict
@@ -278,6 +278,31 @@ def test_statistics_file_of_an_encrypted_table(vaults: Vaults) -> None:
     refused(
         vaults.one, EncryptionPolicyViolation, "plaintext-statistics", SetStatisticsUpdate(statistics=file)
     )
+
+
+def test_statistics_file_of_before_described_anew(siege: Siege) -> None:
+    """Of a statistics file that a table had as plaintext, too, no more is told once it encrypts."""
+    attacker = siege.attacker
+    attacker.user = ALICE
+    file = StatisticsFile(
+        snapshot_id=attacker.metadata.current_snapshot_id,
+        statistics_path=f"{attacker.location}/metadata/x.puffin",
+        file_size_in_bytes=100,
+        file_footer_size_in_bytes=10,
+        blob_metadata=[],
+    )
+    attacker.commit(SetStatisticsUpdate(statistics=file))
+    attacker.commit_properties({"encryption.mechanism": "envelope"})
+    assert attacker.metadata.statistics == [file]
+    shown = BlobMetadata(
+        type="apache-datasketches-theta-v1",
+        snapshot_id=file.snapshot_id,
+        sequence_number=1,
+        fields=[2],
+        properties={"ndv": "2"},
+    )
+    told = SetStatisticsUpdate(statistics=file.model_copy(update={"blob_metadata": [shown]}))
+    refused(attacker, EncryptionPolicyViolation, "plaintext-statistics", told)
 
 
 def test_no_transport_key_in_the_answer_to_a_refused_plan(vault: Attacker) -> None:

@@ -51,8 +51,9 @@ def _soften_namespace(attempt: Try) -> httpx.Response:
     return attempt.http.post(url, json={"removals": ["lakewarden.unsealed"]})
 
 
-def _drop_namespace(attempt: Try) -> httpx.Response:
-    namespace = attempt.world.new_namespace() if attempt.allowed else OWN
+def _drop_namespace(attempt: Try, **properties: str) -> httpx.Response:
+    is_new = attempt.allowed or properties
+    namespace = attempt.world.new_namespace(**properties) if is_new else OWN
     return attempt.http.delete(f"{_namespaces(attempt)}/{namespace}")
 
 
@@ -180,6 +181,14 @@ ROWS: Final = (
         lambda attempt: _change_namespace(attempt, **{"encryption.standard-clients": "load"}),
     ),
     Row(f"DELETE {_NAMESPACE}", "drop", ("db:drop",), "dropper steward", _drop_namespace, ok=204),
+    Row(
+        f"DELETE {_NAMESPACE}",
+        "drop one that forbids unsealed metadata",
+        ("db:drop", "db:unprotect"),
+        STEWARD,
+        lambda attempt: _drop_namespace(attempt, **{"lakewarden.unsealed": "forbid"}),
+        ok=204,
+    ),
     Row(
         f"GET {_TABLES}",
         "look; what is listed is tested below",

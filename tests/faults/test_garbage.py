@@ -287,6 +287,22 @@ def test_a_location_where_another_table_lies_or_reads_is_left_alone(
         _refused(lake, table, left)
 
 
+@pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
+def test_a_purge_leaves_what_another_table_can_read(
+    tmp_path: Path, sharing: Callable[[str], dict[str, Any]]
+) -> None:
+    """It takes the files that its own table names, and no others there."""
+    with open_lake(tmp_path) as lake:
+        lake.catalog().create_namespace("db")
+        table = make(lake)
+        table.append(rows(1))
+        mine = {Path(each.removeprefix("file://")) for each in table.inspect.files()["file_path"].to_pylist()}
+        left = _left(table)
+        make(lake, **sharing(table.location()))
+        lake.catalog().purge_table(table.name())
+        assert left.exists() and not any(each.exists() for each in mine)
+
+
 def _refused(lake: Lake, table: Table, left: Path) -> None:
     with pytest.raises(RequestInvalid) as caught:
         _collect(lake, table)
