@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import ParseException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.functions import from_json, lit
 from pyspark.sql.types import StringType, StructField, StructType
@@ -125,6 +126,8 @@ REFUSED = {
     "single-pass analyzer": "SET spark.sql.analyzer.singlePassResolver.enabled=true",
     "substitution": "SET spark.sql.variable.substitute=true",
     "rules": "SET spark.sql.optimizer.excludedRules=absent.Class",
+    "path of names": "SET PATH = spark_catalog.default, system.builtin",
+    "statistics of a database": "ANALYZE TABLES IN spark_catalog.default COMPUTE STATISTICS",
     "all settings": "SET",
     "all settings with their meaning": "SET -v",
     "a setting of the launch": "SET spark.sql.warehouse.dir",
@@ -159,6 +162,8 @@ ALLOWED = (
     "SET spark.sql.shuffle.partitions=3",
     "SET TIME ZONE 'UTC'",
     "RESET spark.sql.shuffle.partitions",
+    "SET spark.sql.sources.partitionOverwriteMode=dynamic",
+    "SET spark.job.description=orders",
     f"CREATE TEMPORARY VIEW harmless AS SELECT * FROM {TABLE}",
     "SELECT * FROM harmless",
     "DROP VIEW harmless",
@@ -321,6 +326,11 @@ def test_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
     parser: Any = session._jsparkSession.sessionState().sqlParser()
     with pytest.raises(Exception, match=r"SecurityException.*singlePassResolver"):
         parser.parsePlan("SELECT 1")
+
+
+def test_error_in_a_script_is_one_of_the_parser(bob: SparkSession) -> None:
+    with pytest.raises(ParseException, match="LABELS_MISMATCH"):
+        bob.sql("BEGIN one: BEGIN SELECT 1; END other; END")
 
 
 def test_permission_that_is_revoked(spark_lake: SparkLake) -> None:

@@ -8,8 +8,9 @@ import org.apache.spark.sql.lakewarden.code._
   *
   *  - at launch: the driver registers its key, if it is an engine (`EngineLaunch`);
   *  - before a statement is parsed: its user's tokens are taken out of the session's settings (`SessionTokens`);
-  *  - before relations are looked up: the session's settings are held against the launch configuration
-  *    (`LaunchRule`; rules for hints are the ones that run first);
+  *  - before relations are looked up: an engine refuses statements beside servers that nobody checks (`ServersRule`),
+  *    and the session's settings are compared with the launch configuration (`LaunchRule`; rules for hints are the
+  *    ones that run first);
   *  - once relations are known: none of them may be another user's (`SessionUserRule`);
   *  - a new table's OPTIONS do not contradict its properties (`OptionsRule`);
   *  - before a plan is made physical: once more (`LaunchStrategy`).
@@ -21,6 +22,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
     val engine = new EngineLaunch(sys.env).keys() // before any user has a session
     val grants = new CodeGrants(engine)
     def code(session: SparkSession): CodeGuard = new CodeGuard(session.asInstanceOf[classic.SparkSession], grants)
+    def servers(session: SparkSession) = new ServersRule(session.asInstanceOf[classic.SparkSession], grants)
     extensions.injectParser { (session, parser) =>
       lazy val taking = guard(session)
       lazy val guarding = code(session)
@@ -31,6 +33,7 @@ final class LakewardenExtensions extends (SparkSessionExtensions => Unit) {
           guarding.checkAnalyzer()
         })
     }
+    extensions.injectHintResolutionRule(session => servers(session))
     extensions.injectHintResolutionRule(session => new LaunchRule(guard(session)))
     extensions.injectHintResolutionRule(session => new CodeRule(code(session)))
     extensions.injectCheckRule(_ => new SessionUserRule(engine))

@@ -2,9 +2,12 @@ package org.apache.spark.sql.lakewarden.catalog
 
 import java.lang.reflect.{InvocationTargetException, Proxy}
 
-import org.apache.spark.sql.catalyst.parser.ParserInterface
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.catalyst.parser.{ParseException, ParserInterface}
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.exceptions.SqlScriptingException
 import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
 
 /** The tokens of a session's user, out of reach of its SQL.
@@ -72,6 +75,14 @@ object TokenTakingParser {
       (_, method, arguments) => {
         take()
         try method.invoke(parser, arguments: _*)
-        catch { case failed: InvocationTargetException => throw failed.getCause }
+        catch { case failed: InvocationTargetException => throw declared(failed.getCause) }
       }).asInstanceOf[ParserInterface]
+
+  /** The same error of a SQL script as one that Spark's interface declares: a proxy throws no other checked ones. */
+  private def declared(failure: Throwable): Throwable = failure match {
+    case script: SqlScriptingException =>
+      new ParseException(
+        None, script.origin, script.getCondition, script.getMessageParameters.asScala.toMap, script.getQueryContext)
+    case other => other
+  }
 }

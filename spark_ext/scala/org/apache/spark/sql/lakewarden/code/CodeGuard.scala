@@ -18,7 +18,7 @@ final class CodeGuard(session: SparkSession, grants: CodeGrants) {
 
   /** Refuses a plan with code or paths in it, or of a session with such settings. */
   def check(plan: LogicalPlan): Unit = if (grants.isNeeded) {
-    ConnectGuard.requireInForce(session.sparkContext.conf)
+    Servers.requireChecked(session.sparkContext.conf)
     findingIn(plan).foreach(grants.require(session, _))
   }
 

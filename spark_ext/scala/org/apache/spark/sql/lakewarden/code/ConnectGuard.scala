@@ -4,11 +4,8 @@ import java.util.concurrent.atomic.AtomicReference
 
 import org.sparkproject.connect.protobuf.Message
 
-import org.apache.spark.SparkConf
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.connect.lakewarden.ConnectServer
 import org.apache.spark.sql.connect.service.SparkConnectService
-import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.catalog.LaunchedCatalog
 
 /** In a shared engine, code and paths in requests of Spark Connect take the permission `engine:code`. */
@@ -33,16 +30,4 @@ final class ConnectGuard {
 
   private def text(message: Message, name: String): String = message.getField(field(message, name)).toString
   private def field(message: Message, name: String) = message.getDescriptorForType.findFieldByName(name)
-}
-
-object ConnectGuard {
-  private val Interceptor = "lakewarden.spark.LakewardenConnectInterceptor"
-  private val Setting = "spark.connect.grpc.interceptor.classes"
-
-  /** Refuses to act as an engine in a server of Spark Connect whose requests nobody looks at. */
-  def requireInForce(launch: SparkConf): Unit =
-    if (ConnectServer.isRunning && !launch.get(Setting, "").split(',').map(_.trim).contains(Interceptor))
-      throw new LakewardenException(
-        "CatalogNotTrusted", s"A Spark Connect server runs without $Setting=$Interceptor.",
-        Some("launch-configuration"), Some("Launch Spark with it."))
 }

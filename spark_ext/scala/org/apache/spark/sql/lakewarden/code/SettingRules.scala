@@ -51,10 +51,8 @@ object SettingRules {
   /** Settings that Spark completes at launch, when sessions have them already; a session's have no effect. */
   private val Completed = Set("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
-  private val Implicit = Set("spark.sql.hive.version") // set by the Thrift server in each session
-
   /** Whether a session can change a setting. */
-  def isChangeable(key: String): Boolean = Harmless.settings(key) || Implicit(key) || Token.matches(key)
+  def isChangeable(key: String): Boolean = Harmless.settings(key) || Token.matches(key)
 
   /** Whether a session can read a setting. */
   def isReadable(key: String): Boolean = Harmless.readable(key)

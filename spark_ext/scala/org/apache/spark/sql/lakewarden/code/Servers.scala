@@ -1,0 +1,41 @@
+package org.apache.spark.sql.lakewarden.code
+
+import org.apache.spark.SparkConf
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connect.lakewarden.ConnectServer
+import org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
+import org.apache.spark.sql.lakewarden.LakewardenException
+
+/** Refuses to act as an engine beside servers whose requests nobody checks. */
+object Servers {
+  private val Interceptor = "lakewarden.spark.LakewardenConnectInterceptor"
+  private val Setting = "spark.connect.grpc.interceptor.classes"
+
+  /** Refuses every statement of a driver that serves Spark Connect without the interceptor, or Thrift clients. */
+  def requireChecked(launch: SparkConf): Unit = {
+    if (ConnectServer.isRunning && !launch.get(Setting, "").split(',').map(_.trim).contains(Interceptor))
+      throw refused(s"A Spark Connect server runs without $Setting=$Interceptor.", "Launch Spark with it.")
+    if (servesThrift)
+      throw refused(
+        "Spark's Thrift server was started in this engine, and its connections change settings of the driver unchecked.",
+        "Start Spark without it, and serve users by Spark Connect.")
+  }
+
+  /** Whether a Thrift server was started in this driver. Spark does not tell whether it has stopped. */
+  private def servesThrift: Boolean =
+    try HiveThriftServer2.listener != null
+    catch { case _: NoClassDefFoundError => false } // Spark can be built without it
+
+  private def refused(problem: String, hint: String): LakewardenException =
+    new LakewardenException("CatalogNotTrusted", problem, Some("launch-configuration"), Some(hint))
+}
+
+/** Looks at the servers of an engine before anything else; it changes no plan. */
+final class ServersRule(session: SparkSession, grants: CodeGrants) extends Rule[LogicalPlan] {
+  override def apply(plan: LogicalPlan): LogicalPlan = {
+    if (grants.isNeeded) Servers.requireChecked(session.sparkContext.conf)
+    plan
+  }
+}
