@@ -217,6 +217,24 @@ def test_a_file_that_is_not_there_is_an_error(spark_lake: SparkLake, tmp_path: P
         _launch(spark_lake, tmp_path / "gone")
 
 
+@pytest.mark.slow
+def test_an_engine_does_not_start_without_the_catalog_and_keeps_its_token(spark_lake: SparkLake) -> None:
+    service = spark_lake.service
+    file = engine_token_file(service.engine_token())
+    nowhere, environ = (
+        {f"spark.sql.catalog.{CATALOG}.uri": "http://127.0.0.1:1"},
+        {ENGINE_CREDENTIAL: str(file)},
+    )
+    script = "answer('started')"
+    with (
+        spark_process(service, script, engine=None, settings=nowhere, environ=environ) as process,
+        pytest.raises(AssertionError, match="(?s)without an answer.*CatalogUnavailable"),
+    ):
+        process.answer()
+    _launch(spark_lake, file)
+    assert not file.exists()
+
+
 def test_a_further_launch_of_the_extension_uses_the_key_that_there_is(spark_lake: SparkLake) -> None:
     """Spark applies extensions anew for a session that is not made from another one."""
     context: Any = spark_lake.spark.sparkContext
