@@ -131,6 +131,20 @@ class Repeats:
         self._authorizer.require(caller, action, database, requests)
         raise_refusal(kept)
 
+    def updated(
+        self,
+        caller: Caller,
+        namespace: Namespace,
+        kept: Kept,
+        removals: Sequence[str],
+        updates: dict[str, str],
+    ) -> tuple[list[str], list[str], list[str]]:
+        """What `Namespaces.update` answered: the positions of removed properties are kept; errors as above."""
+        self.namespace(caller, "namespace.update", namespace, kept, "alter", updates, removals)
+        wanted = list(dict.fromkeys(removals))
+        removed = [wanted[int(at)] for at in (kept.detail or "").split()]
+        return sorted(updates), removed, [name for name in wanted if name not in removed]
+
     def _of_table(
         self, caller: Caller, action: str, name: TableName, kept: Kept, *accesses: str
     ) -> TableRecord | None:

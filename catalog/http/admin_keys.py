@@ -13,9 +13,9 @@ from uuid import UUID
 from fastapi import APIRouter, Security
 
 from catalog.http import key_models as models
-from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
 from catalog.http.bodies import table_from_path
-from catalog.http.idempotency import KeptOf
+from catalog.http.idempotency import OnceOf
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
 
@@ -62,15 +62,15 @@ def rotate_keys(
     body: models.NoOptions,
     caller: CallerOf,
     warden: WardenOf,
-    metrics: MetricsOf,
-    kept: KeptOf,
+    once: OnceOf,
 ) -> models.RotatedAnswer:
     """Put new files under later versions of the keys: ALTER on the table, `rotate` on its master keys."""
     name = table_from_path(namespace, table)
-    if kept is not None:
-        return models.RotatedAnswer.of(warden.repeats.rotated(caller, name, kept))
-    rotated = warden.key_rotation.rotate(caller, name)
-    metrics.committed("commit")
+    rotated = once(
+        lambda: warden.key_rotation.rotate(caller, name),
+        lambda kept: warden.repeats.rotated(caller, name, kept),
+        "commit",
+    )
     return models.RotatedAnswer.of(rotated)
 
 

@@ -33,7 +33,7 @@ from catalog.http.engine_models import (
     WriteStagedAnswer,
 )
 from catalog.http.iceberg_models import CommittedTableAnswer, LoadedTableAnswer
-from catalog.http.idempotency import KeptOf
+from catalog.http.idempotency import OnceOf
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.plan_stream import BATCH_ROWS, MEDIA_TYPE, stream
@@ -136,15 +136,15 @@ def alter_table(
     body: AlterBody,
     caller: CallerOf,
     warden: WardenOf,
-    metrics: MetricsOf,
-    kept: KeptOf,
+    once: OnceOf,
 ) -> Response:
     """Change columns and properties, all in one commit: ALTER, and what the changes themselves need."""
     name = table_from_path(namespace, table)
-    if kept is not None:
-        return committed_table(warden.repeats.table(caller, "table.commit", name, kept, "alter"))
-    altered = warden.alterer.alter(caller, name, body.to_changes())
-    metrics.committed("commit")
+    altered = once(
+        lambda: warden.alterer.alter(caller, name, body.to_changes()),
+        lambda kept: warden.repeats.table(caller, "table.commit", name, kept, "alter"),
+        "commit",
+    )
     return committed_table(altered)
 
 
@@ -180,15 +180,15 @@ def create_table(
     body: StageWrite,
     caller: CallerOf,
     warden: WardenOf,
-    metrics: MetricsOf,
-    kept: KeptOf,
+    once: OnceOf,
 ) -> Response:
     """Create a table, encrypted or not: what creating it needs under `/v1`."""
     viewer, new = Viewer.of(caller, warden), new_table_of(namespace, body)
-    if kept is not None:
-        return loaded_table(warden.repeats.table(caller, "table.create", new.name, kept, "create"), viewer)
-    created = warden.creator.create(caller, new)
-    metrics.committed("create")
+    created = once(
+        lambda: warden.creator.create(caller, new),
+        lambda kept: warden.repeats.table(caller, "table.create", new.name, kept, "create"),
+        "create",
+    )
     return loaded_table(created, viewer)
 
 

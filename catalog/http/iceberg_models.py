@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from catalog.http.bodies import Answer, IcebergBody
-from catalog.idempotency import Kept
 
 Levels = Annotated[list[str], Field(min_length=1, max_length=64)]
 Properties = dict[str, str]
@@ -102,14 +101,6 @@ class NamespaceChange(Answer):
     updated: list[str]
     removed: list[str]
     missing: list[str]
-
-    @classmethod
-    def again(cls, body: UpdateNamespace, kept: Kept) -> NamespaceChange:
-        """The answer to a repeated request; what is kept is the positions of the properties removed."""
-        wanted = list(dict.fromkeys(body.removals))
-        removed = [wanted[int(at)] for at in (kept.detail or "").split()]
-        missing = [name for name in wanted if name not in removed]
-        return cls(updated=sorted(body.updates), removed=removed, missing=missing)
 
 
 class TableIdentifier(Answer):

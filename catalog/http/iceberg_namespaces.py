@@ -21,7 +21,7 @@ from catalog.http.iceberg_models import (
     NamespaceList,
     UpdateNamespace,
 )
-from catalog.http.idempotency import KeptOf
+from catalog.http.idempotency import OnceOf
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import IcebergRoute
 from catalog.identifiers import namespace_of
@@ -93,14 +93,16 @@ def list_namespaces(
 
 @router.post("/namespaces")
 def create_namespace(
-    body: CreateNamespace, caller: CallerOf, warden: WardenOf, kept: KeptOf
+    body: CreateNamespace, caller: CallerOf, warden: WardenOf, once: OnceOf
 ) -> NamespaceAnswer:
     """Create a namespace: CREATE on it, and RWStorage on its location if one is given."""
     namespace = namespace_of(body.namespace)
-    if kept is None:
-        warden.namespaces.create(caller, namespace, body.properties)
-    else:
-        warden.repeats.namespace(caller, "namespace.create", namespace, kept, "create", body.properties)
+    once(
+        lambda: warden.namespaces.create(caller, namespace, body.properties),
+        lambda kept: warden.repeats.namespace(
+            caller, "namespace.create", namespace, kept, "create", body.properties
+        ),
+    )
     return NamespaceAnswer(namespace=list(namespace), properties=body.properties)
 
 
@@ -122,25 +124,25 @@ def namespace_exists(namespace: str, caller: CallerOf, warden: WardenOf) -> Resp
 
 @router.post("/namespaces/{namespace}/properties")
 def update_namespace(
-    namespace: str, body: UpdateNamespace, caller: CallerOf, warden: WardenOf, kept: KeptOf
+    namespace: str, body: UpdateNamespace, caller: CallerOf, warden: WardenOf, once: OnceOf
 ) -> NamespaceChange:
     """Set and remove properties: ALTER on the namespace, and RWStorage on a new location."""
     name = namespace_from_path(namespace)
-    if kept is not None:
-        warden.repeats.namespace(caller, "namespace.update", name, kept, "alter", body.updates, body.removals)
-        return NamespaceChange.again(body, kept)
-    updated, removed, missing = warden.namespaces.update(caller, name, body.removals, body.updates)
+    updated, removed, missing = once(
+        lambda: warden.namespaces.update(caller, name, body.removals, body.updates),
+        lambda kept: warden.repeats.updated(caller, name, kept, body.removals, body.updates),
+    )
     return NamespaceChange(updated=updated, removed=removed, missing=missing)
 
 
 @router.delete("/namespaces/{namespace}", status_code=NO_CONTENT)
-def drop_namespace(namespace: str, caller: CallerOf, warden: WardenOf, kept: KeptOf) -> Response:
+def drop_namespace(namespace: str, caller: CallerOf, warden: WardenOf, once: OnceOf) -> Response:
     """Drop an empty namespace: DROP on it."""
     name = namespace_from_path(namespace)
-    if kept is None:
-        warden.namespaces.drop(caller, name)
-    else:
-        warden.repeats.namespace(caller, "namespace.drop", name, kept, "drop")
+    once(
+        lambda: warden.namespaces.drop(caller, name),
+        lambda kept: warden.repeats.namespace(caller, "namespace.drop", name, kept, "drop"),
+    )
     return Response(status_code=NO_CONTENT)
 
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Response, Security
 from pyiceberg.table.update import AssertCreate
 
 from catalog.errors import NoSuchTable
-from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, WardenOf
 from catalog.http.bodies import (
     namespace_from_path,
     requirements_of,
@@ -30,7 +30,7 @@ from catalog.http.iceberg_models import (
     TableList,
 )
 from catalog.http.iceberg_namespaces import check_prefix
-from catalog.http.idempotency import KeptOf
+from catalog.http.idempotency import OnceOf
 from catalog.http.new_tables import new_table_of
 from catalog.http.operations import ERRORS, NO_CONTENT, answers
 from catalog.http.routing import IcebergRoute
@@ -86,18 +86,18 @@ def create_table(
     body: CreateTable,
     caller: CallerOf,
     warden: WardenOf,
-    metrics: MetricsOf,
-    kept: KeptOf,
+    once: OnceOf,
 ) -> Response:
     """Create a table, or stage its creation: CREATE on it, RWStorage on each location, `use` on each key."""
     new = new_table_of(namespace, body)
     if body.stage_create:
         return staged_table(*warden.creator.stage(caller, new))
     viewer = Viewer.of(caller, warden)
-    if kept is not None:
-        return loaded_table(warden.repeats.table(caller, "table.create", new.name, kept, "create"), viewer)
-    table = warden.creator.create(caller, new)
-    metrics.committed("create")
+    table = once(
+        lambda: warden.creator.create(caller, new),
+        lambda kept: warden.repeats.table(caller, "table.create", new.name, kept, "create"),
+        "create",
+    )
     return loaded_table(table, viewer)
 
 
@@ -143,8 +143,7 @@ def commit_table(
     body: CommitTable,
     caller: CallerOf,
     warden: WardenOf,
-    metrics: MetricsOf,
-    kept: KeptOf,
+    once: OnceOf,
 ) -> Response:
     """Commit to a table, or complete the creation of a staged one.
 
@@ -154,15 +153,13 @@ def commit_table(
     _check_identifier(name, body)
     requirements, updates = requirements_of(body.requirements), updates_of(body.updates)
     creates = any(isinstance(each, AssertCreate) for each in requirements)
-    if kept is not None:
-        action, rights = ("table.create", ("create",)) if creates else ("table.commit", COMMIT)
-        committed = warden.repeats.table(caller, action, name, kept, *rights)
-    elif creates:
-        committed = warden.creator.commit_staged(caller, name, requirements, updates)
-        metrics.committed("create")
-    else:
-        committed = warden.committer.commit(caller, name, requirements, updates)
-        metrics.committed("commit")
+    commit = warden.creator.commit_staged if creates else warden.committer.commit
+    action, rights = ("table.create", ("create",)) if creates else ("table.commit", COMMIT)
+    committed = once(
+        lambda: commit(caller, name, requirements, updates),
+        lambda kept: warden.repeats.table(caller, action, name, kept, *rights),
+        "create" if creates else "commit",
+    )
     return committed_table(committed)
 
 
@@ -172,17 +169,14 @@ def drop_table(
     table: str,
     caller: CallerOf,
     warden: WardenOf,
-    kept: KeptOf,
+    once: OnceOf,
     purgeRequested: bool = False,
 ) -> Response:
     """Drop a table: DROP on it. With `purgeRequested`, its own files are deleted."""
     name = table_from_path(namespace, table)
-    if kept is not None:
-        warden.repeats.dropped(caller, "table.purge" if purgeRequested else "table.drop", name, kept)
-    elif purgeRequested:
-        warden.lifecycle.purge(caller, name)
-    else:
-        warden.lifecycle.drop(caller, name)
+    drop = warden.lifecycle.purge if purgeRequested else warden.lifecycle.drop
+    action = "table.purge" if purgeRequested else "table.drop"
+    once(lambda: drop(caller, name), lambda kept: warden.repeats.dropped(caller, action, name, kept))
     return Response(status_code=NO_CONTENT)
 
 
@@ -194,8 +188,7 @@ def register_table(
     body: RegisterTable,
     caller: CallerOf,
     warden: WardenOf,
-    metrics: MetricsOf,
-    kept: KeptOf,
+    once: OnceOf,
 ) -> Response:
     """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
     if body.overwrite:
@@ -206,22 +199,23 @@ def register_table(
         )
     name = table_name(namespace_from_path(namespace), body.name)
     viewer = Viewer.of(caller, warden)
-    if kept is not None:
-        return loaded_table(warden.repeats.table(caller, "table.register", name, kept, "create"), viewer)
-    registered = warden.takeover.register(caller, name, body.metadata_location)
-    metrics.committed("create")
+    registered = once(
+        lambda: warden.takeover.register(caller, name, body.metadata_location),
+        lambda kept: warden.repeats.table(caller, "table.register", name, kept, "create"),
+        "create",
+    )
     return loaded_table(registered, viewer)
 
 
 @router.post("/tables/rename", status_code=NO_CONTENT)
-def rename_table(body: RenameTable, caller: CallerOf, warden: WardenOf, kept: KeptOf) -> Response:
+def rename_table(body: RenameTable, caller: CallerOf, warden: WardenOf, once: OnceOf) -> Response:
     """Give a table another name: ALTER on the old name, CREATE on the new one."""
     source = table_name(body.source.namespace, body.source.name)
     target = table_name(body.destination.namespace, body.destination.name)
-    if kept is None:
-        warden.lifecycle.rename(caller, source, target)
-    else:
-        warden.repeats.renamed(caller, source, target, kept)
+    once(
+        lambda: warden.lifecycle.rename(caller, source, target),
+        lambda kept: warden.repeats.renamed(caller, source, target, kept),
+    )
     return Response(status_code=NO_CONTENT)
 
 

@@ -1,7 +1,8 @@
 """The header `Idempotency-Key`: a repeated request waits for the first one, and gets its outcome.
 
-- An operation whose endpoint takes `kept` (`KeptOf`) answers repetitions. On other operations, which change
-  nothing or may be repeated anyway, the key is checked and has no effect.
+- An operation whose endpoint takes `once` (`OnceOf`) answers repetitions: it says how it is carried out, and
+  how it is answered from a kept outcome. On other operations, which change nothing or may be repeated anyway,
+  the key is checked and has no effect.
 - The commit of a write needs no header: its write id is the key, and its outcome is found in the catalog.
   So a commit that comes while the same commit is under way waits for it.
 - Waiting takes no thread, and has an end: `CommitStateUnknown`, since it is not known how the first one ends.
@@ -16,7 +17,8 @@ import hashlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
 
 from fastapi import Depends, Request, Response
@@ -24,6 +26,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from catalog.authorize import Caller
 from catalog.http.errors import shape_of
+from catalog.http.metrics import Metrics
 from catalog.idempotency import LEASE_MS, Attempt, IdempotencyKeys, Kept, KeyedRequest, attempting
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid, StateUnavailable
 
@@ -40,19 +43,43 @@ _WRITE: Final = "write/"
 _log: Final = logging.getLogger(__name__)
 
 Run = Callable[[], Awaitable[Response]]
+_Result = TypeVar("_Result")
 
 
-async def _kept(request: Request) -> Kept | None:
-    kept: Kept | None = getattr(request.state, "kept", None)
-    return kept
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Carries an operation out, or answers its repetition.
+
+    Attributes:
+        kept: the outcome of the request that is repeated; None for a first one.
+        metrics: where commits are counted.
+    """
+
+    kept: Kept | None
+    metrics: Metrics
+
+    def __call__(
+        self, run: Callable[[], _Result], again: Callable[[Kept], _Result], counted: str | None = None
+    ) -> _Result:
+        """What `run` returns, counted as a commit of this kind; or what `again` rebuilds of a kept outcome."""
+        if self.kept is not None:
+            return again(self.kept)
+        result = run()
+        if counted is not None:
+            self.metrics.committed(counted)
+        return result
 
 
-KeptOf = Annotated[Kept | None, Depends(_kept)]
+async def _once(request: Request) -> Once:
+    return Once(getattr(request.state, "kept", None), request.app.state.metrics)
+
+
+OnceOf = Annotated[Once, Depends(_once)]
 
 
 def answers_repetitions(endpoint: Callable[..., Any]) -> bool:
     """Whether an endpoint answers repeated requests from their kept outcome."""
-    return "kept" in inspect.signature(endpoint).parameters
+    return "once" in inspect.signature(endpoint).parameters
 
 
 def key_of(request: Request) -> str | None:
@@ -100,7 +127,7 @@ async def once(request: Request, wanted: KeyedRequest, run: Run) -> Response:
     """Carry out a request once.
 
     Args:
-        request: the request; a kept outcome goes into its state, where `KeptOf` finds it.
+        request: the request; a kept outcome goes into its state, where `OnceOf` finds it.
         wanted: what is carried out once.
         run: carries it out, or answers it from the kept outcome.
 

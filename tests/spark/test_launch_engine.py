@@ -228,7 +228,7 @@ def test_an_engine_does_not_start_without_the_catalog_and_keeps_its_token(spark_
     script = "answer('started')"
     with (
         spark_process(service, script, engine=None, settings=nowhere, environ=environ) as process,
-        pytest.raises(AssertionError, match="(?s)without an answer.*CatalogUnavailable"),
+        pytest.raises(AssertionError, match=r"(?s)without an answer.*CatalogUnavailable"),
     ):
         process.answer()
     _launch(spark_lake, file)
