@@ -28,7 +28,7 @@ import re
 import sys
 import tomllib
 import unittest.mock
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,7 @@ LIMIT: Final = 60
 #: How the errors begin by which a test says itself that something is not as it should be.
 _OWN: Final = ("AssertionError", "assert ", "Failed: ", "in the test: ")
 _TIMED_OUT: Final = "Failed: Timeout"
-_REFUSED: Final = ("policy.errors.", "catalog.errors.")
+_REFUSED: Final = re.compile(r"(policy|catalog|spark_ext)(\.\w+)*\.errors\.")
 
 
 @dataclass
@@ -212,27 +212,29 @@ class Plugin:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         test = item.nodeid.partition("[")[0]
         self.tried.add(test)
-        if self._is_proven(test):
-            return True
+        if not self._is_proven(test):
+            self._prove(item, test)
+            reporter: Any = item.config.pluginmanager.get_plugin("terminalreporter")
+            reporter.write_line(f"{len(self.tried)}: {test}: {self._verdict(test)}")
+        item.session._setupstate.teardown_exact(nextitem)
+        return True
+
+    def _prove(self, item: pytest.Item, test: str) -> None:
         SWITCHES.seen.clear()
         if (failure := self._failure(item)) is not None:
             self.broken.append(f"{item.nodeid} ({failure})")
-            return True
-        for guard, removed in self._removals(test, list(SWITCHES.seen)[::-1]):
-            with removed:
-                self._note(test, guard, self._failure(item))
+            return
+        for removal in self.removals:
+            if test in removal.tests:
+                with removal.removed():
+                    self._note(test, " and ".join(removal.off), self._failure(item), waits=True)
+        for place in list(SWITCHES.seen)[::-1] if not self._is_proven(test) else ():
+            with SWITCHES.without(frozenset({place})):
+                self._note(test, place, self._failure(item))
             if test in self.held:
-                break
+                return
         if not self._is_proven(test):
             self._together(item, test)
-        reporter = item.config.pluginmanager.get_plugin("terminalreporter")
-        reporter.write_line(f"{len(self.tried)}: {test}: {self._verdict(test)}")
-        return True
-
-    def _removals(self, test: str, places: Iterable[str]) -> list[tuple[str, AbstractContextManager[object]]]:
-        """Each guard of a test, with what takes it away."""
-        named = [(" and ".join(each.off), each.removed()) for each in self.removals if test in each.tests]
-        return [*named, *((place, SWITCHES.without(frozenset({place}))) for place in places)]
 
     def _together(self, item: pytest.Item, test: str) -> None:
         """Takes one guard after the other away, the one that refused last, until the test fails."""
@@ -247,13 +249,14 @@ class Plugin:
             off += left[-1:] if failure is None else []
         self._note(test, " and ".join(off), failure)
 
-    def _note(self, test: str, guard: str, failure: str | None) -> None:
+    def _note(self, test: str, guard: str, failure: str | None, *, waits: bool = False) -> None:
+        """What came of a run; `waits`, whether a run that does not end is what has to be seen."""
         if failure is None:
             return
         said = f"{guard} ({failure})"
-        if failure.startswith(_OWN) and not failure.startswith(_TIMED_OUT):
+        if failure.startswith(_OWN) and (waits or not failure.startswith(_TIMED_OUT)):
             self.held[test] = said
-        elif failure.startswith(_REFUSED):
+        elif _REFUSED.match(failure):
             self.otherwise.setdefault(test, []).append(said)
         else:
             self.weakly.setdefault(test, []).append(said)
@@ -308,7 +311,7 @@ def _kind(report: Any) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     said = str(crash.message if crash else report.longrepr).strip().partition("\n")[0][:160]
     own = crash is not None and (ROOT / crash.path).is_relative_to(ROOT / "tests")
-    return said if said.startswith((*_REFUSED, _TIMED_OUT, *_OWN)) or not own else f"in the test: {said}"
+    return f"in the test: {said}" if own and not (_REFUSED.match(said) or said.startswith(_OWN)) else said
 
 
 _OPTIONS: Final = (
