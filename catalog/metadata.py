@@ -23,6 +23,8 @@ from policy.strict_json import parse
 
 #: Written by Lakewarden (Iceberg table specification, "Format Versioning").
 WRITTEN_FORMAT_VERSION: Final = 2
+#: The first format version whose files and snapshots have row ids.
+ROW_IDS_VERSION: Final = 3
 MAX_READ_FORMAT_VERSION: Final = 3
 
 #: The largest metadata.json that is kept parsed.

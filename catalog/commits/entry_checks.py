@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from catalog.errors import CommitConflict
 from catalog.loading import LoadedTable
 from catalog.manifests.statistics import bounded_fields, described_fields
-from catalog.metadata import last_sequence_number
+from catalog.metadata import ROW_IDS_VERSION, last_sequence_number
 from catalog.snapshots import OpenManifest, refuse_outside
 from catalog.writes.partition_values import ShownPartitions
 from policy.encrypted_columns import protected_fields
@@ -32,8 +32,6 @@ DELETED: Final = 2
 
 _DATA: Final = 0
 _OF_DELETE_FILES: Final = ("referenced_data_file", "content_offset", "content_size_in_bytes")
-#: The first format version whose files have row ids.
-_ROW_IDS_VERSION: Final = 3
 
 #: The field ids of `file_path` and `pos` in position delete files (Iceberg specification, "Reserved Field
 #: IDs").
@@ -65,7 +63,7 @@ def check_fields(table: LoadedTable, added: pa.Table) -> None:
     """No data file is given what delete files, or files of version 3, have: writers do not carry it over."""
     data = added.filter(pc.equal(added["content"], _DATA))
     told = [data[name] for name in _OF_DELETE_FILES]
-    if table.metadata.format_version < _ROW_IDS_VERSION:
+    if table.metadata.format_version < ROW_IDS_VERSION:
         told.append(added["first_row_id"])
     if any(each.null_count < len(each) for each in told):
         raise MetadataInvalid(

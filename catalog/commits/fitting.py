@@ -5,6 +5,8 @@
 - A schema, partition spec or sort order that the table has under that id already changes nothing. Another one
   under an id in use is refused: a client that said on which state it builds may try again with a new id.
 - "Last added" is the one that this commit added last, whatever its id.
+- A snapshot's totals that are so large that the next commit could not add to them are left out: engines take
+  a total that is not there for one that is not known.
 - A snapshot whose sequence number was given out since the client looked is a conflict, so that it tries
   again. One without a parent, which replaces the table, is not.
 
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, Summary
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
@@ -50,6 +53,12 @@ from catalog.metadata import last_sequence_number
 from policy.errors import RequestInvalid
 
 _LAST_ADDED: Final = -1
+#: Half of the largest number that engines count with; nothing that is added comes near the other half.
+_LARGEST_TOTAL: Final = 2**62
+_LARGEST_LONG: Final = 2**63 - 1
+_TOTAL: Final = "total-"
+#: More digits than any 64-bit number has.
+_DIGITS: Final = 20
 
 
 def fitting(
@@ -177,7 +186,7 @@ class _Fitter:
                 yield update
             case AddSnapshotUpdate():
                 self._check_sequence(update)
-                yield update
+                yield AddSnapshotUpdate(snapshot=_with_room(update.snapshot))
             case RemoveSnapshotsUpdate():
                 yield from self._removed_snapshots(update)
             case _:
@@ -232,6 +241,20 @@ class _Fitter:
             )
         self._last_sequence = max(self._last_sequence, number)
         self._snapshots.add(snapshot.snapshot_id)
+
+
+def _with_room(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without totals that leave no room for the next commit's."""
+    summary = snapshot.summary
+    if summary is None or not any(_is_full(*each) for each in summary.additional_properties.items()):
+        return snapshot
+    kept = {name: value for name, value in summary.additional_properties.items() if not _is_full(name, value)}
+    return snapshot.model_copy(update={"summary": Summary(summary.operation, **kept)})
+
+
+def _is_full(name: str, value: str) -> bool:
+    is_number = value.isascii() and value.isdecimal() and len(value) < _DIGITS
+    return name.startswith(_TOTAL) and is_number and _LARGEST_TOTAL < int(value) <= _LARGEST_LONG
 
 
 def _built_on(requirements: Sequence[TableRequirement]) -> dict[str, frozenset[int]]:

@@ -4,7 +4,8 @@
   minute, and metadata that is older than its last entry. A snapshot from the future would make the next
   honest one run backwards, so it is refused in the same measure.
 - Snapshots: engines count on with the totals in a summary, and fail on one that is no number. The id -1 says
-  that a table has no snapshot. Its parents must not lead back to a snapshot: engines walk them to the end.
+  that a table has no snapshot. Row ids are of format version 3, and `main` is a branch. A snapshot's parents must not lead
+  back to a snapshot: engines walk them to the end.
 - Schemas, partition specs and sort orders that come with the commit are checked as `catalog.iceberg.layout`
   says.
 - A table with rows gets no required column: they have no value for it.
@@ -20,13 +21,13 @@ from typing import Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 from pyiceberg.types import NestedField
 
 from catalog.commits.branches import is_same
 from catalog.iceberg import layout
-from catalog.metadata import last_sequence_number
+from catalog.metadata import ROW_IDS_VERSION, last_sequence_number
 from policy.errors import RequestInvalid
 
 #: By how much clocks may differ (Apache Iceberg, `TableMetadata.ONE_MINUTE`).
@@ -143,6 +144,7 @@ def _check_ids(metadata: TableMetadata, table: str) -> None:
         *(each.spec_id for each in metadata.partition_specs),
         *(field.field_id for each in metadata.partition_specs for field in each.fields),
         *(each.order_id for each in metadata.sort_orders),
+        *(number for file in metadata.statistics for blob in file.blob_metadata for number in blob.fields),
     ]
     for wrong in (each for each in (min(ids), max(ids)) if not _SMALLEST_INT <= each <= _LARGEST_INT):
         raise RequestInvalid(
@@ -210,19 +212,34 @@ def _check_snapshots(
             )
         if snapshot.schema_id is not None and snapshot.schema_id not in schemas:
             raise _wrong_snapshot(snapshot, f"the schema id {snapshot.schema_id}, which is not there", table)
+        has_row_ids = snapshot.first_row_id is not None or snapshot.added_rows is not None
+        if has_row_ids and metadata.format_version < ROW_IDS_VERSION:
+            raise _wrong_snapshot(snapshot, "row ids, which its format version does not have", table)
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         for name, value in summary.items():
             if _NUMBERS.fullmatch(name) and not _is_long(value):
                 raise _wrong_snapshot(snapshot, f"no number as {name} in its summary", table)
     for name, ref in metadata.refs.items():
-        if ref != refs.get(name) and (ref.min_snapshots_to_keep or 0) > _LARGEST_INT:
-            raise RequestInvalid(
-                f"The branch {name[:80]!r} is to keep {ref.min_snapshots_to_keep} snapshots; engines read at "
-                f"most {_LARGEST_INT}.",
-                table=table,
-                rule="snapshot-reference",
-                hint="Set min-snapshots-to-keep to a smaller number.",
-            )
+        if ref != refs.get(name):
+            _check_reference(name, ref, table)
+
+
+def _check_reference(name: str, ref: SnapshotRef, table: str) -> None:
+    if (ref.min_snapshots_to_keep or 0) > _LARGEST_INT:
+        raise RequestInvalid(
+            f"The branch {name[:80]!r} is to keep {ref.min_snapshots_to_keep} snapshots; engines read at "
+            f"most {_LARGEST_INT}.",
+            table=table,
+            rule="snapshot-reference",
+            hint="Set min-snapshots-to-keep to a smaller number.",
+        )
+    if name == MAIN_BRANCH and ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        raise RequestInvalid(
+            f"{MAIN_BRANCH} is a branch. No engine adds snapshots to a tag of that name.",
+            table=table,
+            rule="snapshot-reference",
+            hint="Give the tag another name.",
+        )
 
 
 def _is_long(text: str) -> bool:

@@ -45,7 +45,7 @@ from catalog.planning.rows import empty_rows, planned_rows, require_formats, wit
 from catalog.planning.sealed import SealedPruner
 from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from catalog.table_keys.keyring import Keyring
-from catalog.tables.access import loading_ways, report
+from catalog.tables.access import loading_ways, report, sees_paths
 from catalog.writes.partition_values import ShownPartitions
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
 
@@ -186,7 +186,7 @@ class Planner:
         authorizer = self._authorizer.settled(records)
         owner = self._loader.owner(name)
         _require_sight(authorizer, caller, name, owner)
-        see_paths = _sees_paths(authorizer, caller, name, owner)
+        see_paths = sees_paths(authorizer, caller, name, owner)
         with authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
             table = self._loaded(authorizer, caller, name, owner)
             report(authorizer, caller, table)
@@ -334,12 +334,6 @@ def _require_sight(authorizer: Authorizer, caller: Caller, name: TableName, owne
     if not authorizer.decide([any_right]).allowed:
         select = gates.table_request(caller.principal, name.database, name.name, "select", owner)
         authorizer.require(caller, "table.plan", str(name), [select, any_right])
-
-
-def _sees_paths(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> bool:
-    """Whether a refusal may name foreign paths: to those who look after the table."""
-    alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
-    return authorizer.decide([alter]).allowed
 
 
 def _snapshot(table: LoadedTable, request: ScanRequest) -> Snapshot | None:

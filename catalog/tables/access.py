@@ -62,7 +62,8 @@ class TableAccess:
         if not any_of(authorizer, ways) and authorizer.decide([_on_table(caller, name, ANY, owner)]).allowed:
             ways += self._on_columns(caller, name, owner)
         authorizer.require(caller, _LOAD, str(name), [any_of(authorizer, ways) or ways[0]])
-        with authorizer.recorded(caller, _LOAD, str(name)):
+        see_paths = sees_paths(authorizer, caller, name, owner)
+        with authorizer.recorded(caller, _LOAD, str(name), show_path=see_paths):
             table = self._loader.load(name)
             self._standard_clients.require(caller, _LOAD, table)
             if table.seal is None:
@@ -121,6 +122,11 @@ def _on_table(caller: Caller, name: TableName, access: str, owner: str | None) -
 def any_of(authorizer: Authorizer, ways: Sequence[AccessRequest]) -> AccessRequest | None:
     """The first that is granted."""
     return next((each for each in ways if authorizer.decide([each]).allowed), None)
+
+
+def sees_paths(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> bool:
+    """Whether a refusal can name foreign paths: to those with ALTER, who look after the table."""
+    return authorizer.decide([_on_table(caller, name, "alter", owner)]).allowed
 
 
 def require(

@@ -12,12 +12,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
     AddSortOrderUpdate,
     RemoveSnapshotsUpdate,
     SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
     TableUpdate,
 )
 from pyiceberg.transforms import IdentityTransform
@@ -52,7 +54,7 @@ from tests.support.attacker import (
 from tests.support.lake import Lake
 from tests.support.snapshot_files import Writer
 from tests.support.snapshot_model import File, Row
-from tests.support.tables import Engine, append_files, make, name_of
+from tests.support.tables import Engine, append_files, make, name_of, rows
 
 __all__ = ["plain", "users", "vault"]
 
@@ -78,6 +80,50 @@ def test_the_id_that_says_that_a_table_has_no_snapshot(plain: Attacker) -> None:
 def test_totals_that_the_next_commit_cannot_count_on_with(plain: Attacker, name: str, said: str) -> None:
     summary = Summary(Operation.APPEND, **{name: said})
     refused(plain, RequestInvalid, "snapshot", *plain.appending(new_file(plain), summary=summary))
+
+
+@pytest.mark.parametrize("name", ["total-records", "total-files-size"])
+def test_totals_that_leave_no_room_for_the_next_commit(plain: Attacker, name: str) -> None:
+    """PyIceberg counts on past the largest number of 64 bits, and Java does not read the sum."""
+    summary = Summary(Operation.APPEND, **{name: str((1 << 63) - 1)})
+    plain.commit(*plain.appending(new_file(plain), summary=summary))
+    plain.lake.catalog().load_table(plain.table).append(rows(5))
+    assert name not in head(plain).summary.additional_properties  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("number", [{"first_row_id": -1}, {"first_row_id": 0}, {"added_rows": 1}])
+def test_row_ids_that_the_format_version_does_not_have(plain: Attacker, number: dict[str, int]) -> None:
+    """Iceberg Java refuses metadata with a negative one, or with one of both."""
+    refused(plain, RequestInvalid, "snapshot", *plain.appending(new_file(plain), **number))
+
+
+def test_a_tag_that_is_called_main(users: Lake) -> None:
+    """Iceberg Java adds no snapshot to it, and a tag has no descendants to move to."""
+    empty = Attacker(users, str(name_of(make(users))), WALT)
+    made = empty.appending(new_file(empty))
+    tag = SetSnapshotRefUpdate(
+        ref_name="main",
+        type=SnapshotRefType.TAG,
+        snapshot_id=made[-1].snapshot_id,  # type: ignore[union-attr]
+    )
+    refused(empty, RequestInvalid, "snapshot-reference", made[0], tag)
+
+
+def test_fields_of_statistics_that_engines_do_not_read(plain: Attacker) -> None:
+    blob = BlobMetadata(
+        type="apache-datasketches-theta-v1",
+        snapshot_id=head(plain).snapshot_id,
+        sequence_number=1,
+        fields=[1 << 31],
+    )
+    file = StatisticsFile(
+        snapshot_id=head(plain).snapshot_id,
+        statistics_path=f"{plain.location}/metadata/x.puffin",
+        file_size_in_bytes=100,
+        file_footer_size_in_bytes=10,
+        blob_metadata=[blob],
+    )
+    refused(plain, RequestInvalid, "id-range", SetStatisticsUpdate(statistics=file))
 
 
 def test_a_schema_that_the_table_does_not_have(plain: Attacker) -> None:
