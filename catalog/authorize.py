@@ -199,7 +199,7 @@ class Authorizer:
             self._append(caller, action, resource, False, [decision.reasons])
             told = _OVERLAP if hidden and self.decide(requests).allowed else decision
             raise NotAuthorized(
-                f"{caller.principal.name} may not do this ({action}): {told.explanation}",
+                f"{caller.principal.name} is not authorized ({action}): {told.explanation}",
                 table=resource if action.startswith(_ON_TABLES) else None,
                 rule=told.reasons[0].rule,
                 hint="Ask an administrator for a policy that grants it.",

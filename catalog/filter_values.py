@@ -43,18 +43,32 @@ def require_exact(
             raise _inexact(column, literal, table)
 
 
+def filtered_columns(expression: BooleanExpression) -> list[str]:
+    """The names of columns that a filter uses, as they were written."""
+    return [name for name, _ in _predicates(expression)]
+
+
+def _predicates(
+    expression: BooleanExpression,
+) -> Iterator[tuple[str, iceberg.UnboundPredicate]]:
+    """The comparisons in a filter, each with the name of its column."""
+    if isinstance(expression, iceberg.And | iceberg.Or):
+        yield from _predicates(expression.left)
+        yield from _predicates(expression.right)
+    elif isinstance(expression, iceberg.Not):
+        yield from _predicates(expression.child)
+    elif isinstance(expression, iceberg.UnboundPredicate) and isinstance(expression.term, iceberg.Reference):
+        yield expression.term.name, expression
+
+
 def _compared(expression: BooleanExpression) -> Iterator[tuple[str, values.Literal[Any]]]:
     """The names of columns, each with a value that it is compared with."""
-    if isinstance(expression, iceberg.And | iceberg.Or):
-        yield from _compared(expression.left)
-        yield from _compared(expression.right)
-    elif isinstance(expression, iceberg.Not):
-        yield from _compared(expression.child)
-    elif isinstance(expression, iceberg.LiteralPredicate) and isinstance(expression.term, iceberg.Reference):
-        yield expression.term.name, expression.literal
-    elif isinstance(expression, iceberg.SetPredicate) and isinstance(expression.term, iceberg.Reference):
-        for each in expression.literals:
-            yield expression.term.name, each
+    for name, predicate in _predicates(expression):
+        if isinstance(predicate, iceberg.LiteralPredicate):
+            yield name, predicate.literal
+        elif isinstance(predicate, iceberg.SetPredicate):
+            for each in predicate.literals:
+                yield name, each
 
 
 def _holds(kind: IcebergType, literal: values.Literal[Any]) -> bool:

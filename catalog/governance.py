@@ -194,13 +194,15 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
     check_masks(spec, metadata.schema(), table)
     partitioned = [field.source_id for field in metadata.spec().fields if str(field.transform) != "void"]
     sorted_by = [field.source_id for field in metadata.sort_order().fields if str(field.transform) != "void"]
-    decision = judge_sources(spec, keyed, partitioned + sorted_by)
+    name_of = metadata.schema().find_column_name
+    sources = [(name_of(each) or str(each), each) for each in partitioned + sorted_by]
+    decision = judge_sources(spec, keyed, sources)
     if not decision.allowed:
         raise EncryptionPolicyViolation(
             decision.explanation,
             table=table,
             rule=decision.reasons[0].rule,
-            hint="Partition and sort by columns that are not encrypted.",
+            hint="Partition and sort by other columns, or encrypt only some columns (encryption.columns).",
         )
 
 

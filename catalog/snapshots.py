@@ -198,7 +198,7 @@ class SnapshotReader:
                 table=table,
                 path=path,
                 rule=decision.reasons[0].rule,
-                hint="Somebody who is authorized may add the location to read.allowed.data.paths.",
+                hint="Add the location to read.allowed.data.paths. This takes the rwstorage permission.",
             )
         location = Location.parse(path)
         with stored_before(self._storage, location):
@@ -284,5 +284,5 @@ def refuse_outside(allowed: AllowList, paths: pa.Array | pa.ChunkedArray, table:
         table=table,
         path=", ".join(str(path) for path in foreign),
         rule=rule,
-        hint="Somebody who is authorized may add the location to read.allowed.data.paths.",
+        hint="Add the location to read.allowed.data.paths. This takes the rwstorage permission.",
     )

@@ -32,6 +32,9 @@ _FIELD_ID_BYTES: Final = 4
 #: Parquet Modular Encryption, section 4.4.2: ordinals are signed numbers of two bytes, from 0 on.
 _MAX_LEAVES: Final = 2**15
 
+#: Characters of a column's name that a message shows.
+_SHOWN_NAME: Final = 80
+
 _Group = TypeVar("_Group", ColumnKey, ColumnMask)
 
 
@@ -184,9 +187,9 @@ def _field_ids(name: str, columns: Iterable[str], inside: Mapping[str, list[int]
 
 
 def judge_sources(
-    spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], source_field_ids: Iterable[int]
+    spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], sources: Iterable[tuple[str, int]]
 ) -> Decision:
-    """Whether columns may be partition or sort sources: an encrypted one may not.
+    """Decide whether columns can be partition or sort sources: an encrypted one cannot.
 
     Partition values, and the order of files, would show in clear what the column hides. Without column keys
     every column is encrypted, so that such a table is neither partitioned nor sorted.
@@ -194,16 +197,14 @@ def judge_sources(
     Args:
         spec: the table's specification.
         keyed: its columns by field id, from `resolve_columns`.
-        source_field_ids: the source columns of every partition field and sort field that is not void.
+        sources: name and field id of the source of each partition field and sort field that is not void.
     """
     encrypted = protected_fields(spec, keyed)
-    refused = [field_id for field_id in source_field_ids if encrypted is None or field_id in encrypted]
+    refused = [name for name, field_id in sources if encrypted is None or field_id in encrypted]
     if refused:
-        ids = ", ".join(str(field_id) for field_id in refused)
+        names = ", ".join(f"{name[:_SHOWN_NAME]!a}" for name in refused)
         return Decision.deny(
-            Reason(
-                "encrypted-source", f"Encrypted columns may not be partition or sort sources: field {ids}."
-            )
+            Reason("encrypted-source", f"Encrypted columns cannot partition or sort a table: {names}.")
         )
     return Decision.allow(Reason("encrypted-source", "No partition or sort source is encrypted."))
 

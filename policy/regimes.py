@@ -272,7 +272,7 @@ def _judge(regime: Regime, keys: FileKeys | None, fits: Callable[[PekRef], bool]
             return _PLAINTEXT_FITS
         return _deny("plaintext-required", "The file has key metadata, but its regime is plaintext.")
     if keys is None:
-        return _deny("encryption-required", "The file is not encrypted, but its regime encrypts.")
+        return _deny("encryption-required", "The file is plaintext, and its encryption epoch is not.")
     return _judge_keys(regime, keys, fits)
 
 

@@ -20,6 +20,7 @@ from catalog.identifiers import TableName
 from catalog.loading import LoadedTable
 from catalog.regimes.census import RegimeFiles
 from catalog.regimes.old_regimes import RegimeReport
+from catalog.tables.garbage import Garbage
 
 app = typer.Typer(help="Governed properties and the life of tables.", no_args_is_help=True)
 
@@ -160,8 +161,16 @@ def clean_up(
         ("modified", "bytes", "path"),
         [(output.moment(each.modified), each.size, each.location.canonical) for each in garbage.files],
     )
-    done = f"{garbage.removed} were removed." if remove else "Nothing was removed: run it with --remove."
-    output.note(f"Files that nothing names: {len(garbage.files)}, {garbage.bytes} bytes. {done}")
+    output.note(_clean_up_summary(garbage, remove=remove))
+
+
+def _clean_up_summary(garbage: Garbage, *, remove: bool) -> str:
+    if not garbage.files:
+        return "Found no garbage."
+    found = f"Found {len(garbage.files)} files ({garbage.bytes} bytes) that nothing names."
+    if remove:
+        return f"{found} Removed {garbage.removed} of them."
+    return f"{found} Removed none. To remove them, repeat the command with --remove."
 
 
 def _print_regimes(report: RegimeReport, as_json: bool) -> None:

@@ -163,7 +163,7 @@ def _refuse_shown(
             table=table.name,
             path=manifest.listed.manifest_path,
             rule="plaintext-bounds",
-            hint="Commit files of encrypted tables through the engine interface.",
+            hint="Write encrypted tables with the Spark plugin or the Python client.",
         )
 
 

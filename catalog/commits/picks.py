@@ -197,5 +197,5 @@ def _refused(
         snapshot=snapshot.snapshot_id,
         path=path,
         rule=_RULE,
-        hint="Write files of encrypted tables through the engine interface, or cherry-pick a snapshot.",
+        hint="Write encrypted tables with the Spark plugin or the Python client, or cherry-pick a snapshot.",
     )

@@ -238,7 +238,7 @@ def _require(warden: Warden, caller: Caller, action: str, about: str, decision: 
     warden.authorizer.record(caller, action, about, decision)
     if not decision.allowed:
         raise NotAuthorized(
-            f"{caller.principal.name} may not do this ({action}): {decision.explanation}",
+            f"{caller.principal.name} is not authorized ({action}): {decision.explanation}",
             rule=decision.reasons[0].rule,
             hint="Ask an administrator for `admin` on the service, or for policies with `delegateAdmin`.",
         )

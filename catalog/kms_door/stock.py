@@ -89,7 +89,7 @@ class StockDoor:
         )
         self._authorizer.record(caller, ACTION, f"table {claims.table_uuid}", Decision.deny(unknown))
         raise NotAuthorized(
-            f"{caller.principal.name} may not do this ({ACTION}): {unknown.detail}",
+            f"{caller.principal.name} is not authorized ({ACTION}): {unknown.detail}",
             rule=unknown.rule,
             hint="Ask whoever owns the file.",
         )

@@ -27,13 +27,15 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from catalog import gates
 from catalog.authorize import Authorizer, Caller
-from catalog.filter_values import require_exact
+from catalog.filter_values import filtered_columns, require_exact
 from catalog.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthorized, RequestInvalid
 from policy.requests import AccessRequest, Resource
 
 ACTION: Final = "table.plan"
+
+_SHOWN_NAME: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +92,19 @@ def resolve(
         RequestInvalid: a name that the schema does not have, or a comparison that its type does not, or
             only with another value.
     """
+    names = schema.column_names if columns is None else list(columns)
+    wanted = [_field_id(table, schema, name, case_sensitive) for name in names]
+    for name in filtered_columns(row_filter):
+        _field_id(table, schema, name, case_sensitive)
     try:
         require_exact(row_filter, schema, case_sensitive=case_sensitive, table=table.name)
         bound = bind(schema, row_filter, case_sensitive)
-        wanted = [
-            schema.find_field(name, case_sensitive).field_id
-            for name in (schema.column_names if columns is None else columns)
-        ]
     except (ValueError, TypeError, ArithmeticError) as error:
         raise RequestInvalid(
-            "The scan names a column that is not there, or compares one with a value of another type.",
+            "The filter compares a column with a value of another type.",
             table=table.name,
-            rule="column",
+            rule="filter",
+            hint="Compare each column with values of its type.",
         ) from error
     asked = {*wanted, *extract_field_ids(bound)}
     chains = [chain for chain in _chains(schema) if not asked.isdisjoint(chain)]
@@ -109,8 +112,21 @@ def resolve(
     touched = {each for chain in chains for each in chain}
     top_level = tuple(each.field_id for each in schema.fields if each.field_id in touched)
     outer = {chain[-1]: frozenset(chain[:-1]) for chain in chains if len(chain) > 1}
-    names = names_of(schema, read) | names_of(table.metadata.schema(), read)
-    return ScanColumns(top_level, read, names, outer)
+    known = names_of(schema, read) | names_of(table.metadata.schema(), read)
+    return ScanColumns(top_level, read, known, outer)
+
+
+def _field_id(table: LoadedTable, schema: Schema, name: str, case_sensitive: bool) -> int:
+    try:
+        return schema.find_field(name, case_sensitive).field_id
+    except ValueError:
+        raise RequestInvalid(
+            f"Column {name[:_SHOWN_NAME]!a} does not exist.",
+            table=table.name,
+            rule="column",
+            hint="Use the names in the table's schema; for nested columns, write a dot between them."
+            + (" Upper and lower case are different." if case_sensitive else ""),
+        ) from None
 
 
 def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:

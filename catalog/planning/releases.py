@@ -155,7 +155,7 @@ def _split(
         else "Read through an engine, which holds columns back; or ask for the right to select that column."
     )
     return NotAuthorized(
-        f"{caller.principal.name} may not do this ({ACTION}): {message}",
+        f"{caller.principal.name} is not authorized ({ACTION}): {message}",
         table=table.name,
         rule=decision.reasons[0].rule,
         hint=hint,

@@ -46,7 +46,7 @@ def judge_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
     for rows, keys in _stated(added, _forms(table, added)):
         decision = judge_new_file(governed.regimes, keys)
         if not decision.allowed:
-            hint = "Write files of encrypted tables through the engine interface."
+            hint = "Write encrypted tables with the Spark plugin or the Python client."
             raise _unfit(decision, table, added, int(rows[0]), hint)
 
 

@@ -401,7 +401,7 @@ def _check_columns(statement: CreateTable, spec: EncryptionSpec, facts: TableFac
         return
     keyed = resolve_columns(spec, ids)
     folded = {name.lower(): number for name, number in ids.items()}
-    decision = judge_sources(spec, keyed, [folded.get(each.lower(), 0) for each in sources])
+    decision = judge_sources(spec, keyed, [(each, folded.get(each.lower(), 0)) for each in sources])
     if not decision.allowed:
         raise EncryptionPolicyViolation(
             decision.explanation,

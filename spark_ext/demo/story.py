@@ -41,8 +41,8 @@ def close(stage: Stage) -> None:
     problems = verify(stage.lake.warden.engine)
     expect(not problems, "the chains of the audit trail hold")
     stage.screen.say(
-        f"{len(trail)} records close requests of these people, in chains that hold. What the engine finds in a "
-        "data file is refused there, without asking the catalog, and so is not in the catalog's audit log."
+        f"{len(trail)} records close requests of these people, in chains that hold. What the engine finds in "
+        "a data file is refused there, without asking the catalog, and so is not in the catalog's audit log."
     )
 
 

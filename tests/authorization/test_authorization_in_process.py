@@ -329,7 +329,7 @@ def test_commands_agree_with_the_model(world: World, name: str) -> None:
             assert result.exit_code in (0, _FINDINGS), (role, result.stderr, result.exception)
         else:
             assert (result.exit_code, world.changes()) == (1, before), (role, result.stderr)
-            assert f"{role} may not do this" in " ".join(result.stderr.split())
+            assert f"{role} is not authorized" in " ".join(result.stderr.split())
 
 
 def _environment(world: World) -> dict[str, str | None]:

@@ -68,7 +68,7 @@ def test_a_draft_with_a_mistake_is_refused_with_its_place(host: Host) -> None:
 
 def test_the_report_is_for_administrators(host: Host) -> None:
     make_tables(host)
-    assert "may not do this" in host.run("policy", "report", "--as", "bob", code=1).stderr
+    assert "is not authorized" in host.run("policy", "report", "--as", "bob", code=1).stderr
 
 
 def test_the_example_of_the_documentation_works(host: Host) -> None:

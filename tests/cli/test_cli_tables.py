@@ -86,7 +86,7 @@ def test_the_policies_decide_for_the_principal_that_is_named(host: Host) -> None
         ("table", "reseal", TABLE),
         ("key", "list", TABLE),
     ):
-        assert "mallory may not do this" in host.run(*command, "--as", "mallory", code=1).stderr
+        assert "mallory is not authorized" in host.run(*command, "--as", "mallory", code=1).stderr
     refused = host.json("audit", "show", "--user", "mallory")
     assert len(refused) == 7 and not any(record["allowed"] for record in refused)
     assert host.json("table", "show", TABLE, *_AS_ADMIN)["sealed"] is True
@@ -158,8 +158,8 @@ def test_garbage_is_listed_before_it_is_removed(host: Host) -> None:
     assert (listed["found"], listed["bytes"], listed["removed"]) == (1, 4, 0)
     assert [each["path"] for each in listed["files"]] == [f"file://{left}"]
     shown = host.run("table", "clean-up", TABLE, *_AS_ADMIN)
-    assert str(left) in shown.stdout and "Nothing was removed" in shown.stderr and left.exists()
-    assert "1 were removed" in host.run("table", "clean-up", TABLE, "--remove", *_AS_ADMIN).stderr
+    assert str(left) in shown.stdout and "Removed none" in shown.stderr and left.exists()
+    assert "Removed 1 of them" in host.run("table", "clean-up", TABLE, "--remove", *_AS_ADMIN).stderr
     assert not left.exists()
 
 

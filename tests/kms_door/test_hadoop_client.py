@@ -100,7 +100,7 @@ def test_client_without_the_right_throws_what_orc_does_not_take_for_masks(
     made = provider(jvm, served, ALICE).generateEncryptedKey(name)
     kind, message = failure(lambda: provider(jvm, served, BOB).decryptEncryptedKey(made))
     assert kind == "java.lang.SecurityException"
-    assert "bob may not do this" in message and "release" in message
+    assert "bob is not authorized" in message and "release" in message
 
 
 def test_client_with_a_file_of_credentials_needs_no_name(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyiceberg.expressions import EqualTo, GreaterThan, LessThan
+from pyiceberg.expressions import And, EqualTo, GreaterThan, IsNull, LessThan, Not
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -157,12 +157,27 @@ def test_delete_file_with_path_bounds_that_are_no_text(lake: Lake) -> None:
     assert (refused.value.path, refused.value.rule) == (attacker.manifests()[-1].manifest_path, "deletes")
 
 
-@pytest.mark.parametrize(("value", "rule"), [("NaN", "filter"), ("Infinity", "filter"), ("1E+400", "column")])
-def test_filter_that_compares_a_decimal_with_what_is_no_decimal(lake: Lake, value: str, rule: str) -> None:
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1E+400"])
+def test_filter_that_compares_a_decimal_with_what_is_no_decimal(lake: Lake, value: str) -> None:
     table = make(lake, schema=Schema(NestedField(1, "price", DecimalType(9, 2))))
     with pytest.raises(RequestInvalid) as refused:
         plan(lake, table, filter=LessThan("price", value))
-    assert refused.value.rule == rule
+    assert refused.value.rule == "filter"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"columns": ("id", "salery")},
+        {"filter": LessThan("salery", 5)},
+        {"filter": And(LessThan("id", 5), Not(IsNull("salery")))},
+    ],
+)
+def test_the_refusal_of_an_unknown_column_names_it(lake: Lake, request_: dict[str, Any]) -> None:
+    table = make(lake, schema=Schema(NestedField(1, "id", LongType())))
+    with pytest.raises(RequestInvalid, match=r"^Column 'salery' does not exist\.") as refused:
+        plan(lake, table, **request_)
+    assert refused.value.rule == "column"
 
 
 def test_planning_a_wide_table_costs_a_fixed_amount_a_column(lake: Lake) -> None:

@@ -201,7 +201,8 @@ def test_under_a_uniform_key_every_column_has_one():
 
 def judge(sources, **given):
     spec = parse(**given)
-    return judge_sources(spec, resolve_columns(spec, SCHEMA), sources)
+    names = {field_id: name for name, field_id in SCHEMA.items()}
+    return judge_sources(spec, resolve_columns(spec, SCHEMA), [(names[each], each) for each in sources])
 
 
 def test_encrypted_column_may_not_be_a_partition_or_sort_source():
@@ -328,7 +329,7 @@ def test_the_reasons_about_sources():
     (refused,) = judge([1, 2, 5], columns="pii:ssn,address").reasons
     assert (refused.rule, refused.detail) == (
         "encrypted-source",
-        "Encrypted columns may not be partition or sort sources: field 2, 5.",
+        "Encrypted columns cannot partition or sort a table: 'ssn', 'address.city'.",
     )
     (granted,) = judge([1], columns="pii:ssn").reasons
     assert (granted.rule, granted.detail) == ("encrypted-source", "No partition or sort source is encrypted.")

@@ -197,7 +197,7 @@ def test_column_keys_may_be_wrapped_anew_each_for_itself():
         (None, None, "regime", "The file's sequence number is not known, so no regime can judge it."),
         (4, None, "plaintext-required", "The table is not encrypted, nor is the file."),
         (4, UNIFORM_FILE, "plaintext-required", "The file has key metadata, but its regime is plaintext."),
-        (5, None, "encryption-required", "The file is not encrypted, but its regime encrypts."),
+        (5, None, "encryption-required", "The file is plaintext, and its encryption epoch is not."),
         (5, UNIFORM_FILE, "encryption-required", "The file is encrypted as its regime says."),
         (9, COLUMN_FILE, "encryption-required", "The file is encrypted as its regime says."),
         (

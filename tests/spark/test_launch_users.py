@@ -122,7 +122,7 @@ def test_session_asks_as_itself_while_another_is_active(spark_lake: SparkLake) -
         ):
             error = refusal(ask)
             assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
-            assert f"bob may not do this ({action})" in str(error)
+            assert f"bob is not authorized ({action})" in str(error)
 
 
 def test_views_in_spark_hold_neither_token_nor_rights(spark_lake: SparkLake) -> None:

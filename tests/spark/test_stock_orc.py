@@ -122,7 +122,7 @@ def test_who_lacks_the_key_gets_the_reason_or_the_masks_that_the_key_says(lake: 
     names, rows, count, copy, inserted, masked, inserted_masked = answers[2:]
     assert names == [["Ann"], ["Bob"]]
     for refused in (rows, count, copy, inserted, inserted_masked):
-        assert "java.lang.SecurityException: bob may not do this" in refused, refused
+        assert "java.lang.SecurityException: bob is not authorized" in refused, refused
         assert "release on key door/pii" in refused
     assert [[row[0], row[2]] for row in masked] == [[None, "Ann"], [None, "Bob"]]
     assert all(len(row[1]) == 64 and "example" not in row[1] for row in masked)

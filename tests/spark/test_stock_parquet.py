@@ -97,10 +97,10 @@ def test_stock_pyarrow_gets_the_columns_that_its_user_may_have(
     with pytest.raises(OSError, match="salary"):
         arrow_rows(spark_lake, CAROL, tables["column keys"], ["salary"])
     # One key opens everything: who may not have a column has none.
-    with pytest.raises((OSError, PermissionError), match="carol may not do this"):
+    with pytest.raises((OSError, PermissionError), match="carol is not authorized"):
         arrow_rows(spark_lake, CAROL, tables["one key"], ["id"])
     # Bob may select all and release nothing.
-    with pytest.raises((OSError, PermissionError), match="bob may not do this"):
+    with pytest.raises((OSError, PermissionError), match="bob is not authorized"):
         arrow_rows(spark_lake, BOB, tables["column keys"], ["id"])
 
 
@@ -231,5 +231,5 @@ def test_stock_spark_reads_with_keys_from_the_door(
     assert dict(zip(MODES, whole, strict=True)) == dict.fromkeys(MODES, expected(ALL))
     assert some == expected(mine)
     assert "salary" in salaries
-    assert "carol may not do this" in denied
-    assert "bob may not do this" in released
+    assert "carol is not authorized" in denied
+    assert "bob is not authorized" in released

@@ -92,7 +92,7 @@ final class LakewardenCatalog
     if (changing.nonEmpty)
       throw GuardedTable.notYet(
         s"$ident: statements that ${changing.mkString(" and ")} rows (DELETE, UPDATE, MERGE, INSERT OVERWRITE) " +
-          "are not carried out yet.")
+          "are not supported yet.")
     loadTable(ident)
   }
 
@@ -161,6 +161,6 @@ final class LakewardenCatalog
       throw LakewardenException.notSupportedYet("Constraints are not kept.", "constraint", "Leave them out.")
 
   private def replacing(ident: Identifier): LakewardenException = LakewardenException.notSupportedYet(
-    s"$ident: REPLACE TABLE is not carried out yet.", "replace",
+    s"$ident: REPLACE TABLE is not supported yet.", "replace",
     "Create a table of another name, or drop this one first.")
 }

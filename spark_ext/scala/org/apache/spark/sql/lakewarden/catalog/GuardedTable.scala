@@ -67,7 +67,7 @@ final class GuardedTable(val handle: TableHandle, val asOf: Option[AsOf], val us
     new GuardedWriteBuilder(handle, info, new DirectTarget(handle))
   }
 
-  override def truncateTable(): Boolean = throw GuardedTable.notYet("TRUNCATE TABLE is not carried out yet.")
+  override def truncateTable(): Boolean = throw GuardedTable.notYet("TRUNCATE TABLE is not supported yet.")
 
   override def equals(other: Any): Boolean = other match {
     case table: GuardedTable => table.handle.table.identity == handle.table.identity && table.asOf == asOf
