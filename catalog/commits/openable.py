@@ -4,8 +4,8 @@
   minute, and metadata that is older than its last entry. A snapshot from the future would make the next
   honest one run backwards, so it is refused in the same measure.
 - Snapshots: engines count on with the totals in a summary, and fail on one that is no number. The id -1 says
-  that a table has no snapshot. Row ids are of format version 3, and `main` is a branch. A snapshot's parents must not lead
-  back to a snapshot: engines walk them to the end.
+  that a table has no snapshot. A snapshot's parents must not lead back to it: engines walk them to the end.
+  Row ids are of format version 3. `main` is a branch.
 - Schemas, partition specs and sort orders that come with the commit are checked as `catalog.iceberg.layout`
   says.
 - A table with rows gets no required column: they have no value for it.

@@ -49,6 +49,8 @@ MAX_LEAVING: Final = 64
 _LEAVE_S: Final = 1.0
 _QUIET_S: Final = 60.0
 _UNKNOWN: Final = "unknown"
+#: What continues the field of the line before.
+_FOLDED: Final = (b" ", b"\t")
 _VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 
 _log: Final = logging.getLogger("lakewarden.http.connections")
@@ -119,9 +121,10 @@ def protocol_of(connections: Connections) -> type[asyncio.Protocol]:
 
 
 class _StrictLines(ReceiveBuffer):
-    """h11's buffer, which takes CRLF alone for the end of a line of a head or trailer.
+    """h11's buffer, which takes CRLF alone for the end of a line of a head or trailer, and of a field.
 
-    A proxy that takes a bare LF for a part of a value would see other fields (RFC 9112, section 2.2).
+    A proxy that takes a bare LF for a part of a value would see other fields, and so would one that takes a
+    folded line for a field of its own (RFC 9112, sections 2.2 and 5.2).
     """
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
@@ -134,6 +137,8 @@ class _StrictLines(ReceiveBuffer):
         lines = super().maybe_extract_lines()
         if lines is not None and before - len(self) != sum(len(line) + 2 for line in lines) + 2:
             raise h11.RemoteProtocolError("a line does not end with CRLF")
+        if lines is not None and any(line[:1] in _FOLDED for line in lines):
+            raise h11.RemoteProtocolError("a line begins with a space or tab")
         return lines
 
 

@@ -323,6 +323,8 @@ AMBIGUOUS = {
     "length behind a bare LF": POST + b"X: a\nContent-Length: 4\r\n\r\nabcd",
     "end by a bare LF": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\n",
     "bare LF alone": b"\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "folded field": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: a\r\n Y: b\r\n\r\n",
+    "length in a folded field": POST + b"X: a\r\n\tContent-Length: 4\r\n\r\nabcd",
     "no HTTP": b"hello\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
 }
