@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import re
 import secrets
 import uuid
@@ -51,7 +50,6 @@ _PARAMETERS: Final = re.compile(
     r';alg="ed25519";tag="lakewarden-engine"',
     re.ASCII,
 )
-_SIGNATURE_BYTES: Final = 64
 _DIGEST: Final = "sha-256="
 
 
@@ -135,7 +133,7 @@ class RequestSignature:
         labelled = signature_input.startswith(_LABEL) and signature.startswith(_LABEL)
         text = signature_input.removeprefix(_LABEL)
         matched = _PARAMETERS.fullmatch(text) if labelled else None
-        value = _bytes_of(signature.removeprefix(_LABEL), _SIGNATURE_BYTES)
+        value = _bytes_of(signature.removeprefix(_LABEL))
         if matched is None or value is None:
             raise refused(f"{SIGNATURE_INPUT} or {SIGNATURE} is not of the form that engines send.")
         return cls(SignatureParameters(int(matched[1]), matched[2], uuid.UUID(matched[3])), text, value)
@@ -174,7 +172,7 @@ def digest_in(header: str) -> bytes:
     Raises:
         NotAuthenticated: it holds anything else.
     """
-    digest = _bytes_of(header.removeprefix(_DIGEST), hashlib.sha256().digest_size)
+    digest = _bytes_of(header.removeprefix(_DIGEST))
     if not header.startswith(_DIGEST) or digest is None:
         raise refused(f"{CONTENT_DIGEST} is not one sha-256.")
     return digest
@@ -200,10 +198,10 @@ def _binary(value: bytes) -> str:
     return f":{base64.b64encode(value).decode('ascii')}:"
 
 
-def _bytes_of(text: str, length: int) -> bytes | None:
-    """The other way round; None if it is not canonical, or of another length."""
+def _bytes_of(text: str) -> bytes | None:
+    """The other way round; None if it is not canonical."""
     try:
         value = base64.b64decode(text.removeprefix(":").removesuffix(":"), validate=True)
     except (binascii.Error, ValueError):
         return None
-    return value if len(value) == length and _binary(value) == text else None
+    return value if _binary(value) == text else None

@@ -137,7 +137,7 @@ def _within(lower: bytes, upper: bytes, values: pa.Array) -> bool:
     elif pa.types.is_temporal(kind):
         width = pa.int32() if kind.bit_width == 32 else pa.int64()
         values = values.cast(width)
-    ends = pc.min_max(pc.cast(values, pa.int8()) if pa.types.is_boolean(kind) else values).as_py()
+    ends = pc.min_max(values).as_py()
     decode = _decoder(kind)
     return bool(decode(lower) <= ends["min"] and ends["max"] <= decode(upper))
 

@@ -287,13 +287,6 @@ class BoundedProtocol(H11Protocol):
         """Answer a request that the parser refused, and close."""
         self._refuse(self._parser.problem or _invalid("it cannot be parsed"))
 
-    def shutdown(self) -> None:
-        """End the connection, with its answer if one is being made."""
-        if self._discards:
-            self.transport.abort()
-        else:
-            super().shutdown()
-
     def pause_writing(self) -> None:
         """The client does not read: it has some time to go on."""
         super().pause_writing()
@@ -331,10 +324,7 @@ class BoundedProtocol(H11Protocol):
         self._refuse(_late("The head of the request", self._limits.head_timeout_s, "head-timeout"))
 
     def _body_is_late(self) -> None:
-        if self._discards or self.cycle.response_started:
-            self.transport.abort()
-        else:
-            self._refuse(_late("The body of the request", self._limits.body_timeout_s, "body-timeout"))
+        self._refuse(_late("The body of the request", self._limits.body_timeout_s, "body-timeout"))
 
     def _answer_is_late(self) -> None:
         self._all.refused("answer-timeout")

@@ -326,6 +326,14 @@ def test_the_last_sequence_number_does_not_fall(fresh: Attacker) -> None:
     assert fresh.metadata.last_sequence_number == 3
 
 
+def test_the_last_sequence_number_does_not_fall_where_its_snapshot_is_gone(fresh: Attacker) -> None:
+    first, last = fresh.metadata.snapshots
+    back = SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=first.snapshot_id)
+    fresh.commit(back, RemoveSnapshotsUpdate(snapshot_ids=[last.snapshot_id]))
+    fresh.commit(*fresh.replacing(entry(own_file(fresh)), sequence_number=1, parent_snapshot_id=None))
+    assert fresh.metadata.last_sequence_number == 2
+
+
 def test_snapshot_without_a_manifest_list(mine: Attacker) -> None:
     refused(
         mine,
@@ -376,6 +384,29 @@ def test_staged_creation_with_a_foreign_file(siege: Siege, watch: OpenWatch) -> 
         transaction.commit_transaction()
     assert watch.opened() == []
     assert Catalog.identifier_to_tuple("bobs.staged") not in attacker.catalog.list_tables("bobs")
+
+
+@pytest.mark.parametrize(
+    ("forged", "rule"),
+    [
+        ({"timestamp_ms": 9 * 10**15}, "snapshot-timestamp"),
+        ({"summary": Summary(Operation.APPEND, **{"total-records": "many"})}, "snapshot"),
+        ({"schema_id": 7}, "snapshot"),
+    ],
+    ids=str,
+)
+def test_staged_creation_with_a_snapshot_that_engines_do_not_open(
+    siege: Siege, forged: dict[str, Any], rule: str
+) -> None:
+    attacker = siege.attacker
+    transaction = attacker.catalog.create_table_transaction("bobs.staged", OWN_ROWS.schema)
+    staged = StagedAttacker(attacker.lake, "bobs.staged", transaction.table_metadata)
+    file = entry(data_file(f"{staged.location}/data/x.parquet"))
+    transaction._updates += tuple(staged.replacing(file, parent_snapshot_id=None, **forged))
+    with pytest.raises(RequestInvalid) as refusal:
+        transaction.commit_transaction()
+    assert refusal.value.rule == rule
+    assert ("bobs", "staged") not in attacker.catalog.list_tables("bobs")
 
 
 class StagedAttacker(Attacker):

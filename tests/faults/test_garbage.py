@@ -266,10 +266,15 @@ def test_a_location_that_the_catalog_did_not_choose_is_left_alone(on_sqlite: Sha
     _directory(table).mkdir(exist_ok=True)
     left = _left(table)
     _refused(on_sqlite.lake, table, left)
+    _not_listed(on_sqlite.lake, table)
 
 
 SHARING: dict[str, Callable[[str], dict[str, Any]]] = {
     "lies inside": lambda location: {"location": f"{location}/inside"},
+    "lies inside and reads elsewhere": lambda location: {
+        "location": f"{location}/inside",
+        "properties": {"read.allowed.data.paths": f"{location}-elsewhere"},
+    },
     "reads a part": lambda location: {"properties": {"read.allowed.data.paths": f"{location}/data"}},
     "reads all": lambda location: {"properties": {"read.allowed.data.paths": location.rpartition("/")[0]}},
 }
@@ -285,6 +290,7 @@ def test_a_location_where_another_table_lies_or_reads_is_left_alone(
         left = _left(table)
         make(lake, **sharing(table.location()))
         _refused(lake, table, left)
+        _not_listed(lake, table)
 
 
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
@@ -304,10 +310,17 @@ def test_a_purge_leaves_what_another_table_can_read(
 
 
 def _refused(lake: Lake, table: Table, left: Path) -> None:
+    """The removal is refused."""
     with pytest.raises(RequestInvalid) as caught:
         _collect(lake, table)
     assert caught.value.rule == "shared-location"
     assert left.exists()
+
+
+def _not_listed(lake: Lake, table: Table) -> None:
+    """What others have there is not shown either."""
+    with pytest.raises(RequestInvalid, match="shared-location"):
+        _collect(lake, table, remove=False)
 
 
 def test_a_link_is_neither_followed_nor_removed(on_sqlite: Shared) -> None:
@@ -370,3 +383,44 @@ def test_another_table_that_gets_the_name_meanwhile_is_not_touched(on_sqlite: Sh
     with faults.hooked(once_at("clean-up:listed", replace)), pytest.raises(CommitConflict):
         _collect(lake, table)
     assert left.exists()
+
+
+def test_a_table_that_is_dropped_meanwhile_keeps_its_files(on_sqlite: Shared) -> None:
+    """It can come back, and its directory may be removed by a purge alone."""
+    table = make(on_sqlite.lake)
+    left = _left(table)
+    drop = once_at("clean-up:listed", lambda: on_sqlite.lake.catalog().drop_table(table.name()))
+    with faults.hooked(drop), pytest.raises(CommitConflict) as refusal:
+        _collect(on_sqlite.lake, table)
+    assert refusal.value.rule == "clean-up" and left.exists()
+
+
+@pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
+def test_a_table_that_comes_after_the_listing_keeps_what_it_reads(
+    tmp_path: Path, sharing: Callable[[str], dict[str, Any]]
+) -> None:
+    with open_lake(tmp_path) as lake:
+        lake.catalog().create_namespace("db")
+        table = make(lake)
+        left = _left(table)
+        with faults.hooked(once_at("clean-up:listed", lambda: make(lake, **sharing(table.location())))):
+            _refused(lake, table, left)
+
+
+def test_files_of_a_write_that_begins_meanwhile_are_kept(
+    on_sqlite: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They can be older than the write: moved there from elsewhere."""
+    table = make(on_sqlite.lake, properties=ENCRYPTED)
+    moved = []
+    list_prefix = LocalStorage.list_prefix
+
+    def after_a_beginning(storage: LocalStorage, location: Location) -> Any:
+        path = Path(Engine.begin(on_sqlite.lake, name_of(table)).path().removeprefix("file://"))
+        path.parent.mkdir(parents=True)
+        moved.append(_aged(_touched(path)))
+        return list_prefix(storage, location)
+
+    monkeypatch.setattr(LocalStorage, "list_prefix", after_a_beginning)
+    assert _collect(on_sqlite.lake, table).removed == 0
+    assert [each.exists() for each in moved] == [True]

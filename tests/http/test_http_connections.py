@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from catalog.config import HttpSettings
-from catalog.http.connections import MAX_FIELDS, MAX_TARGET, BoundedProtocol, Connections
+from catalog.http.connections import MAX_FIELDS, MAX_LEAVING, MAX_TARGET, BoundedProtocol, Connections
 from catalog.http.metrics import Metrics
 from catalog.http.server import reserve_descriptors
 from policy.errors import RequestInvalid
@@ -156,6 +156,13 @@ def test_a_body_that_drips_in_is_ended(tmp_path: Path) -> None:
             assert others.get("/v1/config").status_code == 200
 
 
+def test_the_deadline_of_a_body_ends_with_the_body(tmp_path: Path) -> None:
+    with limited(tmp_path, body_timeout_s=SHORT) as service, connected(service) as kept:
+        assert status_of(kept, HEAD) == 200
+        time.sleep(2 * SHORT)
+        assert status_of(kept, HEAD) == 200
+
+
 def test_a_body_that_drips_in_after_its_answer_is_ended(tmp_path: Path) -> None:
     """Attack: a client that is refused keeps the connection by going on with the body."""
     head = b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
@@ -204,10 +211,11 @@ def test_a_small_rest_that_is_not_read_is_ended(tmp_path: Path) -> None:
         assert refused_by(service, "answer-timeout") == 1
 
 
-def _protocols(client: socket.socket) -> list[BoundedProtocol]:
-    """The service's end of a connection."""
+def _protocols(*clients: socket.socket) -> list[BoundedProtocol]:
+    """The service's ends of connections."""
     found = [each for each in gc.get_objects() if isinstance(each, BoundedProtocol)]
-    return [each for each in found if each.client == client.getsockname()[:2]]
+    addresses = {each.getsockname()[:2] for each in clients}
+    return [each for each in found if each.client in addresses]
 
 
 def test_connections_are_limited(tmp_path: Path) -> None:
@@ -231,8 +239,9 @@ def test_connections_of_one_address_are_limited_and_others_are_served(tmp_path: 
         for _ in range(2):
             each = stack.enter_context(connected(service))
             assert status_of(each, HEAD) == 200
-        with connected(service) as late:
-            assert '"rule": "connections-of-address"' in rest_of(late)
+        for _ in range(3):  # one that was refused makes room for none
+            with connected(service) as late:
+                assert '"rule": "connections-of-address"' in rest_of(late)
         elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
         with httpx.Client(transport=elsewhere, base_url=service.url) as other:
             assert other.get("/healthz").status_code == 200
@@ -256,6 +265,54 @@ def test_more_idle_connections_than_are_served_stop_nobody(tmp_path: Path) -> No
             refused = 'lakewarden_connections_refused_total{rule="connections-of-address"} 350'
             wait_until(lambda: refused in other.get("/metrics").text)
             wait_until(lambda: "lakewarden_connections_open 51\n" in other.get("/metrics").text)
+
+
+def test_a_request_of_a_connection_that_was_refused_is_not_carried_out(tmp_path: Path) -> None:
+    """Attack: the answer says 503, and what was asked takes effect."""
+    with limited(tmp_path, max_connections=1) as service, connected(service) as kept:
+        assert status_of(kept, HEAD) == 200
+        with connected(service) as late:
+            body = b'{"namespace": ["late"]}'
+            late.sendall(_upload(service).replace(b"100000", b"%d" % len(body)) + body)
+            assert rest_of(late).startswith("HTTP/1.1 503 ")
+        bearer = f"Authorization: Bearer {service.token('alice')}"
+        look = f"GET {service.prefix}/namespaces/late HTTP/1.1\r\nHost: x\r\n{bearer}\r\n\r\n"
+        assert status_of(kept, look.encode()) == 404
+
+
+def test_refused_connections_that_stay_open_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack: connections that are refused are kept by their client all the same."""
+    monkeypatch.setattr("catalog.http.connections._LEAVE_S", LONG)
+    with limited(tmp_path, max_connections=1) as service, connected(service) as kept:
+        assert status_of(kept, HEAD) == 200
+        for _ in range(2):
+            with ExitStack() as stack:
+                late = [stack.enter_context(connected(service)) for _ in range(MAX_LEAVING + 5)]
+                assert all("503" in rest_of(each) for each in late)
+                leaving = [each for each in _protocols(*late) if not each.transport.is_closing()]
+                assert len(leaving) == MAX_LEAVING
+            wait_until(lambda: all(each.transport.is_closing() for each in leaving))  # noqa: B023
+
+
+def test_a_refused_connection_that_stays_open_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catalog.http.connections._LEAVE_S", SHORT)
+    with limited(tmp_path, max_connections=1) as service, connected(service) as kept:
+        assert status_of(kept, HEAD) == 200
+        with connected(service) as late:
+            assert "503" in rest_of(late)
+            wait_until(lambda: all(each.transport.is_closing() for each in _protocols(late)))
+
+
+def test_nothing_is_kept_of_an_address_that_left() -> None:
+    """Attack: a client with a network of addresses fills the memory with counters."""
+    connections = Connections(HttpSettings(), Metrics())
+    for address in ("a", "a", "b"):
+        connections.enter(address)
+    for address in ("a", "a", "b"):
+        connections.leave(address)
+    assert not connections._open
 
 
 def test_refusals_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -286,6 +343,19 @@ def test_failures_to_accept_are_counted_and_not_logged_one_by_one(caplog: pytest
         loop.close()
     assert len(caplog.records) == 1
     assert 'lakewarden_connections_refused_total{rule="accept"} 100' in metrics.render()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "lost"), ValueError("accept")])
+def test_other_errors_of_the_event_loop_are_logged(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    connections, loop = Connections(HttpSettings(), Metrics()), asyncio.new_event_loop()
+    try:
+        message = "accept failed" if isinstance(error, ValueError) else "a callback failed"
+        connections.on_loop_error(loop, {"message": message, "exception": error})
+    finally:
+        loop.close()
+    assert [each.name for each in caplog.records] == ["asyncio"]
 
 
 def test_more_connections_than_files_are_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,6 +434,17 @@ def test_a_body_in_tiny_chunks_is_refused(served: Service) -> None:
     head = _upload(served).replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked")
     answer = answer_to(served, head + b"1\r\na\r\n" * 5_000)
     assert answer.startswith("HTTP/1.1 400 ") and "small pieces" in answer
+
+
+@pytest.mark.parametrize(("pieces", "size"), [(3_000, 1), (4_200, 240)])
+def test_bodies_in_pieces_are_read_request_after_request(served: Service, pieces: int, size: int) -> None:
+    """Each request has its free pieces, and larger ones have more."""
+    head = _upload(served).replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked")
+    spaces = (b"%x\r\n" % size + b" " * size + b"\r\n") * pieces
+    name = b'{"namespace": ["pieces_%05d"]}' % pieces
+    body = spaces + b"%x\r\n" % len(name) + name + b"\r\n0\r\n\r\n"
+    with connected(served) as client:
+        assert [status_of(client, head + body) for _ in range(2)] == [200, 409]
 
 
 LARGE_HEADS = {

@@ -163,9 +163,32 @@ def test_a_part_of_a_signature_that_is_missing_given_twice_or_altered_is_refused
     without = {name: value for name, value in signed.items() if name != header}
     twice = [*signed.items(), (header, signed[header])]
     altered = {**signed, header: signed[header].replace("=", "==", 1)}
+    unlabelled = {**signed, header: signed[header].partition("=")[2]}
     with served.client(None) as client:
-        for headers in (without, twice, altered):
+        for headers in (without, twice, altered, unlabelled):
             refused(client.post(path, headers=headers), 401, "NotAuthenticated")
+
+
+@pytest.mark.parametrize("header", ["Signature", "Content-Digest"])
+@pytest.mark.parametrize("way", ["no bytes", "fewer bytes", "other spelling"])
+def test_bytes_of_another_length_or_spelling_are_refused(
+    served: Service, key: EngineKey, path: str, header: str, way: str
+) -> None:
+    """Base64 leaves bits over at its end; each value has one spelling all the same."""
+    signed = key.signed("POST", path, None, _user(served))
+    label, _, value = signed[header].partition(":")
+    text = value.rstrip("=:")
+    last = _ALPHABET[_ALPHABET.index(text[-1]) + 1]
+    other = {
+        "no bytes": "",
+        "fewer bytes": value[4:-1],
+        "other spelling": value[:-1].replace(text, text[:-1] + last),
+    }
+    signed[header] = f"{label}:{other[way]}:"
+    refused(_send(served, path, signed), 401, "NotAuthenticated")
+
+
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 @pytest.mark.parametrize(

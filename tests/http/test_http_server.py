@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -13,8 +14,9 @@ import httpx
 import pytest
 
 from catalog.config import HttpSettings
-from catalog.http.server import listen, url_of
+from catalog.http.server import listen, serve, url_of
 from policy.errors import RequestInvalid
+from tests.support.lake import open_lake
 
 SCRIPT = """
 import sys, pathlib
@@ -68,3 +70,15 @@ def test_listener_names_its_protocol() -> None:
     with listen(HttpSettings(host="127.0.0.1", port=0)) as listener:
         assert listener.proto == socket.IPPROTO_TCP
         assert url_of(listener).startswith("http://127.0.0.1:")
+
+
+def test_a_process_that_can_open_too_few_files_does_not_listen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        listen(HttpSettings(host="127.0.0.1", port=0)) as taken,
+        open_lake(tmp_path, HTTP__HOST="127.0.0.1", HTTP__PORT=taken.getsockname()[1]) as lake,
+    ):
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+        with pytest.raises(RequestInvalid, match="open-files"):
+            serve(lake.settings, lake.warden)

@@ -187,6 +187,13 @@ def test_large_body_of_a_commit_is_read(service: Service) -> None:
     refused(answer, 400, "RequestInvalid", "request")
 
 
+@pytest.mark.parametrize("operation", ["plan", "rewrites"])
+def test_large_filter_is_refused(service: Service, operation: str) -> None:
+    """Attack: a user who can read makes the service parse bodies of the size of a commit."""
+    answer = _head_alone(service, "alice", "POST", f"/engine/v1/tables/db/t/{operation}")
+    assert answer.startswith("HTTP/1.1 413 ")
+
+
 def test_elements_of_a_small_body_are_bounded(service: Service) -> None:
     body = {"namespace": ["many"], "properties": {str(each): "" for each in range(SMALL_ELEMENTS // 2)}}
     with service.client("nobody") as nobody:
