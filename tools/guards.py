@@ -7,7 +7,8 @@ This is a pytest plugin. While it is loaded, every `raise` of a `LakewardenError
 guard that can be switched off. Each test runs once as it is, which tells the guards that refuse something
 in it, then once more for each of these without it, the last one first, until one of the test's own
 statements fails: then it is held. Where each of several guards is enough, they are taken away together. A
-test that only fails because something is refused for another reason is held by another refusal. One that
+test that only fails because something is refused for another reason is held by another refusal; one that
+fails by the error that the guard should have made a refusal, by what makes it a refusal. One that
 breaks otherwise (the code behind the guard could not go on, or waits for what does not come) is held
 weakly. A guard that refuses nothing in this process needs a line in tests/guards.toml: the function that
 it is (`off`, which then returns `gives` at once, an expression of its module, of what the function was
@@ -49,6 +50,7 @@ TOGETHER: Final = 6
 LIMIT: Final = 60
 #: How the errors begin by which a test says itself that something is not as it should be.
 _OWN: Final = ("AssertionError", "assert ", "Failed: ", "in the test: ")
+_CONVERTS: Final = " that converts an error"
 _TIMED_OUT: Final = "Failed: Timeout"
 _REFUSED: Final = re.compile(r"(policy|catalog|spark_ext)(\.\w+)*\.errors\.")
 
@@ -85,20 +87,26 @@ SWITCHES: Final = Switches()
 
 
 class _Switchable(ast.NodeTransformer):
-    """Puts `if stands(place, error):` before each `raise error`."""
+    """Puts `if stands(place, error):` before each `raise error`; one that converts an error lets it pass."""
 
     def __init__(self, file: str) -> None:
         self._file = file
+        self._converts = False
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        outside, self._converts = self._converts, True
+        self.generic_visit(node)
+        self._converts = outside
+        return node
 
     def visit_Raise(self, node: ast.Raise) -> ast.stmt:
         if node.exc is None:
             return node
         error = ast.Name("__guard_error__", ast.Load())
-        asked = ast.Call(
-            ast.Name(_STANDS, ast.Load()), [ast.Constant(f"{self._file}:{node.lineno}"), error], []
-        )
+        place = f"{self._file}:{node.lineno}{_CONVERTS if self._converts else ''}"
+        asked = ast.Call(ast.Name(_STANDS, ast.Load()), [ast.Constant(place), error], [])
         made = ast.Assign([ast.Name("__guard_error__", ast.Store())], node.exc)
-        raised = ast.If(asked, [ast.Raise(error, node.cause)], [])
+        raised = ast.If(asked, [ast.Raise(error, node.cause)], [ast.Raise()] if self._converts else [])
         switch = ast.If(ast.Constant(True), [made, raised], [])
         return ast.fix_missing_locations(ast.copy_location(switch, node))
 
@@ -204,6 +212,7 @@ class Plugin:
         self.removals, self.controls = table()
         self.held: dict[str, str] = {}
         self.otherwise: dict[str, list[str]] = {}
+        self.converted: dict[str, list[str]] = {}
         self.weakly: dict[str, list[str]] = {}
         self.broken: list[str] = []
         self.tried: set[str] = set()
@@ -258,6 +267,8 @@ class Plugin:
             self.held[test] = said
         elif _REFUSED.match(failure):
             self.otherwise.setdefault(test, []).append(said)
+        elif guard.endswith(_CONVERTS):
+            self.converted.setdefault(test, []).append(said)
         else:
             self.weakly.setdefault(test, []).append(said)
 
@@ -286,9 +297,12 @@ class Plugin:
             terminalreporter.write_line(f"fails with its guards in place: {each}")
         for each in loose:
             terminalreporter.write_line(f"{each}: {self._verdict(each)}")
+        otherwise = self.otherwise.keys() - self.held
+        converted = self.converted.keys() - self.held - otherwise
         terminalreporter.write_line(
-            f"{len(self.tried)} tests, {len(self.held)} held, {len(self.otherwise.keys() - self.held)} by"
-            f" another refusal, {len(loose)} not, {len(self.broken)} broken"
+            f"{len(self.tried)} tests, {len(self.held)} held, {len(otherwise)} by another refusal, "
+            f"{len(converted)} by what makes it a refusal, "
+            f"{len(self.controls.keys() & self.tried)} controls, {len(loose)} not, {len(self.broken)} broken"
         )
         self.loose = loose
 
@@ -299,11 +313,13 @@ class Plugin:
             return f"held by {self.held[test]}"
         if test in self.otherwise:
             return f"held by another refusal: {self.otherwise[test][0]}"
+        if test in self.converted:
+            return f"held by what makes it a refusal: {self.converted[test][0]}"
         weakly = ", ".join(dict.fromkeys(self.weakly.get(test, [])))
         return f"held weakly by {weakly}" if weakly else "held by no guard"
 
     def _is_proven(self, test: str) -> bool:
-        return any(test in each for each in (self.held, self.otherwise, self.controls))
+        return any(test in each for each in (self.held, self.otherwise, self.converted, self.controls))
 
 
 def _kind(report: Any) -> str:
