@@ -43,11 +43,7 @@ def rollbacks(before: TableMetadata, after: TableMetadata) -> list[Rollback]:
     """
     old = {each.snapshot_id: each for each in before.snapshots}
     known = old | {each.snapshot_id: each for each in after.snapshots}
-    heads = {
-        name: old.get(ref.snapshot_id)
-        for name, ref in before.refs.items()
-        if ref.snapshot_ref_type is SnapshotRefType.BRANCH
-    }
+    heads = {name: old.get(ref.snapshot_id) for name, ref in before.refs.items() if _is_branch(ref)}
     found = []
     for name, head in ({MAIN_BRANCH: None} | heads).items():
         below = _lineage(after.refs.get(name), known)
@@ -57,6 +53,29 @@ def rollbacks(before: TableMetadata, after: TableMetadata) -> list[Rollback]:
         if head is None or not any(is_same(each, head) for each in below):
             found.append(Rollback(name, head, base))
     return found
+
+
+def sets_retention(before: TableMetadata, after: TableMetadata) -> bool:
+    """Whether a commit says anew how long a branch that is there, or its snapshots, are kept.
+
+    The next expiry of snapshots would remove the branch, or what is below its head. Settings can be left out:
+    PyIceberg moves branches without them.
+
+    Args:
+        before: the table's metadata.
+        after: what the commit makes of it.
+    """
+    branches = {name: ref for name, ref in before.refs.items() if _is_branch(ref) and name in after.refs}
+    return any(_kept_anew(ref, after.refs[name]) for name, ref in branches.items())
+
+
+def _kept_anew(before: SnapshotRef, after: SnapshotRef) -> bool:
+    settings = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
+    return any(getattr(after, each) not in (None, getattr(before, each)) for each in settings)
+
+
+def _is_branch(ref: SnapshotRef) -> bool:
+    return ref.snapshot_ref_type is SnapshotRefType.BRANCH
 
 
 def is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
@@ -69,7 +88,7 @@ def is_same(snapshot: Snapshot, known: Snapshot | None) -> bool:
 
 def _lineage(ref: SnapshotRef | None, known: Mapping[int, Snapshot]) -> list[Snapshot]:
     """The snapshot that a branch stands on and those below it, newest first; none of a tag."""
-    if ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+    if ref is None or not _is_branch(ref):
         return []
     return lineage(ref.snapshot_id, known)
 

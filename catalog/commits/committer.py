@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from catalog import gates, governance, state
 from catalog.authorize import Authorizer, Caller
 from catalog.commits import changes as change_rules
-from catalog.commits.branches import Rollback, rollbacks
+from catalog.commits.branches import Rollback, rollbacks, sets_retention
 from catalog.commits.changes import Changes
 from catalog.commits.inspection import Inspector, Origin, require_parents
 from catalog.commits.landing import Lander, Landing
@@ -170,7 +170,7 @@ class Committer:
         overlaps, former = self._overlaps(table.record, changes), former_names(table, metadata)
         require_parents(table, metadata)
         taken_back = rollbacks(table.metadata, metadata)
-        if any(each.head is not None for each in taken_back):
+        if any(each.head is not None for each in taken_back) or sets_retention(table.metadata, metadata):
             changes = replace(changes, rights=changes.rights | {"alter"})
         back = self._drops_protection(caller, table, taken_back)
         unprotects = wanted.unprotects or verdict.loosens or back

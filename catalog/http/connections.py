@@ -137,7 +137,7 @@ class _StrictLines(ReceiveBuffer):
         lines = super().maybe_extract_lines()
         if lines is not None and before - len(self) != sum(len(line) + 2 for line in lines) + 2:
             raise h11.RemoteProtocolError("a line does not end with CRLF")
-        if lines is not None and any(line[:1] in _FOLDED for line in lines):
+        if lines is not None and any(line.startswith(_FOLDED) for line in lines):
             raise h11.RemoteProtocolError("a line begins with a space or tab")
         return lines
 

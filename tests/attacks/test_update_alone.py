@@ -107,6 +107,18 @@ def expiring(*snapshots: Snapshot) -> RemoveSnapshotsUpdate:
     return RemoveSnapshotsUpdate(snapshot_ids=[each.snapshot_id for each in snapshots])
 
 
+def test_how_long_a_branch_is_kept_takes_alter(attack: Attack) -> None:
+    """The next expiry of snapshots would remove the branch, or all that is below its head."""
+    head = attack.snapshots[-1]
+    assert attack.send(to(head, "side")) == 200
+    for branch in ("side", "main"):
+        for setting in ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"):
+            assert attack.send(to(head, branch).model_copy(update={setting: 1})) == 403
+    mine = to(head, "mine").model_copy(update={"max_ref_age_ms": 1})
+    assert attack.send(mine) == 200
+    assert attack.send(to(head, "mine")) == 200
+
+
 def test_update_is_enough_to_remove_a_file_and_to_publish_it_from_a_branch(attack: Attack) -> None:
     """What is refused below is not refused because Walt could not commit at all."""
     head, removing = attack.snapshots[-1], new_id()
