@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from catalog.manifests.avro_schema import Array, Node, Option, Record, Scalar, min_bytes
 from catalog.manifests.columns import Column, Index, Items, Longs, Maybe, Parts, Raw, Spans, join, spread
@@ -29,6 +30,10 @@ from catalog.manifests.scan import Walk, varints_per_value, walker
 _MAX_ARRAY_BLOCKS: Final = 64
 #: From so many arrays on, their items are decoded abreast; fewer arrays are walked through one by one.
 _ABREAST: Final = 64
+#: The bits of a number in one of its bytes; a greater byte is followed by another one.
+_SEPTET: Final = 0x7F
+#: How far the bits of the last byte that a number of 64 bits can have are shifted.
+_LAST_SHIFT: Final = 7 * (MAX_VARINT_BYTES - 1)
 
 
 class Chunk:
@@ -116,12 +121,27 @@ class Lanes:
         return values
 
     def _numbers(self) -> Index:
-        ends = self.chunk.ends[self.chunk.rank[self.position]].astype(np.int64)
-        starts = self.position.copy()
-        np.add(ends, 1, out=self.position)
-        if (self.position > self.stop).any():
+        """One number in each lane, read byte by byte: most have one or two."""
+        byte = self._next_bytes(self.position, self.stop)
+        self.position += 1
+        raw = (byte & _SEPTET).astype(np.uint64)
+        more = np.flatnonzero(byte > _SEPTET)
+        shift = 7
+        while len(more):
+            at = self.position[more]
+            byte = self._next_bytes(at, self.stop[more])
+            if shift == _LAST_SHIFT and (byte > 1).any():
+                raise _too_long()
+            raw[more] |= (byte & _SEPTET).astype(np.uint64) << np.uint64(shift)
+            self.position[more] = at + 1
+            more = more[byte > _SEPTET]
+            shift += 7
+        return _unzigzagged(raw)
+
+    def _next_bytes(self, position: Index, stop: Index) -> NDArray[np.uint8]:
+        if (position >= stop).any():
             raise Malformed("truncated", "an entry is cut off")
-        return varints(self.chunk, starts, ends)
+        return self.chunk.data[position]
 
     def _spans(self) -> Spans:
         lengths = self._numbers()
@@ -244,14 +264,22 @@ def varints(chunk: Chunk, starts: Index, ends: Index) -> Index:
     lengths = ends - starts
     longest = int(lengths.max(initial=0))
     if longest > MAX_VARINT_BYTES - 1 or (chunk.data[ends[lengths == MAX_VARINT_BYTES - 1]] > 1).any():
-        raise Malformed("number", "a number has more than 64 bits")
-    raw = (chunk.data[starts] & 0x7F).astype(np.uint64)
-    more = np.arange(len(starts), dtype=np.int64)
+        raise _too_long()
+    raw = (chunk.data[starts] & _SEPTET).astype(np.uint64)
+    more = np.flatnonzero(lengths)
     for index in range(1, longest + 1):
-        more = more[lengths[more] >= index]
-        septet = (chunk.data[starts[more] + index] & 0x7F).astype(np.uint64)
+        septet = (chunk.data[starts[more] + index] & _SEPTET).astype(np.uint64)
         raw[more] |= septet << np.uint64(7 * index)
+        more = more[lengths[more] > index]
+    return _unzigzagged(raw)
+
+
+def _unzigzagged(raw: NDArray[np.uint64]) -> Index:
     return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
+
+
+def _too_long() -> Malformed:
+    return Malformed("number", "a number has more than 64 bits")
 
 
 def _number_parts(node: Node, values: Index) -> Column:
