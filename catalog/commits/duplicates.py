@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from catalog.commits.entry_checks import ADDED, alive
-from catalog.commits.identities import Hashes, file_ids, hashes, identities, index, may_share
+from catalog.commits.identities import Hashes, file_ids, identities, index, may_share
 from catalog.loading import LoadedTable
 from catalog.manifests import ManifestListEntry
 from catalog.seals import SealedFile
@@ -42,7 +43,7 @@ class LiveFiles:
         shared: Sequence[ManifestListEntry],
         brought: Mapping[str, SealedFile],
     ) -> None:
-        """Check the files that new manifests add.
+        """Check the files that new manifests add. Keep their indexes: later commits need not open them.
 
         Args:
             table: the table, sealed.
@@ -54,28 +55,24 @@ class LiveFiles:
         Raises:
             RequestInvalid: a file is added twice, or is a live file of the parent.
         """
+        indexes = [self._indexed(manifest) for manifest in fresh]
         added = _Added(table, fresh)
         if added.empty:
             return
         added.require_distinct()
         for manifest in dropped:
             added.require_new(manifest)
-        for manifest in self._suspects(table, added, shared, brought):
+        for manifest in self._suspects(table, np.unique(np.concatenate(indexes)), shared, brought):
             added.require_new(manifest)
-
-    def remember(self, fresh: Sequence[OpenManifest]) -> None:
-        """Keep the indexes of new manifests, so that later commits need not open them."""
-        for manifest in fresh:
-            self._indexed(manifest)
 
     def _suspects(
         self,
         table: LoadedTable,
-        added: _Added,
+        files: Hashes,
         shared: Sequence[ManifestListEntry],
         brought: Mapping[str, SealedFile],
     ) -> Iterator[OpenManifest]:
-        """Shared manifests that may list an added file."""
+        """Shared manifests that may list one of these files."""
         paths = [entry.manifest_path for entry in shared]
         sealed = self._reader.sealed(table.record.id, paths) | dict(brought)
         unknown, suspected = [], []
@@ -84,11 +81,11 @@ class LiveFiles:
             found = None if known is None else self._reader.index(known.digest)
             if found is None:
                 unknown.append(entry)
-            elif may_share(found, added.hashes):
+            elif may_share(found, files):
                 suspected.append(entry)
         yield from self._reader.open(table, suspected, also=brought)
         for manifest in self._reader.open(table, unknown, also=brought):
-            if may_share(self._indexed(manifest), added.hashes):
+            if may_share(self._indexed(manifest), files):
                 yield manifest
 
     def _indexed(self, manifest: OpenManifest) -> Hashes:
@@ -137,7 +134,6 @@ class _Added:
         ]
         self._keys = [self._keys_of(entries) for entries in self._entries if entries.num_rows]
         self.empty = not self._keys
-        self.hashes = hashes(pa.chunked_array(self._all, pa.string()))
 
     @property
     def _all(self) -> list[pa.Array]:

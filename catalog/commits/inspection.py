@@ -202,7 +202,6 @@ class Inspector:
             check_picked(self._reader, table, snapshot, known, fresh)
         if parent is not None and not self._is_verified(table, parent, brought):
             self._check_unverified(table, metadata, parts.shared, fresh)
-        self._live.remember(fresh)
         brought.update((each.listed.manifest_path, _sealed_manifest(each)) for each in fresh)
         brought[sealed_list.path] = sealed_list
         return fresh
