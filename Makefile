@@ -59,9 +59,11 @@ mutation: $(VENV)/.mutation
 guards: java $(INSTALLED)
 	$(BIN)/python tools/guards.py $(TESTS)
 
+# BEFORE=DIR compares with an earlier checkout, which has a .venv of its own.
 bench: java $(INSTALLED)
 	$(BIN)/python -m bench.run $(if $(SCALE),--scale $(SCALE))
 	$(BIN)/python -m bench.formats $(if $(SCALE),--scale $(SCALE))
+	$(if $(BEFORE),$(BIN)/python -m bench.before $(BEFORE))
 
 # What allowed lists let through, to every reader: 100,000 invented paths of each kind; some forty minutes. And
 # 1,000 histories of random commits of each kind of table.

@@ -5,15 +5,21 @@ add files, that delete one, and that write all manifests anew. Figures are CPU t
 its own, which is checked twice: with its manifests still to be decoded, and decoded. Of the parent,
 the catalog has what it keeps between commits.
 
-Budget of the checks, without decoding: 50 ms plus 10 µs an entry of the commit's new manifests.
+Budget of the checks, decoding included: 50 ms plus 10 µs an entry of the commit's new manifests. Whether the
+added files exist is asked of the storage, and has no part in it: those figures stand apart.
 """
 
 from __future__ import annotations
 
+import copy
+import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import update_table_metadata
@@ -26,26 +32,58 @@ from tests.support.lake import Lake, open_lake
 PARENTS = (1_000, 20_000)
 MANIFESTS = 10
 ADDED = (1, 1_000, 20_000)
+LOOKED_AT = 1_000
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+
+FIRST, AGAIN = "with decoding", "decoded before"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One kind of commit.
+
+    Attributes:
+        entries: how many entries its new manifests have.
+        check: writes one, and checks it; CPU time in milliseconds, `FIRST` and `AGAIN`.
+    """
+
+    entries: int
+    check: Callable[[], Mapping[str, float]]
+
+    @property
+    def budget_ms(self) -> float:
+        """What the checks should take at most."""
+        return 50 + self.entries * 0.01
 
 
 def measure(root: Path, runs: int) -> list[Figure]:
     """Measure the checks of commits to a small table and to a large one."""
     with open_lake(root_of(root, "commit")) as lake:
-        lake.catalog().create_namespace("db")
-        return [figure for files in PARENTS for figure in _of_parent(lake, files, runs)]
+        checked = [each for name, commit in commits(lake).items() for each in _figures(name, commit, runs)]
+        return [*checked, _looking(lake, runs)]
 
 
-def _of_parent(lake: Lake, files: int, runs: int) -> Iterator[Figure]:
-    name = f"db.of_{files}"
-    table = make_table(lake.catalog(), name, files, files // MANIFESTS)
-    for what, entries, stage in _commits(table, files):
-        first, checks = _cpu_ms(lake, name, stage, runs)
-        yield at_most(50 + entries * 0.01, figure(f"{files:,} files: {what}", checks, "ms"))
-        yield figure("  with decoding", first, "ms")
+@contextmanager
+def contender(root: Path) -> Iterator[Mapping[str, Callable[[], Mapping[str, float]]]]:
+    """The checks by name; each call checks one commit (see `bench.before`)."""
+    with open_lake(root) as lake:
+        yield {name: commit.check for name, commit in commits(lake).items()}
 
 
-def _commits(table: Table, files: int) -> Iterator[tuple[str, int, Callable[[], TableMetadata]]]:
+def commits(lake: Lake) -> dict[str, Commit]:
+    """Every kind of commit by its name, to tables that are made here."""
+    lake.catalog().create_namespace("db")
+    return {name: commit for files in PARENTS for name, commit in _of_parent(lake, files)}
+
+
+def _of_parent(lake: Lake, files: int) -> Iterator[tuple[str, Commit]]:
+    name = f"of_{files}"
+    table = make_table(lake.catalog(), f"db.{name}", files, files // MANIFESTS)
+    for what, entries, stage in _kinds(table, files):
+        yield f"{files:,} files: {what}", Commit(entries, lambda stage=stage: _cpu_ms(lake, name, stage))
+
+
+def _kinds(table: Table, files: int) -> Iterator[tuple[str, int, Callable[[], TableMetadata]]]:
     """What is committed, how many entries its new manifests have, and how it is written."""
     for size in ADDED:
         yield f"add {size:,}", size, lambda size=size: _adding(table, size)
@@ -75,21 +113,39 @@ def _deleting(table: Table) -> TableMetadata:
     return update_table_metadata(table.metadata, transaction._updates)
 
 
-def _cpu_ms(
-    lake: Lake, name: str, stage: Callable[[], TableMetadata], runs: int
-) -> tuple[list[float], list[float]]:
-    """CPU time of several commits' checks, with decoding and without; one commit before does not count."""
-    loaded = lake.warden.loader.load_sealed(table_name(*_parts(name)))
-    first, checks = list[float](), list[float]()
-    for _ in range(runs + 1):
-        staged = stage()
-        for taken in (first, checks):
-            start = time.process_time()
-            lake.warden.committer._inspector.commit(loaded, staged)
-            taken.append((time.process_time() - start) * 1000)
-    return first[1:], checks[1:]
+class _NotLookedAt:
+    """In place of `AddedFiles`: the files of these commits are never written."""
+
+    def check(self, added: object, table: str) -> None:
+        """Accept them."""
 
 
-def _parts(name: str) -> tuple[list[str], str]:
-    namespace, _, table = name.partition(".")
-    return [namespace], table
+def _cpu_ms(lake: Lake, name: str, stage: Callable[[], TableMetadata]) -> Mapping[str, float]:
+    loaded = lake.warden.loader.load_sealed(table_name(["db"], name))
+    inspector = copy.copy(lake.warden.committer._inspector)
+    vars(inspector)["_added_files"] = _NotLookedAt()
+    staged = stage()
+    return {what: _timed(lambda: inspector.commit(loaded, staged)) for what in (FIRST, AGAIN)}
+
+
+def _timed(run: Callable[[], object]) -> float:
+    gc.collect()  # of what was measured before
+    start = time.process_time()
+    run()
+    return (time.process_time() - start) * 1000
+
+
+def _figures(name: str, commit: Commit, runs: int) -> Iterator[Figure]:
+    """One commit before does not count."""
+    taken = [commit.check() for _ in range(runs + 1)][1:]
+    for what, named in ((FIRST, name), (AGAIN, f"  {AGAIN}")):
+        yield at_most(commit.budget_ms, figure(named, [each[what] for each in taken], "ms"))
+
+
+def _looking(lake: Lake, runs: int) -> Figure:
+    """Asking the storage, here a local directory, for the files of a table."""
+    table = make_table(lake.catalog(), "db.looked_at", LOOKED_AT, LOOKED_AT)
+    files = table.inspect.files()
+    added = pa.table({name: files[name] for name in ("file_path", "file_size_in_bytes")})
+    taken = [_timed(lambda: lake.warden.added_files.check([added], "db.looked_at")) for _ in range(runs)]
+    return figure(f"looking at {LOOKED_AT:,} added files", taken, "ms")

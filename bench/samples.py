@@ -1,4 +1,4 @@
-"""Tables with many data files that do not exist: planning and commit checks open none of them."""
+"""Tables with many data files, which have a size and no content: planning and commit checks open none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType
 
 from catalog.guarded import GuardedCatalog
+from policy.location import Location
 
 #: Ten columns, as a fact table may have.
 SCHEMA = Schema(
@@ -55,11 +56,20 @@ def data_files(table: Table, first: int, count: int) -> Iterator[DataFile]:
 
 
 def append(table: Table, first: int, count: int) -> None:
-    """Append data files in one commit."""
+    """Append data files in one commit, which are laid down as a commit requires it."""
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as producer:
         for file in data_files(table, first, count):
+            _lay_down(file)
             file.spec_id = 0
             producer.append_data_file(file)
+
+
+def _lay_down(file: DataFile) -> None:
+    """A file of the right size that takes no space, on the local disk."""
+    path = Path("/", *Location.parse(file.file_path).segments)
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as stored:
+        stored.truncate(file.file_size_in_bytes)
 
 
 def make_table(catalog: GuardedCatalog, name: str, files: int, a_commit: int) -> Table:

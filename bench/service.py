@@ -23,7 +23,7 @@ root = Path(sys.argv[1])
 settings = lake_settings(root)
 kms = LocalKms(settings.kms.options.keystore, KeyFile(settings.kms.options.key_file))
 with Warden.open(settings, kms) as warden, running(Lake(root, settings, warden, kms)) as service:
-    engine = service.engine_token(kind="engine-reusable")
+    engine = service.engine_token()
     print(service.url, service.prefix, service.token(ALICE), engine, flush=True)
     gc.freeze()  # as `lakewarden serve` does
     sys.stdin.read()
@@ -38,7 +38,7 @@ class Served:
         url: its address.
         prefix: where its Iceberg operations are.
         token: of a user who may do everything.
-        engine_token: of an engine.
+        engine_token: of an engine, for one start.
     """
 
     url: str
