@@ -139,7 +139,7 @@ class Repeats:
         removals: Sequence[str],
         updates: dict[str, str],
     ) -> tuple[list[str], list[str], list[str]]:
-        """What `Namespaces.update` answered: the positions of removed properties are kept; errors as above."""
+        """What `Namespaces.update` answered; kept are the positions of removed properties."""
         self.namespace(caller, "namespace.update", namespace, kept, "alter", updates, removals)
         wanted = list(dict.fromkeys(removals))
         removed = [wanted[int(at)] for at in (kept.detail or "").split()]

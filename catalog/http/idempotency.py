@@ -61,7 +61,7 @@ class Once:
     def __call__(
         self, run: Callable[[], _Result], again: Callable[[Kept], _Result], counted: str | None = None
     ) -> _Result:
-        """What `run` returns, counted as a commit of this kind; or what `again` rebuilds of a kept outcome."""
+        """What `run` returns, counted as a commit of this kind; or what `again` makes of a kept outcome."""
         if self.kept is not None:
             return again(self.kept)
         result = run()

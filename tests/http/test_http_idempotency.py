@@ -242,6 +242,18 @@ def test_key_of_another_user_is_another_key(served: Service, alice: httpx.Client
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
 
 
+def test_a_request_that_is_refused_before_its_body_is_read_begins_no_attempt(
+    served: Service, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[KeyedRequest] = []
+    monkeypatch.setattr(IdempotencyKeys, "begin", lambda _, request: begun.append(request))
+    with served.client(BOB) as bob:
+        for url in (f"{namespace}/tables", f"{namespace}/tables/t"):
+            answer = bob.post(f"{served.prefix}/namespaces/{url}", json={}, headers=new_key())
+            refused(answer, 403, "NotAuthorized")
+    assert begun == []
+
+
 @pytest.mark.parametrize(
     "key",
     [
