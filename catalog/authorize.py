@@ -33,6 +33,7 @@ from policy.errors import (
     NotAuthorized,
     Refused,
     StateUnavailable,
+    Unavailable,
 )
 from policy.principal import Principal
 from policy.ranger import PolicySet
@@ -258,13 +259,18 @@ class Authorizer:
         Of a change whose outcome is not known, what was granted stays on record as begun.
 
         Raises:
-            StateUnavailable: it could not be recorded.
+            StateUnavailable: it could not be recorded. Not raised where a part did not answer, since that is
+                what the caller is told.
         """
         known = isinstance(error, LakewardenError) and not isinstance(error, CommitStateUnknown)
         if outcome.refused is not None or (outcome.changes and outcome.grants and not known):
             return
         action, resource = outcome.about or (_REQUEST, outcome.route)
-        self._append(caller, action, resource, False, [(_reason(error),)])
+        try:
+            self._append(caller, action, resource, False, [(_reason(error),)])
+        except StateUnavailable:
+            if not isinstance(error, Unavailable):
+                raise
 
     def _grant(
         self, caller: Caller, action: str, resource: str, columns: list[Reason], others: list[Reason]

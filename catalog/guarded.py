@@ -8,7 +8,9 @@ between.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, PropertiesUpdateSummary
@@ -24,6 +26,7 @@ from pyiceberg.view import View
 
 from catalog import seals
 from catalog.authorize import Caller
+from catalog.closing import closed
 from catalog.identifiers import Namespace, TableName, namespace_of, table_name
 from catalog.loading import LoadedTable
 from catalog.manifests import decode_manifest, decode_manifest_list
@@ -34,6 +37,26 @@ from catalog.warden import Warden
 from policy.allowlist import AllowList
 from policy.errors import MetadataInvalid, MetadataTampered, NotSupportedYet
 from policy.location import Location
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Operation = Callable[Concatenate["GuardedCatalog", _Arguments], _Result]
+
+
+def _closed(*, changes: bool) -> Callable[[_Operation[_Arguments, _Result]], _Operation[_Arguments, _Result]]:
+    """Puts the outcome of an operation on record."""
+
+    def marked(operation: _Operation[_Arguments, _Result]) -> _Operation[_Arguments, _Result]:
+        route = f"catalog.{operation.__name__}"
+
+        @functools.wraps(operation)
+        def run(self: GuardedCatalog, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+            with closed(self._warden.authorizer, self._caller, route, changes=changes):
+                return operation(self, *args, **kwargs)
+
+        return run
+
+    return marked
 
 
 class GuardedCatalog(Catalog):
@@ -49,6 +72,7 @@ class GuardedCatalog(Catalog):
         self._warden = warden
         self._caller = caller
 
+    @_closed(changes=True)
     def create_table(
         self,
         identifier: str | Identifier,
@@ -62,6 +86,7 @@ class GuardedCatalog(Catalog):
         new = self._new(identifier, schema, location, partition_spec, sort_order, properties)
         return self._table(self._warden.creator.create(self._caller, new))
 
+    @_closed(changes=True)
     def create_table_transaction(
         self,
         identifier: str | Identifier,
@@ -79,14 +104,17 @@ class GuardedCatalog(Catalog):
         io = GuardedFileIO(self._warden.storage, table=str(new.name), allowed=where, writable=where)
         return CreateTableTransaction(StagedTable((*new.name.namespace, new.name.name), shown, "", io, self))
 
+    @_closed(changes=False)
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table; see `TableAccess.load`."""
         return self._table(self._warden.access.load(self._caller, self._name(identifier)))
 
+    @_closed(changes=False)
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Whether there is such a table."""
         return self._warden.access.exists(self._caller, self._name(identifier))
 
+    @_closed(changes=True)
     def register_table(
         self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False
     ) -> Table:
@@ -96,20 +124,24 @@ class GuardedCatalog(Catalog):
         name = self._name(identifier)
         return self._table(self._warden.takeover.register(self._caller, name, metadata_location))
 
+    @_closed(changes=True)
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop a table; see `Lifecycle.drop`."""
         self._warden.lifecycle.drop(self._caller, self._name(identifier))
 
+    @_closed(changes=True)
     def purge_table(self, identifier: str | Identifier) -> None:
         """Drop a table and delete its files; see `Lifecycle.purge`."""
         self._warden.lifecycle.purge(self._caller, self._name(identifier))
 
+    @_closed(changes=True)
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Rename a table; see `Lifecycle.rename`."""
         target = self._name(to_identifier)
         self._warden.lifecycle.rename(self._caller, self._name(from_identifier), target)
         return self._table(self._warden.access.load(self._caller, target))
 
+    @_closed(changes=True)
     def commit_table(
         self,
         table: Table,
@@ -124,32 +156,39 @@ class GuardedCatalog(Catalog):
             landed = self._warden.committer.commit(self._caller, name, requirements, updates)
         return CommitTableResponse(metadata=landed.shown_metadata, metadata_location=landed.metadata_location)
 
+    @_closed(changes=True)
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Create a namespace; see `Namespaces.create`."""
         self._warden.namespaces.create(self._caller, _namespace(namespace), dict(properties))
 
+    @_closed(changes=False)
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         """Whether there is such a namespace."""
         return self._warden.namespaces.exists(self._caller, _namespace(namespace))
 
+    @_closed(changes=True)
     def drop_namespace(self, namespace: str | Identifier) -> None:
         """Drop an empty namespace; see `Namespaces.drop`."""
         self._warden.namespaces.drop(self._caller, _namespace(namespace))
 
+    @_closed(changes=False)
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """The tables that the caller has a right on."""
         names = self._warden.namespaces.tables(self._caller, _namespace(namespace))
         return [(*name.namespace, name.name) for name in names]
 
+    @_closed(changes=False)
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """The namespaces that the caller has a right in."""
         parent = Catalog.identifier_to_tuple(namespace)
         return list(self._warden.namespaces.children(self._caller, namespace_of(parent) if parent else ()))
 
+    @_closed(changes=False)
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
         """The properties of a namespace."""
         return self._warden.namespaces.load(self._caller, _namespace(namespace))
 
+    @_closed(changes=True)
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from catalog.cli.first_use import make_catalog
-from catalog.cli.session import calling, open_kms, os_user, record_operation
+from catalog.cli.session import calling, open_kms, operating, os_user
 from catalog.cli.token import issue_recorded
 from catalog.http.server import served
 from catalog.tokens import IssuedToken
@@ -83,8 +83,9 @@ def _make(directory: Path) -> None:
 
 
 def _revoke(warden: Warden, issued: IssuedToken) -> None:
-    record_operation(warden.engine, calling(None), "token.revoke", str(issued.id))
-    warden.tokens.revoke(str(issued.id))
+    with operating(warden.engine, calling(None)) as begin:
+        begin("token.revoke", str(issued.id))
+        warden.tokens.revoke(str(issued.id))
 
 
 def _quiet(sentence: str) -> None:

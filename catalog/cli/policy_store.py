@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
-from catalog.cli.session import calling, open_state, record_operation, settings_of
+from catalog.cli.session import calling, open_state, operating, settings_of
 from catalog.config import Settings
 from catalog.policies.changes import PolicyChanges, Prepared, reasons_of
 from catalog.policies.documents import MAX_STORED_SIZE, Change, DocumentId, Edit, Kind, PolicyDocuments
@@ -161,14 +161,15 @@ def _change(
         name = settings.catalog.name
         changes = PolicyChanges(documents, files.read, None, tokens, name, lambda: datetime.now(UTC))
 
-        def record(prepared: Prepared) -> None:
-            about = f"policy {edit.id}"
-            record_operation(engine, caller, _ACTION, about, *reasons_of(prepared, force=force))
-
         if dry_run:
             prepared = changes.prepare([edit], caller, by_policy=False)
         else:
-            prepared = changes.make([edit], caller, record, by_policy=False, force=force)
+            with operating(engine, caller) as begin:
+
+                def record(prepared: Prepared) -> None:
+                    begin(_ACTION, f"policy {edit.id}", *reasons_of(prepared, force=force))
+
+                prepared = changes.make([edit], caller, record, by_policy=False, force=force)
     _show(prepared, dry_run, as_json)
 
 

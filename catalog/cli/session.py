@@ -3,7 +3,7 @@
 - Commands work on the database directly: whoever may read the settings and the database is the operator.
 - What happens to tables is decided by the policies, for the principal that `--as` names, and audited.
 - What an operator does to tokens and master keys needs no policy: it has to work when policies are broken,
-  and who holds database and keystore could not be kept from it. It is audited before it happens.
+  and who holds database and keystore could not be kept from it. It is audited before it happens, and after.
 - The request id in the audit trail says which operating system user ran the command, whoever `--as` names.
 """
 
@@ -13,17 +13,18 @@ import os
 import pwd
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import typer
 from sqlalchemy import Engine
 
-from catalog.audit.trail import AuditRecord, AuditTrail
-from catalog.authorize import Caller
+from catalog.audit.trail import AuditTrail
+from catalog.authorize import Authorizer, Caller
+from catalog.closing import closed
 from catalog.config import Settings
 from catalog.db import migrate
 from catalog.db.engine import open_database
@@ -31,15 +32,20 @@ from catalog.keys.kms import KmsClient
 from catalog.keys.local_kms import LocalKms
 from catalog.keys.registry import load_kms
 from catalog.kms_settings import KmsSettings, kms_options
+from catalog.outcomes import note
 from catalog.policies.documents import PolicyDocuments
 from catalog.policies.files import PolicyFiles
 from catalog.policies.in_force import InForce, PolicyStore
 from catalog.warden import Warden
-from policy.decision import Reason
+from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.principal import Principal
+from policy.ranger import PolicySet
 
 _LONGEST_USER: Final = 40
+#: The resource of a command that is refused before it names one.
+_COMMAND: Final = "command line"
+_OPERATOR: Final = Reason("operator", "Run by an operator on the catalog's host.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,32 +153,47 @@ def policies_in_force(ctx: typer.Context) -> InForce:
         return PolicyStore(PolicyFiles(settings.policies, settings.encryption_rules), documents).in_force()
 
 
-def record_operation(engine: Engine, caller: Caller, action: str, resource: str, *more: Reason) -> None:
-    """Put into the audit trail what an operator is about to do.
+@contextmanager
+def acting(warden: Warden, as_user: str | None, *, changes: bool = True) -> Iterator[Caller]:
+    """The caller that a command acts for (`calling`); the outcome of the block is put on record.
+
+    Args:
+        warden: the open catalog.
+        as_user: see `calling`.
+        changes: whether the command changes something.
+
+    Raises:
+        StateUnavailable: it could not be recorded.
+    """
+    caller = calling(as_user)
+    with closed(warden.authorizer, caller, _COMMAND, changes=changes):
+        yield caller
+
+
+class Begin(Protocol):
+    """Puts on record what an operator is about to do; without the record it must not happen."""
+
+    def __call__(self, action: str, resource: str, *more: Reason) -> None: ...
+
+
+@contextmanager
+def operating(engine: Engine, caller: Caller) -> Iterator[Begin]:
+    """For what an operator does without a policy: `Begin` before the effect; the outcome is put on record.
 
     Args:
         engine: the catalog's database.
         caller: who does it.
-        action: what is done.
-        resource: to what.
-        more: what else is to be said of it.
 
     Raises:
-        StateUnavailable: it could not be recorded, and must not happen.
+        StateUnavailable: it could not be recorded.
     """
-    reason = Reason("operator", "Run by an operator on the catalog's host.")
-    record = AuditRecord(
-        principal=caller.principal.name,
-        engine=None,
-        action=action,
-        resource=resource,
-        allowed=True,
-        reasons=(reason, *more),
-        request_id=caller.request_id,
-        at_ms=int(datetime.now(UTC).timestamp() * 1000),
-    )
     trail = AuditTrail(engine)
-    try:
-        trail.append([record])
-    finally:
-        trail.close()
+    authorizer = Authorizer(PolicySet.empty, trail, lambda: datetime.now(UTC))
+
+    def begin(action: str, resource: str, *more: Reason) -> None:
+        authorizer.record(caller, action, resource, Decision.allow(_OPERATOR, *more))
+        for each in more:
+            note(each.rule, each.detail)
+
+    with closing(trail), closed(authorizer, caller, _COMMAND, changes=True):
+        yield begin

@@ -13,7 +13,7 @@ from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetP
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Table
-from catalog.cli.session import calling, open_warden
+from catalog.cli.session import acting, open_warden
 from catalog.http.admin_models import CleanUpAnswer
 from catalog.http.rewrite_models import RegimesAnswer
 from catalog.identifiers import TableName
@@ -32,8 +32,8 @@ _Force = Annotated[
 @app.command()
 def show(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Show a table's identity, its seal, and what governs it."""
-    with open_warden(ctx) as warden:
-        loaded = warden.access.load(calling(as_user), table)
+    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
+        loaded = warden.access.load(caller, table)
         admits = warden.loader.admits_standard_clients(loaded.record.name, loaded.governed.spec)
     facts = _facts(loaded) | {"standard-clients": "load" if admits else "refuse"}
     if as_json:
@@ -82,36 +82,36 @@ def register(
     as_user: AsUser = None,
 ) -> None:
     """Take over a table from its metadata.json, after checking all that it names."""
-    with open_warden(ctx) as warden:
-        _done("is registered", warden.takeover.register(calling(as_user), table, metadata_location))
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+        _done("is registered", warden.takeover.register(caller, table, metadata_location))
 
 
 @app.command()
 def adopt(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Take over a table that another catalog made in the same pointer store."""
-    with open_warden(ctx) as warden:
-        _done("is adopted", warden.takeover.adopt(calling(as_user), table))
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+        _done("is adopted", warden.takeover.adopt(caller, table))
 
 
 @app.command()
 def reseal(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Check metadata that came past the catalog as a whole, and seal it."""
-    with open_warden(ctx) as warden:
-        _done("is sealed", warden.takeover.reseal(calling(as_user), table))
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+        _done("is sealed", warden.takeover.reseal(caller, table))
 
 
 @app.command()
 def restore(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Put the pointer back on the metadata that was sealed last."""
-    with open_warden(ctx) as warden:
-        _done("is restored", warden.takeover.restore(calling(as_user), table))
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+        _done("is restored", warden.takeover.restore(caller, table))
 
 
 @app.command()
 def regimes(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Count the files of a table's earlier encryption: on branches, and in retained snapshots."""
-    with open_warden(ctx) as warden:
-        _print_regimes(warden.old_regimes.report(calling(as_user), table), as_json)
+    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
+        _print_regimes(warden.old_regimes.report(caller, table), as_json)
 
 
 @app.command("forbid-old-regimes")
@@ -119,8 +119,8 @@ def forbid_old_regimes(
     ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
     """Let no file of an earlier encryption be read any more, if none is left."""
-    with open_warden(ctx) as warden:
-        _print_regimes(warden.old_regimes.forbid(calling(as_user), table), as_json)
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+        _print_regimes(warden.old_regimes.forbid(caller, table), as_json)
 
 
 @app.command()
@@ -131,12 +131,12 @@ def drop(
     as_user: AsUser = None,
 ) -> None:
     """Drop a table; without --purge its files stay."""
-    with open_warden(ctx) as warden:
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
         if not purge:
-            warden.lifecycle.drop(calling(as_user), table)
+            warden.lifecycle.drop(caller, table)
             output.note(f"The table {table} is dropped; its files stay.")
             return
-        left = warden.lifecycle.purge(calling(as_user), table)
+        left = warden.lifecycle.purge(caller, table)
     output.note(f"The table {table} is dropped and its files are deleted; files left elsewhere: {left}.")
 
 
@@ -151,8 +151,12 @@ def clean_up(
     as_json: AsJson = False,
 ) -> None:
     """List files in a table's directory that nothing names and that are three days old, or remove them."""
-    with open_warden(ctx) as warden, output.progress() as advance:
-        garbage = warden.garbage.collect(calling(as_user), table, remove=remove, progress=advance)
+    with (
+        open_warden(ctx) as warden,
+        acting(warden, as_user, changes=remove) as caller,
+        output.progress() as advance,
+    ):
+        garbage = warden.garbage.collect(caller, table, remove=remove, progress=advance)
     if as_json:
         answer = CleanUpAnswer.of(garbage, len(garbage.files))
         output.document(answer.model_dump(mode="json", by_alias=True))
@@ -199,8 +203,7 @@ def _counts(files: RegimeFiles) -> tuple[int, int, int, int]:
 def _change(
     ctx: typer.Context, table: TableName, updates: Sequence[TableUpdate], force: bool, as_user: str | None
 ) -> None:
-    caller = calling(as_user)
-    with open_warden(ctx) as warden:
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
         # The table that was looked at, and no other one that gets its name in between.
         same = AssertTableUUID(uuid=warden.access.load(caller, table).record.table_uuid)
         changed = warden.committer.commit(caller, table, [same], updates, force=force)

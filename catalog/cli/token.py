@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from catalog.authorize import Caller
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Groups, Roles, duration_of
-from catalog.cli.session import calling, open_state, record_operation, settings_of
+from catalog.cli.session import calling, open_state, operating, settings_of
 from catalog.keys.options import is_kms_address
 from catalog.keys.private_files import create_private
 from catalog.kms_door.hadoop_token import credentials_file
@@ -97,8 +97,8 @@ def revoke(
     as_user: AsUser = None,
 ) -> None:
     """Make a token invalid at once, and every key that an engine registered with it."""
-    with open_state(settings_of(ctx)) as state:
-        record_operation(state, calling(as_user), "token.revoke", token_id)
+    with open_state(settings_of(ctx)) as state, operating(state, calling(as_user)) as begin:
+        begin("token.revoke", token_id)
         TokenStore(state).revoke(token_id)
     output.note("The token is revoked.")
 
@@ -111,8 +111,9 @@ def issue_recorded(
     Raises:
         as `TokenStore.issue`.
     """
-    record_operation(state, caller, "token.issue", f"{kind} {principal.name}")
-    return TokenStore(state).issue(principal, kind, ttl)
+    with operating(state, caller) as begin:
+        begin("token.issue", f"{kind} {principal.name}")
+        return TokenStore(state).issue(principal, kind, ttl)
 
 
 def write_credentials(file: Path, issued: IssuedToken, principal: Principal, service: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -11,12 +10,9 @@ from fastapi.concurrency import run_in_threadpool
 
 from catalog.authorize import Authorizer, Caller
 from catalog.outcomes import Outcome
-from policy.errors import StateUnavailable, Unavailable
 
 #: Key of the outcome in the request's state, for its line in the log.
 OUTCOME_STATE: Final = "outcome"
-
-_log: Final = logging.getLogger("lakewarden.http")
 
 
 async def closed(request: Request, outcome: Outcome, run: Callable[[], Awaitable[Response]]) -> Response:
@@ -35,16 +31,7 @@ async def closed(request: Request, outcome: Outcome, run: Callable[[], Awaitable
     try:
         response = await run()
     except Exception as error:
-        await run_in_threadpool(_failed, authorizer, caller, outcome, error)
+        await run_in_threadpool(authorizer.failed, caller, outcome, error)
         raise
     await run_in_threadpool(authorizer.succeeded, caller, outcome)
     return response
-
-
-def _failed(authorizer: Authorizer, caller: Caller, outcome: Outcome, error: Exception) -> None:
-    try:
-        authorizer.failed(caller, outcome, error)
-    except StateUnavailable:
-        # Where a part does not answer, that is what the caller is told.
-        if not isinstance(error, Unavailable):
-            raise

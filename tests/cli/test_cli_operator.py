@@ -114,10 +114,11 @@ def test_operators_act_and_are_recorded_although_the_policies_are_broken(host: H
     _break_policies(host)
     host.run("token", "issue", "bob")
     host.run("key", "disable-master", "lakewarden", "--as", "carol")
-    latest = host.json("audit", "show", "--limit", "2")
-    assert [(record["action"], record["principal"]) for record in latest] == [
-        ("master-key.disable", "carol"),
-        ("token.issue", os_user()),
+    latest = host.json("audit", "show", "--limit", "4")
+    assert [(record["action"], record["principal"], record["begun"]) for record in latest] == [
+        (action, user, begun)
+        for action, user in (("master-key.disable", "carol"), ("token.issue", os_user()))
+        for begun in (False, True)
     ]
     assert all(record["request_id"].startswith(f"cli-{os_user()}-") for record in latest)
     assert "admin.json" in host.run("policy", "show", code=1).stderr

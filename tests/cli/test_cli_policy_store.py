@@ -94,10 +94,12 @@ def test_a_dry_run_only_tells(host: Host, file: Path) -> None:
 
 def test_a_change_is_on_record_before_it_is_made(host: Host, file: Path) -> None:
     host.run("policy", "put", "readers", file, "--as", "carol")
-    record = host.json("audit", "show", "--limit", "1")[0]
-    assert (record["action"], record["principal"]) == ("policy.change", "carol")
-    assert record["resource"] == "policy ranger/readers"
-    assert [each["rule"] for each in record["reasons"]] == ["operator", "policy-effect", "policy-change"]
+    record, begun = host.json("audit", "show", "--limit", "2")
+    for each in (record, begun):
+        assert (each["action"], each["principal"]) == ("policy.change", "carol")
+        assert each["resource"] == "policy ranger/readers"
+        assert [why["rule"] for why in each["reasons"]] == ["operator", "policy-effect", "policy-change"]
+    assert (record["allowed"], begun["begun"]) == (True, True)
     assert host.json("policy", "history")[0]["request-id"] == record["request_id"]
     assert "says that already" in host.run("policy", "put", "readers", file).stderr
     assert host.json("audit", "show", "--limit", "1")[0] == record
