@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+from typing import Final
 
 import typer
 
-from catalog.cli import output
 from catalog.cli.session import open_kms, settings_of
 from catalog.keys.local_kms import EmbeddedKmsWarning, LocalKms, warn_embedded_default
 from catalog.service_log import configure
 from catalog.warden import Warden
+
+_log: Final = logging.getLogger("lakewarden.service")
 
 
 def serve(ctx: typer.Context) -> None:
@@ -22,13 +25,14 @@ def serve(ctx: typer.Context) -> None:
     configure(settings.log)
     kms = open_kms(settings.kms)
     if isinstance(kms, LocalKms):
-        _say_embedded()
+        _log_embedded()
     with Warden.open(settings, kms) as warden:
         run(settings, warden)
 
 
-def _say_embedded() -> None:
+def _log_embedded() -> None:
+    # Standard error is the log, so nothing but records goes there.
     with warnings.catch_warnings(record=True, category=EmbeddedKmsWarning, action="always") as caught:
         warn_embedded_default()
     for warning in caught:
-        output.note(str(warning.message))
+        _log.warning(str(warning.message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -77,12 +78,30 @@ def test_a_fresh_catalog_is_served_to_its_administrator_alone(tmp_path: Path) ->
     assert "not for production" in said and token not in said and "Traceback" not in said
     logged = [" ".join(line.split(" ")[1:5]) for line in said.splitlines() if " lakewarden." in line]
     assert logged == [
+        "WARNING lakewarden.service The local",
         "INFO lakewarden.service service started",
-        "INFO lakewarden.http request request_id=" + logged[1].partition("=")[2],
         "INFO lakewarden.http request request_id=" + logged[2].partition("=")[2],
+        "INFO lakewarden.http request request_id=" + logged[3].partition("=")[2],
         "INFO lakewarden.service service stopped",
     ]
     assert _run(tmp_path, "audit", "verify").returncode == 0
+
+
+def test_standard_error_holds_lines_of_json_alone(tmp_path: Path) -> None:
+    assert _run(tmp_path, "init", "--admin", "ann").returncode == 0
+    with (tmp_path / "lakewarden.toml").open("a") as settings:
+        settings.write('\n[log]\nformat = "json"\n')
+    with _serving(tmp_path) as (server, url):
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(_PATIENCE) == 0
+    records = [json.loads(line) for line in (tmp_path / "stderr").read_text().splitlines()]
+    assert [each["message"].partition(":")[0] for each in records] == [
+        "The local KMS is the embedded default and not for production",
+        "service started",
+        "request",
+        "service stopped",
+    ]
 
 
 def test_serving_without_a_catalog_is_one_sentence(tmp_path: Path) -> None:
