@@ -51,7 +51,7 @@ LIMIT: Final = 60
 #: How the errors begin by which a test says itself that something is not as it should be.
 _OWN: Final = ("AssertionError", "assert ", "Failed: ", "in the test: ")
 _CONVERTS: Final = " that converts an error"
-_TIMED_OUT: Final = "Failed: Timeout"
+_TIMED_OUT: Final = "Timeout (>"
 _REFUSED: Final = re.compile(r"(policy|catalog|spark_ext)(\.\w+)*\.errors\.")
 
 
@@ -263,7 +263,7 @@ class Plugin:
         if failure is None:
             return
         said = f"{guard} ({failure})"
-        if failure.startswith(_OWN) and (waits or not failure.startswith(_TIMED_OUT)):
+        if failure.startswith(_OWN) and (waits or _TIMED_OUT not in failure):
             self.held[test] = said
         elif _REFUSED.match(failure):
             self.otherwise.setdefault(test, []).append(said)
