@@ -230,13 +230,14 @@ class Plugin:
 
     def _prove(self, item: pytest.Item, test: str) -> None:
         SWITCHES.seen.clear()
-        if (failure := self._failure(item)) is not None:
+        named = [each for each in self.removals if test in each.tests]
+        if (failure := self._failure(item, fresh=bool(named))) is not None:
             self.broken.append(f"{item.nodeid} ({failure})")
             return
-        for removal in self.removals:
-            if test in removal.tests:
-                with removal.removed():
-                    self._note(test, " and ".join(removal.off), self._failure(item), waits=True)
+        for removal in named:
+            with removal.removed():
+                failure = self._failure(item, fresh=True)
+            self._note(test, " and ".join(removal.off), failure, waits=True)
         for place in list(SWITCHES.seen)[::-1] if not self._is_proven(test) else ():
             with SWITCHES.without(frozenset({place})):
                 self._note(test, place, self._failure(item))
@@ -272,8 +273,12 @@ class Plugin:
         else:
             self.weakly.setdefault(test, []).append(said)
 
-    def _failure(self, item: pytest.Item) -> str | None:
-        """The kind of error by which the test fails now; none if it passes."""
+    def _failure(self, item: pytest.Item, *, fresh: bool = False) -> str | None:
+        """The kind of error by which the test fails now; none if it passes.
+
+        What a fixture made is used by the next run if it is shared and nothing took effect that should have
+        been refused, unless it is to be `fresh`; what lasts for the session is used in any case.
+        """
         from _pytest.runner import call_and_report
 
         if hasattr(item, "_initrequest"):
@@ -286,9 +291,7 @@ class Plugin:
                     kind.append(_kind(report))
                     break
         finally:
-            # What a fixture made is used by the next run if it is shared and nothing took effect that should
-            # have been refused; what lasts for the session is used in any case.
-            call_and_report(item, "teardown", log=False, nextitem=_Next(item, fresh=bool(kind)))
+            call_and_report(item, "teardown", log=False, nextitem=_Next(item, fresh=fresh or bool(kind)))
         return kind[0] if kind else None
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
