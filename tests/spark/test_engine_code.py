@@ -6,7 +6,7 @@ Spark did not look for them first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.support.lake import ALICE, BOB, policy, standard_policies
 from tests.support.spark import SparkLake
-from tests.support.spark_refusals import refusal, refused_as
+from tests.support.spark_refusals import active, refusal, refused_as
 
 pytestmark = pytest.mark.core
 
 TABLE = "lake.bobs.orders"
 ABSENT = "/absent/orders"
+_JDBC = "org.apache.spark.sql.execution.datasources.v2.jdbc"
 
 #: Reads and writes by path, other data sources, code: each is refused wherever it stands.
 REFUSED = {
@@ -283,25 +284,30 @@ def test_view_over_files_of_another_user(spark_lake: SparkLake, bob: SparkSessio
     try:
         for name in (view, "global_temp.over_files", "spark_catalog.default.files"):
             assert spark_lake.rows(f"SELECT * FROM {name}")[0][0] == "one"
-            refused_as("NOT_AUTHORIZED", bob, f"SELECT * FROM {name}")
+            found = refused_as("NOT_AUTHORIZED", bob, f"SELECT * FROM {name}")
+        assert "The table `spark_catalog`.`default`.`files`" in found  # before its files are listed
     finally:
         spark_lake.rows(f"DROP VIEW {view}")
         spark_lake.rows("DROP VIEW global_temp.over_files")
         spark_lake.rows("DROP TABLE spark_catalog.default.files")
 
 
+@pytest.mark.parametrize("of_code", [False, True], ids=["files", "code"])
 def test_view_that_keeps_the_analyzed_plan_of_another_user(
-    spark_lake: SparkLake, bob: SparkSession, tmp_path: Path
+    spark_lake: SparkLake, bob: SparkSession, tmp_path: Path, of_code: bool
 ) -> None:
     """No name in it is looked up anew."""
     (tmp_path / "lines.txt").write_text("one\n")
-    spark_lake.session(ALICE).read.text(str(tmp_path)).createGlobalTempView("frame_of_files")
+    alice = spark_lake.session(ALICE)
+    call = "reflect('java.lang.String', 'valueOf', 1)"
+    frame = alice.range(1).selectExpr(call) if of_code else alice.read.text(str(tmp_path))
+    frame.createGlobalTempView("kept_frame")
     try:
-        assert spark_lake.rows("SELECT * FROM global_temp.frame_of_files")[0][0] == "one"
-        error = refusal(lambda: bob.table("global_temp.frame_of_files").schema)
+        assert spark_lake.rows("SELECT * FROM global_temp.kept_frame")[0][0] == ("1" if of_code else "one")
+        error = refusal(lambda: bob.table("global_temp.kept_frame").schema)
         assert error.getCondition() == "LAKEWARDEN.NOT_AUTHORIZED"
     finally:
-        spark_lake.rows("DROP VIEW global_temp.frame_of_files")
+        spark_lake.rows("DROP VIEW global_temp.kept_frame")
 
 
 def test_setting_outside_of_sql_spoils_the_session(spark_lake: SparkLake) -> None:
@@ -314,6 +320,55 @@ def test_setting_outside_of_sql_spoils_the_session(spark_lake: SparkLake) -> Non
     refused_as("NOT_AUTHORIZED", session, "SELECT 1")
     session.sql("RESET spark.sql.variable.substitute")
     assert session.sql("SELECT '${env:HOME}'").collect()[0][0] == "${env:HOME}"
+
+
+def test_setting_of_the_launch_that_a_session_has_taken_away(spark_lake: SparkLake) -> None:
+    session: Any = spark_lake.new_session(BOB)._jsparkSession
+    settings = session.sessionState().conf()
+    assert _finding_in(spark_lake, settings) is None
+    found = _finding_in(spark_lake, settings, {"spark.sql.orders": "closed"})
+    assert found == "The setting spark.sql.orders of this session"
+
+
+@pytest.mark.parametrize(
+    "setting", ["spark.sql.variable.substitute", "spark.sql.udt.allowCreatingUDTFromString"]
+)
+def test_engine_that_was_launched_without_a_required_setting(spark_lake: SparkLake, setting: str) -> None:
+    session: Any = spark_lake.new_session(BOB)._jsparkSession
+    settings = session.sessionState().conf().clone()
+    settings.setConfString(setting, "true")
+    found = _finding_in(spark_lake, settings, {setting: "true"})
+    assert found == f"An engine that was launched without {setting}=false"
+
+
+def test_functions_of_another_user(spark_lake: SparkLake, bob: SparkSession) -> None:
+    """Spark makes an instance of a class as soon as its function is named."""
+    spark_lake.rows("CREATE FUNCTION spark_catalog.default.of_a_class AS 'absent.Class'")
+    try:
+        found = refused_as("NOT_AUTHORIZED", bob, "SELECT spark_catalog.default.of_a_class(1)")
+    finally:
+        spark_lake.rows("DROP FUNCTION spark_catalog.default.of_a_class")
+    assert "The function `spark_catalog`.`default`.`of_a_class`" in found
+
+
+def test_functions_that_a_session_has_from_its_last_user(spark_lake: SparkLake) -> None:
+    session = spark_lake.new_session(ALICE)
+    session.udf.register("of_python", lambda value: value)
+    session.conf.set("lakewarden.catalog.lake.token", spark_lake.service.token(BOB))
+    assert "The function `of_python`" in refused_as("NOT_AUTHORIZED", session, "SELECT of_python(1)")
+
+
+def test_catalog_that_a_session_has_loaded(spark_lake: SparkLake) -> None:
+    """Its settings may be gone by now."""
+    session = spark_lake.new_session(BOB)
+    for name, value in {"": f"{_JDBC}.JDBCTableCatalog", ".url": "jdbc:derby:memory:absent"}.items():
+        session.conf.set(f"spark.sql.catalog.other{name}", value)
+    java: Any = spark_lake.spark.sparkContext._jvm
+    rules = java.org.apache.spark.sql.lakewarden.code.NameRules(session._jsparkSession)
+    name = java.org.apache.spark.api.python.PythonUtils.toSeq(["other", "t"])
+    with active(session):
+        found = rules.ofRelation(name).get()
+    assert found == "The catalog other, which was not defined when Spark was launched,"
 
 
 def test_analyzer_that_runs_no_rules(spark_lake: SparkLake) -> None:
@@ -360,6 +415,16 @@ def test_rows_parsed_over_connect_name_no_schema_file(spark_lake: SparkLake) -> 
     assert _finding(spark_lake, "Parse", options=("mode", "FAILFAST")) is None
     found = _finding(spark_lake, "Parse", options=("rowValidationXSDPath", "/absent.xsd"))
     assert found == "A schema or option that names a file or has a default"
+
+
+def _finding_in(spark_lake: SparkLake, settings: Any, launch: Mapping[str, str] | None = None) -> str | None:
+    """What the engine finds in a session's settings, with more settings of a launch."""
+    java: Any = spark_lake.spark.sparkContext
+    conf = java._jsc.sc().conf().clone()
+    for setting, value in (launch or {}).items():
+        conf.set(setting, value)
+    found = java._jvm.org.apache.spark.sql.lakewarden.code.SettingRules(conf).finding(settings)
+    return str(found.get()) if found.isDefined() else None
 
 
 def _finding(spark_lake: SparkLake, message: str, *, options: tuple[str, str]) -> str | None:

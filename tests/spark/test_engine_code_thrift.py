@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_ext.jar import spark_jar
 from tests.support.lake import BOB
 from tests.support.spark import SparkLake
 from tests.support.spark_process import spark_process
@@ -61,7 +62,9 @@ answer(outcome(lambda: session(given["user"]).range(1).collect()))
 
 
 def test_engine_refuses_every_statement_beside_a_thrift_server(spark_lake: SparkLake) -> None:
-    with spark_process(spark_lake.service, _SERVER, settings=_SETTINGS, user=BOB) as process:
+    # Threads of the Thrift server find classes on the driver's class path alone.
+    settings = {**_SETTINGS, "spark.driver.extraClassPath": str(spark_jar())}
+    with spark_process(spark_lake.service, _SERVER, settings=settings, user=BOB) as process:
         before, connected, statement, changed, *others = process.finish()
     assert before == "[Row(1=1)]"
     assert changed == "changed"  # before any statement

@@ -154,9 +154,11 @@ def test_the_key_is_not_shown_and_not_sent_to_executors(spark_lake: SparkLake) -
     java: Any = spark_lake.spark.sparkContext._jvm
     keys = _launch(spark_lake, engine_token_file(spark_lake.service.engine_token()))
     assert keys.toString() == "EngineKeys(***)"
-    with pytest.raises(Exception, match="NotSerializableException"):
+    address = java.org.apache.spark.sql.lakewarden.rest.CatalogAddress.parse(spark_lake.service.url)
+    for each in (keys, keys.at(address).get()):
         stream = java.java.io.ObjectOutputStream(java.java.io.ByteArrayOutputStream())
-        stream.writeObject(keys)
+        with pytest.raises(Exception, match="NotSerializableException"):
+            stream.writeObject(each)
 
 
 def test_a_one_time_token_serves_one_launch_and_its_file_is_deleted(spark_lake: SparkLake) -> None:

@@ -77,6 +77,10 @@ def rename_key(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
     rows[0]["keys"][0]["key_name"] = "another"
 
 
+def add_column_key(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
+    rows[0]["keys"].append({**rows[0]["keys"][0], "field_ids": [1]})
+
+
 def forget_transport_key(rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
     del said["lakewarden.transport-key"]
 
@@ -114,6 +118,29 @@ def test_paths_are_held_against_the_list_in_the_plan(spark_lake, tables, tell):
         refused(spark_lake, SELECT.format(tables["plain"]), "LOCATION_NOT_ALLOWED", "allowed-paths")
 
 
+def test_a_foreign_path_refuses_a_query_that_would_not_open_it(spark_lake, tables, tell):
+    foreign = f"file://{data_files(spark_lake, tables['foreign'])[0]}"
+    tell(lambda rows, said: rows[-1].update(file_path=foreign))
+    statement = f"{SELECT.format(tables['plain'])} LIMIT 1"
+    refused(spark_lake, statement, "LOCATION_NOT_ALLOWED", "allowed-paths")
+
+
+def test_a_task_checks_a_path_once_more(spark_lake):
+    """The driver has checked the plan, so that no plan of the catalog shows it."""
+    java = spark_lake.spark.sparkContext._jvm
+    read = java.org.apache.spark.sql.lakewarden.read
+    entries = java.org.apache.spark.api.python.PythonUtils.toSeq(["file:///a"])
+    gate = read.FileGate("lake.db.t", None, read.AllowedPaths.of(entries), java.scala.Option.empty(), None)
+
+    def location(path: str) -> str:
+        file = read.PlannedFile(path, None, 1, 1, None, None, False, None, None, None, None)
+        return str(gate.location(file))
+
+    assert location("file:///a/b")
+    with pytest.raises(Exception, match="LocationNotAllowed"):
+        location("file:///b/b")
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "rule"),
     [
@@ -127,6 +154,7 @@ def test_paths_are_held_against_the_list_in_the_plan(spark_lake, tables, tell):
         (first(algorithm=None), "DATA_FILE_DAMAGED", "data-key"),
         (swap_keys, "DECRYPTION_REFUSED", "data-key"),
         (rename_key, "DECRYPTION_REFUSED", "data-key"),
+        (add_column_key, "DECRYPTION_REFUSED", "data-key"),
         (forget_transport_key, "DECRYPTION_REFUSED", "data-key"),
         (first(file_size_in_bytes=100), "DECRYPTION_REFUSED", "file-size"),
         (header(table_uuid="00000000-0000-0000-0000-000000000000"), "TABLE_CHANGED", "table-changed"),

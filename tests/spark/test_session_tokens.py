@@ -54,8 +54,9 @@ def test_the_first_statement_of_a_session_does_not_see_its_token(
         lambda session: session.range(1).filter(f"'${{{TOKEN}}}' <> ''").explain(True),
         lambda session: session.catalog.listTables(f"{CATALOG}.db"),
         lambda session: session.read.table(f"{CATALOG}.db.absent"),
+        lambda session: session.range(1).collect(),
     ],
-    ids=["expression", "condition", "catalog", "table"],
+    ids=["expression", "condition", "catalog", "table", "rows"],
 )
 def test_a_session_that_has_done_anything_does_not_show_its_token(
     spark_lake: SparkLake, capsys: pytest.CaptureFixture[str], ask: Callable[[SparkSession], Any]
