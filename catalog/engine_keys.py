@@ -155,7 +155,7 @@ class EngineKeys:
         now_ms = to_ms(self._clock())
         with write(self._engine) as connection:
             is_free = _claim(connection, token, now_ms)
-            _forget_ended(connection, token, now_ms)
+            connection.execute(delete(lw_engine_key).where(lw_engine_key.c.expires_ms <= now_ms))
             known = _known(connection, token, public_key)
             if known is None and not is_free:
                 raise _used()
@@ -208,12 +208,6 @@ def _claim(connection: Connection, token: TokenInfo, now_ms: int) -> bool:
     if token.kind == "engine":
         wanted.append(lw_token.c.used_ms.is_(None))
     return connection.execute(update(lw_token).where(*wanted).values(used_ms=now_ms)).rowcount == 1
-
-
-def _forget_ended(connection: Connection, token: TokenInfo, now_ms: int) -> None:
-    """A reusable token's earlier keys leave nothing behind."""
-    ended = (lw_engine_key.c.token_id == str(token.id), lw_engine_key.c.expires_ms <= now_ms)
-    connection.execute(delete(lw_engine_key).where(*ended))
 
 
 def _known(connection: Connection, token: TokenInfo, public_key: bytes) -> RegisteredKey | None:

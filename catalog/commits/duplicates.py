@@ -74,7 +74,7 @@ class LiveFiles:
     ) -> Iterator[OpenManifest]:
         """Shared manifests that may list one of these files."""
         paths = [entry.manifest_path for entry in shared]
-        sealed = self._reader.sealed(table.record.id, paths) | dict(brought)
+        sealed = self._reader.sealed(table.record.id, paths)
         unknown, suspected = [], []
         for entry in shared:
             known = sealed.get(entry.manifest_path)

@@ -42,7 +42,9 @@ from tests.attacks.test_snapshot_differences import (
     vault,
 )
 from tests.support.attacker import (
+    EXISTING,
     Attacker,
+    again,
     data_file,
     entry,
     local,
@@ -314,6 +316,17 @@ def test_a_pick_of_a_rewrite_without_what_it_removed(vault: Attacker) -> None:
     """The rows of the rewritten file would be there twice."""
     source = side_snapshot(vault, "overwrite", vault.data_paths()[0])
     refused(vault, EncryptionPolicyViolation, "added-file-origin", *pick(vault, source))
+
+
+def test_a_pick_of_a_whole_rewrite(vault: Attacker) -> None:
+    """Rows that were deleted from the rewritten file on the branch since would be there again."""
+    gone = vault.data_paths()[0]
+    source = side_snapshot(vault, "overwrite", gone)
+    added = [each.data_file for each in vault.entries(source) if each.snapshot_id == source.snapshot_id]
+    kept = [again(each, EXISTING) for each in vault.entries() if each.data_file.file_path != gone]
+    summary = Summary(Operation.APPEND, **{"source-snapshot-id": str(source.snapshot_id)})
+    planted = vault.replacing(*(entry(each) for each in added), *kept, summary=summary)
+    refused(vault, EncryptionPolicyViolation, "added-file-origin", *planted)
 
 
 def test_a_pick_of_an_id_that_is_no_number_of_64_bits(plain: Attacker) -> None:

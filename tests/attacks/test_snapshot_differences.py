@@ -24,6 +24,7 @@ from sqlalchemy import update
 from catalog.db.engine import write
 from catalog.db.schema import lw_sealed_file
 from catalog.errors import CommitConflict
+from catalog.keys.file_identity import file_id_of, new_file_name
 from catalog.regimes import old_regimes
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
@@ -543,6 +544,35 @@ def test_an_unverified_head_of_an_encrypted_table_has_no_file_twice(
     with pytest.raises(RequestInvalid) as refusal:
         append_files(vault.lake, short(vault))
     assert refusal.value.rule == "duplicate-file"
+
+
+def test_an_unverified_head_has_no_file_id_and_no_plaintext_file_twice(
+    users: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of one id could be exchanged; plaintext files of before an encryption have none."""
+    monkeypatch.setattr("catalog.commits.inspection.check_picked", lambda *_: None)
+    monkeypatch.setattr("catalog.commits.duplicates.LiveFiles.check_added", lambda *_: None)
+    vault = Attacker(users, str(encrypted(users, 2)), WALT)
+    known = vault.entries()[0].data_file
+    path = f"{vault.location}/data/other-{file_id_of(known.file_path).hex()}.parquet"
+    vault.commit(*vault.appending(entry(data_file(path, key_metadata=known.key_metadata))))
+    moved = Attacker(users, str(name_of(make(users))), ALICE)
+    for _ in range(2):
+        moved.commit(*moved.appending(entry(data_file(f"{moved.location}/data/x.parquet"))))
+    moved.commit_properties({"encryption.mechanism": "envelope"})
+    monkeypatch.undo()
+    for each in (vault, moved):
+        forget(each)
+        with pytest.raises(RequestInvalid) as refusal:
+            append_files(users, short(each))
+        assert refusal.value.rule == "duplicate-file"
+
+
+def test_files_of_one_id_in_a_plaintext_table(plain: Attacker) -> None:
+    """Nothing is bound to the id there: writers name files as they like."""
+    name = new_file_name("part", "parquet")
+    plain.commit(*plain.appending(*(entry(data_file(f"{plain.location}/{each}/{name}")) for each in "ab")))
+    assert plain.plan().files.num_rows == 4
 
 
 def test_an_unverified_head_that_is_sound_is_carried_over(vault: Attacker) -> None:

@@ -102,6 +102,19 @@ def test_a_token_revoked_between_two_steps_registers_nothing(engines: _Engines) 
     assert engines.stored() == 0
 
 
+def test_a_key_of_two_tokens_ends_with_neither_for_the_other(engines: _Engines) -> None:
+    """A token of one's own does not end, or take over, what another one registered."""
+    private = Ed25519PrivateKey.generate()
+    public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    one, other = engines.issue(), engines.issue()
+    ids = [engines.keys.register(engines.keys.bootstrap(each.text), public).id for each in (one, other)]
+    engines.private = private
+    engines.tokens.revoke(one.id)
+    assert engines.ask(ids[1]) == Principal("spark")
+    with pytest.raises(NotAuthenticated):
+        engines.ask(ids[0])
+
+
 def test_earlier_keys_of_a_reusable_token_leave_nothing_behind(engines: _Engines) -> None:
     token = engines.issue(reusable=True)
     for _ in range(5):

@@ -6,12 +6,13 @@ import shutil
 import time
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
@@ -27,6 +28,7 @@ from pyiceberg.table.update import (
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPartitionStatisticsUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     SetStatisticsUpdate,
@@ -56,6 +58,7 @@ from pyiceberg.types import (
     TimestampType,
 )
 
+from catalog.commits.openable import check_commit
 from catalog.errors import CommitConflict
 from policy.errors import LakewardenError, PropertyInvalid, RequestInvalid
 from tests.support.attacker import local
@@ -174,6 +177,22 @@ def test_required_columns_are_for_tables_without_rows(lake: Lake, table: Table) 
     assert refused(lake, filled, *changed) == "required-column"
     stricter = Schema(NestedField(1, "id", LongType(), required=True), filled.schema().fields[1], schema_id=1)
     changed = [AddSchemaUpdate(schema_=stricter), SetCurrentSchemaUpdate(schema_id=1)]
+    assert refused(lake, filled, *changed) == "required-column"
+
+
+def test_rows_of_other_branches_and_inside_of_structs_count_for_required_columns(lake: Lake) -> None:
+    inner = NestedField(2, "s", StructType(NestedField(3, "x", LongType())))
+    filled = make(lake, schema=Schema(NestedField(1, "id", LongType()), inner))
+    filled.append(pa.table({"id": [1], "s": [{"x": 1}]}))
+    more = StructType(*inner.field_type.fields, NestedField(4, "must", LongType(), required=True))
+    within = Schema(filled.schema().fields[0], NestedField(2, "s", more), schema_id=1)
+    changed = [AddSchemaUpdate(schema_=within), SetCurrentSchemaUpdate(schema_id=1)]
+    assert refused(lake, filled, *changed) == "required-column"
+    side = SetSnapshotRefUpdate(
+        ref_name="side", type="branch", snapshot_id=filled.metadata.current_snapshot_id
+    )
+    commit(lake, filled, side, RemoveSnapshotRefUpdate(ref_name="main"))
+    filled = lake.catalog().load_table(filled.name())
     assert refused(lake, filled, *changed) == "required-column"
 
 
@@ -372,14 +391,59 @@ def test_a_clock_that_was_set_back_does_not_unsort_the_logs(lake: Lake) -> None:
     table.append(rows(3))
     ahead = time.time_ns() // 1_000_000 + MINUTE_MS // 2
     table = commit(lake, table, *replanted(table, timestamp_ms=ahead))
+    before = table.metadata.snapshot_log
     back = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=first)
     table = commit(lake, table, back)
+    assert table.metadata.snapshot_log[:-1] == before
     assert table.metadata.snapshot_log[-1].timestamp_ms == table.metadata.last_updated_ms == ahead
     engine = Engine.begin(lake, name_of(table))
     engine.append(engine.file())
     table = lake.catalog().load_table(table.name())
     assert [entry.timestamp_ms for entry in table.metadata.snapshot_log][-3:] == [ahead] * 3
     assert table.metadata.last_updated_ms == ahead
+
+
+def test_a_new_snapshot_keeps_its_time_in_the_log_and_those_after_it_follow(lake: Lake) -> None:
+    table = make(lake)
+    table.append(rows(1))
+    first = table.metadata.current_snapshot_id
+    behind = table.metadata.last_updated_ms - MINUTE_MS // 2
+    table = commit(lake, table, *replanted(table, timestamp_ms=behind))
+    assert table.metadata.snapshot_log[-1].timestamp_ms == behind
+    ahead = time.time_ns() // 1_000_000 + MINUTE_MS // 2
+    back = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=first)
+    table = commit(lake, table, *replanted(table, timestamp_ms=ahead), back)
+    assert [each.timestamp_ms for each in table.metadata.snapshot_log[-2:]] == [ahead, ahead]
+
+
+@pytest.mark.parametrize(
+    ("now", "times", "accepted"),
+    [
+        (10 * MINUTE_MS, [10 * MINUTE_MS], True),  # a table that was left alone
+        (10 * MINUTE_MS, [12 * MINUTE_MS], False),
+        (-MINUTE_MS // 2, [MINUTE_MS], True),  # one whose last client was early
+        (MINUTE_MS, [MINUTE_MS, 30_000, -1], False),  # each is near the one before it
+        (MINUTE_MS, [MINUTE_MS, 30_000, 1], True),
+    ],
+)
+def test_times_are_compared_with_the_latest_and_with_the_clock(
+    lake: Lake, now: int, times: list[int], accepted: bool
+) -> None:
+    """All of them relative to the last update of the table."""
+    table = make(lake)
+    table.append(rows(1))
+    base, last = table.metadata, table.metadata.last_updated_ms
+    head = base.snapshots[-1]
+    new = [
+        head.model_copy(update={"snapshot_id": head.snapshot_id + number, "timestamp_ms": last + at})
+        for number, at in enumerate(times, 1)
+    ]
+    made = base.model_copy(update={"snapshots": [*base.snapshots, *new]})
+    if accepted:
+        check_commit(base, made, last + now, "db.t")
+    else:
+        with pytest.raises(RequestInvalid, match="snapshot-timestamp"):
+            check_commit(base, made, last + now, "db.t")
 
 
 def test_a_stale_sequence_number_is_a_conflict(lake: Lake) -> None:
@@ -403,7 +467,17 @@ def test_what_is_gone_is_removed_without_an_error(lake: Lake) -> None:
         file_footer_size_in_bytes=5,
         blob_metadata=[],
     )
-    commit(lake, table, SetStatisticsUpdate(statistics=statistics))
+    of_partitions = PartitionStatisticsFile(
+        snapshot_id=first,
+        statistics_path=f"{table.location()}/metadata/p.parquet",
+        file_size_in_bytes=10,
+    )
+    commit(
+        lake,
+        table,
+        SetStatisticsUpdate(statistics=statistics),
+        SetPartitionStatisticsUpdate(partition_statistics=of_partitions),
+    )
     after = commit(
         lake,
         table,
@@ -414,7 +488,7 @@ def test_what_is_gone_is_removed_without_an_error(lake: Lake) -> None:
         RemovePartitionSpecsUpdate(spec_ids=[77]),
         SetDefaultSortOrderUpdate(sort_order_id=0),
     ).metadata
-    assert (len(after.snapshots), after.statistics) == (1, [])
+    assert (len(after.snapshots), after.statistics, after.partition_statistics) == (1, [], [])
 
 
 def test_a_new_table_is_checked_like_a_commit(lake: Lake) -> None:

@@ -213,6 +213,16 @@ def test_a_host_whose_clock_is_off_judges_no_token(
         assert tokens.verify(token, "user").name == ALICE  # a mended clock counts at once
 
 
+def test_a_database_that_answers_late_is_not_taken_for_one_whose_clock_is_off(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    with open_lake(tmp_path, DATABASE__URL=postgres.create_database()) as lake:
+        offsets = iter((timedelta(seconds=-90), timedelta(seconds=90)))
+        clock = DatabaseClock(lake.warden.engine, lambda: datetime.now(UTC) + next(offsets), lambda: 0.0)
+        clock.require()
+        assert not clock.is_off
+
+
 def test_the_service_of_a_host_whose_clock_is_off_answers_503(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

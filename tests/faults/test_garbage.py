@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -178,6 +180,68 @@ def test_a_commit_that_was_checked_before_a_removal_is_made_again(shared: Shared
         table.add_files([f"file://{left}"])
     assert not left.exists()
     assert table.refresh().current_snapshot() is None
+
+
+def test_a_commit_that_was_checked_before_a_removal_broke_off_is_made_again(
+    on_sqlite: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was removed before storage failed is gone, although its transaction is."""
+    lake = on_sqlite.lake
+    table = make(lake, properties={"commit.retry.num-retries": "0"})
+    left, delete = _left(table), LocalStorage.delete
+
+    def breaking(storage: LocalStorage, location: Location) -> None:
+        delete(storage, location)
+        raise StorageUnavailable("gone")
+
+    def collect() -> None:
+        with monkeypatch.context() as broken, pytest.raises(StorageUnavailable):
+            broken.setattr(LocalStorage, "delete", breaking)
+            _collect(lake, table)
+
+    with (
+        faults.hooked(once_at("checked", collect)),
+        pytest.raises((CommitConflict, CommitFailedException)),
+    ):
+        table.add_files([f"file://{left}"])
+    assert not left.exists()
+
+
+def test_a_commit_that_was_loaded_while_a_batch_began_is_made_again(on_sqlite: Shared) -> None:
+    """It was loaded after the batch was announced, and checked before the files went."""
+    lake = on_sqlite.lake
+    table = make(lake, properties={"commit.retry.num-retries": "0"})
+    left = _left(table)
+    checked, removed, ended = threading.Event(), threading.Event(), []
+
+    def pause() -> None:
+        checked.set()
+        assert removed.wait(60)
+
+    def add() -> None:
+        try:
+            lake.catalog().load_table(table.name()).add_files([f"file://{left}"])
+        except (CommitConflict, CommitFailedException) as conflict:
+            ended.append(conflict)
+
+    commit = threading.Thread(target=add)
+    with ExitStack() as hooks:
+
+        def overtaken() -> None:
+            hooks.enter_context(faults.hooked(once_at("checked", pause)))
+            commit.start()
+            assert checked.wait(60)
+
+        hooks.enter_context(
+            faults.hooked(once_at("clean-up:listed", lambda: append(lake, Subject(name_of(table)))))
+        )
+        hooks.enter_context(faults.hooked(once_at("clean-up:overtaken", overtaken)))
+        try:
+            assert _collect(lake, table).removed == 1
+        finally:
+            removed.set()
+            commit.join(60)
+    assert len(ended) == 1 and not left.exists()
 
 
 def test_nothing_is_removed_while_a_commit_is_about_to_land(shared: Shared) -> None:
@@ -383,6 +447,22 @@ def test_another_table_that_gets_the_name_meanwhile_is_not_touched(on_sqlite: Sh
     with faults.hooked(once_at("clean-up:listed", replace)), pytest.raises(CommitConflict):
         _collect(lake, table)
     assert left.exists()
+
+
+def test_a_table_that_takes_the_name_of_a_changed_one_is_not_touched(on_sqlite: Shared) -> None:
+    lake = on_sqlite.lake
+    name, other = fresh(), fresh()
+    table = make(lake, name)
+    left = _left(table)
+
+    def exchange() -> None:
+        append(lake, Subject(name))
+        lake.catalog().rename_table(str(name), str(other))
+        make(lake, name)
+
+    with faults.hooked(once_at("clean-up:listed", exchange)), pytest.raises(CommitConflict) as refusal:
+        _collect(lake, table)
+    assert refusal.value.rule == "clean-up" and left.exists()
 
 
 def test_a_table_that_is_dropped_meanwhile_keeps_its_files(on_sqlite: Shared) -> None:

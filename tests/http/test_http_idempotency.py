@@ -240,6 +240,24 @@ def test_key_of_another_user_is_another_key(served: Service, alice: httpx.Client
     assert alice.post(url, json=body, headers=headers).status_code == 200
     with served.client(BOB) as bob:
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+        body = {"namespace": [f"{name}x"]}  # nor does a key tell that somebody else used it
+        refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+
+
+def test_key_of_another_path_or_method_is_refused(
+    served: Service, alice: httpx.Client, namespace: str
+) -> None:
+    spaces = f"{served.prefix}/namespaces"
+    assert alice.post(spaces, json={"namespace": [f"{namespace}x"]}).status_code == 200
+    headers, body = new_key(), {"updates": {"a": "1"}}
+    assert alice.post(f"{spaces}/{namespace}/properties", json=body, headers=headers).status_code == 200
+    answer = alice.post(f"{spaces}/{namespace}x/properties", json=body, headers=headers)
+    refused(answer, 422, "IdempotencyKeyReused", "idempotency-key")
+    table = f"{spaces}/{namespace}/tables/gone"
+    new_table(alice, served.prefix, namespace, "gone").raise_for_status()
+    headers = new_key()
+    alice.delete(table, headers=headers).raise_for_status()
+    refused(alice.post(table, headers=headers), 422, "IdempotencyKeyReused", "idempotency-key")
 
 
 def test_a_request_that_is_refused_before_its_body_is_read_begins_no_attempt(
