@@ -195,14 +195,13 @@ def promised() -> list[str]:
 
 
 class _Next:
-    """What pytest takes for the next test: fixtures end that the two do not share."""
+    """What pytest takes for the next test: it ends every fixture but those of the session."""
 
-    def __init__(self, item: pytest.Item, fresh: bool) -> None:
-        chain: list[Any] = item.listchain()
-        self._shared = chain[:1] if fresh else chain[:-1]
+    def __init__(self, item: pytest.Item) -> None:
+        self._session = item.session
 
     def listchain(self) -> list[Any]:
-        return [*self._shared, self]
+        return [self._session, self]
 
 
 class Plugin:
@@ -231,12 +230,12 @@ class Plugin:
     def _prove(self, item: pytest.Item, test: str) -> None:
         SWITCHES.seen.clear()
         named = [each for each in self.removals if test in each.tests]
-        if (failure := self._failure(item, fresh=bool(named))) is not None:
+        if (failure := self._failure(item)) is not None:
             self.broken.append(f"{item.nodeid} ({failure})")
             return
         for removal in named:
             with removal.removed():
-                failure = self._failure(item, fresh=True)
+                failure = self._failure(item)
             self._note(test, " and ".join(removal.off), failure, waits=True)
         for place in list(SWITCHES.seen)[::-1] if not self._is_proven(test) else ():
             with SWITCHES.without(frozenset({place})):
@@ -257,7 +256,10 @@ class Plugin:
             if failure is None and not left:
                 return
             off += left[-1:] if failure is None else []
-        self._note(test, " and ".join(off), failure)
+        if off:
+            self._note(test, " and ".join(off), failure)
+        else:
+            self.broken.append(f"{item.nodeid} (run twice: {failure})")
 
     def _note(self, test: str, guard: str, failure: str | None, *, waits: bool = False) -> None:
         """What came of a run; `waits`, whether a run that does not end is what has to be seen."""
@@ -273,11 +275,11 @@ class Plugin:
         else:
             self.weakly.setdefault(test, []).append(said)
 
-    def _failure(self, item: pytest.Item, *, fresh: bool = False) -> str | None:
+    def _failure(self, item: pytest.Item) -> str | None:
         """The kind of error by which the test fails now; none if it passes.
 
-        What a fixture made is used by the next run if it is shared and nothing took effect that should have
-        been refused, unless it is to be `fresh`; what lasts for the session is used in any case.
+        No run uses what a fixture made for another one, beside what lasts for the session: tests that share
+        it may not run twice.
         """
         from _pytest.runner import call_and_report
 
@@ -291,7 +293,7 @@ class Plugin:
                     kind.append(_kind(report))
                     break
         finally:
-            call_and_report(item, "teardown", log=False, nextitem=_Next(item, fresh=fresh or bool(kind)))
+            call_and_report(item, "teardown", log=False, nextitem=_Next(item))
         return kind[0] if kind else None
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
