@@ -322,6 +322,14 @@ def test_a_parent_that_is_not_in_the_table(plain: Attacker) -> None:
     refused(plain, CommitConflict, "parent-snapshot", *planted)
 
 
+def test_a_parentless_snapshot_of_an_encrypted_table_takes_a_new_number(vault: Attacker) -> None:
+    """Encryption epochs go by numbers: under an older one, a file would be judged by an older epoch."""
+    vault.user = ALICE
+    new = entry(data_file(f"{vault.location}/data/new.parquet"))
+    planted = vault.replacing(new, sequence_number=1, parent_snapshot_id=None)
+    refused(vault, CommitConflict, "sequence-number", *planted)
+
+
 def _rolled_back(attacker: Attacker) -> list[list[TableUpdate]]:
     """Ways of taking the main branch back to its first snapshot, or to nothing."""
     first = attacker.metadata.snapshots[0]

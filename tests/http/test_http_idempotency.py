@@ -306,6 +306,21 @@ def test_refusal_is_kept_although_the_reason_is_gone(
     assert alice.post(url, json=body, headers=new_key()).status_code == 200
 
 
+def test_refusals_of_what_is_absent_or_wrong_are_kept(
+    served: Service, alice: httpx.Client, namespace: str
+) -> None:
+    url, headers = f"{served.prefix}/namespaces/{namespace}/tables/later", new_key()
+    refused(alice.post(url, json=set_property(), headers=headers), 404, "NoSuchTable")
+    new_table(alice, served.prefix, namespace, "later").raise_for_status()
+    refused(alice.post(url, json=set_property(), headers=headers), 404, "NoSuchTable")
+    headers, wrong = new_key(), set_property()
+    wrong["updates"][0]["updates"] = {"write.distribution-mode": "banana"}
+    first, second = (
+        refused(alice.post(url, json=wrong, headers=headers), 400, "PropertyInvalid") for _ in range(2)
+    )
+    assert "first request" in second["message"] and "first request" not in first["message"]
+
+
 def test_repetition_is_authorized_anew(tmp_path: Path) -> None:
     grants = policy("bob-more", {"database": ["n"]}, {BOB: ["create", "drop"]})
     with open_service(tmp_path) as service, service.client(BOB) as bob:
@@ -315,6 +330,20 @@ def test_repetition_is_authorized_anew(tmp_path: Path) -> None:
         assert bob.post(url, json=body, headers=headers).status_code == 200
         service.lake.set_policies(standard_policies())
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+
+
+def test_repeated_commit_is_authorized_anew(tmp_path: Path) -> None:
+    grants = policy("bob-more", tables("n"), {BOB: ["select", "update", "alter"]})
+    with open_service(tmp_path) as service, service.client(BOB) as bob, service.client() as alice:
+        service.lake.catalog().create_namespace("n")
+        new_table(alice, service.prefix, "n").raise_for_status()
+        service.lake.set_policies([*standard_policies(), grants])
+        url, headers = f"{service.prefix}/namespaces/n/tables/t", new_key()
+        for _ in range(2):
+            assert bob.post(url, json=set_property(), headers=headers).status_code == 200
+        selects = policy("bob-less", tables("n"), {BOB: ["select"]})
+        service.lake.set_policies([*standard_policies(), selects])
+        refused(bob.post(url, json=set_property(), headers=headers), 403, "NotAuthorized")
 
 
 def test_repeated_creation_shows_no_later_state_to_those_who_cannot_load_the_table(tmp_path: Path) -> None:
