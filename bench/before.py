@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +23,29 @@ from bench.report import Figure, at_most, figure, machine, show, write
 
 HERE: Final = Path(__file__).parent
 BEFORE, NOW = "before", "now"
-MORE_MS: Final = 5.0
-#: Rounds that do not count: a JVM compiles what it runs often.
-WARM_UP: Final = 3
 #: What was measured before and now, by round.
 Rounds = list[tuple[Mapping[str, float], ...]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A module of this package with a `contender`.
+
+    Attributes:
+        title: what it measures.
+        warm_up: rounds that do not count; a JVM compiles what it runs often.
+        more_ms: how much more than before it takes at most, if it has such a budget.
+    """
+
+    title: str
+    warm_up: int
+    more_ms: float | None
+
+
+MODULES: Final[Mapping[str, Asked]] = {
+    "commit": Asked("Commit checks", 1, None),
+    "small": Asked("Small queries", 3, 5.0),
+}
 
 #: Runs the contender of a module, and answers each line with what was measured, as JSON.
 _WORKER: Final = """
@@ -74,19 +93,19 @@ def _contender(checkout: Path, module: str, directory: Path) -> Iterator[_Conten
         yield _Contender(process)
 
 
-def measure(checkout: Path, module: str, rounds: int) -> Mapping[str, Rounds]:
+def measure(checkout: Path, name: str, rounds: int) -> Mapping[str, Rounds]:
     """Ask both checkouts everything that a module asks; each round begins with the other one."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
         both = [
-            stack.enter_context(_contender(where, module, root / name))
-            for name, where in ((BEFORE, checkout), (NOW, HERE.parent))
+            stack.enter_context(_contender(where, f"{name}.py", root / when))
+            for when, where in ((BEFORE, checkout), (NOW, HERE.parent))
         ]
         taken: dict[str, Rounds] = {name: [] for name in both[1].names}
-        for number in range(-WARM_UP, rounds):
-            for name, collected in taken.items():
+        for number in range(-MODULES[name].warm_up, rounds):
+            for what, collected in taken.items():
                 order = both if number % 2 else both[::-1]
-                answers = [each.ask(name) for each in order]
+                answers = [each.ask(what) for each in order]
                 if number >= 0:
                     collected.append(tuple(answers if number % 2 else answers[::-1]))
     return taken
@@ -96,16 +115,10 @@ def _figures(name: str, taken: Rounds, more: float | None) -> Iterator[Figure]:
     """Before, now, and the median of what the rounds differ by."""
     for what in taken[0][0]:
         pairs = [(before[what], now[what]) for before, now in taken]
-        yield figure(f"{name}, {what}, {BEFORE}", [before for before, _ in pairs], "ms")
-        yield figure(f"  {NOW}", [now for _, now in pairs], "ms")
-        differs = figure(f"  {NOW} - {BEFORE}", [now - before for before, now in pairs], "ms")
+        yield figure(f"{name}: {what} {BEFORE}", [before for before, _ in pairs], "ms")
+        yield figure(f"  {what} {NOW}", [now for _, now in pairs], "ms")
+        differs = figure(f"  {what} {NOW} - {BEFORE}", [now - before for before, now in pairs], "ms")
         yield differs if more is None else at_most(more, differs)
-
-
-MODULES: Final[Mapping[str, tuple[str, float | None]]] = {
-    "commit": ("Commit checks", None),
-    "small": ("Small queries", MORE_MS),
-}
 
 
 def main() -> None:
@@ -118,10 +131,10 @@ def main() -> None:
     console = Console()
     figures = []
     for module in [given.only] if given.only else MODULES:
-        title, more = MODULES[module]
-        taken = measure(given.checkout.resolve(), f"{module}.py", given.rounds)
-        measured = [each for name, both in taken.items() for each in _figures(name, both, more)]
-        show(console, f"{title}: before and now", measured)
+        asked = MODULES[module]
+        taken = measure(given.checkout.resolve(), module, given.rounds)
+        measured = [each for name, both in taken.items() for each in _figures(name, both, asked.more_ms)]
+        show(console, f"{asked.title}: before and now", measured)
         figures += measured
     console.print(f"written to {write(figures, machine() | {'before': _commit(given.checkout)})}")
 
