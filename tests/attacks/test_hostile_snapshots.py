@@ -318,6 +318,17 @@ def test_a_pick_of_a_rewrite_without_what_it_removed(vault: Attacker) -> None:
     refused(vault, EncryptionPolicyViolation, "added-file-origin", *pick(vault, source))
 
 
+def test_a_pick_of_a_file_described_otherwise(vault: Attacker) -> None:
+    """It is the file that the other snapshot added, in each field."""
+    source = side_snapshot(vault, "append")
+    one, two = (each.data_file for each in vault.entries(source) if each.snapshot_id == source.snapshot_id)
+    more = {"key_metadata": one.key_metadata, "record_count": one.record_count + 1}
+    forged = data_file(one.file_path, **more, file_size_in_bytes=one.file_size_in_bytes)
+    summary = Summary(Operation.APPEND, **{"source-snapshot-id": str(source.snapshot_id)})
+    planted = vault.appending(entry(forged), entry(two), summary=summary)
+    refused(vault, EncryptionPolicyViolation, "added-file-origin", *planted)
+
+
 def test_a_pick_of_a_whole_rewrite(vault: Attacker) -> None:
     """Rows that were deleted from the rewritten file on the branch since would be there again."""
     gone = vault.data_paths()[0]

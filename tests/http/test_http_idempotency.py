@@ -332,8 +332,8 @@ def test_repetition_is_authorized_anew(tmp_path: Path) -> None:
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
 
 
-def test_repeated_commit_is_authorized_anew(tmp_path: Path) -> None:
-    grants = policy("bob-more", tables("n"), {BOB: ["select", "update", "alter"]})
+def test_repeated_commit_or_drop_is_authorized_anew(tmp_path: Path) -> None:
+    grants = policy("bob-more", tables("n"), {BOB: ["select", "update", "alter", "drop"]})
     with open_service(tmp_path) as service, service.client(BOB) as bob, service.client() as alice:
         service.lake.catalog().create_namespace("n")
         new_table(alice, service.prefix, "n").raise_for_status()
@@ -344,6 +344,12 @@ def test_repeated_commit_is_authorized_anew(tmp_path: Path) -> None:
         selects = policy("bob-less", tables("n"), {BOB: ["select"]})
         service.lake.set_policies([*standard_policies(), selects])
         refused(bob.post(url, json=set_property(), headers=headers), 403, "NotAuthorized")
+        service.lake.set_policies([*standard_policies(), grants])
+        headers = new_key()
+        for _ in range(2):
+            assert bob.delete(url, headers=headers).status_code == 204
+        service.lake.set_policies([*standard_policies(), selects])
+        refused(bob.delete(url, headers=headers), 403, "NotAuthorized")
 
 
 def test_repeated_creation_shows_no_later_state_to_those_who_cannot_load_the_table(tmp_path: Path) -> None:
