@@ -177,6 +177,8 @@ def test_plaintext_manifests_do_not_come_back_after_migration(users: Lake) -> No
         {"equality_ids": [1]},
         {"key_metadata": b"\x02"},
         {"null_value_counts": {1: 7}},
+        {"null_value_counts": {1: 7, 2: 0}},
+        {"null_value_counts": {1: 0, 3: 0}},
         {"lower_bounds": {1: bytes(8)}},
         {"split_offsets": [4, 5]},
         {"sort_order_id": 7},
