@@ -26,7 +26,7 @@ from pyiceberg.table.update import update_table_metadata
 
 from bench.report import Figure, at_most, figure
 from bench.samples import data_files, make_table, root_of
-from catalog.identifiers import table_name
+from catalog.base.identifiers import table_name
 from tests.support.lake import Lake, open_lake
 
 PARENTS = (1_000, 20_000)

@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 
 from bench.report import Figure, at_most, figure
-from policy.allowlist import AllowList
+from policy.location.allow_list import AllowList
 
 PATHS = 1_000_000
 BUDGET = 1.0

@@ -14,7 +14,7 @@ from pyiceberg.table import StaticTable
 
 from bench.report import Figure, figure, seconds
 from bench.samples import ROWS_A_FILE, make_table, root_of
-from catalog.identifiers import table_name
+from catalog.base.identifiers import table_name
 from catalog.planning.plan import Plan, ScanRequest
 from tests.support.lake import ALICE, Lake, open_lake
 

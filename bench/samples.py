@@ -13,8 +13,8 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestampType
 
-from catalog.guarded import GuardedCatalog
-from policy.location import Location
+from catalog.service.pyiceberg_catalog import GuardedCatalog
+from policy.location.location import Location
 
 #: Ten columns, as a fact table may have.
 SCHEMA = Schema(

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from tests.support.lake import ALICE, Lake, lake_settings
 from tests.support.service import running
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import KeyFile
-from catalog.warden import Warden
+from catalog.kms.local import LocalKms
+from catalog.kms.root_key import KeyFile
+from catalog.service.services import Warden
 root = Path(sys.argv[1])
 settings = lake_settings(root)
 kms = LocalKms(settings.kms.options.keystore, KeyFile(settings.kms.options.key_file))

@@ -1,12 +1,12 @@
-"""Closes what an embedded catalog or a command does with its outcome; see `catalog.outcomes`."""
+"""Closes what an embedded catalog or a command does with its outcome; see `catalog.audit.outcomes`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from catalog.authorize import Authorizer, Caller
-from catalog.outcomes import Outcome, following
+from catalog.audit.outcomes import Outcome, following
+from catalog.authorization.authorizer import Authorizer, Caller
 
 
 @contextmanager

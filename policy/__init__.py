@@ -10,15 +10,15 @@ The one question about a right::
     PolicySet.parse({"lake.json": text}).decide(request, now).allowed
 """
 
-from policy.allowlist import AllowList
 from policy.decision import Decision, Reason
-from policy.encryption import EncryptionSpec
+from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.errors import LakewardenError
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
-from policy.requests import AccessRequest, Resource
 
 __all__ = [
     "AccessRequest",

@@ -24,7 +24,7 @@
     │   └── StorageUnavailable
     └── CommitStateUnknown           a commit may or may not have taken effect
 
-Errors about the existence and naming of catalog objects live in `catalog.errors`, because they are
+Errors about the existence and naming of catalog objects live in `catalog.base.errors`, because they are
 pyiceberg's exceptions too.
 
 An error never carries key bytes, tokens or passwords. A foreign path is put into `path` only where the

@@ -20,9 +20,9 @@ from itertools import product
 from typing import Final
 
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
-from policy.ranger.alike import Likeness, People
-from policy.requests import AccessRequest, Resource
+from policy.ranger.equivalence import Likeness, People
 
 _MOST_COLUMNS: Final = 1_000
 _MOST_PEOPLE: Final = 1_000

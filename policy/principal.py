@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from policy.errors import RequestInvalid
-from policy.location_names import forbidden_character
+from policy.location.segments import forbidden_character
 
 MAX_NAME_CHARACTERS = 255
 """Longest name of a principal, group or role."""

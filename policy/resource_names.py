@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName, table_name
-from policy.requests import Resource
+from policy.privileges.requests import Resource
 
 
 def resource_named(text: str) -> Resource:

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from catalog.authorization.tokens import IssuedToken
 from catalog.cli.first_use import make_catalog
 from catalog.cli.session import calling, open_kms, operating, os_user
 from catalog.cli.token import issue_recorded
 from catalog.http.server import served
-from catalog.tokens import IssuedToken
-from catalog.warden import Warden
+from catalog.service.services import Warden
 from policy.errors import StateUnavailable
 from policy.principal import Principal
 

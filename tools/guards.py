@@ -144,7 +144,7 @@ class Removal:
     """A line of tests/guards.toml: functions that return at once.
 
     Attributes:
-        off: the functions, as `catalog.seals:check_digest` or `module:Class.method`.
+        off: the functions, as `catalog.state.seals:check_digest` or `module:Class.method`.
         gives: what they return, a Python expression.
         tests: the tests that fail then.
     """

@@ -31,7 +31,7 @@ from sqlalchemy.exc import IntegrityError
 from catalog.audit.records import GENESIS, Row, canonical, digest
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_audit_chain, lw_audit_checkpoint
-from catalog.keys.root_key import KeyFile, RootDescription, subkey
+from catalog.kms.root_key import KeyFile, RootDescription, subkey
 from policy.errors import KmsUnavailable, StateUnavailable
 
 #: Chains that one checkpoint names; what is left goes into the next one.
@@ -125,7 +125,7 @@ class Signer:
     """Signs checkpoints with a key that lies outside of the database.
 
     Args:
-        key_file: a private file of 64 hexadecimal digits, as `catalog.keys.root_key.KeyFile` makes it.
+        key_file: a private file of 64 hexadecimal digits, as `catalog.kms.root_key.KeyFile` makes it.
 
     Raises:
         StateUnavailable: the file is missing, open to others, or not a key file.

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from catalog.identifiers import TableName, table_name
+from catalog.base.identifiers import TableName, table_name
 from policy.errors import RequestInvalid
 from policy.identifiers import namespace_of
 

@@ -17,15 +17,15 @@ import typer
 from catalog.audit import trail
 from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.audit.reading import ends, rows_up_to
-from catalog.audit.retention import prune_as
 from catalog.audit.stream import NewRecords, checkpoint_line, last_checkpoint_row, record_line
 from catalog.audit.trail import StoredRecord
 from catalog.audit.verify import Verdict, examine
+from catalog.base.identifiers import TableName
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, moment_of, table_of
 from catalog.cli.session import acting, open_state, open_warden, settings_of
-from catalog.config import Settings
-from catalog.identifiers import TableName
+from catalog.service.audit_retention import prune_as
+from catalog.settings.catalog import Settings
 from policy.errors import RequestInvalid
 
 app = typer.Typer(help="The audit trail.", no_args_is_help=True)

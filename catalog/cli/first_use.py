@@ -19,21 +19,21 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from catalog.audit.checkpoints import Checkpointer, Signer
+from catalog.authorization.tokens import TokenStore
 from catalog.cli.session import open_local_kms, open_state
-from catalog.config import Settings
+from catalog.crypto.secret import SecretBytes
 from catalog.db import migrate
 from catalog.db.engine import open_database
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.options import LocalKmsOptions
-from catalog.keys.root_key import KeyFile, Passphrase, RootKeySource
-from catalog.keys.secret import SecretBytes
-from catalog.kms_settings import local_kms_options
-from catalog.policies.files import PolicyFiles
-from catalog.policies.in_force import PolicyStore
-from catalog.tokens import TokenStore
+from catalog.kms.local import LocalKms
+from catalog.kms.root_key import KeyFile, Passphrase, RootKeySource
+from catalog.policy_store.files import PolicyFiles
+from catalog.policy_store.in_force import PolicyStore
+from catalog.settings.catalog import Settings
+from catalog.settings.kms import local_kms_options
+from catalog.settings.kms_options import LocalKmsOptions
 from policy.errors import LakewardenError, RequestInvalid, StateUnavailable
 from policy.principal import Principal
-from policy.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource
 
 #: Takes one sentence about what was made or kept.
 Say: TypeAlias = Callable[[str], None]

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
+from catalog.authorization.tokens import TokenStore
 from catalog.cli import output
 from catalog.cli.first_use import DEFAULT_DATA_DIR, make_catalog
 from catalog.cli.session import Session, calling, open_state, os_user
 from catalog.cli.token import issue_recorded
-from catalog.config import DEFAULT_FILE, Settings
-from catalog.tokens import TokenStore
+from catalog.settings.catalog import DEFAULT_FILE, Settings
 from policy.principal import Principal
 
 

@@ -24,9 +24,9 @@ from catalog.cli.session import (
     operating,
     settings_of,
 )
-from catalog.keys.local_kms import LocalKms, MasterKeyInfo
-from catalog.table_keys.rewrap import Progress
-from catalog.table_keys.states import ShownKey
+from catalog.key_management.rewrap import Progress
+from catalog.key_management.states import ShownKey
+from catalog.kms.local import LocalKms, MasterKeyInfo
 
 app = typer.Typer(help="Keys of tables, and master keys of the local KMS.", no_args_is_help=True)
 

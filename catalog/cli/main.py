@@ -19,9 +19,9 @@ from typer.core import TyperGroup
 from catalog.cli import (
     audit,
     db,
-    door,
     init,
     key,
+    kms_endpoint,
     output,
     policy,
     policy_check,
@@ -83,7 +83,7 @@ app.command("serve")(serve.serve)
 app.add_typer(db.app, name="db")
 app.add_typer(table.app, name="table")
 app.add_typer(key.app, name="key")
-app.add_typer(door.app, name="door")
+app.add_typer(kms_endpoint.app, name="door")
 app.add_typer(audit.app, name="audit")
 policy.app.command("check")(policy_check.check)
 policy.app.command("test")(policy_test.test)

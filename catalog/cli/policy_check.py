@@ -21,8 +21,8 @@ from policy.decision import Reason
 from policy.errors import RequestInvalid
 from policy.explain import Book, Considered, Explanation, explain
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger.parse import parse_documents
-from policy.requests import AccessRequest, Resource
 from policy.resource_names import resource_named
 
 _SEEN_BY: tuple[str, ...] = ("select", "all", "_any")

@@ -15,23 +15,23 @@ from typing import Annotated, Any, Final
 import typer
 from pyiceberg.schema import index_by_name
 
+from catalog.base.errors import NoSuchTable
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles, namespace_named
 from catalog.cli.policy import DENIED
 from catalog.cli.session import open_warden, policies_in_force, settings_of
-from catalog.errors import NoSuchTable
-from catalog.loading import LoadedTable
-from catalog.policies.encryption_policy import facts_of_table
-from catalog.warden import Warden
-from policy.ddl import LintContext, StatementDecision, TableFacts, lint
-from policy.ddl.context import Known, nothing_known
-from policy.ddl.lexer import MAX_CHARACTERS
+from catalog.reading.loading import LoadedTable
+from catalog.rules.encryption_policy import facts_of_table
+from catalog.service.services import Warden
+from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import RequestInvalid
-from policy.file_formats import FileFormat, written_format
 from policy.identifiers import TableName
-from policy.location import Location
+from policy.location.location import Location
 from policy.principal import Principal
-from policy.requests import ANY, AccessRequest
+from policy.privileges.requests import ANY, AccessRequest
+from policy.sql_lint import LintContext, StatementDecision, TableFacts, lint
+from policy.sql_lint.context import Known, nothing_known
+from policy.sql_lint.lexer import MAX_CHARACTERS
 
 _MAX_BYTES: Final = 4 * MAX_CHARACTERS
 _ANY_RIGHT: Final = {ANY: "any right"}

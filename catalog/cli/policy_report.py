@@ -13,8 +13,8 @@ from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import acting, open_warden
 from catalog.http.report_models import TableReport
-from catalog.policies.encryption_report import Standing, TableStanding
-from catalog.policies.files import PolicyFiles
+from catalog.maintenance.encryption_report import Standing, TableStanding
+from catalog.policy_store.files import PolicyFiles
 from policy.encryption_rules import EncryptionRules
 
 BROKEN: Final = 3

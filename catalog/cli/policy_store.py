@@ -17,14 +17,14 @@ from typing import Annotated, Final
 import typer
 from sqlalchemy import Engine
 
+from catalog.authorization.tokens import TokenStore
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import calling, open_state, operating, settings_of
-from catalog.config import Settings
-from catalog.policies.changes import PolicyChanges, Prepared, reasons_of
-from catalog.policies.documents import MAX_STORED_SIZE, Change, DocumentId, Edit, Kind, PolicyDocuments
-from catalog.policies.files import PolicyFiles
-from catalog.tokens import TokenStore
+from catalog.policy_store.changes import PolicyChanges, Prepared, reasons_of
+from catalog.policy_store.documents import MAX_STORED_SIZE, Change, DocumentId, Edit, Kind, PolicyDocuments
+from catalog.policy_store.files import PolicyFiles
+from catalog.settings.catalog import Settings
 from policy.errors import RequestInvalid
 
 _ACTION: Final = "policy.change"

@@ -9,9 +9,9 @@ from typing import Final
 import typer
 
 from catalog.cli.session import open_kms, settings_of
-from catalog.keys.local_kms import EmbeddedKmsWarning, LocalKms, warn_embedded_default
-from catalog.service_log import configure
-from catalog.warden import Warden
+from catalog.kms.local import EmbeddedKmsWarning, LocalKms, warn_embedded_default
+from catalog.service.service_log import configure
+from catalog.service.services import Warden
 
 _log: Final = logging.getLogger("lakewarden.service")
 

@@ -22,21 +22,21 @@ from typing import Final, Protocol
 import typer
 from sqlalchemy import Engine
 
+from catalog.audit.outcomes import note
 from catalog.audit.trail import AuditTrail
-from catalog.authorize import Authorizer, Caller
+from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.closing import closed
-from catalog.config import Settings
 from catalog.db import migrate
 from catalog.db.engine import open_database
-from catalog.keys.kms import KmsClient
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.registry import load_kms
-from catalog.kms_settings import KmsSettings, kms_options
-from catalog.outcomes import note
-from catalog.policies.documents import PolicyDocuments
-from catalog.policies.files import PolicyFiles
-from catalog.policies.in_force import InForce, PolicyStore
-from catalog.warden import Warden
+from catalog.kms.interface import KmsClient
+from catalog.kms.local import LocalKms
+from catalog.kms.registry import load_kms
+from catalog.policy_store.documents import PolicyDocuments
+from catalog.policy_store.files import PolicyFiles
+from catalog.policy_store.in_force import InForce, PolicyStore
+from catalog.service.services import Warden
+from catalog.settings.catalog import Settings
+from catalog.settings.kms import KmsSettings, kms_options
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.principal import Principal

@@ -11,16 +11,16 @@ from typing import Annotated
 import typer
 from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 
+from catalog.base.identifiers import TableName
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Table
 from catalog.cli.session import acting, open_warden
 from catalog.http.admin_models import CleanUpAnswer
 from catalog.http.rewrite_models import RegimesAnswer
-from catalog.identifiers import TableName
-from catalog.loading import LoadedTable
-from catalog.regimes.census import RegimeFiles
-from catalog.regimes.old_regimes import RegimeReport
-from catalog.tables.garbage import Garbage
+from catalog.maintenance.census import RegimeFiles
+from catalog.maintenance.garbage import Garbage
+from catalog.maintenance.old_epochs import RegimeReport
+from catalog.reading.loading import LoadedTable
 
 app = typer.Typer(help="Governed properties and the life of tables.", no_args_is_help=True)
 

@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 from sqlalchemy import Engine
 
-from catalog.authorize import Caller
+from catalog.authorization.authorizer import Caller
+from catalog.authorization.tokens import IssuedToken, TokenInfo, TokenKind, TokenStore
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Groups, Roles, duration_of
 from catalog.cli.session import calling, open_state, operating, settings_of
-from catalog.keys.options import is_kms_address
-from catalog.keys.private_files import create_private
-from catalog.kms_door.hadoop_token import credentials_file
-from catalog.tokens import IssuedToken, TokenInfo, TokenKind, TokenStore
+from catalog.crypto.private_files import create_private
+from catalog.kms_server.hadoop_token import credentials_file
+from catalog.settings.kms_options import is_kms_address
 from policy.errors import KmsUnavailable, RequestInvalid
 from policy.principal import Principal
 

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 from pyiceberg.expressions import BooleanExpression
 
+from catalog.base.identifiers import TableName, table_name
 from catalog.client import filters, writing
 from catalog.client.http import CatalogClient
 from catalog.client.scan import Scan
-from catalog.identifiers import TableName, table_name
 from catalog.storage.base import Storage, StorageRouter
 from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Options, S3Storage

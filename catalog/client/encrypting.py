@@ -30,10 +30,10 @@ from pyiceberg.io import OutputStream
 from catalog.client import footers, thrift
 from catalog.client.footers import FileKeys, Leaf
 from catalog.client.thrift import Items, Struct, Value
-from catalog.keys.aead import NONCE_LENGTH, Aead
-from catalog.keys.digests import FooterDigest
-from catalog.keys.secret import SecretBytes
-from policy.encryption import Algorithm, Footer
+from catalog.crypto.aead import NONCE_LENGTH, Aead
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_digests import FooterDigest
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import NotSupportedYet
 
 _MAGIC: Final = {Footer.ENCRYPTED: b"PARE", Footer.PLAINTEXT: b"PAR1"}

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from catalog.client.errors import CatalogUnavailable
-from catalog.request_signatures import IDEMPOTENCY_KEY, SignatureParameters, SignedRequest, sign
+from catalog.crypto.request_signatures import IDEMPOTENCY_KEY, SignatureParameters, SignedRequest, sign
 
 #: Where a key is registered, below the catalog's address.
 REGISTER: Final = "/engine/v1/keys"

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from catalog import errors as catalog_errors
+from catalog.base import errors as catalog_errors
 from policy import errors as policy_errors
 from policy.errors import (
     CommitStateUnknown,

@@ -23,7 +23,7 @@ from pyiceberg.utils.datetime import days_to_date
 from pyparsing.exceptions import ParseBaseException
 
 from catalog.client.columns import arrow_type
-from catalog.filter_values import require_exact
+from catalog.iceberg.filter_values import require_exact
 from policy.errors import RequestInvalid
 
 _UNARY: Final[Mapping[type[Any], str]] = {

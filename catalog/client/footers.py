@@ -32,10 +32,10 @@ from typing import Final
 from catalog.client import thrift
 from catalog.client.errors import RESTORE
 from catalog.client.thrift import Malformed, Shape, Struct
-from catalog.keys.aead import NONCE_LENGTH, TAG_LENGTH, Aead
-from catalog.keys.digests import FooterDigest
-from catalog.keys.secret import SecretBytes
-from policy.encryption import Algorithm, Footer
+from catalog.crypto.aead import NONCE_LENGTH, TAG_LENGTH, Aead
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_digests import FooterDigest
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
 
 _ENCRYPTED_MAGIC: Final = b"PARE"

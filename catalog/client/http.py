@@ -25,10 +25,10 @@ from urllib3.exceptions import ConnectTimeoutError as ConnectTimeout
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.response import BaseHTTPResponse
 
+from catalog.base.identifiers import TableName
 from catalog.client.engine_key import REGISTER, EngineSigner
 from catalog.client.errors import CatalogUnavailable, refusal
-from catalog.identifiers import TableName
-from catalog.request_signatures import IDEMPOTENCY_KEY
+from catalog.crypto.request_signatures import IDEMPOTENCY_KEY
 from policy.errors import CommitStateUnknown, NotAuthenticated, RequestInvalid
 
 #: Operations of which nothing is left if they are not answered: they read, or begin what expires.

@@ -25,14 +25,14 @@ from pyiceberg.types import NestedField
 
 from catalog.client.errors import CatalogUnavailable
 from catalog.client.footers import FileKeys, refused
-from catalog.keys.digests import FileDigest, FooterDigest
-from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported
-from policy.allowlist import AllowList
-from policy.encryption import Algorithm, Footer
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_digests import FileDigest, FooterDigest
+from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import LocationNotAllowed, NotSupportedYet
-from policy.location import Location, shown
+from policy.location.allow_list import AllowList
+from policy.location.location import Location, shown
 
 _HEADER: Final = b"lakewarden.plan"
 _TRANSPORT: Final = b"lakewarden.transport-key"

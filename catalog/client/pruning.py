@@ -5,7 +5,7 @@
   when it is asked for the statistics of a column whose key it does not have.
 - Bounds count where the file holds the column in the table's type, or in a narrower one of the same order:
   booleans, integers, dates, timestamps, decimals, text. Floats have none: Parquet leaves NaN out of them.
-- What the statistics then prove is `catalog.planning.metrics`'s to say, as for files.
+- What the statistics then prove is `catalog.iceberg.column_metrics`'s to say, as for files.
 
 Source: Apache Parquet, parquet.thrift, "Statistics"; Iceberg table specification, "Appendix D".
 """
@@ -23,8 +23,8 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.types import IcebergType, IntegerType, NestedField
 
 from catalog.client.columns import FileColumns, arrow_type, field_id
-from catalog.manifests import FieldStatistics
-from catalog.planning.metrics import may_match
+from catalog.iceberg.column_metrics import may_match
+from catalog.iceberg.manifests import FieldStatistics
 
 _MICROSECONDS: Final = "timeUnit=microseconds"
 

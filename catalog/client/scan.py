@@ -18,6 +18,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
+from catalog.base.identifiers import TableName
 from catalog.client import filters, frames
 from catalog.client import plan as plans
 from catalog.client.columns import arrow_schema
@@ -25,10 +26,9 @@ from catalog.client.deletes import DeletedRows
 from catalog.client.errors import TableChanged
 from catalog.client.files import Opened, opened
 from catalog.client.http import CatalogClient, table_path
+from catalog.client.late_materialization import Sieve
 from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
-from catalog.client.sifting import Sieve
-from catalog.identifiers import TableName
 from catalog.storage.base import Storage
 from policy.errors import RequestInvalid
 

@@ -26,27 +26,27 @@ from pyiceberg.io import OutputStream
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
+from catalog.base.identifiers import TableName
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.http import CatalogClient, table_path
+from catalog.client.parquet_key_tools import StockKeys
 from catalog.client.partitions import Part, Partitioner
 from catalog.client.plan import transport_key
 from catalog.client.row_groups import RowGroups, TableWriter, pieces
 from catalog.client.rows import Fitting, batches_of
 from catalog.client.settings import WriteSettings
 from catalog.client.statistics import statistics_of
-from catalog.client.stock import StockKeys
 from catalog.client.written import Written
-from catalog.identifiers import TableName
-from catalog.keys.dek import new_dek
-from catalog.keys.digests import FooterDigest
-from catalog.keys.file_identity import FileIdentity, new_file_name, parquet_aad_prefix
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_digests import FooterDigest
+from catalog.envelope.file_ids import FileIdentity, new_file_name, parquet_aad_prefix
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
 from catalog.storage.base import Storage
-from policy.encryption import Algorithm, Footer
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import CommitStateUnknown, LakewardenError, NotSupportedYet
-from policy.location import Location
+from policy.location.location import Location
 
 _MOST_OPEN: Final = 32
 _KNOWN: Final = frozenset(

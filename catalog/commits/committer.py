@@ -14,36 +14,36 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement, TableUpdate
 from sqlalchemy import Engine
 
-from catalog import gates, governance, state
-from catalog.authorize import Authorizer, Caller
-from catalog.commits import changes as change_rules
-from catalog.commits.branches import Rollback, rollbacks, sets_retention
-from catalog.commits.changes import Changes
-from catalog.commits.inspection import Inspector, Origin, require_parents
-from catalog.commits.landing import Lander, Landing
-from catalog.commits.openable import check_commit
+from catalog.authorization import key_groups, privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.columns import refuse_masks, selects
+from catalog.authorization.standard_clients import StandardClients
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
+from catalog.commits.publish import Lander, Landing
 from catalog.commits.renaming import former_names
 from catalog.commits.rollbacks import Rollbacks
 from catalog.db.engine import read
-from catalog.errors import CommitConflict
-from catalog.governance import Wanted
-from catalog.idempotency import succeeds_unchanged
-from catalog.identifiers import TableName
-from catalog.keys.peks import PekRecord
-from catalog.loading import LoadedTable, TableLoader
-from catalog.metadata import require_written_version
-from catalog.planning.columns import refuse_masks, selects
-from catalog.policies.encryption_policy import EncryptionPolicy
-from catalog.state import TableRecord
-from catalog.table_keys import groups as key_groups
-from catalog.table_keys.keyring import Keyring
-from catalog.tables import claims
-from catalog.tables.standard_clients import StandardClients
+from catalog.envelope.peks import PekRecord
+from catalog.iceberg.metadata import require_written_version
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.rules import governance
+from catalog.rules import table_changes as change_rules
+from catalog.rules.encryption_policy import EncryptionPolicy
+from catalog.rules.governance import Wanted
+from catalog.rules.openable import check_commit
+from catalog.rules.table_changes import Changes
+from catalog.snapshot_checks.branches import Rollback, rollbacks, sets_retention
+from catalog.snapshot_checks.inspection import Inspector, Origin, require_parents
+from catalog.state import claims, table_state
+from catalog.state.idempotency import succeeds_unchanged
+from catalog.state.table_state import TableRecord
+from policy.encryption.epochs import PekRef
+from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import LocationNotAllowed, MetadataTampered
-from policy.file_formats import FileFormat, written_format
-from policy.location import Location
-from policy.regimes import PekRef
-from policy.requests import AccessRequest
+from policy.location.location import Location
+from policy.privileges.requests import AccessRequest
 
 
 class Committer:
@@ -180,7 +180,7 @@ class Committer:
             table.name,
             self._requests(caller, table, changes, wanted, unprotects=unprotects)
             + selects(self._authorizer, caller, table, former),
-            hidden=gates.overlap_requests(caller.principal, overlaps),
+            hidden=privileges.overlap_requests(caller.principal, overlaps),
         )
         if former.columns:
             refuse_masks(self._authorizer, caller, table, former, action="table.commit")
@@ -220,7 +220,7 @@ class Committer:
         """Refuse those who may neither write nor alter before anything is told of the table."""
         owner = self._loader.owner(name)
         write, alter = (
-            gates.table_request(caller.principal, name.database, name.name, access, owner)
+            privileges.table_request(caller.principal, name.database, name.name, access, owner)
             for access in ("update", "alter")
         )
         self._authorizer.screen(caller, "table.commit", str(name), write, alter)
@@ -229,7 +229,7 @@ class Committer:
         """Whether rollbacks drop protection; what they bring back is told to those who may roll back."""
         if any(each.head is not None for each in taken_back):
             name, owner = table.record.name, table.record.owner
-            alter = gates.table_request(caller.principal, name.database, name.name, "alter", owner)
+            alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
             self._authorizer.screen(caller, "table.commit", table.name, alter)
         return self._rollbacks.drop_protection(table, taken_back)
 
@@ -241,13 +241,14 @@ class Committer:
         database, name = record.name.database, record.name.name
         moved = [Location.parse(text) for text in changes.locations]
         for location in moved:
-            gates.check_table_location(location, str(record.name))
+            privileges.check_table_location(location, str(record.name))
         own = record.location if record.default_location else None
         requests = [
-            gates.table_request(principal, database, name, access, record.owner) for access in sorted(rights)
+            privileges.table_request(principal, database, name, access, record.owner)
+            for access in sorted(rights)
         ]
-        requests += gates.storage_requests(principal, [*moved, *wanted.added], own, record.owner)
-        return requests + gates.key_requests(principal, wanted.new_keys)
+        requests += privileges.storage_requests(principal, [*moved, *wanted.added], own, record.owner)
+        return requests + privileges.key_requests(principal, wanted.new_keys)
 
     def _overlaps(self, record: TableRecord, changes: Changes) -> list[TableRecord]:
         """Other tables that a location which the commit sets overlaps."""
@@ -257,16 +258,16 @@ class Committer:
 
     def _next_governed(
         self, table: LoadedTable, wanted: Wanted, metadata: TableMetadata, begins: bool
-    ) -> tuple[state.Governed, tuple[PekRecord, ...]]:
+    ) -> tuple[table_state.Governed, tuple[PekRecord, ...]]:
         """The next governed version, with the keys that have to be made for a regime that begins."""
         with read(self._engine) as connection:
-            version = state.next_governed_version(connection, table.record.id)
+            version = table_state.next_governed_version(connection, table.record.id)
         if not begins:
             return governance.next_version(table.governed, wanted, metadata, None, version), ()
         refs, made = self._keyring.keys_for(table.record, wanted.spec, table.governed)
         return governance.next_version(table.governed, wanted, metadata, refs, version), made
 
-    def _relies(self, table: LoadedTable, governed: state.Governed) -> frozenset[PekRef]:
+    def _relies(self, table: LoadedTable, governed: table_state.Governed) -> frozenset[PekRef]:
         """The keys that must not be taken away beside the commit.
 
         One that is disabled already hinders nothing but bringing files, which their checks refuse.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from catalog.errors import CommitConflict, KeysChanged
+from catalog.base.errors import CommitConflict, KeysChanged
 
 #: How often something is tried before whoever asked for it is told of the conflict.
 ATTEMPTS: Final = 100

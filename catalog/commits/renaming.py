@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from catalog.loading import LoadedTable
-from catalog.planning.columns import ColumnNames, every_name
+from catalog.authorization.columns import ColumnNames, every_name
+from catalog.reading.loading import LoadedTable
 
 
 def former_names(table: LoadedTable, after: TableMetadata) -> ColumnNames:

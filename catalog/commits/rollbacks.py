@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog.commits.branches import Rollback
-from catalog.commits.entry_checks import alive
-from catalog.keys.alike import Form, read_forms
-from catalog.keys.peks import PekState, state_hint
-from catalog.loading import LoadedTable
-from catalog.snapshots import SnapshotReader
-from catalog.table_keys.keyring import Keyring
+from catalog.envelope.key_metadata_columns import Form, read_forms
+from catalog.envelope.peks import PekState, state_hint
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import SnapshotReader
+from catalog.snapshot_checks.branches import Rollback
+from catalog.snapshot_checks.entries import alive
+from policy.encryption.epochs import PekRef, Regimes, judge_migrated, kind, regime_for
 from policy.errors import KeyNotUsable
-from policy.regimes import PekRef, Regimes, judge_migrated, kind, regime_for
 
 #: What keys can be read with.
 _READABLE = (PekState.ACTIVE, PekState.DECRYPT_ONLY)

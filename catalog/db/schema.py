@@ -55,8 +55,8 @@ iceberg_namespace_properties = Table(
     Column("property_value", String(1000), nullable=False),
 )
 
-#: Properties of namespaces that protect tables (`policy.namespace_gates.PROTECTING`). They are not with the
-#: others, since users who can write the pointer store must not switch them off.
+#: Properties of namespaces that protect tables (`policy.privileges.namespaces.PROTECTING`). They are not with
+#: the others, since users who can write the pointer store must not switch them off.
 lw_namespace_property = Table(
     "lw_namespace_property",
     metadata,
@@ -132,7 +132,7 @@ lw_pek = Table(
     UniqueConstraint("table_id", "master_key_id", "version"),
 )
 
-#: How often a version of a key has encrypted at most (`catalog.table_keys.invocations`): of a table's key, or
+#: How often a version of a key has encrypted at most (`catalog.state.invocations`): of a table's key, or
 #: of one of the door's, whose versions are 1. A key that has no row has never encrypted.
 lw_key_invocations = Table(
     "lw_key_invocations",
@@ -217,8 +217,9 @@ lw_write = Table(
     Index("ix_lw_write_table", "table_id"),
 )
 
-#: A request with an idempotency key: its outcome, or the attempt that is under way (`catalog.idempotency`).
-#: `status` is null until there is an outcome; `detail` is what the answer is rebuilt from.
+#: A request with an idempotency key: its outcome, or the attempt that is under way
+#: (`catalog.state.idempotency`). `status` is null until there is an outcome; `detail` is what the answer is
+#: rebuilt from.
 lw_idempotency = Table(
     "lw_idempotency",
     metadata,
@@ -342,7 +343,7 @@ lw_audit_checkpoint = Table(
     Column("signature", String(128), nullable=True),
 )
 
-#: A key of the door for stock Hadoop clients (`catalog.kms_door`). `wrapped` is what seals its versions, as
+#: A key of the door for stock Hadoop clients (`catalog.kms_server`). `wrapped` is what seals its versions, as
 #: the KMS wrapped it. `denial`: error, mask. `state`: active, disabled.
 lw_door_key = Table(
     "lw_door_key",

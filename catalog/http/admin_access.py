@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from catalog.authorize import Caller
-from catalog.warden import Warden
-from policy.requests import AccessRequest, Resource
+from catalog.authorization.authorizer import Caller
+from catalog.service.services import Warden
+from policy.privileges.requests import AccessRequest, Resource
 
 
 def require_service(

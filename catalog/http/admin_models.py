@@ -9,12 +9,12 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
+from catalog.authorization.tokens import TokenKind
 from catalog.http.bodies import Answer, OwnBody
-from catalog.tables.garbage import Garbage
-from catalog.tokens import TokenKind
+from catalog.maintenance.garbage import Garbage
 from policy.decision import Decision
 from policy.principal import Principal
-from policy.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource
 
 Names = Annotated[list[str], Field(max_length=1_000)]
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response, Security
 
 from catalog.audit.records import MAX_REASONS
-from catalog.authorize import Caller
+from catalog.authorization.authorizer import Caller
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
 from catalog.http.errors import NoSuchDocument
@@ -32,13 +32,13 @@ from catalog.http.policy_models import (
 )
 from catalog.http.routing import GuardedRoute
 from catalog.http.screening import policies, screened
-from catalog.policies.changes import Prepared, reasons_of
-from catalog.policies.delegation import Delegation
-from catalog.policies.documents import Change, DocumentId, Edit, Kind, StoredDocument
-from catalog.warden import Warden
+from catalog.policy_store.changes import Prepared, reasons_of
+from catalog.policy_store.delegation import Delegation
+from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument
+from catalog.service.services import Warden
 from policy.decision import Decision
 from policy.errors import NotAuthorized, RequestInvalid
-from policy.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource
 
 _DOCUMENT: Final = "/policies/documents/{kind}/{name}"
 _READ: Final = "admin.policies.read"

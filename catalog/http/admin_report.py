@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Request, Security
 
-from catalog.authorize import Caller
+from catalog.authorization.authorizer import Caller
 from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
 from catalog.http.operations import ERRORS
 from catalog.http.report_models import EncryptionReport, TableReport
 from catalog.http.routing import GuardedRoute
-from catalog.warden import Warden
+from catalog.service.services import Warden
 from policy.encryption_rules import EncryptionRules
 
 _PATH: Final = "/encryption-report"

@@ -14,15 +14,15 @@ from fastapi import APIRouter, Query, Response, Security
 
 from catalog.audit import reading as audit_reading
 from catalog.audit import verify as audit_verify
+from catalog.authorization.tokens import TokenInfo
 from catalog.http import admin_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
 from catalog.http.key_models import MasterRewrapped
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import GuardedRoute
-from catalog.keys.local_kms import LocalKms, MasterKeyInfo
-from catalog.tokens import TokenInfo
-from catalog.warden import Warden
+from catalog.kms.local import LocalKms, MasterKeyInfo
+from catalog.service.services import Warden
 from policy.errors import NotSupportedYet
 from policy.principal import Principal
 

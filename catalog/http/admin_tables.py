@@ -22,8 +22,8 @@ from catalog.http.key_models import NoOptions
 from catalog.http.operations import ERRORS
 from catalog.http.rewrite_models import RegimesAnswer
 from catalog.http.routing import GuardedRoute
-from catalog.loading import LoadedTable
-from policy import governed as governed_names
+from catalog.reading.loading import LoadedTable
+from policy.encryption import governed as governed_names
 from policy.errors import RequestInvalid
 
 _TABLE = "/tables/{namespace}/{table}"

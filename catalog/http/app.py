@@ -27,8 +27,8 @@ from sqlalchemy import literal, select
 
 from catalog.db.engine import read
 from catalog.http import (
-    admin_door,
     admin_keys,
+    admin_kms_endpoint,
     admin_policies,
     admin_report,
     admin_service,
@@ -45,7 +45,7 @@ from catalog.http.boundary import Boundary
 from catalog.http.metrics import CONTENT_TYPE, Metrics
 from catalog.http.operations import ERRORS
 from catalog.http.routing import Bodies, GuardedRoute
-from catalog.warden import Warden
+from catalog.service.services import Warden
 from policy.errors import StateUnavailable
 
 #: The framework would hand bodies and messages of exceptions to whatever the environment configures.
@@ -145,7 +145,7 @@ def create_app(warden: Warden) -> FastAPI:
         engine_routes.router,
         admin_tables.router,
         admin_keys.router,
-        admin_door.router,
+        admin_kms_endpoint.router,
         admin_service.router,
         admin_policies.router,
         admin_report.router,

@@ -2,7 +2,7 @@
 
 - Every operation but `/healthz` needs `Authorization: Bearer <user token>`.
 - `/engine/v1` and `/v1` also take the signature of an engine that acts for the user
-  (`catalog.request_signatures`). The engine needs `engine:act` on its
+  (`catalog.crypto.request_signatures`). The engine needs `engine:act` on its
   own name. Without a signature, the caller is the user's own process.
 - To register the key that it signs with, an engine sends its own token as the bearer token, once.
 - A header given twice is refused: two readers could take a different one.
@@ -23,11 +23,10 @@ from fastapi import Depends, Request
 from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.datastructures import Headers
 
-from catalog.authorize import Caller
-from catalog.engine_keys import SigningEngine
-from catalog.http.boundary import REQUEST_ID_STATE
-from catalog.http.metrics import Metrics
-from catalog.request_signatures import (
+from catalog.authorization.authorizer import Caller
+from catalog.authorization.engine_keys import SigningEngine
+from catalog.authorization.tokens import TokenInfo
+from catalog.crypto.request_signatures import (
     CONTENT_DIGEST,
     IDEMPOTENCY_KEY,
     SIGNATURE,
@@ -37,11 +36,12 @@ from catalog.request_signatures import (
     digest_in,
     refused,
 )
-from catalog.tokens import TokenInfo
-from catalog.warden import Warden
+from catalog.http.boundary import REQUEST_ID_STATE
+from catalog.http.metrics import Metrics
+from catalog.service.services import Warden
 from policy.decision import Decision
 from policy.errors import NotAuthenticated, NotAuthorized
-from policy.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource
 
 _BEARER: Final = "bearer"
 _HINT: Final = "Send `Authorization: Bearer <token>`; an administrator issues tokens."

@@ -22,8 +22,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from catalog.identifiers import Namespace, TableName, namespace_of, table_name
-from catalog.metadata import first_problem
+from catalog.base.identifiers import Namespace, TableName, namespace_of, table_name
+from catalog.iceberg.metadata import first_problem
 from policy.errors import LakewardenError, RequestInvalid
 
 T = TypeVar("T")

@@ -23,12 +23,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from catalog.authorize import Caller
+from catalog.audit.outcomes import Outcome
+from catalog.authorization.authorizer import Caller
 from catalog.http.closing import OUTCOME_STATE
 from catalog.http.errors import ERROR_STATE, error_response, unforeseen_response
 from catalog.http.metrics import Metrics
-from catalog.outcomes import Outcome
-from catalog.service_log import Limit, Outages, Value, fields, places
+from catalog.service.service_log import Limit, Outages, Value, fields, places
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
 
 REQUEST_ID: Final = "X-Request-Id"

@@ -1,4 +1,4 @@
-"""Puts the outcome of each request on record before it is answered; see `catalog.outcomes`."""
+"""Puts the outcome of each request on record before it is answered; see `catalog.audit.outcomes`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from catalog.authorize import Authorizer, Caller
-from catalog.outcomes import Outcome
+from catalog.audit.outcomes import Outcome
+from catalog.authorization.authorizer import Authorizer, Caller
 
 #: Key of the outcome in the request's state, for its line in the log.
 OUTCOME_STATE: Final = "outcome"

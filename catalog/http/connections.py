@@ -32,9 +32,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from catalog.config import HttpSettings
 from catalog.http.errors import HeadTooLarge, RequestTimedOut, TooManyConnections, error_response
 from catalog.http.metrics import Metrics
+from catalog.settings.catalog import HttpSettings
 from policy.errors import LakewardenError, RequestInvalid
 
 #: Fields of a head; no client sends a fifth of it.

@@ -9,14 +9,14 @@ from uuid import UUID
 
 from pydantic import Field
 
-from catalog.governance import column_ids
+from catalog.envelope.parquet_key_tools import StockKey
+from catalog.envelope.transport import KeyLabel, TransportKey
+from catalog.envelope.write_keys import WrittenKey
 from catalog.http.bodies import Answer, Base64, OwnBody
 from catalog.http.expressions import filter_of
-from catalog.keys.stock_keys import StockKey
-from catalog.keys.transport import KeyLabel, TransportKey
-from catalog.keys.write_keys import WrittenKey
-from catalog.loading import LoadedTable
 from catalog.planning.plan import ScanRequest
+from catalog.reading.loading import LoadedTable
+from catalog.rules.governance import column_ids
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
 

@@ -44,7 +44,7 @@ from catalog.http.screening import table as on_table
 from catalog.http.table_answers import Viewer, committed_table, loaded_table, staged_write
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthenticated
-from policy.requests import ANY, AccessRequest, Resource
+from policy.privileges.requests import ANY, AccessRequest, Resource
 
 _TABLE = "/tables/{namespace}/{table}"
 

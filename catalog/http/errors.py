@@ -16,7 +16,7 @@ Errors of HTTP itself hang in the tree of `policy.errors`:
         ├── MethodRefused            405
         ├── RequestTimedOut          408
         ├── HeadTooLarge             431
-        ├── IdempotencyKeyReused     422 (`catalog.idempotency`)
+        ├── IdempotencyKeyReused     422 (`catalog.state.idempotency`)
         ├── NoSuchWarehouse          404
         └── NoSuchDocument           404
     Unavailable
@@ -37,11 +37,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from catalog import errors as catalog_errors
-from catalog.engine_keys import STALE_RULE
+from catalog.authorization.engine_keys import STALE_RULE
+from catalog.base import errors as catalog_errors
 from catalog.http import kms_errors
 from catalog.http.metrics import Metrics
-from catalog.idempotency import IdempotencyKeyReused
+from catalog.state.idempotency import IdempotencyKeyReused
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, RequestInvalid, Unavailable
 

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response, Security
 
-from catalog.errors import NoSuchNamespace
+from catalog.base.errors import NoSuchNamespace
+from catalog.base.identifiers import namespace_of
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, WardenOf
 from catalog.http.bodies import LEVEL_SEPARATOR, namespace_from_path
 from catalog.http.errors import NoSuchWarehouse
@@ -24,10 +25,9 @@ from catalog.http.iceberg_models import (
 from catalog.http.idempotency import OnceOf
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import IcebergRoute
-from catalog.identifiers import namespace_of
-from catalog.warden import Warden
+from catalog.service.services import Warden
 from policy.errors import LocationInvalid
-from policy.location import Location
+from policy.location.location import Location
 
 _PREFIXED = "/v1/{prefix}"
 

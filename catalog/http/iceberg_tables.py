@@ -11,7 +11,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Response, Security
 from pyiceberg.table.update import AssertCreate
 
-from catalog.errors import NoSuchTable
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName, table_name
 from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, WardenOf
 from catalog.http.bodies import (
     namespace_from_path,
@@ -46,8 +47,7 @@ from catalog.http.table_answers import (
     not_modified,
     staged_table,
 )
-from catalog.identifiers import TableName, table_name
-from catalog.repeats import COMMIT
+from catalog.service.repeats import COMMIT
 from policy.errors import NotSupportedYet, RequestInvalid
 
 router = APIRouter(

@@ -24,10 +24,10 @@ from uuid import UUID
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from catalog.authorize import Caller
+from catalog.authorization.authorizer import Caller
 from catalog.http.errors import shape_of
 from catalog.http.metrics import Metrics
-from catalog.idempotency import LEASE_MS, Attempt, IdempotencyKeys, Kept, KeyedRequest, attempting
+from catalog.state.idempotency import LEASE_MS, Attempt, IdempotencyKeys, Kept, KeyedRequest, attempting
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid, StateUnavailable
 
 HEADER: Final = "Idempotency-Key"

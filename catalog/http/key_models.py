@@ -9,12 +9,12 @@ from uuid import UUID
 from pydantic import Field
 
 from catalog.http.bodies import Answer, OwnBody
-from catalog.table_keys.masters import RewrappedKeys
-from catalog.table_keys.rewrap import RewrappedBranch
-from catalog.table_keys.rotation import Rotated
-from catalog.table_keys.states import ShownKey
-from catalog.table_keys.uses import SnapshotUse
-from policy.regimes import PekRef
+from catalog.key_management.master_keys import RewrappedKeys
+from catalog.key_management.rewrap import RewrappedBranch
+from catalog.key_management.rotation import Rotated
+from catalog.key_management.states import ShownKey
+from catalog.key_management.uses import SnapshotUse
+from policy.encryption.epochs import PekRef
 
 Version = Annotated[int, Field(ge=1, lt=2**31)]
 

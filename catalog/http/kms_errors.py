@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from catalog.kms_door.door import KeyMasked
+from catalog.kms_server.endpoint import KeyMasked
 from policy import errors as policy_errors
 from policy.errors import LakewardenError
 

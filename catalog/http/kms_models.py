@@ -15,11 +15,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from catalog.keys import hadoop_base64
-from catalog.keys.secret import SecretBytes
-from catalog.kms_door.eek import EncryptedKey
-from catalog.kms_door.names import VersionName, key_name
-from catalog.kms_door.store import Denial, DoorKey, KeySpec
+from catalog.crypto import hadoop_base64
+from catalog.crypto.secret import SecretBytes
+from catalog.kms_server.encrypted_keys import EncryptedKey
+from catalog.kms_server.names import VersionName, key_name
+from catalog.kms_server.store import Denial, DoorKey, KeySpec
 from policy.errors import NotSupportedYet, RequestInvalid
 
 CIPHER: Final = "AES/CTR/NoPadding"

@@ -1,8 +1,8 @@
 """Hadoop's KMS protocol, for stock Hadoop and ORC clients; off unless `kms_door.enabled`.
 
-Who comes is told by `catalog.kms_door.identity`, what he may do by `catalog.kms_door.door`. A handshake
-(`OPTIONS`) is answered whatever comes of it: stock clients make one before their first call, and ORC would
-take a refusal for a reason to show masks.
+Who comes is told by `catalog.kms_server.identity`, what he may do by `catalog.kms_server.endpoint`. A
+handshake (`OPTIONS`) is answered whatever comes of it: stock clients make one before their first call, and
+ORC would take a refusal for a reason to show masks.
 
 Not served: material of keys, material of one's own, deleting keys, delegation tokens over HTTP (an operator
 issues them), acting for others.
@@ -17,14 +17,14 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Request, Response, Security
 from pydantic import Field
 
-from catalog.authorize import Caller
+from catalog.authorization.authorizer import Caller
 from catalog.http import kms_models as models
 from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf, request_id_of
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute, address_of
-from catalog.kms_door.door import MAX_BATCH, version_of
-from catalog.kms_door.identity import COOKIE, Visit
-from catalog.kms_door.names import VersionName, key_name
+from catalog.kms_server.endpoint import MAX_BATCH, version_of
+from catalog.kms_server.identity import COOKIE, Visit
+from catalog.kms_server.names import VersionName, key_name
 from policy.errors import NotAuthenticated
 
 _MAX_NAMES: Final = 100

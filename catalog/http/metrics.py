@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from catalog.db.clock import DatabaseClock
-from catalog.keys.kms_calls import CountedKms
-from catalog.policies.in_force import PolicyStore
-from catalog.replicas import Replicas
+from catalog.kms.calls import CountedKms
+from catalog.policy_store.in_force import PolicyStore
+from catalog.service.replicas import Replicas
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

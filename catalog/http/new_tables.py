@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from catalog.base.identifiers import table_name
 from catalog.http.bodies import namespace_from_path, partition_spec_of, schema_of, sort_order_of
 from catalog.http.engine_models import StageWrite
 from catalog.http.iceberg_models import CreateTable
-from catalog.identifiers import table_name
 from catalog.tables.drafts import NewTable
 
 

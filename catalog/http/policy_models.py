@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from catalog.http.bodies import Answer, OwnBody
-from catalog.policies.changes import MAX_EDITS, Effect, Prepared
-from catalog.policies.documents import Change, DocumentId, Edit, Kind, StoredDocument
+from catalog.policy_store.changes import MAX_EDITS, Effect, Prepared
+from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument
 
 
 class DocumentAnswer(Answer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog.http.bodies import Answer
-from catalog.policies.encryption_report import TableStanding
+from catalog.maintenance.encryption_report import TableStanding
 
 
 class Broken(Answer):

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from catalog.http.bodies import Answer, OwnBody
-from catalog.regimes.old_regimes import RegimeReport
-from catalog.regimes.rewrites import Rewrites
+from catalog.maintenance.old_epochs import RegimeReport
+from catalog.maintenance.rewrites import Rewrites
 
 _LONG: Final = 2**63 - 1
 _GIBIBYTE: Final = 2**30

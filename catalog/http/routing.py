@@ -27,15 +27,15 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from catalog.authorize import Caller
+from catalog.audit.outcomes import Outcome, following
+from catalog.authorization.authorizer import Caller
+from catalog.crypto.request_signatures import refused
 from catalog.http.auth import authenticated, bootstrapping
 from catalog.http.closing import OUTCOME_STATE, closed
 from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies, ours
 from catalog.http.idempotency import answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
-from catalog.idempotency import KeyedRequest
-from catalog.outcomes import Outcome, following
-from catalog.request_signatures import refused
+from catalog.state.idempotency import KeyedRequest
 from policy.errors import RequestInvalid
 from policy.strict_json import parse
 

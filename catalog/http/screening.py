@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from catalog import gates
-from catalog.authorize import Caller
-from catalog.config import HttpSettings
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Caller
 from catalog.http.bodies import namespace_from_path, table_from_path
-from catalog.warden import Warden
-from policy.requests import ANY, AccessRequest, Resource
+from catalog.service.services import Warden
+from catalog.settings.catalog import HttpSettings
+from policy.privileges.requests import ANY, AccessRequest, Resource
 
 #: Bytes and elements of a body that is read without a first authorization.
 SMALL_BODY: Final = 1024 * 1024
@@ -117,7 +117,7 @@ def table(action: str, *accesses: str, bounds: Callable[[HttpSettings], Bounds] 
         name = table_from_path(parts["namespace"], parts["table"])
         owner = warden.loader.owner(name)
         asked = (caller.principal, name.database, name.name)
-        ways = [gates.table_request(*asked, access, owner) for access in accesses]
+        ways = [privileges.table_request(*asked, access, owner) for access in accesses]
         warden.authorizer.screen(caller, action, str(name), *ways)
         return bounds(warden.settings.http)
 

@@ -30,12 +30,12 @@ import uvicorn
 from fastapi.concurrency import run_in_threadpool
 
 from catalog.audit.stream import Exports
-from catalog.config import HttpSettings, Settings
 from catalog.http.app import create_app
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
-from catalog.replicas import LOOK_S, Replicas
-from catalog.service_log import fields
-from catalog.warden import Warden
+from catalog.service.replicas import LOOK_S, Replicas
+from catalog.service.service_log import fields
+from catalog.service.services import Warden
+from catalog.settings.catalog import HttpSettings, Settings
 from policy.errors import RequestInvalid
 
 _log: Final = logging.getLogger("lakewarden.service")

@@ -14,10 +14,10 @@ from typing import Final, Literal, Self
 from fastapi import Response
 from pyiceberg.table.metadata import TableMetadata
 
-from catalog.authorize import Caller
+from catalog.authorization.authorizer import Caller
 from catalog.http.engine_models import WriteBegun
-from catalog.loading import LoadedTable
-from catalog.warden import Warden
+from catalog.reading.loading import LoadedTable
+from catalog.service.services import Warden
 from catalog.writes.sessions import WriteSession
 
 SnapshotMode = Literal["all", "refs"]

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID, DeleteFileIndex
 
-from catalog.commits.entry_checks import DELETED
-from catalog.manifests import DecodedManifest, data_files
+from catalog.iceberg.manifests import DecodedManifest, data_files
+from catalog.iceberg.partition_values import ShownPartitions
 from catalog.planning.rows import planned_rows
-from catalog.snapshots import OpenManifest
-from catalog.writes.partition_values import ShownPartitions
+from catalog.reading.snapshots import OpenManifest
+from catalog.snapshot_checks.entries import DELETED
 from policy.errors import MetadataInvalid, NotSupportedYet
 
 _POSITION = 1

@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from catalog.manifests import DecodedManifest, ManifestListEntry, inherit_each
-from catalog.snapshots import OpenManifest
+from catalog.iceberg.manifests import DecodedManifest, ManifestListEntry, inherit_each
+from catalog.reading.snapshots import OpenManifest
 from policy.errors import MetadataInvalid
 
 #: Entries of a manifest that is small. Putting together copies, which large ones do not gain from.

@@ -26,12 +26,12 @@ from pyiceberg.expressions.visitors import rewrite_not
 from pyiceberg.schema import Schema
 
 from catalog.audit.records import MAX_REASONS
-from catalog.authorize import Authorizer, Caller
-from catalog.governance import column_ids
-from catalog.loading import LoadedTable
-from catalog.planning.columns import ACTION, ColumnNames, ScanColumns, names_of, nested_in, selects
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.columns import ACTION, ColumnNames, ScanColumns, names_of, nested_in, selects
+from catalog.reading.loading import LoadedTable
+from catalog.rules.governance import column_ids
 from policy.decision import Decision, Reason
-from policy.encrypted_columns import masked_fields
+from policy.encryption.encrypted_columns import masked_fields
 
 
 def masked_for(

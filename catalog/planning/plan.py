@@ -24,17 +24,17 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 
-from catalog import gates
-from catalog.authorize import Authorizer, Caller, Records
-from catalog.commits.entry_checks import DELETED
-from catalog.commits.inspection import Inspector
-from catalog.errors import NoSuchTable
-from catalog.identifiers import TableName
-from catalog.keys.transport import TransportKey
-from catalog.loading import LoadedTable, TableLoader
-from catalog.manifests import ManifestContent, ManifestListEntry
-from catalog.outcomes import note
-from catalog.planning.columns import authorize, resolve
+from catalog.audit.outcomes import note
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller, Records
+from catalog.authorization.columns import authorize, resolve
+from catalog.authorization.table_access import loading_ways, report, sees_paths
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName
+from catalog.envelope.transport import TransportKey
+from catalog.iceberg.manifests import ManifestContent, ManifestListEntry
+from catalog.iceberg.partition_values import ShownPartitions
+from catalog.keyring.keyring import Keyring
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, gathered
 from catalog.planning.masks import masked_for, record_masked, weakened, without_masked
@@ -43,10 +43,10 @@ from catalog.planning.releases import release
 from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
 from catalog.planning.sealed import SealedPruner
-from catalog.snapshots import OpenManifest, SnapshotReader, refuse_outside
-from catalog.table_keys.keyring import Keyring
-from catalog.tables.access import loading_ways, report, sees_paths
-from catalog.writes.partition_values import ShownPartitions
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outside
+from catalog.snapshot_checks.entries import DELETED
+from catalog.snapshot_checks.inspection import Inspector
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
 
 
@@ -330,9 +330,9 @@ def _unmasked(request: ScanRequest, schema: Schema, masked: frozenset[int]) -> S
 
 def _require_sight(authorizer: Authorizer, caller: Caller, name: TableName, owner: str | None) -> None:
     """Refuse those without any right before anything is told of the table."""
-    any_right = gates.table_request(caller.principal, name.database, name.name, "_any", owner)
+    any_right = privileges.table_request(caller.principal, name.database, name.name, "_any", owner)
     if not authorizer.decide([any_right]).allowed:
-        select = gates.table_request(caller.principal, name.database, name.name, "select", owner)
+        select = privileges.table_request(caller.principal, name.database, name.name, "select", owner)
         authorizer.require(caller, "table.plan", str(name), [select, any_right])
 
 

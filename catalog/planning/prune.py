@@ -45,12 +45,12 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
+from catalog.iceberg.avro.arrow import FIELD_ID
+from catalog.iceberg.bounds import Mask
+from catalog.iceberg.column_metrics import may_match
+from catalog.iceberg.manifests import DecodedManifest, FieldStatistics, ManifestListEntry
+from catalog.iceberg.manifests.rows import partition_rows
 from catalog.iceberg.transforms import exact_spec
-from catalog.manifests import DecodedManifest, FieldStatistics, ManifestListEntry
-from catalog.manifests.arrow import FIELD_ID
-from catalog.manifests.rows import partition_rows
-from catalog.planning.bounds import Mask
-from catalog.planning.metrics import may_match
 from policy.errors import MetadataInvalid
 
 

@@ -24,16 +24,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from catalog import gates
-from catalog.authorize import Authorizer, Caller
-from catalog.keys.alike import Form
-from catalog.keys.key_metadata import KeyEntry
-from catalog.keys.scan_keys import FormKeys
-from catalog.loading import LoadedTable
-from catalog.planning.columns import ACTION, ScanColumns, every_name, refuse_masks, selects
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.columns import ACTION, ScanColumns, every_name, refuse_masks, selects
+from catalog.envelope.key_metadata import KeyEntry
+from catalog.envelope.key_metadata_columns import Form
+from catalog.envelope.scan_keys import FormKeys
+from catalog.reading.loading import LoadedTable
 from policy.decision import Decision, Reason
 from policy.errors import DecryptionRefused, NotAuthorized
-from policy.requests import AccessRequest
+from policy.privileges.requests import AccessRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,9 @@ def _releases(caller: Caller, opened: set[_Opened]) -> list[AccessRequest]:
     """A user's own process needs `release` on the keys of groups too; the footers' were asked for before."""
     if caller.engine is not None:
         return []
-    return gates.key_requests(caller.principal, {key.key_id for key in opened if key.field_ids}, "release")
+    return privileges.key_requests(
+        caller.principal, {key.key_id for key in opened if key.field_ids}, "release"
+    )
 
 
 def _require_columns(

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 
-from catalog.errors import CommitConflict
-from catalog.loading import LoadedTable
-from catalog.planning.columns import ScanColumns
+from catalog.authorization.columns import ScanColumns
+from catalog.base.errors import CommitConflict
+from catalog.reading.loading import LoadedTable
 from policy.errors import NotSupportedYet, RequestInvalid
 
 if TYPE_CHECKING:

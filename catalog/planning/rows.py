@@ -37,10 +37,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catalog.keys.alike import Bytes, Form
-from catalog.manifests import ManifestListEntry
-from catalog.table_keys.keyring import ScanKeys
-from catalog.writes.partition_values import ShownPartitions
+from catalog.envelope.key_metadata_columns import Bytes, Form
+from catalog.iceberg.manifests import ManifestListEntry
+from catalog.iceberg.partition_values import ShownPartitions
+from catalog.keyring.keyring import ScanKeys
 from policy.errors import EncryptionPolicyViolation
 
 _CARRIED: Final = pa.schema(

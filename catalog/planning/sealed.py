@@ -17,13 +17,13 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 
-from catalog.keys.alike import Rows
-from catalog.keys.scan_bounds import ColumnOfFiles
-from catalog.loading import LoadedTable
-from catalog.manifests import FieldStatistics
+from catalog.envelope.key_metadata_columns import Rows
+from catalog.envelope.scan_statistics import ColumnOfFiles
+from catalog.iceberg.manifests import FieldStatistics
+from catalog.keyring.keyring import Keyring
 from catalog.planning.gathering import Gathered
 from catalog.planning.prune import Pruner
-from catalog.table_keys.keyring import Keyring
+from catalog.reading.loading import LoadedTable
 
 #: The parts of `FieldStatistics`, in order.
 _PARTS = tuple(each.name for each in fields(FieldStatistics))

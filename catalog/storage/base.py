@@ -19,7 +19,7 @@ from typing import Protocol
 from pyiceberg.io import InputStream, OutputStream
 
 from policy.errors import LocationNotAllowed
-from policy.location import Location
+from policy.location.location import Location
 
 
 @dataclass(frozen=True, slots=True)

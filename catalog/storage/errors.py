@@ -32,7 +32,7 @@ from policy.errors import (
     Refused,
     StorageUnavailable,
 )
-from policy.location import Location
+from policy.location.location import Location
 
 
 class ObjectMissing(MetadataInvalid):

@@ -25,9 +25,9 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 
 from catalog.storage.base import Storage
 from catalog.storage.errors import too_large
-from policy.allowlist import AllowList
 from policy.errors import LocationNotAllowed
-from policy.location import Location, shown
+from policy.location.allow_list import AllowList
+from policy.location.location import Location, shown
 
 Hook = Callable[[str, bytes], None]
 """Takes the canonical location and all bytes of an object, and raises if they are not to be used."""

@@ -32,7 +32,7 @@ from catalog.storage.base import StoredObject
 from catalog.storage.errors import ObjectMissing, too_large, translated
 from catalog.storage.streams import ObjectInput, ObjectOutput
 from policy.errors import LocationNotAllowed
-from policy.location import Location
+from policy.location.location import Location
 
 # O_PATH asks for the right to pass through a directory only, not to list it. Systems without it list.
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

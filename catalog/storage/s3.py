@@ -30,7 +30,7 @@ from catalog.storage.base import StoredObject
 from catalog.storage.errors import already_exists, no_object, too_large, translated
 from catalog.storage.streams import ObjectInput, ObjectOutput
 from policy.errors import LocationNotAllowed, StorageUnavailable
-from policy.location import Location
+from policy.location.location import Location
 
 
 class S3Options(BaseModel):

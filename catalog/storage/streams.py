@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from catalog.storage.errors import translated
-from policy.location import Location
+from policy.location.location import Location
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

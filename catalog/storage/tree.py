@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 
 from policy.errors import LocationNotAllowed
-from policy.location import Location
+from policy.location.location import Location
 
 MAX_DEPTH = 100
 """Most levels of directories below the place where a walk starts."""

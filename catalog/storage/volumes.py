@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
 from policy.errors import StorageUnavailable
-from policy.location import Location
+from policy.location.location import Location
 
 
 @contextmanager

@@ -28,17 +28,17 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from catalog import gates
-from catalog.authorize import Authorizer, Caller
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base.identifiers import TableName
 from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
-from catalog.idempotency import succeeds_unchanged
-from catalog.identifiers import TableName
-from catalog.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.state.idempotency import succeeds_unchanged
 from catalog.tables.schema_changes import ColumnChange, stage
-from policy import governed as governed_names
+from policy.encryption import governed as governed_names
 from policy.errors import LakewardenError, RequestInvalid
-from policy.requests import AccessRequest
+from policy.privileges.requests import AccessRequest
 
 _MESSAGE_LENGTH: Final = 300
 _ADDED_LAST: Final = -1
@@ -104,7 +104,7 @@ class Alterer:
 
     def _right(self, caller: Caller, name: TableName) -> AccessRequest:
         owner = self._loader.owner(name)
-        return gates.table_request(caller.principal, name.database, name.name, "alter", owner)
+        return privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
 
 
 def _commit_of(

@@ -1,7 +1,7 @@
 """Creates tables, at once or in two steps: staged under `/v1` by a client that commits what it was shown.
 
 What an engine creates together with its first rows is in `catalog.writes.staged_writes`; tables that other
-catalogs made, in `catalog.tables.takeover`.
+catalogs made, in `catalog.tables.registration`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssignUUIDUpdate, SetLocationUpdate, TableRequirement, TableUpdate
 from sqlalchemy import Engine, delete, insert, select
 
-from catalog import faults, gates, governance, loading, state
-from catalog.authorize import Authorizer, Caller
-from catalog.commits import changes as change_rules
+from catalog.authorization import key_groups, privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.standard_clients import StandardClients
+from catalog.base import crash_points
+from catalog.base.errors import TableExists
+from catalog.base.identifiers import TableName
 from catalog.commits.committer import check_requirements
-from catalog.commits.inspection import Inspector
-from catalog.commits.landing import Lander, Landing
-from catalog.commits.openable import check_new_table
+from catalog.commits.publish import Lander, Landing
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_staged
-from catalog.errors import TableExists
-from catalog.identifiers import TableName
-from catalog.loading import LoadedTable
-from catalog.metadata import require_written_version
-from catalog.state import TableRecord, TableState
-from catalog.table_keys import groups as key_groups
-from catalog.table_keys.keyring import Keyring
+from catalog.iceberg.metadata import require_written_version
+from catalog.keyring.keyring import Keyring
+from catalog.reading import loading
+from catalog.reading.loading import LoadedTable
+from catalog.rules import governance
+from catalog.rules import table_changes as change_rules
+from catalog.rules.openable import check_new_table
+from catalog.snapshot_checks.inspection import Inspector
+from catalog.state import table_state
+from catalog.state.table_state import TableRecord, TableState
 from catalog.tables.drafts import Draft, Drafter, NewTable, new_record
-from catalog.tables.standard_clients import StandardClients
+from policy.encryption.file_formats import written_format
 from policy.errors import RequestInvalid
-from policy.file_formats import written_format
-from policy.location import Location
+from policy.location.location import Location
 
 _FORMAT_VERSION: Final = "format-version"
 
@@ -161,7 +164,7 @@ class Creator:
             str(name),
             file_format=written_format(metadata.properties),
         )
-        paths = tuple(gates.write_paths(metadata.properties))
+        paths = tuple(privileges.write_paths(metadata.properties))
         return Draft(record, metadata, wanted, paths, changes.governed_set)
 
     def _staged_record(self, caller: Caller, name: TableName, updates: Sequence[TableUpdate]) -> TableRecord:
@@ -180,7 +183,7 @@ class Creator:
         )
         with read(self._engine) as connection:
             row = connection.execute(statement).first()
-            known = state.table_by_uuid(connection, uuids[0])
+            known = table_state.table_by_uuid(connection, uuids[0])
         if row is None and known and (known.name, known.owner) == (name, caller.principal.name):
             raise TableExists(f"The table {name} exists.", table=str(name))  # the answer was lost
         if row is None:
@@ -195,7 +198,7 @@ class Creator:
         self._drafter.check_rules(draft.record.name, draft.metadata, draft.wanted.spec)
         refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
         with read(self._engine) as connection:
-            version = state.next_governed_version(connection, draft.record.id)
+            version = table_state.next_governed_version(connection, draft.record.id)
         governed = governance.first_version(draft.wanted, draft.metadata, refs, version)
         nothing = draft.metadata.model_copy(
             update={
@@ -223,7 +226,7 @@ class Creator:
         with loading.left_to_the_next_load("a creation"), write(self._engine) as connection:
             mine = lw_staged.c.table_uuid == str(draft.record.table_uuid)
             connection.execute(delete(lw_staged).where(mine))
-        faults.point("create:unstaged")
+        crash_points.point("create:unstaged")
         key_groups.report(self._authorizer, caller, "table.create", landed)
         return landed
 

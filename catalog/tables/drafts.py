@@ -19,25 +19,27 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from sqlalchemy import Engine
 
-from catalog import gates, governance, loading, state
-from catalog.authorize import Authorizer, Caller
-from catalog.commits.openable import check_new_table
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base.errors import NoSuchNamespace, TableExists
+from catalog.base.identifiers import TableName, slug
 from catalog.db.engine import read
-from catalog.errors import NoSuchNamespace, TableExists
-from catalog.governance import Wanted
 from catalog.iceberg import layout
-from catalog.identifiers import TableName, slug
-from catalog.metadata import WRITTEN_FORMAT_VERSION
-from catalog.pointers import PointerStore
-from catalog.policies.encryption_policy import EncryptionPolicy
-from catalog.state import TableRecord, TableState
-from catalog.tables import claims
-from policy import governed as governed_names
-from policy.encryption import EncryptionSpec
+from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION
+from catalog.reading import loading
+from catalog.rules import governance
+from catalog.rules.encryption_policy import EncryptionPolicy
+from catalog.rules.governance import Wanted
+from catalog.rules.openable import check_new_table
+from catalog.state import claims, table_state
+from catalog.state.pointers import PointerStore
+from catalog.state.table_state import TableRecord, TableState
+from policy.encryption import governed as governed_names
+from policy.encryption.file_formats import written_format
+from policy.encryption.specification import EncryptionSpec
 from policy.errors import RequestInvalid, UnsupportedFormatVersion
-from policy.file_formats import written_format
-from policy.location import Location
-from policy.requests import AccessRequest
+from policy.location.location import Location
+from policy.privileges.requests import AccessRequest
 from policy.write_properties import check_write_properties
 
 _FORMAT_VERSION: Final = "format-version"
@@ -120,7 +122,7 @@ class Drafter:
 
     def may_create(self, caller: Caller, action: str, name: TableName) -> None:
         """Refuse those who may not create the table before anything they sent is looked at."""
-        request = gates.table_request(caller.principal, name.database, name.name, "create")
+        request = privileges.table_request(caller.principal, name.database, name.name, "create")
         self._authorizer.screen(caller, action, str(name), request)
 
     def draft(self, caller: Caller, new: NewTable) -> Draft:
@@ -132,14 +134,14 @@ class Drafter:
         table_uuid = uuid4()
         governed, ordinary = governed_names.split(new.properties or {})
         _check_format_version(ordinary, str(new.name))
-        gates.check_ordinary_properties(ordinary, str(new.name))
-        gates.refuse_location_property(ordinary, str(new.name))
+        privileges.check_ordinary_properties(ordinary, str(new.name))
+        privileges.refuse_location_property(ordinary, str(new.name))
         check_write_properties(ordinary, str(new.name))
         location = self._default_location(new.name, table_uuid)
         record = new_record(caller, new.name, table_uuid, location, default=True)
         if new.location is not None:
             record = replace(record, location=Location.parse(new.location), default_location=False)
-        gates.check_table_location(record.location, str(new.name))
+        privileges.check_table_location(record.location, str(new.name))
         metadata = _new_metadata(new, record, ordinary)
         check_new_table(metadata, self._now_ms(), str(new.name))
         wanted = governance.for_new_table(
@@ -149,7 +151,7 @@ class Drafter:
             str(new.name),
             file_format=written_format(ordinary),
         )
-        return Draft(record, metadata, wanted, tuple(gates.write_paths(ordinary)), governed)
+        return Draft(record, metadata, wanted, tuple(privileges.write_paths(ordinary)), governed)
 
     def authorize(
         self, caller: Caller, action: str, draft: Draft, also: Iterable[AccessRequest] = ()
@@ -169,18 +171,18 @@ class Drafter:
         with read(self._engine) as connection:
             others = claims.overlapping_any(connection, self._catalog, claimed, record.id, self._now_ms())
         requests: list[AccessRequest] = [
-            gates.table_request(principal, record.name.database, record.name.name, "create"),
-            *gates.storage_requests(principal, paths, own, record.owner),
-            *gates.key_requests(principal, draft.wanted.new_keys),
+            privileges.table_request(principal, record.name.database, record.name.name, "create"),
+            *privileges.storage_requests(principal, paths, own, record.owner),
+            *privileges.key_requests(principal, draft.wanted.new_keys),
             *also,
         ]
         if draft.wanted.unprotects:
             requests.append(
-                gates.table_request(
+                privileges.table_request(
                     principal, record.name.database, record.name.name, "unprotect", record.owner
                 )
             )
-        hidden = gates.overlap_requests(principal, others)
+        hidden = privileges.overlap_requests(principal, others)
         self._authorizer.require(caller, action, str(record.name), requests, hidden=hidden)
         return frozenset(other.id for other in others)
 
@@ -216,7 +218,7 @@ def new_record(
 ) -> TableRecord:
     """The identity of a table whose creation is under way; it belongs to whoever creates it."""
     return TableRecord(
-        id=state.new_table_id(),
+        id=table_state.new_table_id(),
         table_uuid=table_uuid,
         name=name,
         owner=caller.principal.name,

@@ -15,21 +15,23 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from catalog import faults, gates, loading, seals, state
-from catalog.authorize import Authorizer, Caller
-from catalog.commits.inspection import Inspector
+from catalog.authorization import privileges
+from catalog.authorization import table_access as access_rules
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.columns import every_name, refuse_masks, selects
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
-from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
-from catalog.identifiers import TableName
-from catalog.loading import LoadedTable, TableLoader
-from catalog.planning.columns import every_name, refuse_masks, selects
-from catalog.pointers import PointerStore
-from catalog.policies.encryption_policy import EncryptionPolicy
-from catalog.state import TableRecord, TableState
+from catalog.reading import loading
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.rules.encryption_policy import EncryptionPolicy
+from catalog.snapshot_checks.inspection import Inspector
+from catalog.state import claims, seals, table_state
+from catalog.state.pointers import PointerStore
+from catalog.state.table_state import TableRecord, TableState
 from catalog.storage.base import Storage
-from catalog.tables import access as access_rules
-from catalog.tables import claims
-from policy.location import Location
+from policy.location.location import Location
 
 #: A drop that has taken longer than this was cut short.
 _CUT_SHORT_MS: Final = 3600 * 1000
@@ -93,33 +95,35 @@ class Lifecycle:
         record = table.record
         self._loader.settle(target)
         with write(self._engine) as connection:
-            state.require_unbound(connection, self._catalog, target)
-            state.intend_rename(connection, record, target)
-        faults.point("rename:intended")
+            table_state.require_unbound(connection, self._catalog, target)
+            table_state.intend_rename(connection, record, target)
+        crash_points.point("rename:intended")
         try:
             self._pointers.rename(source, target, table.metadata_location)
         except (NoSuchTable, TableExists, NoSuchNamespace):
             with write(self._engine) as connection:
-                state.take_back_rename(connection, record, target)
+                table_state.take_back_rename(connection, record, target)
             raise
-        faults.point("rename:pointer-moved")
+        crash_points.point("rename:pointer-moved")
         with loading.left_to_the_next_load("a rename"), write(self._engine) as connection:
-            state.rebind(connection, self._catalog, record, target)
-        faults.point("rename:bound")
+            table_state.rebind(connection, self._catalog, record, target)
+        crash_points.point("rename:bound")
 
     def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
         """The table, if the caller may give it the other name."""
         principal, owner = caller.principal, self._loader.owner(source)
         requests = [
-            gates.table_request(principal, source.database, source.name, "alter", owner),
-            gates.table_request(principal, target.database, target.name, "create"),
+            privileges.table_request(principal, source.database, source.name, "alter", owner),
+            privileges.table_request(principal, target.database, target.name, "create"),
         ]
         if not self._authorizer.decide(requests).allowed:
             self._authorizer.require(caller, "table.rename", both, requests)
         table = self._loader.load_sealed(source)
         verdict = self._encryption.of_name(table, target)
         if verdict.loosens or self._loader.exposes(source, target, table.governed.spec):
-            requests.append(gates.table_request(principal, source.database, source.name, "unprotect", owner))
+            requests.append(
+                privileges.table_request(principal, source.database, source.name, "unprotect", owner)
+            )
         columns = every_name(table)
         requests += selects(self._authorizer, caller, table, columns)
         self._authorizer.require(caller, "table.rename", both, requests)
@@ -155,15 +159,15 @@ class Lifecycle:
         self._bury(table.record, purge=True)
         for location in own:
             self._storage.delete(location)
-        faults.point("purge:files-deleted")
+        crash_points.point("purge:files-deleted")
         if self._is_alone(table.record):
             self._storage.delete_prefix(table.record.location)
-        faults.point("purge:directory-deleted")
+        crash_points.point("purge:directory-deleted")
         # Without this the tombstone goes on reserving the location, which is safe.
         with loading.left_to_the_next_load("a purge"), write(self._engine) as connection:
             loading.bury(connection, table.record)
-            state.set_table_state(connection, table.record.id, TableState.PURGED)
-        faults.point("purge:recorded")
+            table_state.set_table_state(connection, table.record.id, TableState.PURGED)
+        crash_points.point("purge:recorded")
         return foreign
 
     def sweep(self) -> int:
@@ -173,7 +177,7 @@ class Lifecycle:
         where the catalog chose the place and nothing else is there.
         """
         with read(self._engine) as connection:
-            left = state.dropping_before(connection, self._catalog, self._now_ms() - _CUT_SHORT_MS)
+            left = table_state.dropping_before(connection, self._catalog, self._now_ms() - _CUT_SHORT_MS)
         for record in left:
             if record.dropping:
                 self._loader.settle(record.name)
@@ -182,13 +186,13 @@ class Lifecycle:
     def _finish(self, record: TableRecord) -> bool:
         with write(self._engine) as connection:
             seals.lock_table(connection, record.id)
-            state.take_back_drop(connection, record)
-            now = state.table_by_id(connection, record.id)
+            table_state.take_back_drop(connection, record)
+            now = table_state.table_by_id(connection, record.id)
         if now is None or now.state is not TableState.DROPPED or not now.purging or not self._is_alone(now):
             return False
         self._storage.delete_prefix(now.location)
         with write(self._engine) as connection:
-            state.set_table_state(connection, now.id, TableState.PURGED)
+            table_state.set_table_state(connection, now.id, TableState.PURGED)
         return True
 
     def _is_alone(self, record: TableRecord) -> bool:
@@ -201,25 +205,25 @@ class Lifecycle:
 
     def _bury(self, record: TableRecord, *, purge: bool) -> None:
         with write(self._engine) as connection:
-            state.intend_drop(connection, record, self._now_ms(), purge=purge)
-        faults.point("drop:intended")
+            table_state.intend_drop(connection, record, self._now_ms(), purge=purge)
+        crash_points.point("drop:intended")
         if not self._unpointed(record):
             with write(self._engine) as connection:
-                state.take_back_drop(connection, record)
+                table_state.take_back_drop(connection, record)
             raise _overtaken(record)
-        faults.point("drop:pointer-deleted")
+        crash_points.point("drop:pointer-deleted")
         with loading.left_to_the_next_load("a drop"), write(self._engine) as connection:
             now = loading.bury(connection, record)
             if now.state is TableState.ACTIVE or (purge and not now.purging):
                 raise _overtaken(record)
-        faults.point("drop:buried")
+        crash_points.point("drop:buried")
 
     def _unpointed(self, record: TableRecord) -> bool:
         """Remove the table's own pointer, never that of another table that has the name by now."""
         for _ in range(_ATTEMPTS):
             pointer = self._pointers.load(record.name)
             with read(self._engine) as connection:
-                bound = state.bound(connection, self._catalog, record.name)
+                bound = table_state.bound(connection, self._catalog, record.name)
             if bound is None or bound.id != record.id or not bound.dropping:
                 return False
             if pointer is None or self._pointers.delete(record.name, pointer):

@@ -11,16 +11,17 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from catalog import gates, state
-from catalog.authorize import Authorizer, Caller
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base.errors import NamespaceNotEmpty, NoSuchNamespace
+from catalog.base.identifiers import Namespace, TableName
 from catalog.db.engine import read
-from catalog.errors import NamespaceNotEmpty, NoSuchNamespace
-from catalog.identifiers import Namespace, TableName
-from catalog.pointers import PointerStore
+from catalog.state import table_state
+from catalog.state.pointers import PointerStore
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
-from policy.namespace_gates import PROTECTING, check_namespace_properties, namespace_requests
-from policy.requests import AccessRequest, Resource
+from policy.privileges.namespaces import PROTECTING, check_namespace_properties, namespace_requests
+from policy.privileges.requests import AccessRequest, Resource
 
 _LISTED: Final = Decision.allow(Reason("filtered-list", "The list holds what the caller has a right on."))
 
@@ -94,13 +95,17 @@ class Namespaces:
         self._require(caller, "table.list", namespace, "_any", {})
         self._existing(namespace)
         with read(self._engine) as connection:
-            owners = {record.name: record.owner for record in state.bound_tables(connection, self._catalog)}
+            owners = {
+                record.name: record.owner for record in table_state.bound_tables(connection, self._catalog)
+            }
         principal = caller.principal
         return [
             name
             for name in self._pointers.tables(namespace)
             if name in owners
-            and self._visible(gates.table_request(principal, name.database, name.name, "_any", owners[name]))
+            and self._visible(
+                privileges.table_request(principal, name.database, name.name, "_any", owners[name])
+            )
         ]
 
     def update(

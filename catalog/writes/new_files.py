@@ -20,17 +20,17 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
-from catalog.errors import CommitConflict
-from catalog.keys.digests import LEAST_FOOTER, FileDigest, FooterDigest
-from catalog.keys.sealed_bounds import ColumnBounds
-from catalog.keys.write_keys import WriteRewrapper, WrittenKey
-from catalog.loading import LoadedTable
-from catalog.writes.partition_values import stored_value
-from policy.encrypted_columns import protected_fields
-from policy.encryption import EncryptionSpec
+from catalog.base.errors import CommitConflict
+from catalog.envelope.encrypted_statistics import ColumnBounds
+from catalog.envelope.file_digests import LEAST_FOOTER, FileDigest, FooterDigest
+from catalog.envelope.write_keys import WriteRewrapper, WrittenKey
+from catalog.iceberg.partition_values import stored_value
+from catalog.reading.loading import LoadedTable
+from policy.encryption.encrypted_columns import protected_fields
+from policy.encryption.file_formats import WRITE_FORMAT
+from policy.encryption.specification import EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, NotSupportedYet, RequestInvalid
-from policy.file_formats import WRITE_FORMAT
-from policy.location import Location
+from policy.location.location import Location
 
 T = TypeVar("T")
 _FORMATS: Final = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC, "avro": FileFormat.AVRO}

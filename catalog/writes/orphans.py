@@ -13,16 +13,16 @@ import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy import Engine
 
-from catalog import state
-from catalog.commits.entry_checks import ADDED
-from catalog.commits.inspection import Inspector
 from catalog.db.engine import read
-from catalog.loading import LoadedTable, TableLoader
-from catalog.snapshots import SnapshotReader
-from catalog.state import TableState
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.snapshots import SnapshotReader
+from catalog.snapshot_checks.entries import ADDED
+from catalog.snapshot_checks.inspection import Inspector
+from catalog.state import table_state
+from catalog.state.table_state import TableState
 from catalog.storage.base import Storage
 from catalog.writes.sessions import WriteRow
-from policy.location import Location
+from policy.location.location import Location
 
 
 class Orphans:
@@ -57,7 +57,7 @@ class Orphans:
             LakewardenError: the table cannot be read, so that nothing is known.
         """
         with read(self._engine) as connection:
-            record = state.table_by_id(connection, row.table_id)
+            record = table_state.table_by_id(connection, row.table_id)
         if record is None or record.state is not TableState.ACTIVE:
             return []  # a dropped table may come back, a purged one's files are gone
         table = self._loader.load_sealed(record.name)

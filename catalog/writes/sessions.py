@@ -19,11 +19,11 @@ from sqlalchemy import Connection, Engine, Row, and_, func, insert, or_, select,
 
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_write
-from catalog.keys.stock_keys import StockKey
-from catalog.keys.transport import TransportKey
-from catalog.loading import LoadedTable
+from catalog.envelope.parquet_key_tools import StockKey
+from catalog.envelope.transport import TransportKey
+from catalog.reading.loading import LoadedTable
 from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
-from policy.location import Location
+from policy.location.location import Location
 
 logger = logging.getLogger(__name__)
 

@@ -14,24 +14,25 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from catalog import faults, gates, governance, seals, state
-from catalog.authorize import Authorizer, Caller
-from catalog.commits import changes as change_rules
-from catalog.commits.inspection import Inspector, Origin
-from catalog.commits.landing import Lander, Landing
+from catalog.authorization import key_groups, privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, TableExists
+from catalog.base.identifiers import TableName
+from catalog.commits.publish import Lander, Landing
 from catalog.db.engine import read, write
-from catalog.errors import CommitConflict, TableExists
-from catalog.governance import Wanted
-from catalog.identifiers import TableName
-from catalog.keys.peks import PekRecord
-from catalog.loading import LoadedTable, TableLoader
-from catalog.metadata import dump_metadata, metadata_directory, parse_metadata
-from catalog.snapshots import SnapshotReader
+from catalog.envelope.peks import PekRecord
+from catalog.iceberg.metadata import dump_metadata, metadata_directory, parse_metadata
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.snapshots import SnapshotReader
+from catalog.rules import governance
+from catalog.rules import table_changes as change_rules
+from catalog.rules.governance import Wanted
+from catalog.snapshot_checks.inspection import Inspector, Origin
+from catalog.state import claims, seals, table_state
+from catalog.state import pek_records as key_records
 from catalog.storage.base import Storage
-from catalog.table_keys import groups as key_groups
-from catalog.table_keys import records as key_records
-from catalog.table_keys.keyring import Keyring
-from catalog.tables import claims
 from catalog.tables.drafts import Draft, Drafter, NewTable
 from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import WriteLog, WriteRow, WriteSession
@@ -47,7 +48,7 @@ from catalog.writes.table_writes import (
 from catalog.writes.transport import rewrapper_of
 from catalog.writes.written_files import Built, SnapshotBuilder
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
-from policy.location import Location
+from policy.location.location import Location
 
 _MAIN: Final = "main"
 _NOWHERE: Final = ""
@@ -111,7 +112,7 @@ class StagedWrites:
             governed = governance.first_version(draft.wanted, draft.metadata, refs, _FIRST_VERSION)
             table = LoadedTable(draft.record, governed, draft.metadata, _NOWHERE, None)
             session = self._recorded(caller, table, made, overlaps)
-            faults.point("stage:begun")
+            crash_points.point("stage:begun")
             return session
 
     def _recorded(
@@ -125,8 +126,8 @@ class StagedWrites:
         staged = dump_metadata(table.metadata).decode("utf-8")
         with write(self._engine) as connection:
             claims.require_unclaimed(connection, self._catalog, record, overlaps, now_ms)
-            state.add_table(connection, self._catalog, record, now_ms)
-            state.add_governed(connection, record.id, table.governed, author, now_ms)
+            table_state.add_table(connection, self._catalog, record, now_ms)
+            table_state.add_governed(connection, record.id, table.governed, author, now_ms)
             key_records.add(connection, made, now_ms)
             self._log.add(connection, author, session, sealed, staged)
         return session
@@ -144,7 +145,7 @@ class StagedWrites:
         table = self._table(row, self.name(row))
         allowed, spec = table.governed.allowed, table.governed.spec
         wanted = Wanted(allowed, spec, allowed.entries, spec.key_ids(), unprotects=spec.opens_to_others)
-        paths = tuple(gates.write_paths(table.metadata.properties))
+        paths = tuple(privileges.write_paths(table.metadata.properties))
         draft = Draft(table.record, table.metadata, wanted, paths, {})
         overlaps = self._drafter.authorize(caller, "table.create", draft)
         return Granted(table.record.name, overlaps)
@@ -168,9 +169,9 @@ class StagedWrites:
         table = self._table(row, granted.name)
         keys = rewrapper_of(self._keyring, table, row)
         built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
-        faults.point("write:built")
+        crash_points.point("write:built")
         self._log.announce(row, built.snapshot_id)
-        faults.point("write:announced")
+        crash_points.point("write:announced")
         try:
             return self._create(caller, table, built, granted)
         except CommitStateUnknown:
@@ -189,13 +190,13 @@ class StagedWrites:
             if seals.current(connection, row.table_id) is not None:
                 return None
             seals.abandon_creation(connection, row.table_id)
-            state.forget_creation(connection, row.table_id)
-            record = state.table_by_id(connection, row.table_id)
+            table_state.forget_creation(connection, row.table_id)
+            record = table_state.table_by_id(connection, row.table_id)
             assert record is not None
             others = claims.overlapping(
                 connection, self._catalog, record.location, record.id, self._log.now_ms()
             )
-        faults.point("clear:forgotten")
+        crash_points.point("clear:forgotten")
         return (row.prefix, record.location) if record.default_location and not others else (row.prefix,)
 
     def _create(self, caller: Caller, table: LoadedTable, built: Built, granted: Granted) -> LoadedTable:
@@ -221,8 +222,8 @@ class StagedWrites:
     def _table(self, row: WriteRow, name: TableName) -> LoadedTable:
         """The table as its write's beginning recorded it."""
         with read(self._engine) as connection:
-            record = state.table_by_id(connection, row.table_id)
-            governed = state.governed_version(connection, row.table_id, row.governed_version)
+            record = table_state.table_by_id(connection, row.table_id)
+            governed = table_state.governed_version(connection, row.table_id, row.governed_version)
         if record is None or governed is None or row.staged_metadata is None:
             raise RequestInvalid("The write's table is gone.", table=str(name), rule="write-id")
         data = row.staged_metadata.encode("utf-8")

@@ -14,11 +14,11 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
-from catalog import faults
-from catalog.authorize import Authorizer, Caller
-from catalog.commits.changes import refuse_reserved_names
-from catalog.identifiers import TableName
-from catalog.loading import LoadedTable
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base import crash_points
+from catalog.base.identifiers import TableName
+from catalog.reading.loading import LoadedTable
+from catalog.rules.table_changes import refuse_reserved_names
 from catalog.storage.base import Storage
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
@@ -28,7 +28,7 @@ from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.table_writes import Granted, TableWrites
 from policy.decision import Decision, Reason
 from policy.errors import CommitStateUnknown, LakewardenError, RequestInvalid
-from policy.location import Location
+from policy.location.location import Location
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class Writes:
             if not self._is_committing(caller, row):
                 return kind.found(row, granted)
             self._log.renew(row)
-            faults.point("write:committing")
+            crash_points.point("write:committing")
             try:
                 table = kind.land(caller, row, files, granted)
             except CommitStateUnknown:
@@ -150,11 +150,11 @@ class Writes:
                 if row.state == WriteState.OPEN:
                     self._log.note(row, WriteState.COMMITTING, WriteState.OPEN)
                 raise
-            faults.point("write:landed")
+            crash_points.point("write:landed")
             # An attempt that ran beside this one and failed may have opened the write again.
             self._log.note(row, WriteState.OPEN, WriteState.COMMITTED)
             self._log.note(row, WriteState.COMMITTING, WriteState.COMMITTED)
-            faults.point("write:committed")
+            crash_points.point("write:committed")
             return table
 
     def _is_committing(self, caller: Caller, row: WriteRow) -> bool:
@@ -217,23 +217,23 @@ class Writes:
         orphans = self._orphans.of(row)
         for location in orphans:
             self._storage.delete(location)
-        faults.point("tidy:deleted")
+        crash_points.point("tidy:deleted")
         self._log.note(row, WriteState.COMMITTED, WriteState.CLOSED)
-        faults.point("tidy:noted")
+        crash_points.point("tidy:noted")
         return bool(orphans)
 
     def _clear(self, row: WriteRow, after: WriteState) -> bool:
         """Take a write back; False if it landed at the last moment."""
-        faults.point("clear:marked")
+        crash_points.point("clear:marked")
         leftovers = self._kind(row).forget(row)
         if leftovers is None:
             self._log.note(row, WriteState.CLEARING, WriteState.COMMITTED)
             return False
         for location in leftovers:
             self._storage.delete_prefix(location)
-        faults.point("clear:deleted")
+        crash_points.point("clear:deleted")
         self._log.note(row, WriteState.CLEARING, after)
-        faults.point("clear:noted")
+        crash_points.point("clear:noted")
         return True
 
     def _kind(self, row: WriteRow) -> _Kind:

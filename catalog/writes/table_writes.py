@@ -13,33 +13,35 @@ from uuid import uuid4
 
 from sqlalchemy import Engine
 
-from catalog import faults, gates, seals, state
-from catalog.authorize import Authorizer, Caller
+from catalog.authorization import privileges
+from catalog.authorization import table_access as access_rules
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
 from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
-from catalog.commits.inspection import Origin
 from catalog.db.engine import read, write
-from catalog.errors import CommitConflict
-from catalog.governance import check_room
-from catalog.identifiers import TableName
-from catalog.keys.peks import PekRecord, PekState
-from catalog.keys.stock_keys import StockKey
-from catalog.loading import LoadedTable, TableLoader
-from catalog.snapshots import SnapshotReader
-from catalog.state import TableState
+from catalog.envelope.parquet_key_tools import StockKey
+from catalog.envelope.peks import PekRecord, PekState
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.snapshots import SnapshotReader
+from catalog.rules.governance import check_room
+from catalog.snapshot_checks.inspection import Origin
+from catalog.state import pek_records as key_records
+from catalog.state import seals, table_state
+from catalog.state.table_state import TableState
 from catalog.storage.base import Storage
-from catalog.table_keys import records as key_records
-from catalog.table_keys.keyring import Keyring
-from catalog.tables import access as access_rules
 from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import SealedTransport, WriteLog, WriteRow, WriteSession
 from catalog.writes.transport import make_transport, rewrapper_of, stock_keys_of
 from catalog.writes.written_files import Built, SnapshotBuilder
-from policy.encryption import EncryptionSpec
+from policy.encryption.epochs import PekRef, writes_alike
+from policy.encryption.specification import EncryptionSpec
 from policy.errors import KeyNotUsable, LocationNotAllowed, RequestInvalid
-from policy.location import Location
-from policy.regimes import PekRef, writes_alike
-from policy.requests import AccessRequest
+from policy.location.location import Location
+from policy.privileges.requests import AccessRequest
 
 #: Snapshot summary entry that says which write a snapshot comes from.
 WRITE_ID: Final = "lakewarden.write-id"
@@ -103,7 +105,7 @@ class TableWrites:
         releases = release_requests(caller, table.governed.spec)
         if releases:
             self._authorizer.require(caller, "table.write", table.name, releases)
-        faults.point("write:allowed")
+        crash_points.point("write:allowed")
         session, sealed = new_session(self._log, self._keyring, table)
         with write(self._engine) as connection:
             if sealed is not None:
@@ -112,7 +114,7 @@ class TableWrites:
                 in_force = table.governed.regimes.current.peks
                 key_records.require(connection, in_force, PekState.ACTIVE, PekState.DECRYPT_ONLY)
             self._log.add(connection, caller.principal.name, session, sealed)
-        faults.point("write:begun")
+        crash_points.point("write:begun")
         return session
 
     def authorize(self, caller: Caller, row: WriteRow) -> Granted:
@@ -141,7 +143,7 @@ class TableWrites:
     def has_landed(self, row: WriteRow) -> bool:
         """Whether a snapshot of the write is in the table, or was."""
         with read(self._engine) as connection:
-            record = state.table_by_id(connection, row.table_id)
+            record = table_state.table_by_id(connection, row.table_id)
         if record is not None and record.state is TableState.ACTIVE:
             return self._landed(self._loader.load_sealed(record.name), row)
         return self._is_sealed(row)
@@ -151,7 +153,7 @@ class TableWrites:
 
         def look() -> tuple[LoadedTable, Built | None]:
             table = of_write(self._loader.load_sealed(granted.name), row)
-            faults.point("write:looked")
+            crash_points.point("write:looked")
             return table, None if self._landed(table, row) else self._build(table, row, files)
 
         return made_anew(look, lambda seen: self._commit(caller, *seen))
@@ -160,9 +162,9 @@ class TableWrites:
         self._require_written_alike(table, row)
         keys = rewrapper_of(self._keyring, table, row)
         built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
-        faults.point("write:built")
+        crash_points.point("write:built")
         self._log.announce(row, built.snapshot_id)
-        faults.point("write:announced")
+        crash_points.point("write:announced")
         return built
 
     def _require_written_alike(self, table: LoadedTable, row: WriteRow) -> None:
@@ -174,7 +176,7 @@ class TableWrites:
             KeyNotUsable: the table is encrypted in another way by now.
         """
         with read(self._engine) as connection:
-            begun = state.governed_version(connection, row.table_id, row.governed_version)
+            begun = table_state.governed_version(connection, row.table_id, row.governed_version)
         now = table.governed.regimes.current
         if row.transport is None or not now.spec.encrypts:
             return  # told by what the files have no keys for, or keys too many
@@ -233,11 +235,11 @@ def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:
         RequestInvalid: the table is gone.
     """
     with read(engine) as connection:
-        record = state.table_by_id(connection, row.table_id)
+        record = table_state.table_by_id(connection, row.table_id)
     if record is not None and record.pending_name is not None:
         loader.settle(record.name)
         with read(engine) as connection:
-            record = state.table_by_id(connection, row.table_id)
+            record = table_state.table_by_id(connection, row.table_id)
     if record is None:
         raise RequestInvalid("The write's table is gone.", rule="write-id")
     return record.name
@@ -247,7 +249,7 @@ def release_requests(caller: Caller, spec: EncryptionSpec) -> list[AccessRequest
     """The process that asks makes and uses data keys: a trusted engine, or one with the right to."""
     if caller.engine is not None:
         return []
-    return gates.key_requests(caller.principal, spec.key_ids(), "release")
+    return privileges.key_requests(caller.principal, spec.key_ids(), "release")
 
 
 def new_session(

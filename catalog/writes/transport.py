@@ -9,17 +9,17 @@ import secrets
 from collections.abc import Mapping
 from uuid import UUID
 
-from catalog.keys.peks import Pek
-from catalog.keys.secret import SecretBytes
-from catalog.keys.stock_keys import StockKey, make_stock_keys
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transport_key, seal_transport_key
-from catalog.keys.write_keys import WriteRewrapper
-from catalog.loading import LoadedTable
-from catalog.table_keys.keyring import Keyring
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.parquet_key_tools import StockKey, make_stock_keys
+from catalog.envelope.peks import Pek
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transport_key, seal_transport_key
+from catalog.envelope.write_keys import WriteRewrapper
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable
 from catalog.writes.sessions import SealedTransport, WriteRow
-from policy.encryption import EncryptionSpec
+from policy.encryption.epochs import PekRef
+from policy.encryption.specification import EncryptionSpec
 from policy.errors import KeyNotUsable
-from policy.regimes import PekRef
 
 
 def make_transport(

@@ -41,24 +41,24 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
-from catalog.errors import CommitConflict
+from catalog.base.errors import CommitConflict
+from catalog.envelope.write_keys import WriteRewrapper
+from catalog.iceberg.manifests import ManifestListEntry, read_entries
+from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION, metadata_directory
 from catalog.iceberg.transforms import exact_spec
-from catalog.keys.write_keys import WriteRewrapper
-from catalog.loading import LoadedTable
-from catalog.manifests import ManifestListEntry, read_entries
-from catalog.metadata import WRITTEN_FORMAT_VERSION, metadata_directory
-from catalog.regimes.replacing import check_replaced
-from catalog.seals import check_digest
-from catalog.snapshots import SnapshotReader
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import SnapshotReader
+from catalog.state.seals import check_digest
 from catalog.storage.base import Storage
 from catalog.storage.guarded_io import GuardedFileIO
 from catalog.writes.new_files import FileCommit, data_file_of
-from policy.allowlist import AllowList
+from catalog.writes.replacing import check_replaced
 from policy.errors import (
     LakewardenError,
     RequestInvalid,
 )
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 
 #: What a manifest list says of a manifest and is written again as it is.
 _LISTED: Final = (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, product
 from typing import Final
 
-from policy.encryption import EncryptionSpec, Mechanism
+from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.encryption_rules.model import Column, ColumnName, Demands, Rule, TableFacts
 from policy.encryption_rules.names import KeyPatterns, is_literal
 from policy.ranger.matching import fold

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from policy.decision import Reason
-from policy.encryption import Algorithm, EncryptionSpec
+from policy.encryption.specification import Algorithm, EncryptionSpec
 from policy.encryption_rules.names import KeyPatterns, NamePatterns
 
 

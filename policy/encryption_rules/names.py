@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from policy.look_alikes import as_seen, same_but_foreign
+from policy.confusables import as_seen, same_but_foreign
 from policy.ranger.matching import Pattern, fold
 from policy.ranger.servicedef import LEVELS, Level
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from policy import strict_json
-from policy.encryption import Algorithm
+from policy.encryption.specification import Algorithm
 from policy.encryption_rules.contradictions import conflict, self_conflict
 from policy.encryption_rules.model import Area, Demands, Exempt, Rule
 from policy.encryption_rules.names import KeyPatterns, NamePatterns

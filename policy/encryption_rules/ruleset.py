@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from policy.decision import Decision, Reason
 from policy.digests import digest_of_documents
-from policy.encryption_rules.judge import demands_on, violations
+from policy.encryption_rules.check import demands_on, violations
 from policy.encryption_rules.model import NOTHING, Rule, TableFacts, Violation
 from policy.encryption_rules.parse import parse_documents
 

@@ -21,11 +21,11 @@ from policy.decision import Decision
 from policy.errors import RequestInvalid
 from policy.explain.considered import DENY_ALL_ELSE, Book, Considered, without
 from policy.principal import Principal
+from policy.privileges.requests import ALL
 from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target
 from policy.ranger.model import Item, Policy, PolicyType
-from policy.ranger.policyset import relation
+from policy.ranger.policy_set import relation
 from policy.ranger.validity import active
-from policy.requests import ALL
 
 MAX_CHANGES: Final = 20
 """Most changes that are named."""

@@ -17,14 +17,14 @@ from typing import Final
 
 from policy.decision import Decision
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger.evaluate import MaskRule
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.parse import Contents
-from policy.ranger.policyset import PolicySet, relation
+from policy.ranger.policy_set import PolicySet, relation
 from policy.ranger.roles import Role, RoleGraph
-from policy.requests import AccessRequest, Resource
 
 DENY_ALL_ELSE: Final = "isDenyAllElse"
 """How the reasons of decisions call what a policy denies beside its items."""

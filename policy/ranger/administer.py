@@ -26,12 +26,12 @@ from dataclasses import replace
 from itertools import groupby
 
 from policy.decision import Decision, Reason
+from policy.privileges.requests import ALL
 from policy.ranger.covering import covers, overlaps
 from policy.ranger.evaluate import Subject, Verdict, doubt_about, judge, restriction
 from policy.ranger.matching import ResourcePattern
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import access_types_of
-from policy.requests import ALL
 
 
 def may_administer(in_force: Sequence[Policy], subject: Subject, changed: Policy) -> Decision:

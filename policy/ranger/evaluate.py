@@ -29,11 +29,11 @@ from itertools import groupby
 from typing import Final
 
 from policy.decision import Decision, Reason
-from policy.location_names import is_one_name
+from policy.location.segments import is_one_name
+from policy.privileges.requests import ALL
 from policy.ranger.matching import Match
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import MASK_NONE, MASK_NULL
-from policy.requests import ALL
 
 _CONDITIONS: Final = "its conditions are not evaluated"
 _MASK_ORDER: Final = {MASK_NULL: 0, MASK_NONE: 2}

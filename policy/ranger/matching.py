@@ -20,9 +20,9 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from policy.privileges.requests import Resource
 from policy.ranger.patterns import MACROS, Pattern, fold, spellings_of
 from policy.ranger.servicedef import LEVELS, Level
-from policy.requests import Resource
 
 __all__ = ["LevelPattern", "Match", "Pattern", "ResourcePattern", "Target", "fold"]
 

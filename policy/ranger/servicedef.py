@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from policy.requests import ACCESS_TYPES, ALL
+from policy.privileges.requests import ACCESS_TYPES, ALL
 
 
 @dataclass(frozen=True, slots=True)

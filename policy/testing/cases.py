@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from policy.ddl.lint import Dialect
 from policy.decision import Reason
 from policy.identifiers import TableName
 from policy.principal import Principal
-from policy.requests import Resource
+from policy.privileges.requests import Resource
+from policy.sql_lint.lint import Dialect
 from policy.testing.fixtures import FixtureTable
 
 NO_MASK: Final = "none"

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from policy import encryption_rules, governed
-from policy.allowlist import AllowList
-from policy.ddl.context import TableFacts
-from policy.encryption import EncryptionSpec
+from policy import encryption_rules
+from policy.encryption import governed
+from policy.encryption.specification import EncryptionSpec
 from policy.errors import PropertyInvalid
 from policy.identifiers import TableName
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
+from policy.sql_lint.context import TableFacts
 
 
 @dataclass(frozen=True, slots=True)

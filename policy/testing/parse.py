@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from policy.ddl.lint import Dialect
 from policy.errors import InvalidInput
 from policy.identifiers import TableName, namespace_of
-from policy.location import Location
+from policy.location.location import Location
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger.servicedef import MASK_NONE, MASK_TYPES
-from policy.requests import AccessRequest, Resource
 from policy.resource_names import resource_named, table_named
+from policy.sql_lint.lint import Dialect
 from policy.testing.cases import (
     NO_MASK,
     Asked,

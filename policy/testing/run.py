@@ -6,7 +6,7 @@ Rules:
 - No case depends on the day on which it runs: where a policy that is valid at some times only can have a say,
   the case has to say at which time it asks.
 - A statement is one statement; what a script would be is several cases.
-- Decisions are those of `PolicySet`, `policy.ddl.lint` and `EncryptionRules`; nothing is decided here.
+- Decisions are those of `PolicySet`, `policy.sql_lint.lint` and `EncryptionRules`; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from policy.ddl.context import LintContext, TableFacts
-from policy.ddl.lint import StatementDecision, lint
 from policy.decision import Decision
 from policy.encryption_rules import EncryptionRules
 from policy.errors import RequestInvalid
 from policy.explain.changes import Explanation, explain
 from policy.explain.considered import Book, Considered, labels_of, without
 from policy.identifiers import TableName
+from policy.privileges.requests import AccessRequest
 from policy.ranger.evaluate import MaskRule
 from policy.ranger.model import Policy, PolicyType
 from policy.ranger.parse import Contents, parse_documents
-from policy.ranger.policyset import PolicySet
-from policy.requests import AccessRequest
+from policy.ranger.policy_set import PolicySet
+from policy.sql_lint.context import LintContext, TableFacts
+from policy.sql_lint.lint import StatementDecision, lint
 from policy.testing.cases import NO_MASK, Asked, Case, CaseFile, Expected, Made, Run
 from policy.testing.coverage import Coverage, Part, PartsOfPolicies, parts_of_rules
 

@@ -32,7 +32,7 @@ from yaml.events import (
 )
 
 from policy.errors import RequestInvalid
-from policy.location_names import forbidden_character
+from policy.location.segments import forbidden_character
 
 MAX_SIZE: Final = 1024 * 1024
 """Largest file, in bytes."""

@@ -18,15 +18,15 @@ from pyiceberg.table import Table
 
 from catalog.audit.reading import read as read_audit
 from catalog.audit.records import AuditRecord
-from catalog.config import Settings
+from catalog.authorization.tokens import TokenKind
 from catalog.db import migrate
 from catalog.db.engine import open_database
 from catalog.http.server import served
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import KeyFile
-from catalog.kms_settings import local_kms_options
-from catalog.tokens import TokenKind
-from catalog.warden import Warden
+from catalog.kms.local import LocalKms
+from catalog.kms.root_key import KeyFile
+from catalog.service.services import Warden
+from catalog.settings.catalog import Settings
+from catalog.settings.kms import local_kms_options
 from policy.principal import Principal
 from spark_ext.demo.people import MASTER_KEY, PEOPLE, policies
 

@@ -9,12 +9,12 @@ import pytest
 from pyiceberg.manifest import clear_manifest_cache
 from pyiceberg.table.update import update_table_metadata
 
-from catalog import faults
-from catalog.errors import CommitConflict, TableExists
-from catalog.identifiers import table_name
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, TableExists
+from catalog.base.identifiers import table_name
 from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError, MetadataTampered, MetadataUnsealed
-from policy.location import Location
+from policy.location.location import Location
 from tests.attacks.traps import OpenWatch
 from tests.support.attacker import (
     ADDED,
@@ -70,7 +70,7 @@ def test_new_manifest_edited_after_it_was_checked(
             attacker.snapshot([planted], snapshot_id, at=snapshot.manifest_list)
 
     watch.opened()
-    with faults.hooked(at(point, edit)):
+    with crash_points.hooked(at(point, edit)):
         attacker.commit(*updates(snapshot))
     clear_manifest_cache()
     with pytest.raises(MetadataTampered):
@@ -96,7 +96,7 @@ def test_new_metadata_edited_while_it_lands(siege: Siege, watch: OpenWatch, poin
         attacker.write_metadata(forged, name=target.name)
 
     watch.opened()
-    with faults.hooked(at(point, edit)):
+    with crash_points.hooked(at(point, edit)):
         attacker.commit_properties({"comment": "x"})
     with pytest.raises(MetadataTampered):
         attacker.plan()
@@ -111,7 +111,7 @@ def test_pointer_moved_by_a_stock_client_during_a_commit(siege: Siege, point: st
     attacker = siege.attacker
     planted = attacker.appending(entry(data_file(f"{attacker.location}/data/new.parquet")))
     overtaking = at(point, lambda: attacker.commit_behind(*planted))
-    with faults.hooked(overtaking), pytest.raises(CommitConflict):
+    with crash_points.hooked(overtaking), pytest.raises(CommitConflict):
         attacker.commit_properties({"comment": "x"})
     assert attacker.loaded().seal is None
     with pytest.raises(MetadataUnsealed):
@@ -128,7 +128,7 @@ def test_name_taken_by_a_stock_client_during_a_creation(siege: Siege, point: str
         " SELECT catalog_name, 'bobs', 'taken', metadata_location FROM iceberg_tables"
         " WHERE table_name = 'victim'"
     )
-    with faults.hooked(at(point, lambda: sql(siege.lake, statement))), pytest.raises(TableExists):
+    with crash_points.hooked(at(point, lambda: sql(siege.lake, statement))), pytest.raises(TableExists):
         attacker.catalog.create_table("bobs.taken", OWN_ROWS.schema)
     with pytest.raises(LakewardenError):
         taken.plan()

@@ -23,10 +23,10 @@ from pyiceberg.table.update import (
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 from sqlalchemy import update as sql_update
 
+from catalog.base.identifiers import TableName
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables
-from catalog.identifiers import TableName
-from catalog.metadata import dump_metadata
+from catalog.iceberg.metadata import dump_metadata
 from catalog.tables.alter import Change
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateType
 from policy.errors import EncryptionPolicyViolation, LakewardenError, NotAuthorized, Refused

@@ -25,12 +25,12 @@ from typer.testing import CliRunner
 
 from catalog.audit.stream import Exports
 from catalog.cli.main import app
-from catalog.keys.aws_kms import AwsKms
-from catalog.keys.kms import KeyContext, KmsClient
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.resilient import Patience, ResilientKms
-from catalog.keys.secret import SecretBytes
-from catalog.warden import Warden
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.aws import AwsKms
+from catalog.kms.interface import KeyContext, KmsClient
+from catalog.kms.local import LocalKms
+from catalog.kms.resilient import Patience, ResilientKms
+from catalog.service.services import Warden
 from policy.errors import LakewardenError
 from tests.support.canary import WINDOW, Canary, debug_log, files_below, recorded_secrets
 from tests.support.fault_proxy import AWS_DIALECT, Fault, fault_proxy

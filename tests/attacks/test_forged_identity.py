@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 from pyiceberg.table.update import AssignUUIDUpdate
 
-from catalog.errors import NoSuchTable
-from catalog.identifiers import table_name
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import table_name
 from policy.errors import MetadataTampered, NotAuthorized
 from tests.attacks.traps import OpenWatch, no_key_released
 from tests.support.attacker import (

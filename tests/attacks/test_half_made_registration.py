@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.metadata import MetadataLogEntry
 from pyiceberg.table.statistics import StatisticsFile
 
-from catalog.identifiers import table_name
+from catalog.base.identifiers import table_name
 from policy.errors import (
     LakewardenError,
     LocationInvalid,

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import SetStatisticsUpdate, TableUpdate
 
-from catalog.tables.garbage import MIN_AGE
+from catalog.maintenance.garbage import MIN_AGE
 from tests.support.attacker import Attacker, data_file, entry, local
 from tests.support.lake import ALICE, Lake, policy, standard_policies, tables
 from tests.support.tables import make, name_of, rows

@@ -26,7 +26,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import FloatType, IcebergType, IntegerType, LongType, NestedField
 
-from catalog.commits.openable import check_commit
+from catalog.rules.openable import check_commit
 from catalog.writes.new_files import FileCommit
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, RequestInvalid
 from tests.attacks.test_snapshot_differences import (
@@ -272,7 +272,7 @@ def test_a_delete_file_that_is_there_twice_takes_no_other_ones_place(plain: Atta
     both = plain.manifest([twice, other], snapshot_id, deletes=True)
     snapshot = plain.snapshot([*plain.manifests(), first, both], snapshot_id)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("catalog.commits.duplicates._Added.require_distinct", lambda _: None)
+        patch.setattr("catalog.snapshot_checks.duplicates._Added.require_distinct", lambda _: None)
         plain.commit(*updates(snapshot))
     files = plain.plan().files.to_pylist()
     applied = {files[number]["file_path"] for number in files[0]["deletes"]}

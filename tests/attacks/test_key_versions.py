@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.identifiers import table_name
+from catalog.base.identifiers import table_name
 from policy.errors import DecryptionRefused, MetadataTampered
 from tests.support.attacker import EXISTING, OWN_ROWS, Attacker, again, entry
 from tests.support.lake import ALICE, Lake

@@ -11,9 +11,9 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.table.update import SetPropertiesUpdate, SetStatisticsUpdate
 
-from catalog.errors import CommitConflict
-from catalog.identifiers import table_name
-from catalog.keys.file_identity import file_id_of, new_file_name
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import table_name
+from catalog.envelope.file_ids import file_id_of, new_file_name
 from catalog.planning.plan import Plan
 from catalog.writes.new_files import FileCommit, NewFile
 from policy.errors import (

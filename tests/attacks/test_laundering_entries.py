@@ -17,7 +17,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from catalog.errors import CommitConflict
+from catalog.base.errors import CommitConflict
 from policy.errors import (
     LocationNotAllowed,
     MetadataInvalid,

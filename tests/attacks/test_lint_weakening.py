@@ -10,9 +10,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
 from catalog.cli.policy_lint import facts_of
-from policy.ddl import LintContext, lint
 from policy.errors import NotAuthorized
 from policy.principal import Principal
+from policy.sql_lint import LintContext, lint
 from tests.support.attacker import Attacker
 from tests.support.lake import ALICE, MASTER_KEY, Lake, policy, standard_policies, tables
 

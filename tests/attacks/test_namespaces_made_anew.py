@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.identifiers import table_name
+from catalog.base.identifiers import table_name
 from policy.errors import MetadataUnsealed, NotAuthorized
 from tests.support.attacker import OWN_ROWS, Attacker, sql
 from tests.support.lake import ALICE, Lake, open_lake, policy, standard_policies, tables

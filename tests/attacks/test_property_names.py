@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.encryption.governed import is_governed, is_taken_for, split
 from policy.errors import PropertyInvalid
-from policy.governed import is_governed, is_taken_for, split
 from tests.support.host import Host
 from tests.support.http_calls import SCHEMA, new_table, refused
 from tests.support.lake import ALICE, policy, standard_policies, tables

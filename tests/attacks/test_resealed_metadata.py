@@ -14,7 +14,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from catalog.identifiers import table_name
+from catalog.base.identifiers import table_name
 from policy.errors import LocationNotAllowed, NotAuthorized, PropertyInvalid, RequestInvalid
 from tests.attacks.traps import OpenWatch
 from tests.support.attacker import OWN_ROWS, Attacker, Siege, entry

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from catalog import faults
-from catalog.errors import CommitConflict
-from catalog.identifiers import table_name
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import table_name
 from policy.errors import LakewardenError, MetadataUnsealed, PropertyInvalid
 from tests.attacks.traps import no_key_released
 from tests.support.attacker import OWN_ROWS, Attacker, Siege, audited, local
@@ -147,7 +147,7 @@ def test_rollback_under_a_commit(siege: Siege, point: str) -> None:
         if reached == point:
             siege.attacker.point(older)
 
-    with faults.hooked(roll_back), pytest.raises(CommitConflict), table.transaction() as transaction:
+    with crash_points.hooked(roll_back), pytest.raises(CommitConflict), table.transaction() as transaction:
         transaction.set_properties({"commit.retry.num-retries": "0"})
     assert siege.attacker.pointer() == older
     assert siege.attacker.loaded().seal is None
@@ -163,7 +163,7 @@ def test_rollback_of_a_commit_that_has_just_landed(siege: Siege) -> None:
         if reached == "pointer-moved":
             siege.attacker.point(before)
 
-    with faults.hooked(roll_back):
+    with crash_points.hooked(roll_back):
         siege.attacker.commit_properties({"comment": "x"})
     assert siege.attacker.loaded().seal is None
     name = table_name(["bobs"], "mine")
@@ -180,7 +180,7 @@ def test_pointer_on_a_commit_that_lost(siege: Siege) -> None:
             lost.append(newest_metadata(siege))
             siege.attacker.commit_properties({"overtaken": "yes"})
 
-    with faults.hooked(overtake), pytest.raises(CommitConflict):
+    with crash_points.hooked(overtake), pytest.raises(CommitConflict):
         siege.attacker.commit_properties({"comment": "lost"})
     siege.attacker.point(lost[0])
     assert not local(lost[0]).exists()

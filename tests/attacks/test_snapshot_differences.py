@@ -21,11 +21,11 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 from sqlalchemy import update
 
+from catalog.base.errors import CommitConflict
 from catalog.db.engine import write
 from catalog.db.schema import lw_sealed_file
-from catalog.errors import CommitConflict
-from catalog.keys.file_identity import file_id_of, new_file_name
-from catalog.regimes import old_regimes
+from catalog.envelope.file_ids import file_id_of, new_file_name
+from catalog.maintenance import old_epochs
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
@@ -438,7 +438,7 @@ def test_rollback_to_files_of_a_forbidden_epoch(users: Lake, monkeypatch: pytest
     before = head(mine).snapshot_id
     for group in ask(users, table).groups:
         rewrite(users, table, group)
-    monkeypatch.setattr(old_regimes, "_require_gone", lambda *_: None)
+    monkeypatch.setattr(old_epochs, "_require_gone", lambda *_: None)
     users.warden.old_regimes.forbid(users.caller(ALICE), name_of(table))
     refused(mine, EncryptionPolicyViolation, "encryption-required", put(before))
 
@@ -532,7 +532,7 @@ def test_what_an_unverified_head_says_is_checked_when_it_is_carried_over(
     snapshot_id = new_id()
     file = data_file(f"{plain.location}/data/new.parquet")
     manifest = listed(plain.manifest([entry(file)], snapshot_id), added_rows_count=99)
-    monkeypatch.setattr("catalog.commits.inspection.check_described", lambda *_: None)
+    monkeypatch.setattr("catalog.snapshot_checks.inspection.check_described", lambda *_: None)
     plain.commit(*updates(plain.snapshot([*plain.manifests(), manifest], snapshot_id)))
     monkeypatch.undo()
     more = entry(data_file(f"{plain.location}/data/more.parquet"))
@@ -546,8 +546,8 @@ def test_an_unverified_head_of_an_encrypted_table_has_no_file_twice(
     vault: Attacker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [known, *_] = vault.entries()
-    monkeypatch.setattr("catalog.commits.inspection.check_picked", lambda *_: None)
-    monkeypatch.setattr("catalog.commits.duplicates.LiveFiles.check_added", lambda *_: None)
+    monkeypatch.setattr("catalog.snapshot_checks.inspection.check_picked", lambda *_: None)
+    monkeypatch.setattr("catalog.snapshot_checks.duplicates.LiveFiles.check_added", lambda *_: None)
     vault.commit(*vault.appending(entry(known.data_file)))
     monkeypatch.undo()
     forget(vault)
@@ -560,8 +560,8 @@ def test_an_unverified_head_has_no_file_id_and_no_plaintext_file_twice(
     users: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of one id could be exchanged; plaintext files of before an encryption have none."""
-    monkeypatch.setattr("catalog.commits.inspection.check_picked", lambda *_: None)
-    monkeypatch.setattr("catalog.commits.duplicates.LiveFiles.check_added", lambda *_: None)
+    monkeypatch.setattr("catalog.snapshot_checks.inspection.check_picked", lambda *_: None)
+    monkeypatch.setattr("catalog.snapshot_checks.duplicates.LiveFiles.check_added", lambda *_: None)
     vault = Attacker(users, str(encrypted(users, 2)), WALT)
     known = vault.entries()[0].data_file
     path = f"{vault.location}/data/other-{file_id_of(known.file_path).hex()}.parquet"

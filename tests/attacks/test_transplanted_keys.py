@@ -15,13 +15,13 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.commits import inspection
-from catalog.commits.duplicates import LiveFiles
-from catalog.keys.digests import FooterDigest
-from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
-from catalog.table_keys.keyring import Keyring
+from catalog.envelope.file_digests import FooterDigest
+from catalog.envelope.key_metadata import Binding, KeyEntry, KeyMetadata, header
+from catalog.keyring.keyring import Keyring
+from catalog.snapshot_checks import inspection
+from catalog.snapshot_checks.duplicates import LiveFiles
+from policy.encryption.epochs import PekRef
 from policy.errors import DecryptionRefused
-from policy.regimes import PekRef
 from tests.attacks.traps import OpenWatch, no_key_released
 from tests.support.attacker import Attacker, data_file, entry, local
 from tests.support.lake import ALICE, Lake, open_lake

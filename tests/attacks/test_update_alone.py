@@ -19,7 +19,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from catalog.identifiers import TableName
+from catalog.base.identifiers import TableName
 from catalog.writes.new_files import FileCommit
 from tests.support.attacker import DELETED, EXISTING, Attacker, again, entry, new_id, updates, write_list
 from tests.support.lake import policy, standard_policies, tables

@@ -23,15 +23,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
+from catalog.base.identifiers import table_name
 from catalog.db import schema
 from catalog.db.engine import read
-from catalog.identifiers import table_name
 from catalog.planning.plan import ScanRequest
-from policy.allowlist import AllowList
 from policy.errors import NotAuthorized
+from policy.location.allow_list import AllowList
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
-from policy.requests import AccessRequest, Resource
 from tests.support.http_calls import SCHEMA, new_table, refused, tables_of
 from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies, tables
 from tests.support.service import Service, open_service

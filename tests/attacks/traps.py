@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
-from catalog.keys.secret import SecretBytes
-from catalog.warden import Warden
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
+from catalog.service.services import Warden
 from tests.support.lake import Lake
 
 _IN_OPEN, _IN_ISDIR, _IN_Q_OVERFLOW = 0x20, 0x40000000, 0x4000

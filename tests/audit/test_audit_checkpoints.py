@@ -19,7 +19,7 @@ from catalog.audit.verify import AuditProblem, examine, verify
 from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
-from catalog.keys.root_key import KeyFile
+from catalog.kms.root_key import KeyFile
 from policy.decision import Reason
 from policy.errors import StateUnavailable
 

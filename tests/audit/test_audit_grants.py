@@ -11,10 +11,10 @@ from pyiceberg.types import LongType, NestedField
 
 from catalog.audit.records import MAX_REASONS
 from catalog.audit.trail import AuditRecord
-from catalog.authorize import Authorizer
+from catalog.authorization.authorizer import Authorizer
 from catalog.planning.plan import ScanRequest
 from policy.errors import NotAuthorized
-from policy.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake, open_lake
 from tests.support.tables import ENCRYPTED, append_files, make, named, records
 

@@ -12,7 +12,6 @@ from sqlalchemy import Engine, delete, func, select, text, update
 from catalog.audit import prune as audit_prune
 from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.audit.prune import prune
-from catalog.audit.retention import prune_as
 from catalog.audit.store import space
 from catalog.audit.stream import checkpoint_line, last_checkpoint_row, record_line
 from catalog.audit.trail import AuditRecord, AuditTrail, read
@@ -20,7 +19,8 @@ from catalog.audit.verify import examine
 from catalog.db.engine import read as read_transaction
 from catalog.db.engine import write
 from catalog.db.schema import lw_audit, lw_audit_chain, lw_audit_checkpoint
-from catalog.keys.root_key import KeyFile
+from catalog.kms.root_key import KeyFile
+from catalog.service.audit_retention import prune_as
 from policy.decision import Reason
 from policy.errors import NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, BOB, Lake, open_lake

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import httpx
 
-from catalog.identifiers import table_name
+from catalog.base.identifiers import table_name
 from tests.authorization.roles import OWN, STEWARD
 from tests.authorization.rows import Row, Try
 from tests.authorization.world import SPARE_KEY, VAULT

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import httpx
 
-from catalog.kms_door.store import Denial, KeySpec
+from catalog.kms_server.store import Denial, KeySpec
 from tests.authorization.roles import STEWARD
 from tests.authorization.rows import EVERYBODY, Row, Try
 from tests.authorization.world import DOOR_KEY

@@ -19,7 +19,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from catalog.cli.main import app
-from catalog.guarded import GuardedCatalog
+from catalog.service.pyiceberg_catalog import GuardedCatalog
 from policy.errors import NotAuthorized, NotSupportedYet
 from tests.authorization import model
 from tests.authorization.roles import OWN, WITH_TOKEN

@@ -20,11 +20,11 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from sqlalchemy import Table, insert, select, text, update
 
+from catalog.base.identifiers import table_name
 from catalog.db import schema
 from catalog.db.engine import read, write
-from catalog.identifiers import table_name
-from catalog.kms_door.store import Denial, KeySpec
-from catalog.metadata import dump_metadata
+from catalog.iceberg.metadata import dump_metadata
+from catalog.kms_server.store import Denial, KeySpec
 from catalog.tables.drafts import NewTable
 from policy.principal import Principal
 from tests.authorization import roles

@@ -45,7 +45,7 @@ def clock() -> Clock:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """New policies are waited for, however slow the machine is."""
-    monkeypatch.setattr("catalog.policies.in_force._PATIENCE_S", 60.0)
+    monkeypatch.setattr("catalog.policy_store.in_force._PATIENCE_S", 60.0)
 
 
 @pytest.fixture(autouse=True)

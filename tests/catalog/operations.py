@@ -23,9 +23,9 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from catalog.authorize import Caller
-from catalog.errors import NamespaceNotEmpty, NoSuchTable
-from catalog.identifiers import TableName
+from catalog.authorization.authorizer import Caller
+from catalog.base.errors import NamespaceNotEmpty, NoSuchTable
+from catalog.base.identifiers import TableName
 from catalog.planning.plan import ScanRequest
 from catalog.tables.alter import Change, SetProperty
 from catalog.tables.drafts import NewTable

@@ -12,10 +12,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import SetPropertiesUpdate
 from sqlalchemy import update
 
+from catalog.base.identifiers import TableName
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables
-from catalog.identifiers import TableName
-from catalog.metadata import dump_metadata
+from catalog.iceberg.metadata import dump_metadata
 from catalog.planning.plan import ScanRequest
 from policy.errors import MetadataUnsealed, NotAuthorized, Refused, UnsupportedFormatVersion
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies

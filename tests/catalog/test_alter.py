@@ -25,8 +25,8 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from catalog import faults
-from catalog.loading import LoadedTable
+from catalog.base import crash_points
+from catalog.reading.loading import LoadedTable
 from catalog.tables.alter import Change, RemoveProperty, SetProperty
 from catalog.tables.schema_changes import (
     AddColumn,
@@ -343,7 +343,7 @@ def test_changes_that_another_commit_overtakes_are_made_on_top_of_it(lake: Lake)
         if point == "metadata-written" and left:
             left.pop()()
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         after = alter(lake, table, AddColumn(("a",), LongType()))
     assert ids(after.metadata.schema()) == {"id": 1, "name": 2, "b": 3, "a": 4}
     assert len(after.metadata.snapshots) == 1
@@ -357,7 +357,7 @@ def test_a_name_that_another_commit_took_meanwhile_is_refused(lake: Lake) -> Non
         if point == "metadata-written" and left:
             left.pop()()
 
-    with faults.hooked(hook), pytest.raises(RequestInvalid) as raised:
+    with crash_points.hooked(hook), pytest.raises(RequestInvalid) as raised:
         alter(lake, table, AddColumn(("a",), LongType()))
     assert raised.value.rule == "alter"
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from catalog.authorization.table_access import TableAccess
 from catalog.commits.committer import Committer
+from catalog.maintenance.old_epochs import OldRegimes
+from catalog.maintenance.rewrites import Rewriter
 from catalog.planning.plan import Planner
-from catalog.regimes.old_regimes import OldRegimes
-from catalog.regimes.rewrites import Rewriter
-from catalog.tables.access import TableAccess
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
-from catalog.tables.takeover import Takeover
+from catalog.tables.registration import Takeover
 from catalog.writes.steps import Writes
 from policy.errors import NotAuthorized
 from tests.catalog.operations import TABLE, USERS, Row

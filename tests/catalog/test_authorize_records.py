@@ -12,9 +12,9 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
 )
 
-from catalog.authorize import Caller, Records
-from catalog.errors import NoSuchNamespace
-from catalog.identifiers import TableName
+from catalog.authorization.authorizer import Caller, Records
+from catalog.base.errors import NoSuchNamespace
+from catalog.base.identifiers import TableName
 from catalog.planning.plan import ScanRequest
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit

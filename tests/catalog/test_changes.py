@@ -30,7 +30,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
-from catalog.commits import changes
+from catalog.rules import table_changes
 from policy.errors import PropertyInvalid, RequestInvalid
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))
@@ -57,8 +57,8 @@ def setting(**given: str) -> SetPropertiesUpdate:
     return SetPropertiesUpdate(updates={name.replace("__", "."): value for name, value in given.items()})
 
 
-def part(*updates: TableUpdate, in_force: dict[str, str] = IN_FORCE) -> changes.Changes:
-    return changes.part(updates, in_force, "db.t")
+def part(*updates: TableUpdate, in_force: dict[str, str] = IN_FORCE) -> table_changes.Changes:
+    return table_changes.part(updates, in_force, "db.t")
 
 
 def base(**properties: str) -> TableMetadata:
@@ -113,7 +113,7 @@ def test_governed_properties_are_parted_from_those_of_the_file() -> None:
 def test_values_echoed_unchanged_are_no_change() -> None:
     echoed = part(SetPropertiesUpdate(updates={**IN_FORCE, "comment": "x"}), ADD)
     assert not echoed.governs
-    changes.refuse_mixture(echoed, "db.t", governs=echoed.governs)
+    table_changes.refuse_mixture(echoed, "db.t", governs=echoed.governs)
     assert echoed.updates[0] == setting(comment="x")
 
 
@@ -172,14 +172,14 @@ def test_locations_that_a_commit_brings_are_named() -> None:
 def test_governed_properties_and_a_snapshot_do_not_come_at_once() -> None:
     mixed = part(ADD, MAIN, setting(encryption__algorithm="AES_GCM_V1"))
     with pytest.raises(RequestInvalid) as refused:
-        changes.refuse_mixture(mixed, "db.t", governs=mixed.governs)
+        table_changes.refuse_mixture(mixed, "db.t", governs=mixed.governs)
     assert refused.value.rule == "mixed-commit"
-    changes.refuse_mixture(part(ADD, MAIN, setting(comment="x")), "db.t", governs=False)
+    table_changes.refuse_mixture(part(ADD, MAIN, setting(comment="x")), "db.t", governs=False)
 
 
 def test_updates_apply_to_the_metadata_handed_in_and_leave_it_alone() -> None:
     before = base(a="1")
-    after = changes.apply(before, [setting(b="2"), ADD, MAIN], "file:///t/metadata/0.json", "db.t")
+    after = table_changes.apply(before, [setting(b="2"), ADD, MAIN], "file:///t/metadata/0.json", "db.t")
     assert (before.properties, after.properties) == ({"a": "1"}, {"a": "1", "b": "2"})
     assert after.current_snapshot_id == 1
     assert [entry.metadata_file for entry in after.metadata_log] == ["file:///t/metadata/0.json"]
@@ -188,7 +188,7 @@ def test_updates_apply_to_the_metadata_handed_in_and_leave_it_alone() -> None:
 
 def test_nothing_asked_is_nothing_changed() -> None:
     before = base(a="1")
-    assert changes.apply(before, [], "file:///t/metadata/0.json", "db.t") == before
+    assert table_changes.apply(before, [], "file:///t/metadata/0.json", "db.t") == before
 
 
 def test_removing_a_property_that_is_not_there_is_fine() -> None:
@@ -198,7 +198,7 @@ def test_removing_a_property_that_is_not_there_is_fine() -> None:
         setting(b="2"),
         RemovePropertiesUpdate(removals=["b"]),
     ]
-    assert changes.apply(base(a="1"), updates, "file:///m.json", "db.t").properties == {}
+    assert table_changes.apply(base(a="1"), updates, "file:///m.json", "db.t").properties == {}
 
 
 @pytest.mark.parametrize(
@@ -213,5 +213,5 @@ def test_removing_a_property_that_is_not_there_is_fine() -> None:
 )
 def test_an_update_that_does_not_fit_is_one_typed_error(update: Any) -> None:
     with pytest.raises(RequestInvalid) as refused:
-        changes.apply(base(), [update], "file:///m.json", "db.t")
+        table_changes.apply(base(), [update], "file:///m.json", "db.t")
     assert (refused.value.rule, refused.value.table) == ("updates", "db.t")

@@ -14,16 +14,16 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetP
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
-from catalog.authorize import Caller
-from catalog.keys.file_identity import FileIdentity
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import KeyLabel, open_transported
+from catalog.authorization.authorizer import Caller
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_ids import FileIdentity
+from catalog.envelope.transport import KeyLabel, open_transported
 from catalog.planning.plan import ScanRequest
 from catalog.tables.alter import RemoveProperty, SetProperty
 from catalog.tables.drafts import NewTable
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn
 from catalog.writes.new_files import FileCommit
-from policy import encrypted_columns
+from policy.encryption import encrypted_columns
 from policy.errors import (
     DecryptionRefused,
     EncryptionPolicyViolation,

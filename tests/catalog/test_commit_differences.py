@@ -33,10 +33,10 @@ from pyiceberg.table.update import (
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.errors import CommitConflict
-from catalog.identifiers import TableName
-from catalog.loading import LoadedTable
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
 from catalog.planning.plan import ScanRequest
+from catalog.reading.loading import LoadedTable
 from catalog.writes.new_files import FileCommit
 from policy.errors import KeyNotUsable, LakewardenError, NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, Lake, policy, standard_policies, tables

@@ -23,8 +23,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.transforms import IdentityTransform
 
-from catalog.errors import CommitConflict
-from catalog.loading import LoadedTable
+from catalog.base.errors import CommitConflict
+from catalog.reading.loading import LoadedTable
 from policy.errors import (
     EncryptionPolicyViolation,
     InvalidInput,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from catalog import config
-from catalog.config import Settings
+from catalog.settings import catalog
+from catalog.settings.catalog import Settings
 from policy.errors import RequestInvalid
 
 
@@ -47,8 +47,8 @@ def test_without_any_setting_everything_lies_in_the_data_directory(tmp_path: Pat
 
 
 def test_the_example_of_the_documentation_is_valid(tmp_path: Path) -> None:
-    assert config.__doc__ is not None
-    example = config.__doc__.split("::\n", 1)[1].replace("\n    ", "\n")
+    assert catalog.__doc__ is not None
+    example = catalog.__doc__.split("::\n", 1)[1].replace("\n    ", "\n")
     settings = Settings.load(_file(tmp_path, example), {})
     assert settings.warehouse == "s3://lake/warehouse"
     assert settings.catalog.name == "prod"

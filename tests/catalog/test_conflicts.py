@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from catalog.base.errors import CommitConflict
 from catalog.commits.conflicts import ATTEMPTS, made_anew
-from catalog.errors import CommitConflict
 from policy.errors import RequestInvalid
 
 

@@ -15,9 +15,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 from sqlalchemy import func, select
 
+from catalog.base.errors import CommitConflict
 from catalog.db.engine import read
 from catalog.db.schema import iceberg_tables, lw_binding, lw_governed, lw_pek, lw_seal, lw_staged, lw_table
-from catalog.errors import CommitConflict
 from catalog.tables.drafts import NewTable
 from policy.errors import (
     EncryptionPolicyViolation,

@@ -13,8 +13,8 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from catalog.commits.descriptions import check_described
-from catalog.manifests import ManifestContent, ManifestListEntry, PartitionSummary
+from catalog.iceberg.manifests import ManifestContent, ManifestListEntry, PartitionSummary
+from catalog.snapshot_checks.descriptions import check_described
 from policy.errors import MetadataInvalid
 
 FIELD = 1000

@@ -8,13 +8,13 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import update
 
+from catalog.base.errors import CommitConflict, NoSuchTable
+from catalog.base.identifiers import TableName
 from catalog.db.engine import write
 from catalog.db.schema import lw_table
-from catalog.errors import CommitConflict, NoSuchTable
-from catalog.identifiers import TableName
-from catalog.keys.peks import PekRecord
-from catalog.state import TableRecord
-from catalog.table_keys.life import KeyLife
+from catalog.envelope.peks import PekRecord
+from catalog.key_management.lifecycle import KeyLife
+from catalog.state.table_state import TableRecord
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies
 from tests.support.table_keys import encrypted, load, peks, released, rotate, shown, states

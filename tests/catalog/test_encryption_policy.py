@@ -12,11 +12,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
-from catalog import faults
+from catalog.base import crash_points
+from catalog.base.identifiers import TableName
 from catalog.cli.policy_report import with_progress
-from catalog.identifiers import TableName
-from catalog.policies.encryption_policy import facts_of
-from catalog.policies.encryption_report import Standing, TableStanding
+from catalog.maintenance.encryption_report import Standing, TableStanding
+from catalog.rules.encryption_policy import facts_of
 from catalog.tables.alter import SetProperty
 from catalog.tables.schema_changes import (
     AddColumn,
@@ -26,7 +26,7 @@ from catalog.tables.schema_changes import (
     RenameColumn,
     UpdateDoc,
 )
-from policy.encryption import EncryptionSpec
+from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, NotAuthorized
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake, policy, standard_policies, tables
@@ -210,7 +210,7 @@ def test_a_rule_that_comes_while_a_registration_is_cut_short_counts(lake: Lake, 
             raise InterruptedError
 
     location, name = made_elsewhere(tmp_path), fresh()
-    with faults.hooked(dies_at), pytest.raises(InterruptedError):
+    with crash_points.hooked(dies_at), pytest.raises(InterruptedError):
         lake.warden.takeover.register(lake.caller(ALICE), name, location)
     put_rules(lake, rule("personal", columns=["ssn"]))
     with pytest.raises(EncryptionPolicyViolation):

@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import Engine, func, select
 
+from catalog.authorization.engine_keys import KEY_IDLE, WINDOW, EngineKeys, SeenNonces
+from catalog.authorization.tokens import IssuedToken, TokenStore
+from catalog.crypto.request_signatures import RequestSignature, SignatureParameters, SignedRequest, sign
 from catalog.db.engine import open_database, read
 from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_engine_key
-from catalog.engine_keys import KEY_IDLE, WINDOW, EngineKeys, SeenNonces
-from catalog.request_signatures import RequestSignature, SignatureParameters, SignedRequest, sign
-from catalog.tokens import IssuedToken, TokenStore
 from policy.errors import NotAuthenticated, StateUnavailable
 from policy.principal import Principal
 

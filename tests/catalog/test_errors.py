@@ -7,7 +7,7 @@ import inspect
 import pytest
 from pyiceberg import exceptions as iceberg
 
-from catalog import errors as catalog_errors
+from catalog.base import errors as catalog_errors
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, LocationNotAllowed
 

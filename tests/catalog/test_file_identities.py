@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from catalog.commits.identities import identities, index
-from policy.allowlist import AllowList
+from catalog.snapshot_checks.identities import identities, index
+from policy.location.allow_list import AllowList
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.keys.digests import FileDigest, FooterDigest
+from catalog.envelope.file_digests import FileDigest, FooterDigest
 from catalog.tables.alter import SetProperty
 from policy.errors import EncryptionPolicyViolation
 from tests.support import plans

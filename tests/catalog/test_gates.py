@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from catalog import gates
+from catalog.authorization import privileges
 from policy.errors import LocationInvalid, PropertyInvalid
-from policy.location import Location
+from policy.location.location import Location
 from policy.principal import Principal
 
 BOB = Principal("bob")
@@ -14,7 +14,7 @@ OWN = Location.parse("s3://lake/db/t-1")
 
 
 def _stated(locations: list[str], exempt: Location | None) -> list[tuple[str, str]]:
-    requests = gates.storage_requests(BOB, map(Location.parse, locations), exempt, "carl")
+    requests = privileges.storage_requests(BOB, map(Location.parse, locations), exempt, "carl")
     return [(request.access, request.resource.values[-1]) for request in requests]
 
 
@@ -32,12 +32,12 @@ def test_only_the_own_default_location_and_what_lies_in_it_is_exempt() -> None:
 
 
 def test_whose_the_table_is_is_told() -> None:
-    (request,) = gates.storage_requests(BOB, [OWN], None, "carl")
+    (request,) = privileges.storage_requests(BOB, [OWN], None, "carl")
     assert request.owner == "carl"
 
 
 def test_a_key_is_asked_for_once() -> None:
-    requests = gates.key_requests(BOB, ["b", "a", "b"])
+    requests = privileges.key_requests(BOB, ["b", "a", "b"])
     assert [(request.access, request.resource.values) for request in requests] == [
         ("use", ("a",)),
         ("use", ("b",)),
@@ -45,12 +45,12 @@ def test_a_key_is_asked_for_once() -> None:
 
 
 def test_every_property_that_sends_writers_somewhere_is_a_location() -> None:
-    given = {name: f"s3://b/{number}" for number, name in enumerate(gates.WRITE_PATHS)}
-    assert gates.write_paths(given | {"write.format.default": "orc"}) == [
+    given = {name: f"s3://b/{number}" for number, name in enumerate(privileges.WRITE_PATHS)}
+    assert privileges.write_paths(given | {"write.format.default": "orc"}) == [
         Location.parse(path) for path in given.values()
     ]
     with pytest.raises(LocationInvalid):
-        gates.write_paths({"write.data.path": "not a location"})
+        privileges.write_paths({"write.data.path": "not a location"})
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_every_property_that_sends_writers_somewhere_is_a_location() -> None:
 )
 def test_properties_that_would_configure_the_reader_are_refused(name: str) -> None:
     with pytest.raises(PropertyInvalid) as refused:
-        gates.check_ordinary_properties(["write.format.default", name], "db.t")
+        privileges.check_ordinary_properties(["write.format.default", name], "db.t")
     assert refused.value.rule == "reader-configuration"
 
 
@@ -100,4 +100,4 @@ def test_ordinary_properties_pass() -> None:
         "client",
         "x.s3.y",
     ]
-    gates.check_ordinary_properties(names, "db.t")
+    privileges.check_ordinary_properties(names, "db.t")

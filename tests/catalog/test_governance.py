@@ -13,14 +13,13 @@ from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, 
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import LongType, NestedField, StructType
 
-from catalog import governance
-from catalog.commits import changes
-from catalog.governance import Wanted
-from catalog.state import Governed
-from policy.encryption import Mechanism
+from catalog.rules import governance, table_changes
+from catalog.rules.governance import Wanted
+from catalog.state.table_state import Governed
+from policy.encryption.epochs import PekRef, Regime
+from policy.encryption.specification import Mechanism
 from policy.errors import EncryptionPolicyViolation, LocationInvalid, NotSupportedYet, PropertyInvalid
-from policy.location import Location
-from policy.regimes import PekRef, Regime
+from policy.location.location import Location
 
 HERE = Location.parse("s3://lake/db/t")
 INNER = NestedField(3, "inner", LongType())
@@ -53,7 +52,7 @@ def refs(wanted: Wanted) -> list[PekRef]:
 
 
 def changed(current: Governed, *updates: TableUpdate) -> Wanted:
-    parted = changes.part(updates, current.to_properties(), "db.t")
+    parted = table_changes.part(updates, current.to_properties(), "db.t")
     return governance.for_change(current, parted, HERE, "lakewarden", "db.t")
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from pyiceberg.table import StaticTable, Table
 
-from catalog.metadata import dump_metadata, new_metadata_location, parse_metadata, stored_metadata
+from catalog.iceberg.metadata import dump_metadata, new_metadata_location, parse_metadata, stored_metadata
 from policy.errors import MetadataInvalid, RequestInvalid
 from tests.support.attacker import local
 from tests.support.lake import Lake

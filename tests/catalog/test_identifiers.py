@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.identifiers import MAX_LEVELS, MAX_NAME_LENGTH, namespace_of, slug, table_name
+from catalog.base.identifiers import MAX_LEVELS, MAX_NAME_LENGTH, namespace_of, slug, table_name
 from policy.errors import RequestInvalid
 
 

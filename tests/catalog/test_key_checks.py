@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import create_engine, update
 
+from catalog.base.identifiers import TableName
 from catalog.db.engine import write
 from catalog.db.schema import lw_pek
-from catalog.identifiers import TableName
-from catalog.keys.peks import PekCache, PekRecord
-from catalog.keys.scan_keys import FormKeys
-from catalog.table_keys import records as key_records
-from catalog.table_keys.keyring import Keyring
+from catalog.envelope.peks import PekCache, PekRecord
+from catalog.envelope.scan_keys import FormKeys
+from catalog.keyring.keyring import Keyring
+from catalog.state import pek_records as key_records
 from policy.errors import DecryptionRefused, KmsUnavailable
 from tests.support.lake import Lake
 from tests.support.table_keys import encrypted, load, peks, released

@@ -6,12 +6,12 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from sqlalchemy import update
 
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_key_invocations
-from catalog.identifiers import TableName
-from catalog.kms_door.store import Denial, KeySpec
+from catalog.kms_server.store import Denial, KeySpec
 from catalog.planning.plan import ScanRequest
-from catalog.table_keys import invocations
+from catalog.state import invocations
 from policy.errors import KeyNotUsable
 from tests.support.lake import ALICE, Lake
 from tests.support.table_keys import encrypted, peks, released, rewrap, rotate, versions

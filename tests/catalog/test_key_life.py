@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import select
 
 from catalog.audit.reading import read as read_audit
-from catalog.authorize import Caller
+from catalog.authorization.authorizer import Caller
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read
 from catalog.db.schema import lw_pek
-from catalog.errors import NoSuchTable
-from catalog.identifiers import TableName
-from catalog.warden import Warden
+from catalog.service.services import Warden
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
 from tests.support.lake import (
     ALICE,

@@ -22,10 +22,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from catalog.identifiers import TableName
-from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import KeyMetadata
-from catalog.keys.transport import KeyLabel, open_transported
+from catalog.base.identifiers import TableName
+from catalog.envelope.file_ids import FileIdentity
+from catalog.envelope.key_metadata import KeyMetadata
+from catalog.envelope.transport import KeyLabel, open_transported
 from catalog.planning.plan import ScanRequest
 from policy.errors import KeyNotUsable
 from tests.support.lake import ALICE, MASTER_KEY, Lake, open_lake

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
+from catalog.base.identifiers import TableName
+from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import write
 from catalog.db.schema import lw_pek
-from catalog.identifiers import TableName
-from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
-from catalog.keys.secret import SecretBytes
-from catalog.table_keys.masters import MasterKeyRewrap
+from catalog.key_management.master_keys import MasterKeyRewrap
+from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
 from policy.errors import KeyNotUsable, KmsUnavailable
 from tests.support.lake import ALICE, Lake
 from tests.support.table_keys import encrypted, load, peks, released, rotate
@@ -78,7 +78,7 @@ def test_files_stay_readable_and_so_does_every_version(lake: Lake) -> None:
 
 
 def test_more_keys_than_a_batch_are_done_batch_by_batch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("catalog.table_keys.masters._BATCH", 2)
+    monkeypatch.setattr("catalog.key_management.master_keys._BATCH", 2)
     mastered(lake, "paged", 5)
     kms, told = Meddling(lake.kms, list), []
     assert rewrapper(lake, kms).rewrap("paged", told.append).rewrapped == 5
@@ -129,7 +129,7 @@ def test_a_damaged_key_does_not_keep_the_others(lake: Lake) -> None:
 
 
 def test_an_outage_is_told_and_what_was_done_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("catalog.table_keys.masters._BATCH", 1)
+    monkeypatch.setattr("catalog.key_management.master_keys._BATCH", 1)
     names = mastered(lake, "outage", 3)
     answers = iter([False, True])
 
@@ -183,7 +183,7 @@ def test_keys_that_are_recorded_meanwhile_are_rewrapped_too(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever they stand in the order: what was passed already is looked at again."""
-    monkeypatch.setattr("catalog.table_keys.masters._BATCH", 1)
+    monkeypatch.setattr("catalog.key_management.master_keys._BATCH", 1)
     names, left = mastered(lake, "growing", 2), [True, True, True]
 
     def meddle(forms: list[bytes]) -> list[bytes]:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from catalog import faults, seals, state
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read
-from catalog.errors import CommitConflict
-from catalog.identifiers import TableName
-from catalog.keys.peks import PekRecord
-from catalog.table_keys.uses import SnapshotUse
+from catalog.envelope.peks import PekRecord
+from catalog.key_management.uses import SnapshotUse
+from catalog.state import seals, table_state
 from catalog.tables.alter import SetProperty
 from catalog.writes import table_writes
 from policy.errors import KeyNotUsable, LakewardenError, StateUnavailable
@@ -81,7 +82,7 @@ def test_a_version_destroyed_beside_a_rewrap_gets_no_data_keys(lake: Lake) -> No
     """It was checked, and nothing was under it; the rewrap had chosen it before."""
     name, unused = unused_later_version(lake)
     keys = released(lake, name)
-    with faults.hooked(once_at("rewrap:listed", lambda: destroy(lake, name, unused))):
+    with crash_points.hooked(once_at("rewrap:listed", lambda: destroy(lake, name, unused))):
         rewrap(lake, name)
     expire_all_but_heads(lake, name)
     let_waiting_end(lake, name)
@@ -92,7 +93,7 @@ def test_a_version_is_not_destroyed_while_a_rewrap_to_it_is_landing(lake: Lake) 
     """It is prepared, and nobody knows yet whether its pointer will move."""
     name, unused = unused_later_version(lake)
     keys, seen = released(lake, name), list[LakewardenError]()
-    with faults.hooked(once_at("prepared", refused(lambda: destroy(lake, name, unused), seen))):
+    with crash_points.hooked(once_at("prepared", refused(lambda: destroy(lake, name, unused), seen))):
         assert rewrap(lake, name) == {"main": 1}
     assert [type(each) for each in seen] == [CommitConflict]
     assert seen[0].rule == "key-in-use" and seen[0].hint
@@ -107,7 +108,7 @@ def test_a_commit_that_was_cut_short_keeps_a_version_until_the_next_one(lake: La
     def die() -> None:
         raise StateUnavailable("gone")
 
-    with faults.hooked(once_at("prepared", die)), pytest.raises(StateUnavailable):
+    with crash_points.hooked(once_at("prepared", die)), pytest.raises(StateUnavailable):
         rewrap(lake, name)
     with pytest.raises(CommitConflict):
         destroy(lake, name, unused)
@@ -122,7 +123,7 @@ def test_a_rotation_does_not_undo_what_is_done_to_all_keys_beside_it(lake: Lake,
         "disable": lambda: life.disable(caller, name),
         "destroy": lambda: life.destroy(caller, name, str(name)),
     }
-    with faults.hooked(once_at("rotate:made", acts[what])), pytest.raises(KeyNotUsable):
+    with crash_points.hooked(once_at("rotate:made", acts[what])), pytest.raises(KeyNotUsable):
         rotate(lake, name)
     assert shown(life.keys(caller, name)) == {1: ("disabled", True)}
     with pytest.raises(KeyNotUsable):
@@ -141,7 +142,7 @@ def test_all_keys_are_all_that_there_are_when_it_is_done(
         if not left:
             return move(*given)
         left.pop()
-        with faults.hooked(once_at("prepared", refused(lambda: move(*given), seen))):
+        with crash_points.hooked(once_at("prepared", refused(lambda: move(*given), seen))):
             rotate(lake, name)
 
     monkeypatch.setattr(life._states, "_move", late)
@@ -162,12 +163,12 @@ def test_a_rotation_does_not_take_up_a_version_that_is_destroyed_beside_it(lake:
     def die() -> None:
         raise StateUnavailable("gone")
 
-    with faults.hooked(once_at("prepared", die)), pytest.raises(StateUnavailable):
+    with crash_points.hooked(once_at("prepared", die)), pytest.raises(StateUnavailable):
         rotate(lake, name)
     lake.warden.alterer.alter(lake.caller(ALICE), name, [SetProperty("comment", "on top")])
     left = pek(lake, name, 2)
     with (
-        faults.hooked(once_at("rotate:made", lambda: destroy(lake, name, left))),
+        crash_points.hooked(once_at("rotate:made", lambda: destroy(lake, name, left))),
         pytest.raises(KeyNotUsable),
     ):
         rotate(lake, name)
@@ -182,7 +183,7 @@ def test_a_regime_does_not_begin_under_a_key_that_is_disabled_beside_it(lake: La
     name, _ = unused_later_version(lake)
     life, caller = lake.warden.key_life, lake.caller(ALICE)
     with (
-        faults.hooked(once_at("checked", lambda: life.disable(caller, name))),
+        crash_points.hooked(once_at("checked", lambda: life.disable(caller, name))),
         pytest.raises((CommitConflict, KeyNotUsable)),
     ):
         alter(lake, name, "encryption.master-key-id", MASTER_KEY)
@@ -193,7 +194,7 @@ def test_files_do_not_land_under_a_key_that_is_disabled_beside_it(lake: Lake) ->
     name, life, caller = encrypted(lake), lake.warden.key_life, lake.caller(ALICE)
     engine = Engine.begin(lake, name)
     with (
-        faults.hooked(once_at("checked", lambda: life.disable(caller, name))),
+        crash_points.hooked(once_at("checked", lambda: life.disable(caller, name))),
         pytest.raises(KeyNotUsable),
     ):
         engine.append(engine.file())
@@ -266,7 +267,7 @@ def test_a_version_that_is_needed_again_when_its_time_has_come_stays(
     ends, first = lake.warden.key_life._ends, pek(lake, name, 1)
     head = load(lake, name).metadata.current_snapshot_id
     assert head is not None
-    monkeypatch.setattr("catalog.table_keys.ends.uses", lambda *_: {first.ref: [SnapshotUse(head, ())]})
+    monkeypatch.setattr("catalog.key_management.expiry.uses", lambda *_: {first.ref: [SnapshotUse(head, ())]})
     let_waiting_end(lake, name)
     assert (pek(lake, name, 1).state, pek(lake, name, 1).destroy_after_ms) == ("disabled", None)
     assert ends.destroy_due() == 0
@@ -295,6 +296,6 @@ def states_of_dropped(lake: Lake, location: str) -> list[str]:
     with read(lake.warden.engine) as connection:
         seal = seals.find(connection, location)
         assert seal is not None
-        record = state.table_by_id(connection, seal.table_id)
+        record = table_state.table_by_id(connection, seal.table_id)
         assert record is not None
     return [str(each.state) for each in lake.warden.keyring.records(record)]

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate, TableUpdate
 
-from catalog import faults
-from catalog.identifiers import TableName
-from catalog.keys.dek import DEK_AAD, sealed_aad
-from catalog.table_keys import manifests as key_manifests
-from catalog.table_keys.rewrap import Progress
+from catalog.base import crash_points
+from catalog.base.identifiers import TableName
+from catalog.envelope.data_keys import DEK_AAD, sealed_aad
+from catalog.key_management import manifests as key_manifests
+from catalog.key_management.rewrap import Progress
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
     EncryptionPolicyViolation,
@@ -143,7 +143,7 @@ def test_commits_that_come_first_are_built_upon(lake: Lake) -> None:
         if point == "rewrap:listed" and len(came) < 3:
             came.extend(append_files(lake, name))
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         assert rewrap(lake, name) == {"main": 2}
     assert len(came) == 3
     assert set(came) < set(versions(lake, name))
@@ -166,7 +166,7 @@ def test_a_rotation_that_comes_first_counts(lake: Lake) -> None:
         if point == "rewrap:listed":
             next(meanwhile, lambda: None)()
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         rewrap(lake, name)
     assert set(versions(lake, name).values()) == {3}
 
@@ -183,7 +183,7 @@ def test_what_an_attempt_left_is_taken_up(lake: Lake) -> None:
         if point == "rewrap:listed":
             raise Died
 
-    with pytest.raises(Died), faults.hooked(hook):
+    with pytest.raises(Died), crash_points.hooked(hook):
         rewrap(lake, name)
     left = written(lake, name)
     assert len(left) == 3
@@ -207,7 +207,7 @@ def test_cut_short_between_branches_it_goes_on_with_the_next(lake: Lake) -> None
         if point == "promoted":
             raise Died
 
-    with pytest.raises(Died), faults.hooked(hook):
+    with pytest.raises(Died), crash_points.hooked(hook):
         rewrap(lake, name)
     assert (set(versions(lake, name, "dev").values()), set(versions(lake, name).values())) == ({2}, {1})
     assert rewrap(lake, name) == {"dev": 0, "main": 1}
@@ -280,7 +280,7 @@ def _stop_before_landing(lake: Lake, name: TableName) -> None:
         if point == "rewrap:manifest":
             raise Died
 
-    with pytest.raises(Died), faults.hooked(hook):
+    with pytest.raises(Died), crash_points.hooked(hook):
         rewrap(lake, name)
 
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from catalog import faults
-from catalog.identifiers import TableName
+from catalog.base import crash_points
+from catalog.base.identifiers import TableName
 from catalog.tables.alter import SetProperty
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid, StateUnavailable
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake, policy, standard_policies, tables
@@ -71,7 +71,7 @@ def test_a_rotation_between_building_and_committing_a_write_does_not_refuse_it(l
         if point == "write:announced":
             next(meanwhile, lambda: None)()
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         engine.append(file)
     assert versions(lake, name) == {file.path: 2}
 
@@ -84,7 +84,7 @@ def test_a_rotation_on_which_a_commit_comes_first_is_made_on_top_of_it(lake: Lak
         if point == "rotate:made":
             next(meanwhile, lambda: None)()
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         assert rotate(lake, name).version == 2
     assert set(versions(lake, name).values()) == {1}
     assert len(released(lake, name)) == 1
@@ -112,7 +112,7 @@ def test_a_rotation_beside_what_needs_the_key_is_no_key_that_cannot_be_used(lake
         if reached == point:
             next(meanwhile, lambda: None)()
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         if point == "rotate:seen":
             assert rotate(lake, name).version == 3
         else:
@@ -207,7 +207,7 @@ def test_an_alter_does_not_complete_a_rotation_that_was_cut_short(lake: Lake) ->
         if point == "prepared":
             raise StateUnavailable("gone")
 
-    with faults.hooked(die), pytest.raises(StateUnavailable):
+    with crash_points.hooked(die), pytest.raises(StateUnavailable):
         rotate(lake, name)
     assert states(lake, name) == {1: "active", 2: "active"}
     lake.warden.alterer.alter(lake.caller(ALICE), name, [SetProperty("encryption.data-key-length", "16")])

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
-from catalog.keys.dek import NewKey, new_dek, wrap_deks
-from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.scan_keys import FormKeys
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import open_transported
-from catalog.loading import LoadedTable
-from catalog.table_keys.keyring import ScanKeys
-from policy.encryption import Algorithm, EncryptionSpec, Footer, Mechanism
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import NewKey, new_dek, wrap_deks
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.scan_keys import FormKeys
+from catalog.envelope.transport import open_transported
+from catalog.keyring.keyring import ScanKeys
+from catalog.reading.loading import LoadedTable
+from policy.encryption.epochs import PekRef
+from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, Mechanism
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable
-from policy.regimes import PekRef
 from tests.support.lake import MASTER_KEY, Lake
 from tests.support.tables import ENCRYPTED, LABEL, make, name_of
 

@@ -12,12 +12,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from sqlalchemy import update
 
-from catalog import state
+from catalog.base.errors import NoSuchNamespace, NoSuchTable, TableExists
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import iceberg_tables
-from catalog.errors import NoSuchNamespace, NoSuchTable, TableExists
-from catalog.identifiers import TableName
-from catalog.state import TableState
+from catalog.state import table_state
+from catalog.state.table_state import TableState
 from policy.errors import (
     LakewardenError,
     LocationInvalid,
@@ -148,7 +148,7 @@ def test_a_purged_table_is_over(lake: Lake) -> None:
     assert lake.warden.lifecycle.purge(lake.caller(ALICE), name_of(table)) == 0
     assert not Path(table.location().removeprefix("file://")).exists()
     with read(lake.warden.engine) as connection:
-        record = state.table_by_uuid(connection, table.metadata.table_uuid)
+        record = table_state.table_by_uuid(connection, table.metadata.table_uuid)
     assert record is not None
     assert record.state is TableState.PURGED
 

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import LongType, NestedField
 
-from catalog.metadata import (
+from catalog.iceberg.metadata import (
     dump_metadata,
     last_sequence_number,
     new_metadata_location,

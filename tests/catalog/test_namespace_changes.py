@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from catalog.errors import NoSuchNamespace
-from catalog.identifiers import Namespace
+from catalog.base.errors import NoSuchNamespace
+from catalog.base.identifiers import Namespace
 from policy.errors import NotAuthorized
 from tests.support.lake import ALICE, BOB, CAROL, Lake
 

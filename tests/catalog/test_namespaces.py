@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
+from catalog.base.errors import NamespaceExists, NamespaceNotEmpty, NoSuchNamespace
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables
-from catalog.errors import NamespaceExists, NamespaceNotEmpty, NoSuchNamespace
 from catalog.tables.namespaces import Namespaces
 from policy.errors import LocationInvalid, NotAuthorized, PropertyInvalid, RequestInvalid
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, standard_policies

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DataFile
 
-from catalog.keys.digests import FileDigest
-from catalog.keys.key_metadata import KeyMetadata
+from catalog.envelope.file_digests import FileDigest
+from catalog.envelope.key_metadata import KeyMetadata
 from catalog.tables.alter import SetProperty
-from policy.encryption import Algorithm
+from policy.encryption.specification import Algorithm
 from policy.errors import EncryptionPolicyViolation
 from tests.support import plans
 from tests.support.lake import ALICE, Lake

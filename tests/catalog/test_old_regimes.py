@@ -6,11 +6,11 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from catalog import faults
-from catalog.commits.inspection import Inspector
-from catalog.loading import LoadedTable
+from catalog.base import crash_points
+from catalog.maintenance.old_epochs import RegimeReport
 from catalog.planning.plan import ScanRequest
-from catalog.regimes.old_regimes import RegimeReport
+from catalog.reading.loading import LoadedTable
+from catalog.snapshot_checks.inspection import Inspector
 from catalog.writes import new_files
 from policy.encryption_rules import EncryptionRules
 from policy.errors import EncryptionPolicyViolation, MetadataTampered, NotAuthorized, RequestInvalid
@@ -222,7 +222,7 @@ def test_a_commit_in_between_is_looked_at_too(lake: Lake) -> None:
 
     assert old in {each.snapshot_id for each in stock.metadata.snapshots}
     expire(lake, table)
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         assert forbid(lake, table).forbidden
     assert came and read(lake, table) == 3
 

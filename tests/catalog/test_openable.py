@@ -58,8 +58,8 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from catalog.commits.openable import check_commit
-from catalog.errors import CommitConflict
+from catalog.base.errors import CommitConflict
+from catalog.rules.openable import check_commit
 from policy.errors import LakewardenError, PropertyInvalid, RequestInvalid
 from tests.support.attacker import local
 from tests.support.attacker import updates as moving

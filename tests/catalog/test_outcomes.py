@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalog.audit.trail import AuditRecord
-from catalog.errors import NamespaceExists, NoSuchTable
-from catalog.guarded import GuardedCatalog
+from catalog.base.errors import NamespaceExists, NoSuchTable
+from catalog.service.pyiceberg_catalog import GuardedCatalog
 from policy.errors import NotAuthorized
 from tests.support.lake import ALICE, BOB, Lake
 from tests.support.tables import fresh, make, records

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from pyiceberg.types import DecimalType
 
-from catalog.writes.partition_values import stored_value
+from catalog.iceberg.partition_values import stored_value
 
 LONGEST = "123456789012345678901234567890123456.78"
 

@@ -14,11 +14,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from sqlalchemy import Engine, event, insert, select, text, update
 
+from catalog.base.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.base.identifiers import TableName, table_name
 from catalog.db.engine import open_database, write
 from catalog.db.schema import iceberg_tables
-from catalog.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
-from catalog.identifiers import TableName, table_name
-from catalog.pointers import MAX_LOCATION_LENGTH, PointerStore, SqlPointerStore
+from catalog.state.pointers import MAX_LOCATION_LENGTH, PointerStore, SqlPointerStore
 from policy.errors import RequestInvalid
 from tests.support.lake import open_lake
 from tests.support.tables import named, rows

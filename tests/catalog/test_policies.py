@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from catalog.policies.files import PolicyFiles
-from catalog.policies.in_force import PolicyStore
+from catalog.policy_store.files import PolicyFiles
+from catalog.policy_store.in_force import PolicyStore
 from policy.errors import PolicyInvalid
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
-from policy.requests import AccessRequest, Resource
 from tests.support.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("patience")
@@ -163,7 +163,7 @@ def test_a_failure_to_read_is_tried_again(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as fault:
-        fault.setattr("catalog.policies.files.os.open", exhausted)
+        fault.setattr("catalog.policy_store.files.os.open", exhausted)
         assert _may(store.current(), "ann")
     assert store.problem is not None
     assert _may(store.current(), "bob")

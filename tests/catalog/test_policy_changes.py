@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from catalog.authorize import Caller
-from catalog.errors import CommitConflict
-from catalog.policies.changes import PolicyChanges, Prepared
-from catalog.policies.documents import DocumentId, Edit, Kind, PolicyDocuments
-from catalog.policies.files import PolicyFiles
-from catalog.policies.in_force import MAX_AGE_S, PolicyStore
-from catalog.tokens import TokenStore
-from catalog.warden import Warden
+from catalog.authorization.authorizer import Caller
+from catalog.authorization.tokens import TokenStore
+from catalog.base.errors import CommitConflict
+from catalog.policy_store.changes import PolicyChanges, Prepared
+from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments
+from catalog.policy_store.files import PolicyFiles
+from catalog.policy_store.in_force import MAX_AGE_S, PolicyStore
+from catalog.service.services import Warden
 from policy.errors import LakewardenError, NotAuthorized, PolicyInvalid, RequestInvalid, StateUnavailable
 from policy.principal import Principal
-from policy.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource
 from tests.support.clock import Clock
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy, tables
 

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, event, update
 
+from catalog.base.errors import CommitConflict
 from catalog.db.engine import write
 from catalog.db.schema import lw_policy_document, lw_policy_set
-from catalog.errors import CommitConflict
-from catalog.policies import in_force
-from catalog.policies.documents import (
+from catalog.policy_store import in_force
+from catalog.policy_store.documents import (
     EMPTY,
     DocumentId,
     Edit,
@@ -28,11 +28,11 @@ from catalog.policies.documents import (
     StoredDocument,
     StoredSet,
 )
-from catalog.policies.files import PolicyFiles
-from catalog.policies.in_force import MAX_AGE_S, InForce, PolicyStore
+from catalog.policy_store.files import PolicyFiles
+from catalog.policy_store.in_force import MAX_AGE_S, InForce, PolicyStore
 from policy.errors import PolicyInvalid, StateUnavailable
 from policy.principal import Principal
-from policy.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource
 from tests.support.clock import Clock
 from tests.support.lake import policy, tables
 

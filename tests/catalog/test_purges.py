@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from catalog import faults, state
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, NoSuchTable
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read
-from catalog.errors import CommitConflict, NoSuchTable
-from catalog.identifiers import TableName
-from catalog.state import TableRecord, TableState
+from catalog.state import table_state
+from catalog.state.table_state import TableRecord, TableState
 from policy.errors import RequestInvalid, StateUnavailable
 from tests.support.hooks import once_at
 from tests.support.lake import ALICE, Lake
@@ -31,7 +32,7 @@ def cut(lake: Lake, name: TableName, point: str) -> TableRecord:
     def die() -> None:
         raise StateUnavailable("gone")
 
-    with faults.hooked(once_at(point, die)), pytest.raises(StateUnavailable):
+    with crash_points.hooked(once_at(point, die)), pytest.raises(StateUnavailable):
         purge(lake, name)
     return record
 
@@ -46,7 +47,7 @@ def keys_of(lake: Lake, record: TableRecord) -> list[str]:
 
 def now(lake: Lake, record: TableRecord) -> TableRecord:
     with read(lake.warden.engine) as connection:
-        found = state.table_by_id(connection, record.id)
+        found = table_state.table_by_id(connection, record.id)
     assert found is not None
     return found
 
@@ -75,7 +76,7 @@ def test_a_table_is_not_registered_again_while_it_is_purged(lake: Lake) -> None:
             lake.warden.takeover.register(lake.caller(ALICE), again, table.metadata_location)
         assert refused.value.rule == "purged"
 
-    with faults.hooked(once_at("drop:buried", register)):
+    with crash_points.hooked(once_at("drop:buried", register)):
         purge(lake, name)
     assert now(lake, table.record).state is TableState.PURGED
     with pytest.raises(NoSuchTable):
@@ -131,7 +132,10 @@ def test_a_drop_after_a_purge_that_took_no_effect_keeps_the_keys(lake: Lake) -> 
 def test_a_purge_that_a_drop_overtakes_takes_neither_keys_nor_files(lake: Lake, point: str) -> None:
     name = encrypted(lake, files=1)
     table = load(lake, name)
-    with faults.hooked(once_at(point, lambda: drop_and_register(lake, name))), pytest.raises(CommitConflict):
+    with (
+        crash_points.hooked(once_at(point, lambda: drop_and_register(lake, name))),
+        pytest.raises(CommitConflict),
+    ):
         purge(lake, name)
     assert len(released(lake, name)) == 1
     assert now(lake, table.record).state is TableState.ACTIVE
@@ -139,7 +143,7 @@ def test_a_purge_that_a_drop_overtakes_takes_neither_keys_nor_files(lake: Lake, 
 
 def drop_and_register(lake: Lake, name: TableName) -> None:
     with read(lake.warden.engine) as connection:
-        record = state.bound(connection, lake.settings.catalog.name, name)
+        record = table_state.bound(connection, lake.settings.catalog.name, name)
     assert record is not None
     location = newest_metadata(record)
     lake.warden.lifecycle._bury(record, purge=False)

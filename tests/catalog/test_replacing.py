@@ -8,9 +8,9 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.update import SetCurrentSchemaUpdate
 
-from catalog import faults
-from catalog.errors import CommitConflict
-from catalog.regimes.rewrites import RewriteGroup
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
+from catalog.maintenance.rewrites import RewriteGroup
 from catalog.writes.new_files import FileCommit
 from policy.errors import KeyNotUsable, RequestInvalid
 from tests.support.delete_files import add_deletes
@@ -53,7 +53,7 @@ def test_a_commit_that_comes_at_the_last_moment_is_built_upon(lake: Lake) -> Non
             came.append("")
             came[:] = append_files(lake, name_of(table))
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         new = rewrite(lake, table, group)
     assert paths(lake, table) == {new, *came}
 

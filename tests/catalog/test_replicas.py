@@ -12,17 +12,17 @@ import pytest
 from alembic import command
 from sqlalchemy import insert, select
 
-from catalog import replicas
+from catalog.authorization.tokens import TokenStore
+from catalog.base.identifiers import TableName, table_name
 from catalog.db import clock as db_clock
 from catalog.db import migrate
 from catalog.db.clock import CHECK_S, DatabaseClock
 from catalog.db.engine import open_database, read, write
 from catalog.db.schema import lw_replica, lw_table
 from catalog.db.sqlite import create_file
-from catalog.identifiers import TableName, table_name
-from catalog.policies.files import FileDocuments
-from catalog.replicas import LOOK_S, Replicas, digests_of, unsealed_default
-from catalog.tokens import TokenStore
+from catalog.policy_store.files import FileDocuments
+from catalog.service import replicas
+from catalog.service.replicas import LOOK_S, Replicas, digests_of, unsealed_default
 from policy.errors import StateUnavailable
 from policy.principal import Principal
 from tests.support.http_calls import refused

@@ -7,10 +7,10 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from catalog.errors import CommitConflict
-from catalog.keys.dek import new_dek
-from catalog.regimes import rewrites
-from catalog.regimes.rewrites import Rewrites
+from catalog.base.errors import CommitConflict
+from catalog.envelope.data_keys import new_dek
+from catalog.maintenance import rewrites
+from catalog.maintenance.rewrites import Rewrites
 from catalog.tables.schema_changes import RenameColumn
 from catalog.writes import new_files
 from catalog.writes.new_files import FileCommit

@@ -8,7 +8,7 @@ import pytest
 
 from catalog.storage.errors import ObjectMissing
 from policy.errors import MetadataInvalid, StorageUnavailable
-from policy.location import Location
+from policy.location.location import Location
 from tests.support.lake import Lake
 from tests.support.moto_server import MotoS3
 from tests.support.service import open_service

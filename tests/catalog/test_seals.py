@@ -7,15 +7,15 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Connection, Engine
 
-from catalog import seals, state
 from catalog.db.engine import read, write
-from catalog.seals import Digest, FileKind, Seal, SealedFile, SealRequest
-from catalog.state import Governed, TableRecord, TableState
-from policy.allowlist import AllowList
-from policy.encryption import EncryptionSpec, Mechanism
+from catalog.state import seals, table_state
+from catalog.state.seals import Digest, FileKind, Seal, SealedFile, SealRequest
+from catalog.state.table_state import Governed, TableRecord, TableState
+from policy.encryption.epochs import Regime, Regimes
+from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import MetadataTampered
-from policy.location import Location
-from policy.regimes import Regime, Regimes
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 from tests.support.tables import fresh
 
 PLAIN = EncryptionSpec(Mechanism.PLAINTEXT)
@@ -28,7 +28,7 @@ def governed(version: int, path: str = "file:///t") -> Governed:
 @pytest.fixture
 def table(engine: Engine, catalog_name: str) -> TableRecord:
     record = TableRecord(
-        state.new_table_id(),
+        table_state.new_table_id(),
         uuid4(),
         fresh(),
         "alice",
@@ -37,8 +37,8 @@ def table(engine: Engine, catalog_name: str) -> TableRecord:
         TableState.PREPARED,
     )
     with write(engine) as connection:
-        state.add_table(connection, catalog_name, record, 1)
-        state.add_governed(connection, record.id, governed(1), "alice", 1)
+        table_state.add_table(connection, catalog_name, record, 1)
+        table_state.add_governed(connection, record.id, governed(1), "alice", 1)
     return record
 
 
@@ -85,7 +85,7 @@ def test_a_prepared_seal_is_not_current_until_it_is_promoted(engine: Engine, tab
     with read(engine) as connection:
         assert seals.current(connection, table.id) is None
         assert states(connection, table, "m0") == ["prepared"]
-        assert state.current_governed(connection, table.id) is None
+        assert table_state.current_governed(connection, table.id) is None
     with write(engine) as connection:
         assert seals.promote(connection, seal)
         assert seals.promote(connection, seal)
@@ -93,7 +93,7 @@ def test_a_prepared_seal_is_not_current_until_it_is_promoted(engine: Engine, tab
         now = seals.current(connection, table.id)
         assert now is not None
         assert now.metadata_location == _at(table, "m0")
-        assert state.current_governed(connection, table.id) == governed(1)
+        assert table_state.current_governed(connection, table.id) == governed(1)
 
 
 def test_the_next_seal_supersedes_the_one_before(engine: Engine, table: TableRecord) -> None:
@@ -129,11 +129,11 @@ def test_a_seal_whose_base_is_not_current_is_not_promoted(engine: Engine, table:
 def test_a_governed_version_takes_force_with_its_seal(engine: Engine, table: TableRecord) -> None:
     sealed(engine, request(table, "m0", None))
     with write(engine) as connection:
-        state.add_governed(connection, table.id, governed(2, "file:///wider"), "alice", 2)
+        table_state.add_governed(connection, table.id, governed(2, "file:///wider"), "alice", 2)
         seal = seals.prepare(connection, request(table, "m1", "m0", version=2))
-        assert state.current_governed(connection, table.id) == governed(1)
+        assert table_state.current_governed(connection, table.id) == governed(1)
         seals.promote(connection, seal)
-        assert state.current_governed(connection, table.id) == governed(2, "file:///wider")
+        assert table_state.current_governed(connection, table.id) == governed(2, "file:///wider")
 
 
 def test_abandoning_lets_go_of_the_files_and_never_of_a_promoted_seal(

@@ -13,10 +13,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, ListType, NestedField, StringType
 from sqlalchemy import select, update
 
-from catalog import faults
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_pek, lw_table, lw_write
-from catalog.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.planning.plan import ScanRequest
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
@@ -120,7 +120,7 @@ def test_two_that_commit_the_same_write_at_once_both_find_it(lake: Lake, point: 
         if reached == point and left:
             left.pop()()
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         landed = engine.append(file)
     assert len(landed.metadata.snapshots) == len(planned(lake, engine)) == 1
 

@@ -8,19 +8,18 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine
 
-from catalog import state
+from catalog.base.errors import CommitConflict, TableExists
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
-from catalog.errors import CommitConflict, TableExists
-from catalog.identifiers import TableName
-from catalog.keys.peks import PekRecord, PekState
-from catalog.state import Governed, TableRecord, TableState
-from catalog.table_keys import records as key_records
-from catalog.tables import claims
-from policy.allowlist import AllowList
-from policy.encrypted_columns import KeyedFields
-from policy.encryption import ColumnKey, EncryptionSpec, Mechanism
-from policy.location import Location
-from policy.regimes import PekRef, Regime, Regimes
+from catalog.envelope.peks import PekRecord, PekState
+from catalog.state import claims, table_state
+from catalog.state import pek_records as key_records
+from catalog.state.table_state import Governed, TableRecord, TableState
+from policy.encryption.encrypted_columns import KeyedFields
+from policy.encryption.epochs import PekRef, Regime, Regimes
+from policy.encryption.specification import ColumnKey, EncryptionSpec, Mechanism
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 from tests.support.tables import named
 
 PLAIN = EncryptionSpec(Mechanism.PLAINTEXT)
@@ -42,43 +41,49 @@ def db(engine: Engine, catalog_name: str) -> Db:
 def a_table(name: str = "t", location: str = "s3://lake/db/t", table_uuid: UUID | None = None) -> TableRecord:
     where = Location.parse(location)
     return TableRecord(
-        state.new_table_id(), table_uuid or uuid4(), named(name), "alice", where, True, TableState.PREPARED
+        table_state.new_table_id(),
+        table_uuid or uuid4(),
+        named(name),
+        "alice",
+        where,
+        True,
+        TableState.PREPARED,
     )
 
 
 def bound(db: Db, record: TableRecord) -> TableRecord:
     with write(db.engine) as connection:
-        state.add_table(connection, db.catalog, record, 1)
-        state.bind(connection, db.catalog, record)
+        table_state.add_table(connection, db.catalog, record, 1)
+        table_state.bind(connection, db.catalog, record)
     return replace(record, state=TableState.ACTIVE)
 
 
 def found(db: Db, name: TableName) -> TableRecord | None:
     with read(db.engine) as connection:
-        return state.bound(connection, db.catalog, name)
+        return table_state.bound(connection, db.catalog, name)
 
 
 def test_a_table_has_a_name_only_once_it_is_bound(db: Db) -> None:
     record = a_table()
     with write(db.engine) as connection:
-        state.add_table(connection, db.catalog, record, 1)
+        table_state.add_table(connection, db.catalog, record, 1)
     assert found(db, named("t")) is None
     with write(db.engine) as connection:
-        state.bind(connection, db.catalog, record)
+        table_state.bind(connection, db.catalog, record)
     assert found(db, named("t")) == replace(record, state=TableState.ACTIVE)
     with read(db.engine) as connection:
-        assert state.bound(connection, "other-catalog", named("t")) is None
-        assert state.bound_tables(connection, db.catalog) == [replace(record, state=TableState.ACTIVE)]
+        assert table_state.bound(connection, "other-catalog", named("t")) is None
+        assert table_state.bound_tables(connection, db.catalog) == [replace(record, state=TableState.ACTIVE)]
 
 
 def test_a_uuid_is_bound_once(db: Db) -> None:
     first = bound(db, a_table())
     with pytest.raises(CommitConflict), write(db.engine) as connection:
-        state.add_table(connection, db.catalog, a_table("u", table_uuid=first.table_uuid), 1)
+        table_state.add_table(connection, db.catalog, a_table("u", table_uuid=first.table_uuid), 1)
     with read(db.engine) as connection:
-        assert state.table_by_uuid(connection, first.table_uuid) == first
-        assert state.table_by_uuid(connection, uuid4()) is None
-        assert state.table_by_id(connection, "no-such-id") is None
+        assert table_state.table_by_uuid(connection, first.table_uuid) == first
+        assert table_state.table_by_uuid(connection, uuid4()) is None
+        assert table_state.table_by_id(connection, "no-such-id") is None
 
 
 def test_a_name_is_bound_once(db: Db) -> None:
@@ -87,7 +92,7 @@ def test_a_name_is_bound_once(db: Db) -> None:
         bound(db, a_table(location="s3://lake/db/other"))
     second = bound(db, a_table("u"))
     with pytest.raises(TableExists), write(db.engine) as connection:
-        state.rebind(connection, db.catalog, second, named("t"))
+        table_state.rebind(connection, db.catalog, second, named("t"))
     assert found(db, named("t")) == first
     assert found(db, named("u")) == second
 
@@ -95,9 +100,9 @@ def test_a_name_is_bound_once(db: Db) -> None:
 def test_a_rename_keeps_everything_but_the_name(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
-        state.intend_rename(connection, record, named("u"))
-        assert state.table_by_id(connection, record.id) == replace(record, pending_name=named("u"))
-        state.rebind(connection, db.catalog, record, named("u"))
+        table_state.intend_rename(connection, record, named("u"))
+        assert table_state.table_by_id(connection, record.id) == replace(record, pending_name=named("u"))
+        table_state.rebind(connection, db.catalog, record, named("u"))
     assert found(db, named("t")) is None
     assert found(db, named("u")) == replace(record, name=named("u"))
 
@@ -105,13 +110,13 @@ def test_a_rename_keeps_everything_but_the_name(db: Db) -> None:
 def test_a_dropped_table_leaves_a_tombstone_and_frees_its_name(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
-        state.intend_drop(connection, record, 5)
-        state.bury(connection, record)
+        table_state.intend_drop(connection, record, 5)
+        table_state.bury(connection, record)
     assert found(db, named("t")) is None
     again = bound(db, a_table(location="s3://lake/db/t-2"))
     assert found(db, named("t")) == again
     with read(db.engine) as connection:
-        tombstone = state.table_by_uuid(connection, record.table_uuid)
+        tombstone = table_state.table_by_uuid(connection, record.table_uuid)
     assert tombstone is not None
     assert (tombstone.state, tombstone.id, tombstone.location) == (
         TableState.DROPPED,
@@ -147,10 +152,10 @@ def test_locations_overlap_by_whole_segments(db: Db, location: str, overlaps: bo
 def test_tombstones_overlap_until_they_are_purged(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
-        state.intend_drop(connection, record, 5)
-        state.bury(connection, record)
+        table_state.intend_drop(connection, record, 5)
+        table_state.bury(connection, record)
         assert len(claims.overlapping(connection, db.catalog, record.location, None, 0)) == 1
-        state.set_table_state(connection, record.id, TableState.PURGED)
+        table_state.set_table_state(connection, record.id, TableState.PURGED)
         assert claims.overlapping(connection, db.catalog, record.location, None, 0) == []
 
 
@@ -158,7 +163,7 @@ def test_a_table_that_was_moved_counts_where_it_is_and_not_as_default(db: Db) ->
     record = bound(db, a_table())
     elsewhere = Location.parse("s3://bucket/x")
     with write(db.engine) as connection:
-        state.set_location(connection, record.id, elsewhere)
+        table_state.set_location(connection, record.id, elsewhere)
     moved = found(db, named("t"))
     assert moved == replace(record, location=elsewhere, default_location=False)
 
@@ -176,18 +181,18 @@ def _encrypted() -> Governed:
 def test_a_governed_version_comes_back_as_it_was_stored(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
-        assert state.next_governed_version(connection, record.id) == 1
-        state.add_governed(connection, record.id, _encrypted(), "alice", 1)
-        assert state.next_governed_version(connection, record.id) == 2
-        assert state.current_governed(connection, record.id) is None
+        assert table_state.next_governed_version(connection, record.id) == 1
+        table_state.add_governed(connection, record.id, _encrypted(), "alice", 1)
+        assert table_state.next_governed_version(connection, record.id) == 2
+        assert table_state.current_governed(connection, record.id) is None
 
 
 def test_two_changes_cannot_prepare_one_version(db: Db) -> None:
     record = bound(db, a_table())
     with write(db.engine) as connection:
-        state.add_governed(connection, record.id, _encrypted(), "alice", 1)
+        table_state.add_governed(connection, record.id, _encrypted(), "alice", 1)
     with pytest.raises(CommitConflict), write(db.engine) as connection:
-        state.add_governed(connection, record.id, _encrypted(), "bob", 1)
+        table_state.add_governed(connection, record.id, _encrypted(), "bob", 1)
 
 
 def test_governed_properties_are_shown_by_their_canonical_names() -> None:
@@ -215,7 +220,7 @@ def test_keys_come_back_as_stored_and_only_those_of_the_table(db: Db) -> None:
 def test_a_creation_that_was_cut_short_frees_its_location_in_time(db: Db) -> None:
     record = a_table()
     with write(db.engine) as connection:
-        state.add_table(connection, db.catalog, record, 1_000)
+        table_state.add_table(connection, db.catalog, record, 1_000)
         minute = 60_000
         assert claims.overlapping(connection, db.catalog, record.location, None, 1_000 + minute) != []
         assert claims.overlapping(connection, db.catalog, record.location, None, 1_000 + 60 * minute) == []

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
+from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database, read
 from catalog.db.migrate import upgrade
 from catalog.db.schema import lw_token
-from catalog.tokens import TokenStore
 from policy.errors import NotAuthenticated, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 

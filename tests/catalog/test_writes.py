@@ -10,9 +10,9 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
-from catalog.errors import CommitConflict
+from catalog.base.errors import CommitConflict
 from catalog.planning.plan import ScanRequest
-from catalog.warden import Warden
+from catalog.service.services import Warden
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
     LakewardenError,

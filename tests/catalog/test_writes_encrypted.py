@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
-from catalog.keys.write_keys import WrittenKey
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_ids import FileIdentity
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
+from catalog.envelope.write_keys import WrittenKey
 from policy.errors import (
     DecryptionRefused,
     EncryptionPolicyViolation,

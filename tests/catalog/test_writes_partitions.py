@@ -21,7 +21,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from catalog.errors import CommitConflict
+from catalog.base.errors import CommitConflict
 from catalog.planning.plan import ScanRequest
 from policy.errors import RequestInvalid
 from tests.support.lake import ALICE, Lake

@@ -13,15 +13,15 @@ import typer
 from pydantic import BaseModel, Discriminator
 from pydantic.fields import FieldInfo
 
-from catalog.config import Settings
-from catalog.keys.options import (
+from catalog.settings.catalog import Settings
+from catalog.settings.kms import LocalKmsSettings
+from catalog.settings.kms_options import (
     AwsKmsOptions,
     BackendOptions,
     HadoopKmsOptions,
     LocalKmsOptions,
     VaultKmsOptions,
 )
-from catalog.kms_settings import LocalKmsSettings
 from spark_ext.cli.main import app
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from catalog.authorization.tokens import TokenStore
 from catalog.cli.session import open_state
-from catalog.tokens import TokenStore
 from policy.errors import NotAuthenticated
 from tests.support.host import Host
 

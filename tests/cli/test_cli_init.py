@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database
-from catalog.tokens import TokenStore
 from tests.support.host import ADMIN, Host
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from catalog.cli.main import app
 from catalog.db.engine import write
 from catalog.db.schema import lw_key_invocations, lw_pek
-from catalog.keys.local_kms import LocalKms
+from catalog.kms.local import LocalKms
 from catalog.writes.new_files import FileCommit
 from tests.support.host import ADMIN, Host
 from tests.support.lake import Lake

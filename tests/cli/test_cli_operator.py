@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
+from catalog.authorization.tokens import TokenStore
+from catalog.base.identifiers import table_name
 from catalog.cli.session import calling, open_state, os_user
 from catalog.db.engine import open_database, write
-from catalog.identifiers import table_name
-from catalog.kms_door.store import Denial, KeySpec
-from catalog.tokens import TokenStore
+from catalog.kms_server.store import Denial, KeySpec
 from policy.errors import NotAuthenticated
 from tests.support.host import ADMIN, Host
 

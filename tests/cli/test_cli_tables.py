@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from catalog.base.identifiers import table_name
 from catalog.cli.session import open_state
-from catalog.identifiers import table_name
-from catalog.pointers import SqlPointerStore
+from catalog.state.pointers import SqlPointerStore
 from tests.support.host import ADMIN, ROWS, Host
 from tests.support.lake import ALLOWS_UNSEALED
 

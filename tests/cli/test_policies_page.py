@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from policy.principal import Principal
+from policy.privileges.requests import ACCESS_TYPES, AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.model import PolicyType
 from policy.ranger.servicedef import MASK_TYPES
-from policy.requests import ACCESS_TYPES, AccessRequest, Resource
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text("utf-8")
 MONDAY = datetime(2030, 1, 14, 9, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 import catalog
-from catalog import errors as catalog_errors
+from catalog.base import errors as catalog_errors
 from catalog.client.errors import CatalogUnavailable, refusal
 from catalog.http.errors import error_response, unforeseen_response
 from policy import errors as policy_errors

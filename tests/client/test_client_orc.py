@@ -33,10 +33,10 @@ from pyiceberg.types import (
 )
 
 import catalog
+from catalog.base.identifiers import table_name
 from catalog.client import files, orc
 from catalog.client.columns import arrow_schema
 from catalog.client.errors import DataFileDamaged
-from catalog.identifiers import table_name
 from policy.errors import NotAuthorized, NotSupportedYet, StorageUnavailable
 from tests.support.service import Service
 from tests.support.tables import Engine

@@ -20,10 +20,10 @@ import catalog
 from catalog.client import footers, thrift
 from catalog.client.footers import FileKeys
 from catalog.client.thrift import Items, Struct, Value
-from catalog.keys.digests import FooterDigest
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_digests import FooterDigest
 from catalog.writes import new_files
-from policy.encryption import Algorithm, Footer
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
 from tests.support.forged_footers import element, forged, local, numbered, read
 from tests.support.service import Service

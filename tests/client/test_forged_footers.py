@@ -40,8 +40,8 @@ from catalog.client import footers, thrift
 from catalog.client.footers import FileKeys
 from catalog.client.scan import Scan
 from catalog.client.thrift import Items, Struct, Value
-from catalog.keys.secret import SecretBytes
-from policy.encryption import Algorithm, Footer
+from catalog.crypto.secret import SecretBytes
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
 from tests.support.forged_footers import element, forged, numbered, read
 

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 from catalog.db.engine import open_database, read
-from catalog.table_keys import invocations
-from catalog.table_keys.invocations import Invocations
+from catalog.state import invocations
+from catalog.state.invocations import Invocations
+from policy.encryption.epochs import PekRef
 from policy.errors import CommitStateUnknown, KeyNotUsable, StateUnavailable
-from policy.regimes import PekRef
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_half_of_it_used_up_is_said_in_the_log(
     sqlite_engine: Engine, ref: PekRef, caplog: pytest.LogCaptureFixture
 ) -> None:
     counts = Invocations(sqlite_engine, most=4_096)
-    with caplog.at_level(logging.WARNING, "catalog.table_keys.invocations"):
+    with caplog.at_level(logging.WARNING, "catalog.state.invocations"):
         spent(counts, ref, 1_024)
         assert not caplog.records
         spent(counts, ref, 1_024)

@@ -26,7 +26,7 @@ from catalog.db import postgres as postgres_module
 from catalog.db.engine import open_database, read, write
 from catalog.db.migrate import alembic_config, check, current_revision, upgrade
 from catalog.db.schema import metadata
-from catalog.table_keys.invocations import counted
+from catalog.state.invocations import counted
 from catalog.writes.sessions import WriteLog
 from policy.errors import StateUnavailable
 from tests.support.postgres import PostgresServer

@@ -9,9 +9,9 @@ from sqlalchemy import Engine, text
 
 from catalog.audit import reading as audit_reading
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
+from catalog.authorization.tokens import TokenStore
 from catalog.db.engine import open_database, write
 from catalog.db.migrate import upgrade
-from catalog.tokens import TokenStore
 from policy.decision import Reason
 from policy.errors import NotAuthenticated, StateUnavailable
 from policy.principal import Principal

@@ -15,14 +15,14 @@ import pytest
 from pyiceberg.manifest import clear_manifest_cache
 from rich.console import Console
 
-from catalog.authorize import Caller
-from catalog.guarded import GuardedCatalog
-from catalog.identifiers import TableName
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.transport import KeyLabel, wrap_for_write
-from catalog.keys.write_keys import WrittenKey
+from catalog.authorization.authorizer import Caller
+from catalog.base.identifiers import TableName
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.transport import KeyLabel, wrap_for_write
+from catalog.envelope.write_keys import WrittenKey
 from catalog.planning.plan import ScanRequest
+from catalog.service.pyiceberg_catalog import GuardedCatalog
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.steps import WriteSession
 from policy.principal import Principal

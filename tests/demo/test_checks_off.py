@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from catalog import seals
-from catalog.authorize import Authorizer
-from catalog.commits import entry_checks, inspection
-from catalog.keys import local_kms
-from catalog.loading import TableLoader
+from catalog.authorization.authorizer import Authorizer
+from catalog.kms import local
+from catalog.maintenance import census
 from catalog.planning import plan
-from catalog.regimes import census
+from catalog.reading.loading import TableLoader
+from catalog.snapshot_checks import entries, inspection
+from catalog.state import seals
 from spark_ext.demo import planting, tampering
 from spark_ext.demo.outcome import Unexpected
 from spark_ext.demo.stage import FLIGHTS, Stage
@@ -57,7 +57,7 @@ def test_unsealed_metadata_not_refused(stage: Stage, monkeypatch: pytest.MonkeyP
 
 def test_paths_of_a_plan_not_checked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TableLoader, "_check_unsealed", _off)
-    for module in (census, entry_checks, plan):
+    for module in (census, entries, plan):
         monkeypatch.setattr(module, "refuse_outside", _off)
     with pytest.raises(Unexpected, match=r"expected MetadataUnsealed .*, but the answer was: 1,003 rows"):
         planting.commit_to_pointer_store(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
@@ -79,7 +79,7 @@ def test_revoked_key_is_refused(encrypted: Stage, stock_encryption: StockEncrypt
 def test_disabled_keys_not_refused(
     encrypted: Stage, stock_encryption: StockEncryption, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_kms, "_usable", local_kms._known)
+    monkeypatch.setattr(local, "_usable", local._known)
     with pytest.raises(Unexpected, match=r"expected KeyNotUsable .*, but the answer was: checksum"):
         tampering.revoke(encrypted, stock_encryption)
 

@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from pyiceberg.table.update import AssertCreate
 
-from catalog.errors import CommitConflict, NoSuchTable, TableExists
-from catalog.identifiers import TableName
-from catalog.pointers import SqlPointerStore
+from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
+from catalog.base.identifiers import TableName
+from catalog.state.pointers import SqlPointerStore
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from tests.support.crash import Seen, seen

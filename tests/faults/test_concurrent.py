@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read
 from catalog.db.schema import lw_seal
-from catalog.errors import CommitConflict
-from catalog.identifiers import TableName
 from catalog.planning.plan import ScanRequest
 from catalog.writes.new_files import FileCommit
 from policy.errors import StateUnavailable

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-import catalog.ground
-from catalog import faults
+import catalog.service.context
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
 from catalog.db import postgres as postgres_connections
 from catalog.db.engine import open_database, write
-from catalog.errors import CommitConflict
 from policy.errors import CommitStateUnknown, StateUnavailable, StorageUnavailable
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import SCENARIOS, Scenario, Subject
@@ -46,7 +46,7 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A lake on SQLite whose writers wait a moment for each other, instead of seconds."""
     with pytest.MonkeyPatch.context() as patch:
         hurried = functools.partial(open_database, busy_timeout_s=0.1)
-        patch.setattr(catalog.ground, "open_database", hurried)
+        patch.setattr(catalog.service.context, "open_database", hurried)
         with open_lake(tmp_path_factory.mktemp("lake")) as lake:
             lake.catalog().create_namespace("db")
             yield lake
@@ -112,7 +112,7 @@ def _answered_although(lake: Lake, scenario: Scenario, subject: Subject, point: 
                 stack.enter_context(outage(lake))
 
         hooks = ExitStack()
-        hooks.enter_context(faults.hooked(hook))
+        hooks.enter_context(crash_points.hooked(hook))
         stack.callback(hooks.close)
         try:
             scenario.act(lake, subject)

@@ -17,13 +17,13 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from catalog import faults
-from catalog.errors import CommitConflict
-from catalog.identifiers import TableName
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
+from catalog.maintenance.garbage import MIN_AGE, Garbage
 from catalog.storage.local import LocalStorage
-from catalog.tables.garbage import MIN_AGE, Garbage
 from policy.errors import NotAuthorized, RequestInvalid, StorageUnavailable
-from policy.location import Location
+from policy.location.location import Location
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import CLEANING, Subject, append
 from tests.support.crash import assert_sound, die_at
@@ -161,7 +161,7 @@ def test_a_commit_between_listing_and_removal_keeps_the_files_that_it_names(shar
     def add() -> None:
         lake.catalog().load_table(table.name()).add_files([f"file://{taken}"])
 
-    with faults.hooked(once_at("clean-up:listed", add)):
+    with crash_points.hooked(once_at("clean-up:listed", add)):
         garbage = _collect(lake, table)
     assert _paths(garbage) == {taken, left} and garbage.removed == 1
     assert taken.exists() and not left.exists()
@@ -174,7 +174,7 @@ def test_a_commit_that_was_checked_before_a_removal_is_made_again(shared: Shared
     table = make(lake, properties={"commit.retry.num-retries": "0"})
     left = _left(table)
     with (
-        faults.hooked(once_at("checked", lambda: _collect(lake, table))),
+        crash_points.hooked(once_at("checked", lambda: _collect(lake, table))),
         pytest.raises((CommitConflict, CommitFailedException)),
     ):
         table.add_files([f"file://{left}"])
@@ -200,7 +200,7 @@ def test_a_commit_that_was_checked_before_a_removal_broke_off_is_made_again(
             _collect(lake, table)
 
     with (
-        faults.hooked(once_at("checked", collect)),
+        crash_points.hooked(once_at("checked", collect)),
         pytest.raises((CommitConflict, CommitFailedException)),
     ):
         table.add_files([f"file://{left}"])
@@ -228,14 +228,14 @@ def test_a_commit_that_was_loaded_while_a_batch_began_is_made_again(on_sqlite: S
     with ExitStack() as hooks:
 
         def overtaken() -> None:
-            hooks.enter_context(faults.hooked(once_at("checked", pause)))
+            hooks.enter_context(crash_points.hooked(once_at("checked", pause)))
             commit.start()
             assert checked.wait(60)
 
         hooks.enter_context(
-            faults.hooked(once_at("clean-up:listed", lambda: append(lake, Subject(name_of(table)))))
+            crash_points.hooked(once_at("clean-up:listed", lambda: append(lake, Subject(name_of(table)))))
         )
-        hooks.enter_context(faults.hooked(once_at("clean-up:overtaken", overtaken)))
+        hooks.enter_context(crash_points.hooked(once_at("clean-up:overtaken", overtaken)))
         try:
             assert _collect(lake, table).removed == 1
         finally:
@@ -254,7 +254,7 @@ def test_nothing_is_removed_while_a_commit_is_about_to_land(shared: Shared) -> N
             _collect(lake, table)
         refused.append(caught.value.rule)
 
-    with faults.hooked(once_at("prepared", collect)):
+    with crash_points.hooked(once_at("prepared", collect)):
         table.add_files([f"file://{left}"])
     assert refused == ["clean-up"] and left.exists()
     assert table.refresh().scan().to_arrow().num_rows == 2
@@ -444,7 +444,7 @@ def test_another_table_that_gets_the_name_meanwhile_is_not_touched(on_sqlite: Sh
         lake.catalog().drop_table(str(name))
         make(lake, name)
 
-    with faults.hooked(once_at("clean-up:listed", replace)), pytest.raises(CommitConflict):
+    with crash_points.hooked(once_at("clean-up:listed", replace)), pytest.raises(CommitConflict):
         _collect(lake, table)
     assert left.exists()
 
@@ -460,7 +460,7 @@ def test_a_table_that_takes_the_name_of_a_changed_one_is_not_touched(on_sqlite: 
         lake.catalog().rename_table(str(name), str(other))
         make(lake, name)
 
-    with faults.hooked(once_at("clean-up:listed", exchange)), pytest.raises(CommitConflict) as refusal:
+    with crash_points.hooked(once_at("clean-up:listed", exchange)), pytest.raises(CommitConflict) as refusal:
         _collect(lake, table)
     assert refusal.value.rule == "clean-up" and left.exists()
 
@@ -470,7 +470,7 @@ def test_a_table_that_is_dropped_meanwhile_keeps_its_files(on_sqlite: Shared) ->
     table = make(on_sqlite.lake)
     left = _left(table)
     drop = once_at("clean-up:listed", lambda: on_sqlite.lake.catalog().drop_table(table.name()))
-    with faults.hooked(drop), pytest.raises(CommitConflict) as refusal:
+    with crash_points.hooked(drop), pytest.raises(CommitConflict) as refusal:
         _collect(on_sqlite.lake, table)
     assert refusal.value.rule == "clean-up" and left.exists()
 
@@ -483,7 +483,7 @@ def test_a_table_that_comes_after_the_listing_keeps_what_it_reads(
         lake.catalog().create_namespace("db")
         table = make(lake)
         left = _left(table)
-        with faults.hooked(once_at("clean-up:listed", lambda: make(lake, **sharing(table.location())))):
+        with crash_points.hooked(once_at("clean-up:listed", lambda: make(lake, **sharing(table.location())))):
             _refused(lake, table, left)
 
 

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from catalog import faults
-from catalog.errors import CommitConflict, NoSuchTable
-from catalog.identifiers import TableName, table_name
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, NoSuchTable
+from catalog.base.identifiers import TableName, table_name
 from catalog.writes.new_files import FileCommit
 from policy.errors import LakewardenError, RequestInvalid
 from tests.support.attacker import OWN_ROWS
@@ -42,7 +42,7 @@ def rows(lake: Lake, name: TableName) -> int:
 
 def test_a_drop_that_a_rename_overtakes_drops_nothing_else(stocked: Lake) -> None:
     with (
-        faults.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
+        crash_points.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
         suppress(CommitConflict),
     ):
         stocked.warden.lifecycle.drop(stocked.caller(ALICE), A)
@@ -51,7 +51,7 @@ def test_a_drop_that_a_rename_overtakes_drops_nothing_else(stocked: Lake) -> Non
 
 def test_a_purge_that_a_rename_overtakes_deletes_no_file(stocked: Lake) -> None:
     with (
-        faults.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
+        crash_points.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
         suppress(CommitConflict),
     ):
         stocked.warden.lifecycle.purge(stocked.caller(ALICE), A)
@@ -59,7 +59,7 @@ def test_a_purge_that_a_rename_overtakes_deletes_no_file(stocked: Lake) -> None:
 
 
 def test_a_rename_that_another_overtakes_takes_no_other_table_along(stocked: Lake) -> None:
-    overtaken = faults.hooked(once_at("rename:intended", renamed_and_created_anew(stocked, C)))
+    overtaken = crash_points.hooked(once_at("rename:intended", renamed_and_created_anew(stocked, C)))
     with overtaken, pytest.raises((NoSuchTable, CommitConflict)):
         stocked.warden.lifecycle.rename(stocked.caller(ALICE), A, B)
     assert (rows(stocked, A), rows(stocked, C)) == (0, 2)
@@ -74,7 +74,7 @@ def test_a_dropped_table_comes_back_under_one_name(stocked: Lake) -> None:
     def as_c() -> None:
         stocked.warden.takeover.register(stocked.caller(ALICE), C, location)
 
-    with faults.hooked(once_at("revive:intended", as_c)), pytest.raises(LakewardenError):
+    with crash_points.hooked(once_at("revive:intended", as_c)), pytest.raises(LakewardenError):
         stocked.warden.takeover.register(stocked.caller(ALICE), B, location)
     assert rows(stocked, C) == 2
     with pytest.raises(NoSuchTable):

@@ -14,13 +14,13 @@ import pytest
 from sqlalchemy import select, text
 
 import catalog
+from catalog.base.errors import NoSuchTable, TableExists
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_table
-from catalog.errors import NoSuchTable, TableExists
-from catalog.guarded import GuardedCatalog
-from catalog.identifiers import TableName
-from catalog.pointers import PointerStore, SqlPointerStore
-from catalog.warden import Warden
+from catalog.service.pyiceberg_catalog import GuardedCatalog
+from catalog.service.services import Warden
+from catalog.state.pointers import PointerStore, SqlPointerStore
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import LANDING, OTHER_POINTS, SCENARIOS, Scenario, Subject
 from tests.support.crash import assert_sound, die_at, points_of, seen

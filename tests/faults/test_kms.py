@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import read
 from catalog.db.schema import iceberg_tables, lw_pek, lw_seal, lw_table, lw_write
-from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.secret import SecretBytes
-from catalog.kms_settings import KmsCallSettings
+from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
+from catalog.kms.local import LocalKms
 from catalog.planning.plan import ScanRequest
-from catalog.warden import Warden
+from catalog.service.services import Warden
+from catalog.settings.kms import KmsCallSettings
 from catalog.writes.new_files import FileCommit
 from policy.errors import KmsUnavailable
 from tests.faults.conftest import Shared

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from catalog.identifiers import TableName
-from catalog.keys.aws_kms import AwsKms
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity
-from catalog.keys.kms import KmsClient
-from catalog.keys.transport import KeyLabel, wrap_for_write
-from catalog.keys.write_keys import WrittenKey
-from catalog.warden import Warden
+from catalog.base.identifiers import TableName
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_ids import FileIdentity
+from catalog.envelope.transport import KeyLabel, wrap_for_write
+from catalog.envelope.write_keys import WrittenKey
+from catalog.kms.aws import AwsKms
+from catalog.kms.interface import KmsClient
+from catalog.service.services import Warden
 from catalog.writes.new_files import FileCommit
 from policy.errors import KmsUnavailable
 from tests.support.fault_proxy import AWS_DIALECT, Dialect, Fault, FaultProxy, fault_proxy, listening

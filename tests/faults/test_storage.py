@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from catalog import faults
-from catalog.errors import CommitConflict
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
 from catalog.storage.errors import ObjectMissing
 from policy.errors import LakewardenError, StorageUnavailable
 from tests.faults.conftest import Shared
@@ -45,7 +45,7 @@ def _refused(
             if name == "checked":
                 stack.enter_context(fault())
 
-        stack.enter_context(faults.hooked(hook))
+        stack.enter_context(crash_points.hooked(hook))
         with pytest.raises(LakewardenError) as refusal:
             scenario.act(lake, subject)
     return refusal.value
@@ -144,7 +144,7 @@ def test_metadata_that_cannot_be_deleted_does_not_hide_who_won(on_sqlite: Shared
                 stack.enter_context(read_only(lake.warehouse))
 
         hooks = stack.enter_context(ExitStack())
-        hooks.enter_context(faults.hooked(hook))
+        hooks.enter_context(crash_points.hooked(hook))
         with pytest.raises(CommitConflict):
             table.append(rows(3))
     assert table.refresh().scan().to_arrow()["id"].to_pylist() == [1, 2]

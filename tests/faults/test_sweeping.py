@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from catalog import faults
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read
 from catalog.db.schema import lw_write
-from catalog.errors import CommitConflict
-from catalog.identifiers import TableName
 from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
@@ -93,7 +93,7 @@ def test_an_abort_that_comes_again_while_the_first_is_clearing_ends_as_the_first
         abort_write(lake, write_id)
         again.append(path.exists())
 
-    with faults.hooked(once_at(point, repeat)):
+    with crash_points.hooked(once_at(point, repeat)):
         abort_write(lake, write_id)
     assert again == [False]
     assert _state(lake, write_id) == "aborted"
@@ -150,7 +150,7 @@ def test_a_commit_under_way_is_not_swept_as_soon_as_it_expires(on_sqlite: Shared
             engine.expire(engine.session.expires_ms - lake.settings.write_ttl_s * 1000 - 1)
             assert lake.warden.writes.sweep() == 0
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         engine.commit(files)
     assert path.exists()
     assert _snapshots(lake, engine.session.table.record.name) == 1

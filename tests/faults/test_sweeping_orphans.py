@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_write
-from catalog.identifiers import TableName
 from catalog.writes.new_files import FileCommit
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import TIDYING

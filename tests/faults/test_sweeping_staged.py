@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select, update
 
-from catalog import faults
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, NoSuchTable
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_pek, lw_table, lw_write
-from catalog.errors import CommitConflict, NoSuchTable
-from catalog.identifiers import TableName
 from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
@@ -188,7 +188,7 @@ def test_a_write_that_is_given_up_while_it_lands_is_one_of_both(shared: Shared, 
             _reopen_and_abort(lake, engine)
         tried.append(point)
 
-    with faults.hooked(once_at(point, give_up)), contextlib.ExitStack() as ends:
+    with crash_points.hooked(once_at(point, give_up)), contextlib.ExitStack() as ends:
         if not landed:
             ends.enter_context(pytest.raises(CommitConflict))
         created = engine.commit(files)
@@ -220,7 +220,7 @@ def test_a_write_that_lands_while_it_is_given_up_stays(shared: Shared) -> None:
             move.set()
             assert moved.wait(30)
 
-    with faults.hooked(hook), ThreadPoolExecutor(1) as pool:
+    with crash_points.hooked(hook), ThreadPoolExecutor(1) as pool:
         commit = pool.submit(engine.commit, files)
         assert prepared.wait(30)
         with pytest.raises(RequestInvalid):

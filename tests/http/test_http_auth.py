@@ -10,7 +10,7 @@ import pytest
 
 from catalog.http.app import create_app, open_router
 from catalog.http.routing import EngineRoute, GuardedRoute
-from catalog.service_log import TextLines
+from catalog.service.service_log import TextLines
 from policy.principal import Principal
 from tests.support.http_calls import new_table, refused
 from tests.support.service import ENGINE, Service

@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from catalog.config import HttpSettings
 from catalog.http.connections import MAX_FIELDS, MAX_LEAVING, MAX_TARGET, BoundedProtocol, Connections
 from catalog.http.metrics import Metrics
 from catalog.http.server import reserve_descriptors
+from catalog.settings.catalog import HttpSettings
 from policy.errors import RequestInvalid
 from tests.support.service import Service, open_service
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from catalog.base.identifiers import table_name
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported, wrap_for_write
 from catalog.http.plan_stream import BATCH_ROWS, HEADER, TRANSPORT_KEY, stream
-from catalog.identifiers import table_name
-from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported, wrap_for_write
 from catalog.planning.plan import Plan, PlanHeader
 from tests.support.http_calls import encrypted_table, new_table, refused, tables_of
 from tests.support.lake import policy, standard_policies

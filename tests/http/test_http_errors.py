@@ -10,14 +10,14 @@ import pytest
 from fastapi import FastAPI
 from pyiceberg import exceptions as iceberg
 
-import catalog.keys.keystore
+import catalog.kms.keystore
 import catalog.storage.errors
+from catalog.base.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.db.engine import write
-from catalog.errors import CommitConflict, NoSuchTable, TableExists
 from catalog.http import errors
 from catalog.http.boundary import Boundary
 from catalog.http.metrics import Metrics
-from catalog.service_log import TextLines
+from catalog.service.service_log import TextLines
 from policy.errors import (
     CommitStateUnknown,
     LakewardenError,
@@ -30,7 +30,7 @@ from policy.errors import (
 from tests.support.http_calls import refused
 from tests.support.service import Service
 
-assert catalog.storage.errors and catalog.keys.keystore  # their errors belong to the tree
+assert catalog.storage.errors and catalog.kms.keystore  # their errors belong to the tree
 
 
 def _descendants(root: type[LakewardenError]) -> Iterator[type[LakewardenError]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from catalog.identifiers import table_name
+from catalog.base.identifiers import table_name
 from tests.support.iceberg_spark import IcebergSpark, Refused, iceberg_spark
 from tests.support.lake import ALICE, policy, standard_policies, tables
 from tests.support.service import Service, open_service

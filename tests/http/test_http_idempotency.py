@@ -20,16 +20,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from sqlalchemy import func, select, update
 
-from catalog import faults, idempotency
+from catalog.base import crash_points
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_idempotency, lw_seal
+from catalog.envelope.file_ids import new_file_name
 from catalog.http import engine_routes, iceberg_namespaces, iceberg_tables
 from catalog.http import idempotency as http_idempotency
 from catalog.http.idempotency import answers_repetitions
 from catalog.http.server import served as serving
-from catalog.idempotency import Attempt, IdempotencyKeys, Kept, KeyedRequest
-from catalog.keys.file_identity import new_file_name
-from catalog.warden import Warden
+from catalog.service.services import Warden
+from catalog.state import idempotency
+from catalog.state.idempotency import Attempt, IdempotencyKeys, Kept, KeyedRequest
 from catalog.writes.steps import Writes
 from policy.errors import StateUnavailable
 from tests.support.hooks import once_at
@@ -389,7 +390,7 @@ def test_unavailability_is_not_kept(served: Service, alice: httpx.Client, namesp
     def fail() -> None:
         raise StateUnavailable("The database does not answer.")
 
-    with faults.hooked(once_at("checked", fail)):
+    with crash_points.hooked(once_at("checked", fail)):
         body = {"name": "t", "schema": {"type": "struct", "fields": []}}
         url = f"{served.prefix}/namespaces/{namespace}/tables"
         refused(alice.post(url, json=body, headers=headers), 503, "StateUnavailable")
@@ -406,7 +407,7 @@ def test_outcome_is_recorded_with_the_pointer(
     def die() -> None:
         raise OSError("the process ends here")
 
-    with faults.hooked(once_at(point, die)):
+    with crash_points.hooked(once_at(point, die)):
         assert alice.post(url, json=set_property(), headers=headers).status_code == 500
         again = alice.post(url, json=set_property(), headers=headers)
     assert again.status_code == 200, again.text
@@ -479,7 +480,7 @@ def both(
         assert go_on.wait(PATIENCE_S)
 
     monkeypatch.setattr(IdempotencyKeys, "begin", begun)
-    with faults.hooked(once_at(point, stand)), ThreadPoolExecutor(2) as pool:
+    with crash_points.hooked(once_at(point, stand)), ThreadPoolExecutor(2) as pool:
         one = pool.submit(first)
         assert reached.wait(PATIENCE_S)
         two = pool.submit(second)

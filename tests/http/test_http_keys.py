@@ -8,7 +8,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from catalog.identifiers import TableName
+from catalog.base.identifiers import TableName
 from tests.support.http_calls import refused
 from tests.support.lake import BOB
 from tests.support.service import ENGINE, Service

@@ -10,10 +10,10 @@ import pytest
 from catalog.db.clock import DatabaseClock
 from catalog.db.engine import open_database
 from catalog.http.metrics import Metrics
-from catalog.policies import in_force
-from catalog.policies.files import PolicyFiles
-from catalog.policies.in_force import PolicyStore
-from catalog.replicas import Replicas
+from catalog.policy_store import in_force
+from catalog.policy_store.files import PolicyFiles
+from catalog.policy_store.in_force import PolicyStore
+from catalog.service.replicas import Replicas
 
 
 @pytest.mark.parametrize("rule", ["", "a b", 'x"}', "x" * 65, "s3://a/b", "line\nbreak"])

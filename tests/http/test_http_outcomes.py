@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog import faults, outcomes
+from catalog.audit import outcomes
 from catalog.audit.trail import AuditRecord, AuditTrail, read, verify
-from catalog.keys.file_identity import new_file_name
+from catalog.base import crash_points
+from catalog.envelope.file_ids import new_file_name
 from policy.errors import CommitStateUnknown, MetadataTampered, StateUnavailable
 from tests.support.hooks import once_at
 from tests.support.http_calls import new_table, refused
@@ -114,7 +115,7 @@ def test_a_change_is_on_record_before_its_effect_and_closed_after_it(
     url = f"{served.prefix}/namespaces/{table}/tables/t"
     body = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "1"}}]}
     before: list[list[str]] = []
-    with faults.hooked(once_at("prepared", lambda: before.append(answers(records(served, header))))):
+    with crash_points.hooked(once_at("prepared", lambda: before.append(answers(records(served, header))))):
         assert alice.post(url, json=body, headers=header).status_code == 200
     assert before == [["begun"]]
     found = records(served, header)
@@ -151,7 +152,7 @@ def test_a_change_of_unknown_outcome_stays_begun(served: Service, alice: httpx.C
     def lose() -> None:
         raise CommitStateUnknown("It is not known whether the pointer moved.")
 
-    with faults.hooked(once_at("pointer-moved", lose)):
+    with crash_points.hooked(once_at("pointer-moved", lose)):
         assert alice.post(url, json=body, headers=header).status_code == 500
     assert answers(records(served, header)) == ["begun"]
 

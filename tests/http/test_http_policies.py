@@ -11,9 +11,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from catalog.policies.delegation import MAX_DELEGATED_SIZE
-from catalog.policies.documents import DocumentId, Edit, Kind, PolicyDocuments, StoredDocument
-from catalog.policies.in_force import PolicyStore
+from catalog.policy_store.delegation import MAX_DELEGATED_SIZE
+from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments, StoredDocument
+from catalog.policy_store.in_force import PolicyStore
 from tests.support.http_calls import refused
 from tests.support.lake import policy, tables
 from tests.support.service import Service

@@ -9,7 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from catalog.identifiers import TableName
+from catalog.base.identifiers import TableName
 from tests.support.http_calls import refused
 from tests.support.service import ENGINE, Service
 from tests.support.table_keys import load

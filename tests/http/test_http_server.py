@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from catalog.config import HttpSettings
 from catalog.http.server import listen, serve, url_of
+from catalog.settings.catalog import HttpSettings
 from policy.errors import RequestInvalid
 from tests.support.lake import open_lake
 

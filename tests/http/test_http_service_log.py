@@ -20,10 +20,11 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from catalog import faults, service_log
-from catalog.config import LogSettings
+from catalog.base import crash_points
 from catalog.http import boundary
-from catalog.service_log import Limit, Outages, configure, fields
+from catalog.service import service_log
+from catalog.service.service_log import Limit, Outages, configure, fields
+from catalog.settings.catalog import LogSettings
 from policy.errors import KmsUnavailable, StateUnavailable, StorageUnavailable
 from tests.support.hooks import once_at
 from tests.support.http_calls import new_table
@@ -112,7 +113,7 @@ def test_an_unforeseen_error_is_told_by_type_and_place(
     def break_down() -> None:
         raise ZeroDivisionError("lw_secret")
 
-    with faults.hooked(once_at("checked", break_down)):
+    with crash_points.hooked(once_at("checked", break_down)):
         new_table(
             httpx.Client(base_url=served.url, headers={**alice.headers, "X-Request-Id": request_id}),
             served.prefix,
@@ -260,7 +261,7 @@ def test_an_outage_that_a_request_meets_is_told(
     def fail() -> None:
         raise StorageUnavailable("The storage does not answer.")
 
-    with faults.hooked(once_at("checked", fail)):
+    with crash_points.hooked(once_at("checked", fail)):
         assert new_table(alice, served.prefix, namespace).status_code == 503
     assert new_table(alice, served.prefix, namespace).status_code == 200
     told = until(lambda: [each["message"] for each in lines() if each["logger"] == "lakewarden.service"], 2)

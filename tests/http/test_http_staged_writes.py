@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from catalog.keys.file_identity import new_file_name
+from catalog.envelope.file_ids import new_file_name
 from tests.support.http_calls import SCHEMA, new_table, refused, tables_of
 from tests.support.service import ENGINE, Service
 

@@ -12,7 +12,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from catalog.metadata import dump_metadata
+from catalog.iceberg.metadata import dump_metadata
 from tests.support.http_calls import ENCRYPTED, encrypted_table, new_table, refused, tables_of
 from tests.support.lake import policy, standard_policies, tables
 from tests.support.service import ENGINE, Service, open_service

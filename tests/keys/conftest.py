@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from catalog.keys.kms import KeyContext
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import KeyFile
+from catalog.kms.interface import KeyContext
+from catalog.kms.local import LocalKms
+from catalog.kms.root_key import KeyFile
 from tests.support.scripted_kms import Clock, Scripted
 
 TABLE = UUID("6f1c1f2e-0a63-4f6e-9d0c-0d1a2b3c4d5e")

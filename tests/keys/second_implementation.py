@@ -1,4 +1,4 @@
-"""Key metadata once more, written from docs/key-metadata.md and sharing no code with `catalog.keys`.
+"""Key metadata once more, written from docs/key-metadata.md and sharing no code with `catalog.envelope`.
 
 The vectors that it writes stand in modules of their own (`second_key_metadata`, `second_transport`,
 `second_stock_keys`). Keys, nonces and ids are fixed, so that these always write the same.

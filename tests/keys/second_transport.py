@@ -1,4 +1,4 @@
-"""Keys in transport once more, made from docs/key-metadata.md; no code is shared with `catalog.keys`.
+"""Keys in transport once more, made from docs/key-metadata.md; no code is shared with `catalog.envelope`.
 
 Run as a script, it writes tests/vectors/transport.json; a test compares.
 """

@@ -6,10 +6,10 @@ from operator import attrgetter
 
 import pytest
 
-from catalog.keys.aead import Aead, require_key_length
-from catalog.keys.dek import new_dek
-from catalog.keys.hkdf import derived
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.aead import Aead, require_key_length
+from catalog.crypto.hkdf import derived
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import new_dek
 from policy.errors import DecryptionRefused, KeyNotUsable
 from tests.support.wycheproof import aead_cases, hkdf_cases
 

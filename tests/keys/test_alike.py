@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.keys.alike import read_forms
-from catalog.keys.digests import FileDigest, FooterDigest
-from catalog.keys.key_metadata import Binding, KeyEntry, KeyMetadata, header
-from policy.encryption import Algorithm, Footer
+from catalog.envelope.file_digests import FileDigest, FooterDigest
+from catalog.envelope.key_metadata import Binding, KeyEntry, KeyMetadata, header
+from catalog.envelope.key_metadata_columns import read_forms
+from policy.encryption.epochs import PekRef
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
-from policy.regimes import PekRef
 
 PEKS = [PekRef(UUID(int=number), number, name) for number, name in ((1, "lake"), (2, "pii"))]
 GROUPS = [(), (1,), (2, 3), (4, 5, 6)]

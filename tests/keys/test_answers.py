@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from catalog.keys.aws_kms import AwsKms
-from catalog.keys.hadoop_kms import HadoopKms
-from catalog.keys.kms import KeyContext, KmsClient
-from catalog.keys.options import AwsKmsOptions, HadoopKmsOptions, VaultKmsOptions
-from catalog.keys.vault_kms import VaultKms
+from catalog.kms.aws import AwsKms
+from catalog.kms.hadoop import HadoopKms
+from catalog.kms.interface import KeyContext, KmsClient
+from catalog.kms.vault import VaultKms
+from catalog.settings.kms_options import AwsKmsOptions, HadoopKmsOptions, VaultKmsOptions
 from policy.errors import KmsUnavailable
 from tests.support.fault_proxy import listening
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from catalog.keys.circuits import SUBJECTS
-from catalog.keys.kms import KeyContext
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.circuit_breakers import SUBJECTS
+from catalog.kms.interface import KeyContext
 from policy.errors import KeyNotUsable, KmsUnavailable
 from tests.support.scripted_kms import (
     CONTEXT,

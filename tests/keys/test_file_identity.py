@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.keys.file_identity import (
-    FileIdentity,
-    file_id_of,
-    file_ids_of,
-    new_file_name,
-    parquet_aad_prefix,
-)
+from catalog.envelope.file_ids import FileIdentity, file_id_of, file_ids_of, new_file_name, parquet_aad_prefix
 from policy.errors import DecryptionRefused
 
 VECTORS = json.loads(

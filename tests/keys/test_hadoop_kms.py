@@ -15,12 +15,12 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from catalog.keys import hadoop_base64
-from catalog.keys.hadoop_kms import HadoopKms
-from catalog.keys.kms import KeyContext
-from catalog.keys.options import HadoopKmsOptions
-from catalog.keys.registry import load_kms
-from catalog.keys.secret import SecretBytes
+from catalog.crypto import hadoop_base64
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.hadoop import HadoopKms
+from catalog.kms.interface import KeyContext
+from catalog.kms.registry import load_kms
+from catalog.settings.kms_options import HadoopKmsOptions
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, PropertyInvalid
 
 CONTEXT: Final = KeyContext("prod", UUID(int=1))

@@ -10,18 +10,18 @@ import second_key_metadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.keys.aead import Aead
-from catalog.keys.dek import NewKey, new_dek, open_bounds, open_dek, wrap_deks
-from catalog.keys.digests import FileDigest, FooterDigest
-from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata, header
-from catalog.keys.peks import Pek
-from catalog.keys.sealed_bounds import ColumnBounds
-from catalog.keys.secret import SecretBytes
-from policy.encrypted_columns import resolve_columns
-from policy.encryption import Algorithm, EncryptionSpec, Footer
+from catalog.crypto.aead import Aead
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import NewKey, new_dek, open_bounds, open_dek, wrap_deks
+from catalog.envelope.encrypted_statistics import ColumnBounds
+from catalog.envelope.file_digests import FileDigest, FooterDigest
+from catalog.envelope.file_ids import FileIdentity
+from catalog.envelope.key_metadata import MAX_BYTES, Binding, KeyEntry, KeyMetadata, header
+from catalog.envelope.peks import Pek
+from policy.encryption.encrypted_columns import resolve_columns
+from policy.encryption.epochs import FileKey, PekRef
+from policy.encryption.specification import Algorithm, EncryptionSpec, Footer
 from policy.errors import DecryptionRefused, KeyNotUsable
-from policy.regimes import FileKey, PekRef
 
 VECTORS = json.loads((second_key_metadata.VECTORS / "key-metadata.json").read_text(encoding="utf-8"))
 TABLE = UUID(int=7)

@@ -12,11 +12,11 @@ import boto3
 import botocore
 import pytest
 
-from catalog.keys.aws_kms import AwsKms
-from catalog.keys.kms import KeyContext
-from catalog.keys.options import AwsKmsOptions
-from catalog.keys.registry import load_kms
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.aws import AwsKms
+from catalog.kms.interface import KeyContext
+from catalog.kms.registry import load_kms
+from catalog.settings.kms_options import AwsKmsOptions
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, LakewardenError, PropertyInvalid
 from tests.support.canned_server import Canned, canned_server
 from tests.support.documented_kms import PAGE

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from catalog.keys.kms import CreatedKey, KeyContext
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import CreatedKey, KeyContext
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 from tests.support.documented_kms import documented
 from tests.support.hadoop_kms import hadoop

@@ -16,11 +16,11 @@ import pytest
 
 from catalog.cli.first_use import make_catalog
 from catalog.cli.session import open_kms, open_local_kms
-from catalog.config import Settings
-from catalog.keys.kms import KmsClient
-from catalog.keys.local_kms import EmbeddedKmsWarning
+from catalog.kms.interface import KmsClient
+from catalog.kms.local import EmbeddedKmsWarning
 from catalog.planning.plan import ScanRequest
-from catalog.warden import Warden
+from catalog.service.services import Warden
+from catalog.settings.catalog import Settings
 from policy.errors import KeyNotUsable, KmsUnavailable, PropertyInvalid, RequestInvalid
 from policy.principal import Principal
 from tests.support.documented_kms import PAGE, code
@@ -255,8 +255,8 @@ def test_entry_point_that_fails_is_refused_and_shows_no_secret(tmp_path, monkeyp
 def test_missing_extra_is_named_and_no_other_kms_needs_it(extra, module, options):
     script = (
         "import sys; sys.modules[sys.argv[2]] = None\n"
-        "from catalog.keys.registry import load_kms; from policy.errors import PropertyInvalid\n"
-        "import catalog.config\n"
+        "from catalog.kms.registry import load_kms; from policy.errors import PropertyInvalid\n"
+        "import catalog.settings.catalog\n"
         "try: load_kms(sys.argv[1], eval(sys.argv[3]))\n"
         "except PropertyInvalid as refused: print(refused)\n"
     )

@@ -18,12 +18,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from catalog.keys.kms import KeyContext
-from catalog.keys.options import VaultKmsOptions
-from catalog.keys.registry import load_kms
-from catalog.keys.secret import SecretBytes
-from catalog.keys.vault_identity import AppRole
-from catalog.keys.vault_kms import VaultKms
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import KeyContext
+from catalog.kms.registry import load_kms
+from catalog.kms.vault import VaultKms
+from catalog.kms.vault_identity import AppRole
+from catalog.settings.kms_options import VaultKmsOptions
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, PropertyInvalid
 from tests.support.canned_server import Canned, canned_server
 from tests.support.transit_backends import client

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from catalog.keys.kms import KeyContext
-from catalog.keys.options import VaultKmsOptions
-from catalog.keys.vault_kms import VaultKms
+from catalog.kms.interface import KeyContext
+from catalog.kms.vault import VaultKms
+from catalog.settings.kms_options import VaultKmsOptions
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 from tests.support.vault_server import RealVault, documented_policy, real_vault
 

@@ -12,11 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from catalog.keys import private_files
-from catalog.keys.kms import KeyContext
-from catalog.keys.local_kms import EmbeddedKmsWarning, LocalKms, warn_embedded_default
-from catalog.keys.root_key import KeyFile, Passphrase
-from catalog.keys.secret import SecretBytes
+from catalog.crypto import private_files
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import KeyContext
+from catalog.kms.local import EmbeddedKmsWarning, LocalKms, warn_embedded_default
+from catalog.kms.root_key import KeyFile, Passphrase
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, RequestInvalid
 
 PASSPHRASE = SecretBytes(b"correct horse battery")
@@ -127,7 +127,7 @@ def test_keystore_of_the_first_release_is_read_and_kept_as_it_was(tmp_path):
 
 def test_keystore_never_outgrows_what_is_read_again(kms, tmp_path, monkeypatch):
     before = store(tmp_path).read_bytes()
-    monkeypatch.setattr("catalog.keys.local_kms.MAX_KEYSTORE_BYTES", len(before) + 50)
+    monkeypatch.setattr("catalog.kms.local.MAX_KEYSTORE_BYTES", len(before) + 50)
     with pytest.raises(RequestInvalid, match="full"):
         kms.rotate_master_key("lake")
     assert store(tmp_path).read_bytes() == before
@@ -274,8 +274,8 @@ def test_keystore_that_is_no_json_document_is_refused(kms, tmp_path, data):
 def test_change_by_another_process_holds_at_once(kms, tmp_path, context):
     wrapped, _ = kms.create_key("lake", 32, context)
     script = (
-        "from pathlib import Path; from catalog.keys.local_kms import LocalKms; "
-        "from catalog.keys.root_key import KeyFile; "
+        "from pathlib import Path; from catalog.kms.local import LocalKms; "
+        "from catalog.kms.root_key import KeyFile; "
         f"LocalKms(Path({str(store(tmp_path))!r}), KeyFile(Path({str(tmp_path / 'root.key')!r})))"
         ".disable_master_key('lake')"
     )
@@ -286,8 +286,8 @@ def test_change_by_another_process_holds_at_once(kms, tmp_path, context):
 
 def test_processes_that_create_master_keys_at_once_lose_none(kms, tmp_path):
     script = (
-        "import sys; from pathlib import Path; from catalog.keys.local_kms import LocalKms; "
-        "from catalog.keys.root_key import KeyFile; "
+        "import sys; from pathlib import Path; from catalog.kms.local import LocalKms; "
+        "from catalog.kms.root_key import KeyFile; "
         f"kms = LocalKms(Path({str(store(tmp_path))!r}), KeyFile(Path({str(tmp_path / 'root.key')!r}))); "
         "[kms.create_master_key(f'{sys.argv[1]}-{n}') for n in range(10)]"
     )

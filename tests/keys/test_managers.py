@@ -7,15 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from catalog.keys import registry
-from catalog.keys.dek import NewKey, new_dek
-from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.managers import EnvelopeManager, PlaintextManager
-from catalog.keys.peks import PekCache, create_pek
-from catalog.keys.registry import load_encryption_manager, load_kms
-from catalog.keys.secret import SecretBytes
-from policy.encryption import Algorithm, EncryptionSpec, Footer, Mechanism
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import NewKey, new_dek
+from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
+from catalog.envelope.mechanisms import EnvelopeManager, PlaintextManager
+from catalog.envelope.peks import PekCache, create_pek
+from catalog.kms import registry
+from catalog.kms.local import LocalKms
+from catalog.kms.registry import load_encryption_manager, load_kms
+from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, Mechanism
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable, PropertyInvalid
 
 FILE = FileIdentity(UUID(int=7), bytes(range(16)))

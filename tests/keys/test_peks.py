@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.peks import PATIENCE_S, PekCache, PekRecord, PekState, create_pek, key_check
-from catalog.keys.secret import SecretBytes
-from catalog.kms_settings import KmsCallSettings
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.peks import PATIENCE_S, PekCache, PekRecord, PekState, create_pek, key_check
+from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
+from catalog.kms.local import LocalKms
+from catalog.settings.kms import KmsCallSettings
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 from tests.support.clock import Clock
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from catalog.keys.kms_calls import KmsCall, Operation, Outcome
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.places import Place, Places
-from catalog.keys.resilient import Patience, ResilientKms, guarded
+from catalog.kms.bulkhead import Place, Places
+from catalog.kms.calls import KmsCall, Operation, Outcome
+from catalog.kms.local import LocalKms
+from catalog.kms.resilient import Patience, ResilientKms, guarded
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable
 from tests.support.scripted_kms import (
     CONTEXT,
@@ -213,7 +213,7 @@ def test_the_place_of_an_attempt_that_was_given_up_is_not_kept_for_ever(
 
 
 def test_who_waits_has_the_place_when_it_is_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("catalog.keys.places._KEPT_S", 0.05)
+    monkeypatch.setattr("catalog.kms.bulkhead._KEPT_S", 0.05)
     places = Places(1, time.monotonic)
     given_up = places.take(0)
     assert given_up is not None and places.take(0.01) is None

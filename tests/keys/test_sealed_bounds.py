@@ -9,18 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.keys.aead import Aead
-from catalog.keys.dek import NewKey, new_dek, open_bounds, open_dek, rewrap_deks, same_deks, wrap_deks
-from catalog.keys.digests import FileDigest, FooterDigest
-from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.key_metadata import MAX_BYTES, KeyMetadata
-from catalog.keys.peks import Pek
-from catalog.keys.sealed_bounds import BOUNDS_STEP, ColumnBounds, decode, encode, storable
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
-from catalog.keys.write_keys import WriteRewrapper, WrittenKey
-from policy.encryption import Algorithm, Footer
+from catalog.crypto.aead import Aead
+from catalog.envelope.data_keys import (
+    NewKey,
+    new_dek,
+    open_bounds,
+    open_dek,
+    rewrap_deks,
+    same_deks,
+    wrap_deks,
+)
+from catalog.envelope.encrypted_statistics import BOUNDS_STEP, ColumnBounds, decode, encode, storable
+from catalog.envelope.file_digests import FileDigest, FooterDigest
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.key_metadata import MAX_BYTES, KeyMetadata
+from catalog.envelope.peks import Pek
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, wrap_for_write
+from catalog.envelope.write_keys import WriteRewrapper, WrittenKey
+from policy.encryption.epochs import PekRef
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
-from policy.regimes import PekRef
 
 TABLE = UUID(int=7)
 PATH = f"s3://bucket/t/data/{new_file_name('part', 'parquet')}"

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 
 import pytest
 
-from catalog.keys.aead import Aead
-from catalog.keys.secret import SecretBytes, hush
+from catalog.crypto.aead import Aead
+from catalog.crypto.secret import SecretBytes, hush
 from policy.errors import DecryptionRefused
 
 RAW = b"the very secret."

@@ -11,16 +11,16 @@ import pytest
 import second_stock_keys
 from second_implementation import VECTORS
 
-from catalog.keys.aead import Aead
-from catalog.keys.dek import NewKey, new_dek, wrap_deks
-from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.peks import Pek
-from catalog.keys.secret import SecretBytes
-from catalog.keys.stock_keys import claims_of, make_stock_keys, open_kek, transport_kek_aad
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, seal_transport_key
-from policy.encryption import Algorithm, Footer
+from catalog.crypto.aead import Aead
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import NewKey, new_dek, wrap_deks
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.parquet_key_tools import claims_of, make_stock_keys, open_kek, transport_kek_aad
+from catalog.envelope.peks import Pek
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, seal_transport_key
+from policy.encryption.epochs import PekRef
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
-from policy.regimes import PekRef
 
 DOCUMENT = json.loads((VECTORS / "stock-keys.json").read_text(encoding="utf-8"))
 TABLE = UUID(int=7)

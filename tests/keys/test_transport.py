@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 import second_transport
 
-from catalog.keys.aead import Aead
-from catalog.keys.alike import read_forms
-from catalog.keys.dek import NewKey, new_dek, open_dek, wrap_deks
-from catalog.keys.digests import FileDigest, FooterDigest
-from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.key_metadata import KeyMetadata
-from catalog.keys.peks import Pek
-from catalog.keys.scan_keys import FormKeys, ScanWrapper
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import (
+from catalog.crypto.aead import Aead
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import NewKey, new_dek, open_dek, wrap_deks
+from catalog.envelope.file_digests import FileDigest, FooterDigest
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.key_metadata import KeyMetadata
+from catalog.envelope.key_metadata_columns import read_forms
+from catalog.envelope.peks import Pek
+from catalog.envelope.scan_keys import FormKeys, ScanWrapper
+from catalog.envelope.transport import (
     KeyLabel,
     Purpose,
     TransportKey,
@@ -31,10 +31,10 @@ from catalog.keys.transport import (
     seal_transport_key,
     wrap_for_write,
 )
-from catalog.keys.write_keys import WriteRewrapper, WrittenKey
-from policy.encryption import Algorithm, Footer
+from catalog.envelope.write_keys import WriteRewrapper, WrittenKey
+from policy.encryption.epochs import PekRef
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused, KeyNotUsable
-from policy.regimes import PekRef
 
 VECTORS = json.loads((second_transport.VECTORS / "transport.json").read_text(encoding="utf-8"))
 TABLE = UUID(int=7)
@@ -184,7 +184,7 @@ def test_key_metadata_moved_to_another_file_releases_nothing_and_names_the_path(
 
 
 def test_keys_of_more_files_than_are_wrapped_at_once_open_each_with_its_own(monkeypatch):
-    monkeypatch.setattr("catalog.keys.scan_keys._BATCH", 3)
+    monkeypatch.setattr("catalog.envelope.scan_keys._BATCH", 3)
     deks = [new_dek(32) for _ in range(7)]
     files = [planned(path, [dek]) for path, dek in zip(paths(7), deks, strict=True)]
     scan = ScanWrapper(TABLE, PEKS)

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from catalog.audit.reading import read
-from catalog.config import Settings
-from catalog.kms_door.hadoop_token import KIND, _number, _sized, credentials_file, secret_of
-from catalog.kms_door.identity import COOKIE, DELEGATION_HEADER
+from catalog.kms_server.hadoop_token import KIND, _number, _sized, credentials_file, secret_of
+from catalog.kms_server.identity import COOKIE, DELEGATION_HEADER
+from catalog.settings.catalog import Settings
 from policy.errors import NotAuthenticated, RequestInvalid
 from tests.support.hadoop_tokens import delegation_token
 from tests.support.kms_door import door_policies

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 from sqlalchemy import text
 
+from catalog.crypto import hadoop_base64
 from catalog.db.engine import read, write
-from catalog.keys import hadoop_base64
-from catalog.kms_door.door import MAX_BATCH
+from catalog.kms_server.endpoint import MAX_BATCH
 from tests.support.kms_door import make_key
 from tests.support.lake import ALICE
 from tests.support.service import Service

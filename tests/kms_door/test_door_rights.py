@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from catalog.audit.reading import read
-from catalog.kms_door.store import Denial
+from catalog.kms_server.store import Denial
 from tests.support.kms_door import encrypted, make_key
 from tests.support.lake import ALICE, BOB, CAROL
 from tests.support.service import Service

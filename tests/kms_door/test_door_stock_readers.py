@@ -13,10 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from catalog.audit.reading import read
-from catalog.identifiers import table_name
-from catalog.keys.aead import Aead
-from catalog.keys.stock_keys import StockKey, transport_kek_aad
-from catalog.kms_door.stock import ACTION
+from catalog.base.identifiers import table_name
+from catalog.crypto.aead import Aead
+from catalog.envelope.parquet_key_tools import StockKey, transport_kek_aad
+from catalog.kms_server.parquet_readers import ACTION
 from catalog.writes.sessions import WriteSession
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, policy, standard_policies
 from tests.support.service import Service, open_service

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from catalog.kms_door.hadoop_token import credentials_file
+from catalog.kms_server.hadoop_token import credentials_file
 from tests.support.jvm import open_jvm
 from tests.support.kms_door import make_key
 from tests.support.lake import ALICE, BOB

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
-from policy.requests import AccessRequest, Resource
 from tests.spark.test_stock_orc import CREATE
 from tests.support.kms_door import encrypted
 from tests.support.lake import ALICE, lake_settings

@@ -6,7 +6,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from policy.location_schemes import SCHEMES
+from policy.location.schemes import SCHEMES
 
 _AZURE, _BLOB = "acme.dfs.core.windows.net", "acme.blob.core.windows.net"
 ENTRIES = [

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from policy.allowlist import AllowList
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 from tests.locations.readers import FAMILIES, Opened, Reader, area, inside
 from tests.locations.spellings import ENTRIES, odd_paths, paths
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.manifests import DecodedManifest, ManifestCache, decode_manifest
-from catalog.manifests import cache as cache_module
+from catalog.iceberg.manifests import DecodedManifest, ManifestCache, decode_manifest
+from catalog.iceberg.manifests import cache as cache_module
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import container, entry_bytes, entry_schema, write_sample
 

@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from catalog.manifests import (
+from catalog.iceberg.manifests import (
     ManifestContent,
     data_files,
     decode_manifest,
@@ -42,7 +42,7 @@ from catalog.manifests import (
     inherit,
     read_entries,
 )
-from catalog.manifests.statistics import bounded_fields
+from catalog.iceberg.manifests.statistics import bounded_fields
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import (
     SNAPSHOT,

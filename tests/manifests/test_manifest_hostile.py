@@ -14,8 +14,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.manifests import DecodeLimits, decode_manifest, decode_manifest_list
-from catalog.manifests.statistics import bounded_fields
+from catalog.iceberg.manifests import DecodeLimits, decode_manifest, decode_manifest_list
+from catalog.iceberg.manifests.statistics import bounded_fields
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import (
     SYNC,
@@ -357,7 +357,7 @@ BOMBS = """
 import resource, sys, tracemalloc
 sys.path.insert(0, {root!r})
 import zlib, zstandard
-from catalog.manifests import decode_manifest
+from catalog.iceberg.manifests import decode_manifest
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import container, entry_schema, raw_deflate
 zeros = bytes(256 << 20)

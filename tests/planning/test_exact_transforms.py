@@ -43,9 +43,9 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
+from catalog.iceberg.partition_values import stored_value
 from catalog.iceberg.single_values import value_from_json, value_to_json
 from catalog.iceberg.transforms import exact, exact_spec
-from catalog.writes.partition_values import stored_value
 
 INTS = {IntegerType: 31, LongType: 63, DateType: 31, TimestampType: 63, TimestamptzType: 63}
 TIMES: list[tuple[Transform[Any, Any], list[PrimitiveType]]] = [

@@ -18,9 +18,9 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, StructType, TimestampType
 
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity
-from catalog.keys.transport import open_transported
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_ids import FileIdentity
+from catalog.envelope.transport import open_transported
 from catalog.planning.plan import ScanRequest
 from catalog.writes.new_files import FileCommit
 from policy.errors import LocationNotAllowed, NotAuthorized, RequestInvalid

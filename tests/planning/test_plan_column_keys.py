@@ -13,10 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from catalog.keys.key_metadata import Binding
+from catalog.envelope.key_metadata import Binding
+from catalog.keyring.file_epochs import JudgedFiles
+from catalog.keyring.keyring import Keyring
 from catalog.planning.plan import Plan, ScanRequest
-from catalog.regimes.file_regimes import JudgedFiles
-from catalog.table_keys.keyring import Keyring
 from catalog.tables.alter import SetProperty
 from policy.errors import DecryptionRefused, NotAuthorized
 from tests.support import plans

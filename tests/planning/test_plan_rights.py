@@ -17,7 +17,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTra
 from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
-from catalog.errors import NoSuchTable
+from catalog.base.errors import NoSuchTable
 from catalog.planning.plan import Plan, ScanRequest
 from policy.errors import NotAuthorized, RequestInvalid
 from tests.support import plans

@@ -26,9 +26,9 @@ from pyiceberg.expressions import (
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, LongType
 
-from catalog.keys.aead import Aead
+from catalog.crypto.aead import Aead
+from catalog.keyring.keyring import Keyring
 from catalog.planning.plan import Plan, ScanRequest
-from catalog.table_keys.keyring import Keyring
 from catalog.tables.alter import RemoveProperty, SetProperty
 from catalog.tables.schema_changes import RenameColumn
 from policy.errors import KmsUnavailable, LakewardenError, NotAuthorized

@@ -58,8 +58,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from catalog.manifests import DecodedManifest, ManifestContent, ManifestHeader
-from catalog.manifests.manifest import STATISTICS_TYPES
+from catalog.iceberg.manifests import DecodedManifest, ManifestContent, ManifestHeader
+from catalog.iceberg.manifests.manifest import STATISTICS_TYPES
 from catalog.planning import Pruner
 
 INTS = st.integers(-5, 5) | st.sampled_from([-(2**31), 2**31 - 1])

@@ -35,7 +35,12 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType, UUIDType
 
-from catalog.manifests import DecodedManifest, ManifestListEntry, decode_manifest, decode_manifest_list
+from catalog.iceberg.manifests import (
+    DecodedManifest,
+    ManifestListEntry,
+    decode_manifest,
+    decode_manifest_list,
+)
 from catalog.planning import Pruner
 from policy.errors import MetadataInvalid
 from tests.support.manifest_samples import (

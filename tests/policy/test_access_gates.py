@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from policy.errors import LocationInvalid, PropertyInvalid
-from policy.gates import (
+from policy.location.location import Location
+from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
+from policy.privileges.tables import (
     MAX_TABLE_LOCATION,
     check_ordinary_properties,
     check_table_location,
@@ -16,9 +19,6 @@ from policy.gates import (
     table_request,
     write_paths,
 )
-from policy.location import Location
-from policy.principal import Principal
-from policy.requests import AccessRequest, Resource
 
 ANN = Principal("ann")
 HOME = Location.parse("s3://lake/db/t")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy import allowlist
-from policy.allowlist import MAX_ENTRIES, AllowList
 from policy.errors import InvalidInput, LocationInvalid, PropertyInvalid
-from policy.location import Location
+from policy.location import allow_list
+from policy.location.allow_list import MAX_ENTRIES, AllowList
+from policy.location.location import Location
 from tests.locations.spellings import ENTRIES, paths
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
@@ -299,8 +299,8 @@ def test_the_first_entry_that_contains_a_path_is_named():
 
 
 def test_columns_longer_than_a_slice_are_decided_row_by_row(monkeypatch):
-    monkeypatch.setattr(allowlist, "_ROWS", 2)
-    monkeypatch.setattr(allowlist, "_BATCH", 2)
+    monkeypatch.setattr(allow_list, "_ROWS", 2)
+    monkeypatch.setattr(allow_list, "_BATCH", 2)
     many = AllowList.of([f"s3://b1/t{number}" for number in range(5)])
     paths = [f"s3://b1/t{number}/f" for number in range(7)]
     assert many.decide_many(pa.array(paths)).to_pylist() == [True] * 5 + [False] * 2
@@ -321,7 +321,7 @@ def test_a_directory_in_an_entry_is_looked_at_once(monkeypatch):
     """Speed depends on it: odd names in the directory do not make each file be parsed."""
     parsed = []
     real = Location.parse
-    monkeypatch.setattr(allowlist.Location, "parse", lambda text: parsed.append(text) or real(text))
+    monkeypatch.setattr(allow_list.Location, "parse", lambda text: parsed.append(text) or real(text))
     paths = [f"s3://b1/t/a b/f{number}" for number in range(50)]
     assert LIST.decide_many(pa.array(paths)).to_pylist() == [True] * 50
     assert parsed == ["s3://b1/t/a b/x"]

@@ -10,17 +10,17 @@ import pytest
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from policy.allowlist import AllowList
-from policy.ddl import Dialect, LintContext, TableFacts, lexer, queries
-from policy.ddl.problems import Problem
-from policy.ddl.queries import MAX_PARENTHESES, MAX_TOKENS
-from policy.ddl.query_nodes import is_known
-from policy.ddl.refusals import Refusal
 from policy.decision import Reason
-from policy.encryption import EncryptionSpec
+from policy.encryption.specification import EncryptionSpec
 from policy.identifiers import TableName
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 from policy.ranger import PolicySet
+from policy.sql_lint import Dialect, LintContext, TableFacts, lexer, queries
+from policy.sql_lint.denials import Refusal
+from policy.sql_lint.problems import Problem
+from policy.sql_lint.queries import MAX_PARENTHESES, MAX_TOKENS
+from policy.sql_lint.query_nodes import is_known
 from tests.support.ddl import ANN, BOB, answers, context, needs, rule, the_answer
 from tests.support.lake import policy, tables
 

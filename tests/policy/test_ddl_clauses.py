@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlglot import exp
 
-from policy.ddl import Dialect
-from policy.ddl.columns import MAX_COLUMNS
-from policy.ddl.cursor import MAX_NAME_PARTS
+from policy.sql_lint import Dialect
+from policy.sql_lint.columns import MAX_COLUMNS
+from policy.sql_lint.cursor import MAX_NAME_PARTS
 from tests.support.ddl import ANN, context, needs, rule, the_answer
 
 

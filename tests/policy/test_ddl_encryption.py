@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policy.allowlist import AllowList
-from policy.ddl import LintContext, TableFacts
-from policy.ddl.protection import with_columns
-from policy.ddl.statements import AlterColumns, Column
-from policy.encryption import EncryptionSpec
+from policy.encryption.file_formats import FileFormat
+from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import EncryptionRules
 from policy.encryption_rules import TableFacts as RuleFacts
-from policy.file_formats import FileFormat
 from policy.identifiers import TableName
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
+from policy.sql_lint import LintContext, TableFacts
+from policy.sql_lint.protection import with_columns
+from policy.sql_lint.statements import AlterColumns, Column
 from tests.support.ddl import ANN, BOB, KEY, answers, context, needs, rule, the_answer
 from tests.support.lake import policy, tables
 from tests.support.rules import rule as encryption_rule

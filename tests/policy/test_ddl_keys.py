@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from policy.ddl import TableFacts
-from policy.encryption import EncryptionSpec
+from policy.encryption.specification import EncryptionSpec
+from policy.sql_lint import TableFacts
 from tests.support.ddl import ANN, BOB, answers, context, needs, rule, the_answer
 from tests.support.lake import policy
 

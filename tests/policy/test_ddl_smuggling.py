@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.ddl import Dialect, LintContext
+from policy.encryption.governed import is_governed
 from policy.encryption_rules import EncryptionRules
-from policy.governed import is_governed
 from policy.principal import Principal
 from policy.ranger import PolicySet
+from policy.sql_lint import Dialect, LintContext
 from tests.support.ddl import KEY, NOW, needs, rule, the_answer
 from tests.support.lake import policy, tables
 

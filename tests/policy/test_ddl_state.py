@@ -8,13 +8,13 @@ from typing import Final
 
 import pytest
 
-from policy.allowlist import AllowList
-from policy.ddl import LintContext, TableFacts
-from policy.ddl.functions import BUILT_IN
-from policy.encryption import EncryptionSpec
+from policy.encryption.specification import EncryptionSpec
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
+from policy.sql_lint import LintContext, TableFacts
+from policy.sql_lint.functions import BUILT_IN
 from tests.support.ddl import ANN, BOB, KEY, answers, context, needs, rule, the_answer
 from tests.support.lake import policy, tables
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from policy.ddl import StatementDecision
+from policy.sql_lint import StatementDecision
 from tests.support.ddl import answers, needs, rule
 
 CORPUS = json.loads((Path(__file__).parents[1] / "vectors" / "ddl" / "statements.json").read_text("utf-8"))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.ddl import Dialect
-from policy.ddl.lexer import MAX_CHARACTERS, MAX_TOKENS, Kind, tokens_of
-from policy.ddl.parse import MAX_STATEMENTS
-from policy.ddl.problems import Problem
+from policy.sql_lint import Dialect
+from policy.sql_lint.lexer import MAX_CHARACTERS, MAX_TOKENS, Kind, tokens_of
+from policy.sql_lint.parse import MAX_STATEMENTS
+from policy.sql_lint.problems import Problem
 from tests.support.ddl import answers, needs, rule, the_answer
 
 DIALECTS: tuple[Dialect, ...] = ("spark", "hive")

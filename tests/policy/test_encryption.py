@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.encrypted_columns import (
+from policy.encryption.encrypted_columns import (
     KeyedFields,
     judge_sources,
     protected_fields,
@@ -16,7 +16,8 @@ from policy.encrypted_columns import (
     require_numbered,
     resolve_columns,
 )
-from policy.encryption import (
+from policy.encryption.file_formats import FileFormat
+from policy.encryption.specification import (
     Algorithm,
     ColumnKey,
     ColumnMask,
@@ -26,7 +27,6 @@ from policy.encryption import (
     VerifyDigest,
 )
 from policy.errors import EncryptionPolicyViolation, PropertyInvalid
-from policy.file_formats import FileFormat
 
 SCHEMA = {"id": 1, "ssn": 2, "email": 3, "address": 4, "address.city": 5, "address.zip": 6, "addresses": 7}
 

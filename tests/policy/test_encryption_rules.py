@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy.encryption import EncryptionSpec
+from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFacts, column_key
 from tests.support.rules import rule, rules_of, tag
 

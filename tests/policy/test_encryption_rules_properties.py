@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from policy.encryption import EncryptionSpec
+from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFacts, column_key
 from policy.encryption_rules.contradictions import common
 from policy.errors import PolicyInvalid

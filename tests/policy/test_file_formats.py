@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from policy.allowlist import AllowList
-from policy.encrypted_columns import masked_fields, resolve_columns
-from policy.encryption import Algorithm, EncryptionSpec, Footer, VerifyDigest
+from policy.encryption.encrypted_columns import masked_fields, resolve_columns
+from policy.encryption.epochs import FileKey, FileKeys, PekRef, Regime, Regimes, judge_new_file
+from policy.encryption.file_formats import FileFormat, written_format
+from policy.encryption.requested import for_change
+from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, VerifyDigest
 from policy.errors import PropertyInvalid
-from policy.file_formats import FileFormat, written_format
-from policy.location import Location
-from policy.regimes import FileKey, FileKeys, PekRef, Regime, Regimes, judge_new_file
-from policy.wanted import for_change
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 
 HOME = Location.parse("s3://b/t")
 ENVELOPE = {"encryption.mechanism": "envelope"}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.confusables import as_seen, same_but_foreign
+from policy.encryption.governed import PEK_ID, canonical_name, check_count, is_governed, is_taken_for, split
 from policy.errors import PropertyInvalid
-from policy.governed import PEK_ID, canonical_name, check_count, is_governed, is_taken_for, split
-from policy.look_alikes import as_seen, same_but_foreign
 
 SPELLINGS = {
     "read.allowed.data.paths": ("s3://b/t", "read.allowed.data.paths", "s3://b/t"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
+from policy.encryption.governed import MAX_PROPERTIES, canonical_name, is_governed, split
 from policy.errors import PropertyInvalid
-from policy.governed import MAX_PROPERTIES, canonical_name, is_governed, split
 
 ORDINARY = """
 read.split.target-size read.split.metadata-target-size read.split.planning-lookback read.split.open-file-cost

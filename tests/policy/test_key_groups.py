@@ -14,8 +14,8 @@ from policy import key_groups
 from policy.decision import Decision
 from policy.key_groups import Splits, splits
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest
 from policy.ranger import PolicySet
-from policy.requests import AccessRequest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TABLE = ("db", "t")

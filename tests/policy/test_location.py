@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from policy import location, location_schemes
 from policy.errors import LocationInvalid
-from policy.location import Location, shown
-from policy.location_names import (
+from policy.location import location, schemes
+from policy.location.location import Location, shown
+from policy.location.schemes import SCHEMES
+from policy.location.segments import (
     ORDINARY_NAME,
     decode_fully,
     forbidden_character,
@@ -19,7 +20,6 @@ from policy.location_names import (
     is_one_name,
     problem_with_name,
 )
-from policy.location_schemes import SCHEMES
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
 GRANTED = [(entry, case["path"]) for case in VECTORS["cases"] if case["allowed"] for entry in case["entries"]]
@@ -247,8 +247,8 @@ def test_the_first_character_that_no_name_may_have(text: str, found: str | None)
 def test_azure_names_its_endpoint_in_any_case():
     # The patterns are made when the module is imported: made again they are the same.
     made = {rules.name: rules.authority for rules in SCHEMES}
-    assert made["abfss"] == location_schemes._azure("dfs", "blob")
-    assert made["wasbs"] == location_schemes._azure("blob", "dfs")
+    assert made["abfss"] == schemes._azure("dfs", "blob")
+    assert made["wasbs"] == schemes._azure("blob", "dfs")
     assert Location.parse("abfs://c01@acc.DfS.core.windows.net/a").authority == "c01@acc.dfs.core.windows.net"
     with pytest.raises(LocationInvalid):
         Location.parse("abfs://c01@acc.d\u017fs.core.windows.net/a")
@@ -311,7 +311,7 @@ def test_ordinary_names_pass_the_careful_check_too(monkeypatch):
     from itertools import product
     from re import fullmatch
 
-    from policy import location_names
+    from policy.location import segments
 
     pieces = [
         "a",
@@ -338,7 +338,7 @@ def test_ordinary_names_pass_the_careful_check_too(monkeypatch):
         if fullmatch(ORDINARY_NAME, name)
     ]
     assert len(ordinary) > 1000
-    assert [name for name in ordinary if location_names._problem_with_odd.__wrapped__(name)] == []
+    assert [name for name in ordinary if segments._problem_with_odd.__wrapped__(name)] == []
     assert problem_with_name("a") is None
 
 

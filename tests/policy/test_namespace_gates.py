@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from policy.encryption.governed import MAX_PROPERTIES
 from policy.errors import LocationInvalid, PropertyInvalid
-from policy.governed import MAX_PROPERTIES
-from policy.namespace_gates import check_namespace_properties, namespace_requests
 from policy.principal import Principal
-from policy.requests import AccessRequest, Resource
+from policy.privileges.namespaces import check_namespace_properties, namespace_requests
+from policy.privileges.requests import AccessRequest, Resource
 
 ANN = Principal("ann")
 DATABASE = Resource.database("sales.eu")

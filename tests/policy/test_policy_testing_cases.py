@@ -6,15 +6,15 @@ from datetime import datetime
 
 import pytest
 
-from policy.allowlist import AllowList
-from policy.ddl.context import TableFacts
-from policy.encryption import EncryptionSpec
+from policy.encryption.file_formats import FileFormat
+from policy.encryption.specification import EncryptionSpec
 from policy.errors import PropertyInvalid, RequestInvalid
-from policy.file_formats import FileFormat
 from policy.identifiers import TableName
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 from policy.principal import Principal
-from policy.requests import Resource
+from policy.privileges.requests import Resource
+from policy.sql_lint.context import TableFacts
 from policy.testing import parse_cases
 from policy.testing.cases import Asked, Because, CaseFile, Made, Run, WantedMask
 from policy.testing.fixtures import FixtureTable

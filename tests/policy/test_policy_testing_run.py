@@ -13,9 +13,9 @@ from policy.errors import PolicyInvalid, RequestInvalid
 from policy.explain import Book
 from policy.identifiers import TableName
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.parse import parse_documents
-from policy.requests import AccessRequest, Resource
 from policy.testing import Case, CaseFile, Coverage, Outcome, Suite, UnderTest, parse_cases
 from policy.testing.cases import Asked, Catalog, Expected
 from policy.testing.coverage import PartsOfPolicies

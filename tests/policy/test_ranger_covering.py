@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.privileges.requests import Resource
 from policy.ranger.covering import covers, overlaps
 from policy.ranger.matching import LevelPattern, Match, ResourcePattern, Target
 from policy.ranger.patterns import Pattern
 from policy.ranger.servicedef import TABLES, hierarchy_of
-from policy.requests import Resource
 
 Json = dict[str, Any]
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.principal import Principal
+from policy.privileges.requests import ACCESS_TYPES, AccessRequest, Resource
 from policy.ranger import PolicySet
-from policy.requests import ACCESS_TYPES, AccessRequest, Resource
 from tests.policy.naive_ranger import Asker, allows, mask_of
 
 Json = dict[str, Any]

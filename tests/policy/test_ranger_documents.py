@@ -11,9 +11,9 @@ import pytest
 
 from policy.errors import PolicyInvalid
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet, fields, parse
 from policy.ranger.positions import line_of
-from policy.requests import AccessRequest, Resource
 
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
 REFUSED = json.loads((Path(__file__).parents[1] / "vectors" / "ranger" / "refused.json").read_text("utf-8"))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from policy.privileges.requests import Resource
 from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern, Target, fold
 from policy.ranger.patterns import spellings_of
 from policy.ranger.roles import Role, RoleGraph, find_cycle
 from policy.ranger.servicedef import LEVELS, TABLES, Level, access_types_of, hierarchy_of
-from policy.requests import Resource
 
 TABLE = LEVELS["table"]
 EXACT = Level("exact", case_sensitive=True)

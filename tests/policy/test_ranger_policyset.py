@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from policy.decision import Decision
 from policy.errors import RequestInvalid
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import MaskRule, PolicySet
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
 from policy.ranger.parse import parse_documents
-from policy.requests import AccessRequest, Resource
 
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
 ANN = Principal("ann")

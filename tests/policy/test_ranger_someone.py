@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.principal import Principal
-from policy.requests import AccessRequest, Resource
+from policy.privileges.requests import AccessRequest, Resource
 from tests.policy.test_ranger_policyset import item, policies, policy
 
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)

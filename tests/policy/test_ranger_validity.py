@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.recurrence import Recurrence, numbers
-from policy.requests import AccessRequest, Resource
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
-from policy.requests import AccessRequest, Resource
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ranger"
 FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(VECTORS.glob("*.json"))}

@@ -7,10 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from policy.encrypted_columns import KeyedFields
-from policy.encryption import Algorithm, ColumnKey, EncryptionSpec, Footer, Mechanism
-from policy.errors import EncryptionPolicyViolation
-from policy.regimes import (
+from policy.encryption.encrypted_columns import KeyedFields
+from policy.encryption.epochs import (
     FileKey,
     FileKeys,
     PekRef,
@@ -22,6 +20,8 @@ from policy.regimes import (
     migrated,
     regime_for,
 )
+from policy.encryption.specification import Algorithm, ColumnKey, EncryptionSpec, Footer, Mechanism
+from policy.errors import EncryptionPolicyViolation
 
 LAKE, LAKE_2, PII, OTHER = (
     PekRef(UUID(int=1), 1, "lake"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from policy.errors import LocationInvalid, RequestInvalid
-from policy.location import Location
+from policy.location.location import Location
 from policy.principal import Principal
-from policy.requests import ACCESS_TYPES, ALL, ANY, AccessRequest, Resource
+from policy.privileges.requests import ACCESS_TYPES, ALL, ANY, AccessRequest, Resource
 
 ANN = Principal("ann")
 RESOURCES = [

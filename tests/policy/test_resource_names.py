@@ -6,7 +6,7 @@ import pytest
 
 from policy.errors import LocationInvalid, RequestInvalid
 from policy.identifiers import TableName
-from policy.requests import Resource
+from policy.privileges.requests import Resource
 from policy.resource_names import resource_named, table_named
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from policy.allowlist import AllowList
-from policy.encryption import EncryptionSpec, Mechanism
+from policy.encryption.requested import Wanted, for_change, for_new_table
+from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import LocationInvalid, NotSupportedYet, PropertyInvalid
-from policy.location import Location
-from policy.wanted import Wanted, for_change, for_new_table
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 
 HOME = Location.parse("s3://lake/db/t")
 PLAIN = EncryptionSpec.parse({}, catalog_master_key_id=None)

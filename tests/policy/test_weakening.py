@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from policy import governed
-from policy.encrypted_columns import resolve_columns
-from policy.encryption import EncryptionSpec
-from policy.file_formats import FileFormat
-from policy.weakening import could_weaken, keys_of_fields, uncovers_fields, weakens, weakens_files
+from policy.encryption import governed
+from policy.encryption.downgrade import could_weaken, keys_of_fields, uncovers_fields, weakens, weakens_files
+from policy.encryption.encrypted_columns import resolve_columns
+from policy.encryption.file_formats import FileFormat
+from policy.encryption.specification import EncryptionSpec
 
 
 def parse(text: str) -> EncryptionSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policy.errors import PropertyInvalid
-from policy.gates import WRITE_PATHS, refuse_location_property
+from policy.privileges.tables import WRITE_PATHS, refuse_location_property
 from policy.write_properties import check_write_properties
 
 

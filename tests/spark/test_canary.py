@@ -19,11 +19,11 @@ import pytest
 from pyarrow.parquet.encryption import create_decryption_properties
 from pyiceberg.table import Table
 
-from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import Passphrase
-from catalog.keys.secret import SecretBytes
-from catalog.warden import Warden
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
+from catalog.kms.local import LocalKms
+from catalog.kms.root_key import Passphrase
+from catalog.service.services import Warden
 from tests.support.attacker import Attacker, data_file, entry, local
 from tests.support.canary import Canary, debug_log, files_below, recorded_secrets
 from tests.support.canary_run import script

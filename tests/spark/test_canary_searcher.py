@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
 from tests.support.canary import WINDOW, Canary, recorded_secrets
 
 SECRET = Random(7).randbytes(32)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
 from catalog.writes import new_files
 from tests.support.lake import ALICE, CAROL
 from tests.support.reads import denied, name_of, refused

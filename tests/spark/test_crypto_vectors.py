@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported
 from tests.support.spark import SparkLake
 from tests.support.wycheproof import aead_cases
 

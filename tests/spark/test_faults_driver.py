@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from catalog import faults
+from catalog.base import crash_points
 from tests.support.leftovers import KnownWrite, known_writes, strays, sweep_expired
 from tests.support.service import Service, open_service
 from tests.support.spark_remote import Place, Step, disturbed, remote_spark
@@ -28,7 +28,7 @@ class HeldCommit:
     @contextmanager
     def holding(self) -> Iterator[None]:
         """The first commit to come is held."""
-        with faults.hooked(self._at):
+        with crash_points.hooked(self._at):
             yield
 
     def wait(self) -> None:

@@ -18,7 +18,7 @@ from catalog.client.encrypting import KeyedWriter
 from catalog.client.footers import FileKeys
 from catalog.client.scan import Scan
 from catalog.writes import new_files
-from policy.location import Location
+from policy.location.location import Location
 from tests.support.forged_footers import Edit, decimal, element, forged_in_size, listed, structure, typed
 from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refused_as

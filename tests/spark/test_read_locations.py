@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy.allowlist import AllowList
-from policy.location import shown
+from policy.location.allow_list import AllowList
+from policy.location.location import shown
 from tests.locations.spellings import ENTRIES, odd_paths, paths
 from tests.support.jvm import Texts
 from tests.support.spark import SparkLake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.identifiers import TableName
+from catalog.base.identifiers import TableName
 from tests.support.lake import ALICE, BOB, MASTER_KEY, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refused_as

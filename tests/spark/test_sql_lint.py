@@ -14,12 +14,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from catalog.base.errors import NoSuchTable
 from catalog.cli.policy_lint import facts_of
-from catalog.errors import NoSuchTable
-from policy.ddl import LintContext, TableFacts, lint
 from policy.identifiers import TableName
-from policy.location import Location
+from policy.location.location import Location
 from policy.principal import Principal
+from policy.sql_lint import LintContext, TableFacts, lint
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, policy, standard_policies
 from tests.support.spark import CATALOG, SparkLake
 

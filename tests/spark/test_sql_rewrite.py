@@ -11,9 +11,9 @@ from py4j.protocol import Py4JJavaError
 from pyiceberg.manifest import DataFileContent
 from pyspark.errors import PySparkException
 
-from catalog import faults
-from catalog.keys.key_metadata import KeyMetadata
-from policy.encryption import Algorithm, Footer
+from catalog.base import crash_points
+from catalog.envelope.key_metadata import KeyMetadata
+from policy.encryption.specification import Algorithm, Footer
 from policy.errors import StateUnavailable
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
@@ -111,7 +111,7 @@ def test_a_rewrite_that_is_cut_short_goes_on_with_what_is_left(spark_lake: Spark
             if len(commits) > 1:
                 raise StateUnavailable("The database is away.")
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         cut = call(spark_lake, table, max_group_bytes=1)
     assert (cut["rewritten_files"], cut["failed_groups"], cut["left_files"]) == (1, 1, 1)
     assert "StateUnavailable" in str(cut["problem"])
@@ -179,7 +179,7 @@ def test_no_file_is_looked_for_where_none_is_the_reason(spark_lake: SparkLake, n
         if point == "write:committing":
             raise StateUnavailable("The database is away.")
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         refused_as("STATE_UNAVAILABLE", spark_lake.spark, statement(table))
     assert len(begun) == 1
     assert sorted(spark_lake.rows(f"SELECT * FROM {table}")) == before
@@ -200,7 +200,7 @@ def test_whoever_cancels_a_job_cancels_the_rewrite(spark_lake: SparkLake, namesp
                 context._jsc.sc().cancelJobGroupAndFutureJobs(namespace)
 
     try:
-        with faults.hooked(hook), pytest.raises(Py4JJavaError, match="SPARK_JOB_CANCELLED"):
+        with crash_points.hooked(hook), pytest.raises(Py4JJavaError, match="SPARK_JOB_CANCELLED"):
             call(spark_lake, table, max_group_bytes=1)
     finally:
         context._jsc.sc().clearJobGroup()

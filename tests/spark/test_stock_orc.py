@@ -18,8 +18,8 @@ import pyarrow.orc
 import pytest
 
 from catalog.http.server import listen, make_server
-from catalog.kms_door.hadoop_token import credentials_file
-from catalog.kms_door.store import Denial
+from catalog.kms_server.hadoop_token import credentials_file
+from catalog.kms_server.store import Denial
 from tests.support.kms_door import EVERY_RIGHT, make_key
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy
 from tests.support.spark_tables import ENCRYPTED_ORC

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet.encryption import create_decryption_properties
 
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
+from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, open_transported
 from catalog.http.plan_stream import HEADER, TRANSPORT_KEY
-from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import KeyLabel, Purpose, TransportKey, open_transported
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path
 from tests.support.tables import ENCRYPTED

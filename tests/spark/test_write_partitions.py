@@ -14,7 +14,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IntegerType, NestedField, StringType
 from pyspark.errors import PySparkException
 
-from policy.location import Location
+from policy.location.location import Location
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, planned_files, stock_table
 

@@ -29,9 +29,9 @@ from catalog.storage.errors import ObjectExists, ObjectTooLarge
 from catalog.storage.guarded_io import GuardedFileIO, is_metadata_name
 from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Storage
-from policy.allowlist import AllowList
 from policy.errors import LocationNotAllowed, MetadataTampered
-from policy.location import Location
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
 from tests.support.moto_server import MotoS3, moto_s3
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "team", StringType()))

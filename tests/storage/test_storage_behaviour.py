@@ -15,7 +15,7 @@ from catalog.storage.errors import ObjectExists, ObjectMissing, ObjectTooLarge
 from catalog.storage.local import LocalStorage
 from catalog.storage.s3 import S3Storage
 from policy.errors import LocationInvalid, LocationNotAllowed, MetadataInvalid
-from policy.location import Location
+from policy.location.location import Location
 from tests.support.moto_server import MotoS3, moto_s3
 
 ODD_NAMES = [

@@ -24,7 +24,7 @@ from policy.errors import (
     LocationNotAllowed,
     StorageUnavailable,
 )
-from policy.location import Location
+from policy.location.location import Location
 from tests.support.swapper import Swapper
 
 SECRET = b"another team's table"
@@ -304,7 +304,7 @@ def test_a_full_disk_is_typed_and_leaves_no_half_object(table: Path) -> None:
         from pathlib import Path
         from catalog.storage.local import LocalStorage
         from policy.errors import StorageUnavailable
-        from policy.location import Location
+        from policy.location.location import Location
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
@@ -329,7 +329,7 @@ def test_denied_access_is_typed(table: Path) -> None:
         import os, sys
         from catalog.storage.local import LocalStorage
         from policy.errors import StorageUnavailable
-        from policy.location import Location
+        from policy.location.location import Location
         storage, where = LocalStorage(), Location.parse(sys.argv[1])
         if os.geteuid() == 0:
             os.setresuid(65534, 65534, 65534)

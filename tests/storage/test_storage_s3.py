@@ -14,7 +14,7 @@ from pydantic import SecretStr, ValidationError
 from catalog.storage.errors import ObjectMissing
 from catalog.storage.s3 import S3Options, S3Storage
 from policy.errors import LakewardenError, LocationNotAllowed, StorageUnavailable
-from policy.location import Location
+from policy.location.location import Location
 from tests.support.moto_server import MotoS3, moto_s3
 
 SECRET = "do-not-show-me"

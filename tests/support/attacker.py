@@ -46,16 +46,16 @@ from pyiceberg.typedef import Record
 
 from catalog.audit.reading import read as read_audit
 from catalog.audit.records import AuditRecord
-from catalog.commits.inspection import Inspector, Origin
-from catalog.guarded import GuardedCatalog
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.transport import KeyLabel, wrap_for_write
-from catalog.keys.write_keys import WrittenKey
-from catalog.loading import LoadedTable
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.transport import KeyLabel, wrap_for_write
+from catalog.envelope.write_keys import WrittenKey
 from catalog.planning.plan import Plan, ScanRequest
-from catalog.seals import SealedFile
-from catalog.snapshots import OpenManifest
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import OpenManifest
+from catalog.service.pyiceberg_catalog import GuardedCatalog
+from catalog.snapshot_checks.inspection import Inspector, Origin
+from catalog.state.seals import SealedFile
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
 from policy.errors import LakewardenError

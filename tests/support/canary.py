@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
 
 #: Short enough to be left of a value that was cut off, long enough never to be found by chance.
 WINDOW = 12

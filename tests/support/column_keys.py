@@ -13,12 +13,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from catalog.keys.key_metadata import KeyMetadata
-from catalog.loading import LoadedTable
-from catalog.manifests import ManifestContent
+from catalog.envelope.key_metadata import KeyMetadata
+from catalog.iceberg.manifests import ManifestContent
+from catalog.reading.loading import LoadedTable
 from catalog.tables.alter import Change
+from policy.encryption.epochs import FileKey
 from policy.errors import LakewardenError
-from policy.regimes import FileKey
 from tests.support.lake import ALICE, Lake, open_lake
 from tests.support.tables import make, name_of
 

@@ -17,17 +17,17 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, select
 
-from catalog import faults
 from catalog.audit.verify import verify
+from catalog.base import crash_points
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName
 from catalog.db.engine import read
 from catalog.db.schema import iceberg_tables, lw_governed, lw_seal
-from catalog.errors import NoSuchTable
-from catalog.identifiers import TableName
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import KeyFile
-from catalog.loading import LoadedTable
-from catalog.state import bound_tables
-from catalog.warden import Warden
+from catalog.kms.local import LocalKms
+from catalog.kms.root_key import KeyFile
+from catalog.reading.loading import LoadedTable
+from catalog.service.services import Warden
+from catalog.state.table_state import bound_tables
 from tests.support.lake import Lake, lake_settings
 
 KILLED = -signal.SIGKILL
@@ -71,7 +71,7 @@ def start(lake: Lake, overrides: dict[str, Any], act: Act, subject: Any) -> Any:
 def points_of(lake: Lake, act: Act, subject: Any) -> list[str]:
     """The points that an act passes, in this process, each once and in order."""
     passed: dict[str, None] = {}
-    with faults.hooked(lambda name: passed.setdefault(name)):
+    with crash_points.hooked(lambda name: passed.setdefault(name)):
         act(lake, subject)
     return list(passed)
 
@@ -91,7 +91,7 @@ def _armed(lake: Lake, order: tuple[Act, Any, str, int]) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with faults.hooked(hook):
+    with crash_points.hooked(hook):
         act(lake, subject)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from policy.ddl import Dialect, LintContext, StatementDecision, lint
 from policy.encryption_rules import EncryptionRules
 from policy.principal import Principal
 from policy.ranger import PolicySet
+from policy.sql_lint import Dialect, LintContext, StatementDecision, lint
 from tests.support.lake import policy, tables
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from catalog.keys.hadoop_kms import HadoopKms
-from catalog.keys.options import HadoopKmsOptions
+from catalog.kms.hadoop import HadoopKms
+from catalog.settings.kms_options import HadoopKmsOptions
 from tests.support.kms_backends import Backend
 from tests.support.kms_door import make_key
 from tests.support.lake import ALICE, Lake, open_lake, policy

@@ -22,8 +22,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from catalog.keys.hadoop_kms import HadoopKms
-from catalog.keys.options import HadoopKmsOptions
+from catalog.kms.hadoop import HadoopKms
+from catalog.settings.kms_options import HadoopKmsOptions
 from spark_ext.runtime import find_java
 from tests.support.kms_backends import Backend
 from tests.support.lossy_proxy import LossyProxy

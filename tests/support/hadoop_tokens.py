@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from catalog.kms_door.hadoop_token import KIND, _sized
+from catalog.kms_server.hadoop_token import KIND, _sized
 
 
 def delegation_token(password: str, *, kind: str = KIND, service: str = "") -> str:

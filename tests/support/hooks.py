@@ -1,4 +1,4 @@
-"""Hooks for the points of `catalog.faults`."""
+"""Hooks for the points of `catalog.base.crash_points`."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 
 from catalog.cli.main import app
 from catalog.cli.session import calling, open_kms
-from catalog.config import Settings
-from catalog.guarded import GuardedCatalog
-from catalog.warden import Warden
+from catalog.service.pyiceberg_catalog import GuardedCatalog
+from catalog.service.services import Warden
+from catalog.settings.catalog import Settings
 
 ADMIN = "ann"
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import httpx
 
-from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
+from catalog.kms.local import LocalKms
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, LakewardenError
 from tests.support.fault_proxy import Dialect, Fault
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from catalog.keys.kms import KmsClient
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import SCRYPT_LOG2_N_RANGE, KeyFile, Passphrase, RootDescription, RootKeySource
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import KmsClient
+from catalog.kms.local import LocalKms
+from catalog.kms.root_key import SCRYPT_LOG2_N_RANGE, KeyFile, Passphrase, RootDescription, RootKeySource
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any, Final
 
-from catalog.kms_door.door import KmsDoor
-from catalog.kms_door.store import Denial, KeySpec
+from catalog.kms_server.endpoint import KmsDoor
+from catalog.kms_server.store import Denial, KeySpec
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy
 
 IV: Final = bytes(range(16))

@@ -12,14 +12,14 @@ from uuid import uuid4
 
 from pydantic import SecretStr
 
-from catalog.authorize import Caller
-from catalog.config import Settings
+from catalog.authorization.authorizer import Caller
 from catalog.db import migrate
 from catalog.db.engine import open_database
-from catalog.guarded import GuardedCatalog
-from catalog.keys.local_kms import LocalKms
-from catalog.keys.root_key import KeyFile
-from catalog.warden import Warden
+from catalog.kms.local import LocalKms
+from catalog.kms.root_key import KeyFile
+from catalog.service.pyiceberg_catalog import GuardedCatalog
+from catalog.service.services import Warden
+from catalog.settings.catalog import Settings
 from policy.principal import Principal
 
 MASTER_KEY = "lakewarden"

@@ -23,8 +23,8 @@ from moto.kms.responses import KmsResponse
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from catalog.keys.aws_kms import AwsKms
-from catalog.keys.options import AwsKmsOptions
+from catalog.kms.aws import AwsKms
+from catalog.settings.kms_options import AwsKmsOptions
 from tests.support.kms_backends import Backend
 from tests.support.moto_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 

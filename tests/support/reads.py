@@ -13,9 +13,9 @@ import pytest
 from pyarrow.parquet.encryption import create_encryption_properties
 from pyspark.errors import PySparkException
 
-from catalog.identifiers import TableName, table_name
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity, parquet_aad_prefix
+from catalog.base.identifiers import TableName, table_name
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
 from tests.support.lake import ALICE, CAROL, policy, standard_policies
 from tests.support.spark import SparkLake
 from tests.support.tables import Engine, NewFile

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from catalog.regimes.rewrites import RewriteGroup, Rewrites
+from catalog.maintenance.rewrites import RewriteGroup, Rewrites
 from catalog.writes.new_files import FileCommit
 from tests.support.lake import ALICE, Lake
 from tests.support.plans import plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from catalog.policies.documents import DocumentId, Edit, Kind
+from catalog.policy_store.documents import DocumentId, Edit, Kind
 from policy.encryption_rules import EncryptionRules
 from tests.support.lake import ALICE, Lake
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from catalog.keys.kms import CreatedKey, KeyContext, KmsClient
-from catalog.keys.resilient import Patience, ResilientKms
-from catalog.keys.secret import SecretBytes
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
+from catalog.kms.resilient import Patience, ResilientKms
 from policy.errors import KeyNotUsable, KmsUnavailable
 
 CONTEXT = KeyContext("prod", UUID(int=7))

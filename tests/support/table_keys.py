@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from sqlalchemy import update
 
+from catalog.base.identifiers import TableName
 from catalog.db.engine import write
 from catalog.db.schema import lw_pek
-from catalog.identifiers import TableName
-from catalog.keys.file_identity import FileIdentity
-from catalog.keys.key_metadata import KeyMetadata
-from catalog.keys.peks import PekRecord
-from catalog.keys.transport import open_transported
-from catalog.loading import LoadedTable
+from catalog.envelope.file_ids import FileIdentity
+from catalog.envelope.key_metadata import KeyMetadata
+from catalog.envelope.peks import PekRecord
+from catalog.envelope.transport import open_transported
+from catalog.key_management.states import ShownKey
 from catalog.planning.plan import ScanRequest
-from catalog.table_keys.states import ShownKey
-from policy.regimes import PekRef
+from catalog.reading.loading import LoadedTable
+from policy.encryption.epochs import PekRef
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import ENCRYPTED, LABEL, append_files, make, name_of
 

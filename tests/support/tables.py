@@ -17,19 +17,19 @@ from sqlalchemy import update
 
 from catalog.audit.reading import read as read_audit
 from catalog.audit.trail import AuditRecord
-from catalog.authorize import Caller
+from catalog.authorization.authorizer import Caller
+from catalog.base.identifiers import TableName, table_name
+from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import write
 from catalog.db.schema import lw_write
-from catalog.identifiers import TableName, table_name
-from catalog.keys.dek import new_dek
-from catalog.keys.file_identity import FileIdentity, new_file_name
-from catalog.keys.secret import SecretBytes
-from catalog.keys.transport import KeyLabel, wrap_for_write
-from catalog.keys.write_keys import WrittenKey
+from catalog.envelope.data_keys import new_dek
+from catalog.envelope.file_ids import FileIdentity, new_file_name
+from catalog.envelope.transport import KeyLabel, wrap_for_write
+from catalog.envelope.write_keys import WrittenKey
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.sessions import WriteSession
-from policy.location import Location
+from policy.location.location import Location
 from tests.support.lake import ALICE, MASTER_KEY, Lake
 
 #: By now a write has expired, and one that is being committed has had its time, too.

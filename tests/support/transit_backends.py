@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from catalog.keys.options import VaultKmsOptions
-from catalog.keys.vault_kms import VaultKms
+from catalog.kms.vault import VaultKms
+from catalog.settings.kms_options import VaultKmsOptions
 from tests.support.kms_backends import Backend
 from tests.support.transit_server import TransitKey, TransitServer, transit_server
 

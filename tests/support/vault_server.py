@@ -17,8 +17,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from catalog.keys.options import VaultKmsOptions
-from catalog.keys.vault_kms import VaultKms
+from catalog.kms.vault import VaultKms
+from catalog.settings.kms_options import VaultKmsOptions
 from tests.support.kms_backends import Backend
 from tests.support.transit_backends import version_of
 

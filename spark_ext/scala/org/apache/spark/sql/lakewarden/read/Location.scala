@@ -7,7 +7,7 @@ import java.nio.charset.StandardCharsets.UTF_8
   * Locations are byte-literal: what is ambiguous is refused, never repaired. Equal by meaning are the spellings of
   * one scheme (`s3`, `s3a` and `s3n`), `file:/x` and `file:///x`, the case of a host, and a trailing slash.
   *
-  * Source: policy/location.py, which is the rule book; tests/vectors/locations.json holds the two together.
+  * Source: policy/location/location.py, which is the rule book; tests/vectors/locations.json holds the two together.
   */
 private[lakewarden] final case class Location private (scheme: String, canonical: String) {
 

@@ -15,7 +15,7 @@ import scala.annotation.tailrec
   * percent-decoded until nothing changes, compatibility forms folded. Seen that way it may have no dot segment,
   * no slash in front, no control or format character, no malformed UTF-8. An encoded slash inside passes.
   *
-  * Source: policy/location_names.py, which is the rule book. Stricter in one point: a character that this JVM's
+  * Source: policy/location/segments.py, which is the rule book. Stricter in one point: a character that this JVM's
   * Unicode tables do not know is refused outside the blocks of pictographs, since the JVM could not fold it.
   */
 private[read] object LocationName {

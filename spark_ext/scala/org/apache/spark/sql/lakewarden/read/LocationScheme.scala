@@ -35,7 +35,7 @@ private[read] final case class LocationScheme(
 
 /** The schemes that are understood, by each of their spellings.
   *
-  * Source: policy/location_schemes.py, which is the rule book and says why.
+  * Source: policy/location/schemes.py, which is the rule book and says why.
   */
 private[read] object LocationScheme {
   private val NoIpv4 = "(?![0-9]+\\.[0-9]+\\.[0-9]+\\.[0-9]+\\z)"

@@ -120,7 +120,7 @@ object PartitionLayout {
 /** A value as part of a directory's name.
   *
   * It is percent-encoded like other writers of Iceberg do, so far as every reader takes the name for one plain
-  * name below its parent; other characters become `_`, and what is too long is cut (policy/location_names.py
+  * name below its parent; other characters become `_`, and what is too long is cut (policy/location/segments.py
   * says what a name may be).
   */
 private object DirectoryName {

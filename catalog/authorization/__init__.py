@@ -1,0 +1,1 @@
+"""Decides what a caller is permitted to do, and records the decision."""

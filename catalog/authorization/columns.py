@@ -1,0 +1,258 @@
+"""Which columns a scan touches, by every name they go by, and whether the caller may read them.
+
+- SELECT is needed on each top-level column that is read or filtered by: that is how grants are written.
+- A field nested in it is read under that grant, unless a policy speaks against the field or against one that
+  it is nested in: a denial, or a grant that cannot be evaluated. A policy is about the name that it writes:
+  only one on `person.ssn`, or one with a wildcard, is about `person.ssn`. To withhold a nested field, deny
+  it; a grant that merely leaves it out (`isExcludes`) does not withhold it.
+- Reading a field reads what is nested in it. Elements, keys and values are nested fields with Iceberg's names
+  (`tags.element`, `props.value`), and with the shorter ones by which a scan may ask for them.
+- A column that was renamed is read under a right on both names: an older snapshot's name for it must not be a
+  way around a denial of today's.
+- A user's own process on an encrypted table needs `release` on the keys of footers. What else keys need, once
+  it is known which files are read, is in `releases`.
+- A masked column, and a table with a row filter for the caller, is refused: nothing here could apply them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.iceberg.filter_values import filtered_columns, require_exact
+from catalog.reading.loading import LoadedTable
+from policy.decision import Decision, Reason
+from policy.errors import NotAuthorized, RequestInvalid
+from policy.privileges.requests import AccessRequest, Resource
+
+ACTION: Final = "table.plan"
+
+_SHOWN_NAME: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """Names of columns.
+
+    Attributes:
+        columns: of top-level columns.
+        nested: of fields nested in them, dotted.
+    """
+
+    columns: frozenset[str] = frozenset()
+    nested: frozenset[str] = frozenset()
+
+    def __or__(self, other: ColumnNames) -> ColumnNames:
+        return ColumnNames(self.columns | other.columns, self.nested | other.nested)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanColumns:
+    """What a scan touches.
+
+    Attributes:
+        top_level: ids of the top-level columns, in the order of the schema.
+        field_ids: ids of the fields that are read or filtered by, with all that is nested in them.
+        names: their names and those of what they are nested in, in the scan's schema and in today's.
+        outer: of each of these fields that is nested, the ids of what it is nested in.
+    """
+
+    top_level: tuple[int, ...]
+    field_ids: frozenset[int]
+    names: ColumnNames
+    outer: Mapping[int, frozenset[int]]
+
+
+def resolve(
+    table: LoadedTable,
+    schema: Schema,
+    columns: Iterable[str] | None,
+    row_filter: BooleanExpression,
+    *,
+    case_sensitive: bool,
+) -> ScanColumns:
+    """Find the columns of a scan.
+
+    Args:
+        table: the table.
+        schema: the schema that it is read with.
+        columns: names of what is wanted, nested ones dotted; None for all.
+        row_filter: the filter.
+        case_sensitive: whether names in both are.
+
+    Raises:
+        RequestInvalid: a name that the schema does not have, or a comparison that its type does not, or
+            only with another value.
+    """
+    names = schema.column_names if columns is None else list(columns)
+    wanted = [_field_id(table, schema, name, case_sensitive) for name in names]
+    for name in filtered_columns(row_filter):
+        _field_id(table, schema, name, case_sensitive)
+    try:
+        require_exact(row_filter, schema, case_sensitive=case_sensitive, table=table.name)
+        bound = bind(schema, row_filter, case_sensitive)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise RequestInvalid(
+            "The filter compares a column with a value of another type.",
+            table=table.name,
+            rule="filter",
+            hint="Compare each column with values of its type.",
+        ) from error
+    asked = {*wanted, *extract_field_ids(bound)}
+    chains = [chain for chain in _chains(schema) if not asked.isdisjoint(chain)]
+    read = frozenset(chain[-1] for chain in chains)
+    touched = {each for chain in chains for each in chain}
+    top_level = tuple(each.field_id for each in schema.fields if each.field_id in touched)
+    outer = {chain[-1]: frozenset(chain[:-1]) for chain in chains if len(chain) > 1}
+    known = names_of(schema, read) | names_of(table.metadata.schema(), read)
+    return ScanColumns(top_level, read, known, outer)
+
+
+def _field_id(table: LoadedTable, schema: Schema, name: str, case_sensitive: bool) -> int:
+    try:
+        return schema.find_field(name, case_sensitive).field_id
+    except ValueError:
+        raise RequestInvalid(
+            f"Column {name[:_SHOWN_NAME]!a} does not exist.",
+            table=table.name,
+            rule="column",
+            hint="Use the names in the table's schema; for nested columns, write a dot between them."
+            + (" Upper and lower case are different." if case_sensitive else ""),
+        ) from None
+
+
+def authorize(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> None:
+    """Refuse a scan that the caller may not make, and record the answer.
+
+    Args:
+        authorizer: decides and records.
+        caller: who scans.
+        table: the table.
+        names: what the scan touches.
+
+    Raises:
+        NotAuthorized: a column or a key is not granted, a column is masked, or rows are filtered.
+    """
+    requests = []
+    if caller.engine is None and table.governed.ever_encrypted:
+        requests = privileges.key_requests(caller.principal, _footer_keys(table), "release")
+    # Counting tells of all columns, but shows no value that a mask would change.
+    columns = names.columns or frozenset(each.name for each in table.metadata.schema().fields)
+    requests += selects(authorizer, caller, table, ColumnNames(columns, names.nested))
+    authorizer.require(caller, ACTION, table.name, requests)
+    refuse_masks(authorizer, caller, table, names)
+
+
+def selects(
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames
+) -> list[AccessRequest]:
+    """What is to be asked for, so that these columns may be read."""
+    requests = [_select(caller, table, name) for name in sorted(names.columns)]
+    nested = (_select(caller, table, name) for name in sorted(names.nested))
+    return requests + [each for each in nested if _speaks_against(authorizer.decide([each]))]
+
+
+def every_name(table: LoadedTable, field_ids: frozenset[int] | None = None) -> ColumnNames:
+    """Every name that a schema of the table gives, or gave, to some fields and to what they are nested in.
+
+    Args:
+        table: the table.
+        field_ids: the fields; None for all.
+    """
+    names = ColumnNames()
+    for schema in table.metadata.schemas:
+        names |= names_of(schema, frozenset(schema.field_ids) if field_ids is None else field_ids)
+    return names
+
+
+def _chains(schema: Schema) -> Iterator[tuple[int, ...]]:
+    """For each field its id after those of the fields that it is nested in, in one pass."""
+    left: list[tuple[tuple[int, ...], NestedField]] = [((), each) for each in schema.fields]
+    while left:
+        above, each = left.pop()
+        chain = (*above, each.field_id)
+        yield chain
+        left += [(chain, inner) for inner in _directly_in(each.field_type)]
+
+
+def nested_in(schema: Schema, field_id: int) -> frozenset[int]:
+    """A field of a schema with all that is nested in it; nothing if the schema does not have it."""
+    return frozenset(chain[-1] for chain in _chains(schema) if field_id in chain)
+
+
+def _directly_in(kind: IcebergType) -> tuple[NestedField, ...]:
+    if isinstance(kind, StructType):
+        return kind.fields
+    if isinstance(kind, ListType):
+        return (kind.element_field,)
+    return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
+
+
+def names_of(schema: Schema, field_ids: frozenset[int]) -> ColumnNames:
+    """What a schema calls some fields and what they are nested in."""
+    touched = {each for chain in _chains(schema) if chain[-1] in field_ids for each in chain}
+    columns = frozenset(each.name for each in schema.fields if each.field_id in touched)
+    named = {name for name, field_id in index_by_name(schema).items() if field_id in touched}
+    return ColumnNames(columns, frozenset(named - columns))
+
+
+def _select(caller: Caller, table: LoadedTable, column: str) -> AccessRequest:
+    name = table.record.name
+    resource = Resource.column(name.database, name.name, column)
+    return AccessRequest(caller.principal, resource, "select", owner=table.record.owner)
+
+
+def _footer_keys(table: LoadedTable) -> set[str]:
+    specs = [regime.spec for regime in table.governed.regimes.entries]
+    return {spec.master_key_id for spec in specs if spec.master_key_id is not None}
+
+
+def _speaks_against(decision: Decision) -> bool:
+    """Whether something else than the mere lack of a grant is in the way."""
+    return not decision.allowed and any(each.rule != "policy-no-match" for each in decision.reasons)
+
+
+def refuse_masks(
+    authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames, *, action: str = ACTION
+) -> None:
+    """Refuse, on record, what a mask or a row filter for the caller stands in the way of.
+
+    Raises:
+        NotAuthorized: one does.
+    """
+    reason = altered(authorizer, caller, table, names)
+    if reason is None:
+        return
+    authorizer.record(caller, action, table.name, Decision.deny(reason))
+    raise NotAuthorized(
+        reason.detail,
+        table=table.name,
+        rule=reason.rule,
+        hint="Leave the column out, or ask for a policy without the mask.",
+    )
+
+
+def altered(authorizer: Authorizer, caller: Caller, table: LoadedTable, names: ColumnNames) -> Reason | None:
+    """Which mask of a policy changes one of these columns for the caller, or that a row filter leaves rows
+    out; None if neither does."""
+    policies, now = authorizer.policies(), authorizer.now()
+    where = (table.record.name.database, table.record.name.name)
+    owner = table.record.owner
+    masked = [
+        name
+        for name in sorted(names.columns | names.nested)
+        if policies.mask_for(caller.principal, *where, name, now, owner=owner) is not None
+    ]
+    if not masked and not policies.has_row_filter(caller.principal, *where, now, owner=owner):
+        return None
+    what = f"the column {masked[0]!r} is masked" if masked else "a row filter applies"
+    detail = f"A policy says that {what} for {caller.principal.name}, and nothing here applies that yet."
+    return Reason("mask" if masked else "row-filter", detail)

@@ -1,0 +1,47 @@
+"""Tells, where a table's column keys come into force, which of them the policies split.
+
+It is told in the audit trail, under the request that made the change, and in the log. Nothing is refused: a
+split key goes to nobody whom it is split for (`catalog.planning.releases`), and policies change without the
+table.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.reading.loading import LoadedTable
+from policy.decision import Decision, Reason
+from policy.errors import StateUnavailable
+from policy.key_groups import Splits, splits
+
+logger = logging.getLogger(__name__)
+
+_LOGGED: Final = 20
+RULE: Final = "key-group-split"
+
+
+def split_groups(authorizer: Authorizer, table: LoadedTable) -> Splits:
+    """The keys of a table's current regime that the policies in force split."""
+    regime, schema = table.governed.regimes.current, table.metadata.schema()
+    named = {
+        group.key_id: [schema.find_column_name(field_id) or "" for field_id in group.field_ids]
+        for group in regime.columns
+    }
+    where = (table.record.name.database, table.record.name.name)
+    return splits(authorizer.policies(), where, named, authorizer.now(), owner=table.record.owner)
+
+
+def report(authorizer: Authorizer, caller: Caller, action: str, table: LoadedTable) -> None:
+    """Put what is split on record; the change has landed, so that a record that cannot be made is logged."""
+    notes = split_groups(authorizer, table).notes
+    if not notes:
+        return
+    for each in notes[:_LOGGED]:
+        logger.warning("%s: %s", table.name, each)
+    reasons = (Reason(RULE, each) for each in notes)
+    try:
+        authorizer.record(caller, action, table.name, Decision.allow(*reasons))
+    except StateUnavailable as problem:
+        logger.warning("split keys could not be put on record: %s", type(problem).__name__)

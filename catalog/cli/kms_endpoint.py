@@ -1,0 +1,52 @@
+"""`lakewarden door`: keys of the door for stock Hadoop clients. No key bytes are ever shown.
+
+What is done is decided by the policies for the principal that `--as` names, and audited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from catalog.cli import output
+from catalog.cli.arguments import AsJson, AsUser
+from catalog.cli.session import acting, open_warden
+from catalog.kms_server.store import DoorKey
+
+app = typer.Typer(help="Keys of the door for stock Hadoop clients.", no_args_is_help=True)
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name at the door.", show_default=False)]
+_COLUMNS = ("name", "bits", "versions", "state", "master-key-id")
+
+
+@app.command("list")
+def list_(ctx: typer.Context, as_user: AsUser = None, as_json: AsJson = False) -> None:
+    """List the keys of the door that one has any right on."""
+    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
+        _print(warden.door.keys(caller), as_json)
+
+
+@app.command()
+def disable(ctx: typer.Context, name: _Name, as_user: AsUser = None, as_json: AsJson = False) -> None:
+    """Make a key unusable with the next request, in every version, until it is enabled again."""
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+        _print([warden.door.disable(caller, name)], as_json)
+
+
+@app.command()
+def enable(ctx: typer.Context, name: _Name, as_user: AsUser = None, as_json: AsJson = False) -> None:
+    """Make a disabled key usable again."""
+    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+        _print([warden.door.enable(caller, name)], as_json)
+
+
+def _print(keys: Sequence[DoorKey], as_json: bool) -> None:
+    found = [
+        (key.name, key.spec.bits, key.versions, str(key.state), key.wrapping.master_key_id) for key in keys
+    ]
+    if as_json:
+        output.document([dict(zip(_COLUMNS, each, strict=True)) for each in found])
+    else:
+        output.rows(_COLUMNS, [list(each) for each in found])

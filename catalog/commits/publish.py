@@ -1,0 +1,311 @@
+"""Makes new metadata the current one, in steps that a crash may separate.
+
+    write metadata.json → prepare (seal, files, governed version, keys) → move the pointer → promote
+
+A crash before the pointer moves leaves nothing that anybody sees; a crash after it is finished by whoever
+loads the table next (`catalog.reading.loading`). The pointer is the one arbiter between commits that race.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyiceberg.table.metadata import TableMetadata
+from sqlalchemy import Connection, Engine
+
+from catalog.audit.outcomes import note
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, TableExists
+from catalog.base.identifiers import TableName
+from catalog.db.engine import read, write
+from catalog.envelope.peks import PekRecord, PekState
+from catalog.iceberg.metadata import last_sequence_number, new_metadata_location, stored_metadata
+from catalog.reading import loading
+from catalog.reading.loading import LoadedTable
+from catalog.state import claims, seals, table_state
+from catalog.state import pek_records as key_records
+from catalog.state.pointers import PointerStore
+from catalog.state.seals import Digest, Seal, SealedFile, SealRequest
+from catalog.state.table_state import Governed, TableRecord, TableState
+from catalog.storage.base import Storage
+from policy.encryption.epochs import PekRef
+from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
+from policy.location.location import Location
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """New metadata of a table, checked and authorized.
+
+    Attributes:
+        record: the table; not yet known to the database if `base` is None.
+        base: the table as it was loaded, or None if it is being created.
+        metadata: the new metadata.
+        governed: what governs the table from then on.
+        governs: whether `governed` is a new version.
+        files: manifest lists and manifests to seal.
+        peks: keys to record with it.
+        relies: versions of keys that something is put under; each has to be active when it is prepared.
+        author: name of the principal.
+        overlaps: ids of the tables whose location may be overlapped, as it was authorized.
+    """
+
+    record: TableRecord
+    base: LoadedTable | None
+    metadata: TableMetadata
+    governed: Governed
+    governs: bool
+    files: tuple[SealedFile, ...]
+    peks: tuple[PekRecord, ...]
+    author: str
+    relies: frozenset[PekRef] = frozenset()
+    overlaps: frozenset[str] = frozenset()
+
+    @property
+    def location(self) -> Location:
+        """Where the table lies from then on."""
+        return Location.parse(self.metadata.location)
+
+    @property
+    def claims_location(self) -> bool:
+        """Whether the table is put to a place where it was not before."""
+        return self.base is None or self.location != self.record.location
+
+
+class Lander:
+    """Lands new metadata.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        storage: where metadata files are written.
+        now_ms: the time in milliseconds.
+        max_metadata_bytes: bound on a metadata.json, so that none is written that is not read.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        storage: Storage,
+        now_ms: Callable[[], int],
+        max_metadata_bytes: int,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._storage = storage
+        self._now_ms = now_ms
+        self._max_metadata_bytes = max_metadata_bytes
+
+    def land(self, landing: Landing) -> LoadedTable:
+        """Take the steps.
+
+        Raises:
+            CommitConflict: another commit came first; nothing was changed.
+            TableExists: the name of a new table was taken meanwhile; nothing was changed.
+            CommitStateUnknown: the pointer store did not say whether it moved the pointer.
+            StateUnavailable, StorageUnavailable: nothing was changed.
+        """
+        previous = landing.base.metadata_location if landing.base else None
+        location = new_metadata_location(landing.metadata, previous)
+        data = stored_metadata(
+            landing.metadata,
+            location.original,
+            table=str(landing.record.name),
+            max_bytes=self._max_metadata_bytes,
+        )
+        crash_points.point("checked")
+        self._storage.create(location, data)
+        crash_points.point("metadata-written")
+        seal = self._prepared(landing, location, Digest.of(data))
+        crash_points.point("prepared")
+        self._move(landing, seal, location)
+        crash_points.point("pointer-moved")
+        self._promote(landing, seal)
+        crash_points.point("promoted")
+        note("snapshot", landing.metadata.current_snapshot_id)
+        return LoadedTable(landing.record, landing.governed, landing.metadata, location.original, seal)
+
+    def _prepared(self, landing: Landing, location: Location, digest: Digest) -> Seal:
+        try:
+            return self._prepare(landing, location, digest)
+        except CommitStateUnknown as unknown:
+            # Whether it was recorded or not: the pointer has not moved, so nothing was committed.
+            raise StateUnavailable(
+                "The commit could not be prepared.", table=str(landing.record.name), hint="Try again."
+            ) from unknown
+        except LakewardenError:
+            self._discard(location)
+            raise
+
+    def _prepare(self, landing: Landing, location: Location, digest: Digest) -> Seal:
+        with write(self._engine) as connection:
+            _check_base(connection, landing)
+            if landing.claims_location:
+                moved = replace(landing.record, location=landing.location)
+                claims.require_unclaimed(connection, self._catalog, moved, landing.overlaps, self._now_ms())
+                if landing.base is not None:
+                    table_state.set_location(connection, landing.record.id, landing.location)
+            if landing.base is None:
+                self._prepare_table(connection, landing.record)
+            if landing.governs:
+                # The allowed list can be another one; see `claims.is_shared`.
+                claims.lock_locations(connection)
+                self._prepare_governed(connection, landing)
+            key_records.add(connection, landing.peks, self._now_ms())
+            key_records.require(connection, landing.relies, PekState.ACTIVE)
+            return seals.prepare(connection, self._request(landing, location, digest))
+
+    def _prepare_table(self, connection: Connection, record: TableRecord) -> None:
+        """Record the identity of a new table, unless a creation that was staged or cut short did."""
+        known = table_state.table_by_id(connection, record.id)
+        if known is None:
+            table_state.add_table(connection, self._catalog, record, self._now_ms())
+        elif known.state is not TableState.PREPARED:
+            raise _given_up(record)
+
+    def _prepare_governed(self, connection: Connection, landing: Landing) -> None:
+        table_state.add_governed(
+            connection, landing.record.id, landing.governed, landing.author, self._now_ms()
+        )
+
+    def _request(self, landing: Landing, location: Location, digest: Digest) -> SealRequest:
+        return SealRequest(
+            table_id=landing.record.id,
+            metadata_location=location.original,
+            base_location=landing.base.metadata_location if landing.base else None,
+            digest=digest,
+            governed_version=landing.governed.version,
+            last_sequence_number=last_sequence_number(landing.metadata),
+            author=landing.author,
+            at_ms=self._now_ms(),
+            files=landing.files,
+        )
+
+    def _move(self, landing: Landing, seal: Seal, location: Location) -> None:
+        try:
+            moved = self._try_move(landing, location.original)
+        except CommitStateUnknown as problem:
+            moved = self._where_it_stands(landing, location.original, problem)
+        except LakewardenError:
+            self._lost(landing, seal, location)
+            raise
+        if not moved:
+            self._lost(landing, seal, location)
+            raise CommitConflict(
+                "Another commit came first.",
+                table=str(landing.record.name),
+                hint="Load the table and commit again.",
+            )
+
+    def _try_move(self, landing: Landing, location: str) -> bool:
+        if landing.base is not None:
+            return self._pointers.swap(landing.record.name, landing.base.metadata_location, location)
+        self._pointers.create(landing.record.name, location)
+        return True
+
+    def _where_it_stands(self, landing: Landing, location: str, problem: LakewardenError) -> bool:
+        """Find out whether a move whose answer was lost took place."""
+        before = landing.base.metadata_location if landing.base else None
+        try:
+            stands = self._pointers.settled(landing.record.name)
+        except (StateUnavailable, CommitStateUnknown) as again:
+            raise _unknown(landing.record.name) from again
+        if stands == location:
+            return True
+        # A lost creation may still take place: there is no pointer yet whose move could be waited for.
+        if stands == before and before is not None:
+            raise StateUnavailable(
+                "The pointer could not be moved; nothing was committed.",
+                table=str(landing.record.name),
+                hint="Try again.",
+            ) from problem
+        raise _unknown(landing.record.name) from problem
+
+    def _promote(self, landing: Landing, seal: Seal) -> None:
+        """Finish a commit that has landed; what is left undone here, the next load does."""
+        name = landing.record.name
+        try:
+            with write(self._engine) as connection:
+                promoted = loading.finish(connection, self._catalog, name, seal, governs=landing.governs)
+                if promoted and landing.base is not None and landing.claims_location:
+                    table_state.set_location(connection, landing.record.id, landing.location)
+        except (StateUnavailable, CommitStateUnknown, TableExists) as problem:
+            logger.warning("a landed commit is left to the next load: %s", type(problem).__name__)
+            return
+        if not promoted:
+            if landing.base is None:
+                self._withdraw(landing.record, seal)
+            # Somebody moved the pointer back while the commit was under way.
+            raise _unknown(name)
+
+    def _withdraw(self, record: TableRecord, seal: Seal) -> None:
+        """Take the pointer back of a creation that was given up while it landed."""
+        with read(self._engine) as connection:
+            known = table_state.table_by_id(connection, record.id)
+        if known is None or known.state is not TableState.PURGED:
+            return
+        if self._pointers.delete(record.name, seal.metadata_location):
+            self._discard(Location.parse(seal.metadata_location))
+            raise _given_up(record)
+
+    def _lost(self, landing: Landing, seal: Seal, location: Location) -> None:
+        """Tidy up after a commit that did not win."""
+        try:
+            with write(self._engine) as connection:
+                seals.abandon(connection, seal)
+                if landing.base is not None and landing.claims_location:
+                    record = landing.record
+                    table_state.set_location(
+                        connection, record.id, record.location, default=record.default_location
+                    )
+        except (StateUnavailable, CommitStateUnknown):
+            # It stays prepared on a base that will never be current again, which is as good as abandoned.
+            logger.warning("a lost commit could not be marked as abandoned")
+            return
+        self._discard(location)
+
+    def _discard(self, location: Location) -> None:
+        try:
+            self._storage.delete(location)
+        except LakewardenError as problem:
+            logger.warning("a metadata file that nobody refers to is left behind: %s", type(problem).__name__)
+
+
+def _check_base(connection: Connection, landing: Landing) -> None:
+    """Take the lock of the table's commits, and make sure that the commit's base is still what it was.
+
+    A pointer that was moved back behind our back must not make an older seal the base of a commit.
+    """
+    seals.lock_table(connection, landing.record.id)
+    before = seals.current(connection, landing.record.id)
+    expected = landing.base.metadata_location if landing.base else None
+    now = table_state.table_by_id(connection, landing.record.id)
+    # What the commit names was checked before; garbage collection may have removed some of it since.
+    is_cleaned = now is not None and now.cleanups != landing.record.cleanups
+    if is_cleaned or (before.metadata_location if before else None) != expected:
+        raise CommitConflict(
+            "Another commit came first.",
+            table=str(landing.record.name),
+            hint="Load the table and commit again.",
+        )
+
+
+def _given_up(record: TableRecord) -> CommitConflict:
+    return CommitConflict("The creation of the table was given up.", table=str(record.name))
+
+
+def _unknown(name: TableName) -> CommitStateUnknown:
+    return CommitStateUnknown(
+        "The pointer store did not say whether the commit took place.",
+        table=str(name),
+        rule="commit-state",
+        hint="Load the table and look for the change before trying again.",
+    )

@@ -1,0 +1,175 @@
+"""The key metadata of many files, most of which differ in wrapped keys, digests and sealed bounds alone.
+
+Rules:
+- The first of its kind is parsed as strictly as ever. What has the same length and the same bytes everywhere
+  but in the free ranges is of the same form: it says the same, so it parses the same.
+- A free range is one whose bytes the parser passes on unread, such as a wrapped key. Nothing else is free,
+  but the length in a footer's digest, which is looked at here for all files at once.
+- What holds for one file of a form and a regime holds for all of them; what is in the free ranges is each
+  file's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catalog.envelope.file_digests import FILE_DIGEST_BYTES, FOOTER_DIGEST_BYTES, LEAST_FOOTER
+from catalog.envelope.key_metadata import KeyEntry, KeyMetadata
+from policy.encryption.epochs import PekRef
+from policy.errors import DecryptionRefused
+
+Rows = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+class Place(NamedTuple):
+    """Where a wrapped key, or the bounds that are sealed beside it, stand in key metadata of one form.
+
+    Attributes:
+        binding: the bytes of the key's `Binding`.
+        start: its first byte.
+        end: what comes after its last byte.
+    """
+
+    binding: bytes
+    start: int
+    end: int
+
+    @property
+    def pek(self) -> PekRef:
+        """The PEK that the binding names."""
+        return KeyEntry(self.binding, b"").bound.pek
+
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """The columns that the binding names; none for a footer's key, or the key of the whole file."""
+        return KeyEntry(self.binding, b"").bound.field_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The files of one form.
+
+    Attributes:
+        metadata: the key metadata of the first of them.
+        rows: their places in the column they were read from, ascending.
+        data: their key metadata, one row of bytes each.
+    """
+
+    metadata: KeyMetadata
+    rows: Rows
+    data: Bytes
+
+    def places(self) -> tuple[Place, ...]:
+        """Where the wrapped keys are, in the order of the entries."""
+        metadata = self.metadata
+        return _places(metadata.entries, metadata.free_ranges[: len(metadata.entries)])
+
+    def bounds(self) -> tuple[Place, ...]:
+        """Where the sealed bounds are, in the order of the entries that cover columns; empty without any."""
+        count = len(self.metadata.bounds)
+        if not count:
+            return ()
+        return _places(self.metadata.covering, self.metadata.free_ranges[-count:])
+
+    def digests(self) -> Bytes:
+        """The digest sections, one row each: of the file, of its footer; of no bytes where there are none."""
+        start = self.places()[-1].end
+        return self.data[:, start : start + len(self.metadata.digests)]
+
+    def file_digests(self) -> Bytes | None:
+        """The files' digest sections, one row each; None where there are none."""
+        return None if self.metadata.digest is None else self.digests()[:, :FILE_DIGEST_BYTES]
+
+    def footer_digests(self) -> Bytes | None:
+        """The footers' digest sections, one row each; None where there are none."""
+        return None if self.metadata.footer_digest is None else self.digests()[:, -FOOTER_DIGEST_BYTES:]
+
+
+def read_forms(column: pa.ChunkedArray, paths: pa.ChunkedArray) -> list[Form]:
+    """The key metadata of some files, by form.
+
+    Args:
+        column: key metadata of the files; null for those without, which are of no form.
+        paths: where the files are.
+
+    Raises:
+        DecryptionRefused: one is malformed, see `KeyMetadata.parse`; names the path.
+    """
+    joined = column.cast(pa.large_binary()).combine_chunks()
+    present = np.flatnonzero(np.asarray(joined.is_valid()))
+    lengths = pc.binary_length(joined).fill_null(0).to_numpy(zero_copy_only=False)
+    forms = []
+    for length in np.unique(lengths[present]):
+        left = present[lengths[present] == length]
+        data = _bytes_of(joined, left, int(length))
+        while len(left):
+            form = Form(_parsed(data[0].tobytes(), paths, int(left[0])), left, data)
+            same = _alike(form)
+            if same.all():
+                # Nothing is copied where there is one form, as nearly always: bounds make it much.
+                forms.append(form)
+                break
+            forms.append(Form(form.metadata, left[same], data[same]))
+            left, data = left[~same], data[~same]
+    return forms
+
+
+def side_by_side(count: int, *parts: bytes | Bytes) -> Bytes:
+    """So many rows, put together of what they have in common and of what is each one's own."""
+    columns = [
+        np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part)))
+        if isinstance(part, bytes)
+        else part
+        for part in parts
+    ]
+    return np.hstack(columns)
+
+
+def byte_strings(rows: Bytes) -> list[bytes]:
+    """Each row as a byte string, in full."""
+    whole = np.ascontiguousarray(rows)
+    return cast(list[bytes], whole.view(np.dtype((np.void, rows.shape[1]))).ravel().tolist())
+
+
+def _bytes_of(column: pa.LargeBinaryArray, rows: Rows, length: int) -> Bytes:
+    """Values of one length, one row of bytes each."""
+    if length == 0:
+        return np.empty((len(rows), 0), np.uint8)
+    _, offsets, values = column.buffers()
+    starts = np.frombuffer(offsets, np.int64)[column.offset :][rows]
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(values, np.uint8), length)
+    return windows[starts]
+
+
+def _parsed(data: bytes, paths: pa.ChunkedArray, row: int) -> KeyMetadata:
+    try:
+        return KeyMetadata.parse(data)
+    except DecryptionRefused as refusal:
+        raise DecryptionRefused(
+            refusal.message, path=paths[row].as_py(), rule=refusal.rule, hint=refusal.hint
+        ) from refusal
+
+
+def _alike(form: Form) -> npt.NDArray[np.bool_]:
+    """Which rows are as the first one everywhere but in the free ranges, and parse there as well."""
+    fixed = np.ones(form.data.shape[1], np.bool_)
+    for start, end in form.metadata.free_ranges:
+        fixed[start:end] = False
+    same: npt.NDArray[np.bool_] = (form.data[:, fixed] == form.data[0, fixed]).all(axis=1)
+    footers = form.footer_digests()
+    if footers is not None:
+        lengths = np.ascontiguousarray(footers[:, :4]).view(">u4")[:, 0]
+        same &= lengths >= LEAST_FOOTER
+    return same
+
+
+def _places(entries: Sequence[KeyEntry], ranges: Sequence[tuple[int, int]]) -> tuple[Place, ...]:
+    return tuple(Place(entry.binding, *each) for entry, each in zip(entries, ranges, strict=True))

@@ -1,0 +1,133 @@
+"""Encryption mechanisms: what becomes of a new file's keys, and how a file's keys are opened again.
+
+Rules:
+- `envelope` wraps each data key by a PEK into key metadata. `plaintext` has neither keys nor metadata, and
+  refuses a file that brings some: it may belong to a table that is encrypted.
+- A manager never decides whether a file may have its mechanism; `policy.encryption.epochs` does.
+- More mechanisms come by entry point, see `registry`.
+
+Source: docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.data_keys import NewKey, open_dek, wrap_deks
+from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
+from catalog.envelope.key_metadata import KeyMetadata
+from catalog.envelope.peks import Pek
+from policy.encryption.epochs import PekRef
+from policy.encryption.specification import Algorithm, EncryptionSpec, Footer
+from policy.errors import DecryptionRefused, EncryptionPolicyViolation
+
+PekLookup = Callable[[PekRef], Pek]
+
+
+class OpenedKey(NamedTuple):
+    """A key of a file in the clear.
+
+    Attributes:
+        key_name: the master key id.
+        field_ids: the columns under the key; empty for the footer key, or the key of the whole file.
+        dek: the data key.
+    """
+
+    key_name: str
+    field_ids: tuple[int, ...]
+    dek: SecretBytes
+
+
+class Crypto(NamedTuple):
+    """What a reader needs to open one encrypted file.
+
+    Attributes:
+        algorithm: the algorithm of the file.
+        footer: whether its footer is encrypted.
+        keys: the footer key first.
+        aad_prefix: the Parquet AAD prefix to supply.
+    """
+
+    algorithm: Algorithm
+    footer: Footer
+    keys: tuple[OpenedKey, ...]
+    aad_prefix: bytes
+
+
+@runtime_checkable
+class EncryptionManager(Protocol):
+    """An encryption mechanism. An implementation must be stateless and safe for many threads."""
+
+    @property
+    def identifier(self) -> str:
+        """The value of `encryption.mechanism` that selects it."""
+
+    def wrap_new(self, spec: EncryptionSpec, file: FileIdentity, keys: Sequence[NewKey]) -> bytes | None:
+        """The key metadata of a new file; None if the mechanism has none.
+
+        Raises:
+            EncryptionPolicyViolation: keys that do not fit the table's specification.
+        """
+
+    def open(self, key_metadata: bytes | None, file: FileIdentity, peks: PekLookup) -> Crypto | None:
+        """What opens a file; None if nothing is needed.
+
+        Raises:
+            DecryptionRefused: the key metadata is missing, malformed, unexpected or does not open.
+            KeyNotUsable, KmsUnavailable: as `peks` raises.
+        """
+
+
+class EnvelopeManager:
+    """Data keys wrapped by PEKs, in the format of docs/key-metadata.md."""
+
+    identifier = "envelope"
+
+    def wrap_new(self, spec: EncryptionSpec, file: FileIdentity, keys: Sequence[NewKey]) -> bytes | None:
+        """See `EncryptionManager.wrap_new`."""
+        if any(len(key.dek) != spec.data_key_length for key in keys):
+            raise EncryptionPolicyViolation(
+                f"A data key has not the {spec.data_key_length} bytes that the table asks for.",
+                rule="data-key-length",
+                hint="Make data keys of encryption.data-key-length bytes.",
+            )
+        return wrap_deks(spec.algorithm, spec.footer, file, keys).to_bytes()
+
+    def open(self, key_metadata: bytes | None, file: FileIdentity, peks: PekLookup) -> Crypto | None:
+        """See `EncryptionManager.open`."""
+        if key_metadata is None:
+            raise DecryptionRefused("The file has no key metadata.", rule="key-metadata")
+        metadata = KeyMetadata.parse(key_metadata)
+        keys = tuple(
+            OpenedKey(
+                entry.bound.pek.master_key_id,
+                entry.bound.field_ids,
+                open_dek(metadata, entry, file, peks(entry.bound.pek)),
+            )
+            for entry in metadata.entries
+        )
+        return Crypto(metadata.algorithm, metadata.footer, keys, parquet_aad_prefix(file))
+
+
+class PlaintextManager:
+    """No encryption."""
+
+    identifier = "plaintext"
+
+    def wrap_new(self, spec: EncryptionSpec, file: FileIdentity, keys: Sequence[NewKey]) -> bytes | None:
+        """See `EncryptionManager.wrap_new`."""
+        if keys or spec.encrypts:
+            raise EncryptionPolicyViolation(
+                "A plaintext file has no keys.", rule="plaintext-required", hint="Use the table's mechanism."
+            )
+        return None
+
+    def open(self, key_metadata: bytes | None, file: FileIdentity, peks: PekLookup) -> Crypto | None:
+        """See `EncryptionManager.open`."""
+        if key_metadata is not None:
+            raise DecryptionRefused(
+                "The file has key metadata, but its table is not encrypted.", rule="plaintext-required"
+            )
+        return None

@@ -1,0 +1,362 @@
+"""Table keys (PEKs): their records, and the cache that keeps the KMS out of the way of reads.
+
+Rules:
+- One unwrap a PEK and TTL, whatever the number of files, threads or engines: callers that come while one is
+  under way wait for it and share its outcome. A failure is shared with those who waited, and never kept.
+- The TTL counts from before the KMS was asked. A revocation takes effect within it; after it, an outage fails
+  closed.
+- Nobody waits longer than a bound for keys that others ask for; a call itself is bounded by `resilient`.
+- The state of a record is the caller's and is obeyed at once, cached or not.
+- A record carries a check value of its PEK. A KMS that answers with another key is noticed before a data key
+  is wrapped by it, which nobody could open again; its answer is not kept. A record of old without one gets it
+  from the first scan whose data keys the PEK has opened (`catalog.keyring.keyring`).
+- Each encryption with a PEK is counted before (`catalog.state.invocations`); opening is not.
+- A PEK never leaves the catalog.
+
+Source: docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from uuid import UUID, uuid4
+
+from catalog.crypto.aead import Aead
+from catalog.crypto.hkdf import derived
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import KeyContext, KmsClient
+from policy.encryption.epochs import PekRef
+from policy.errors import KeyNotUsable, KmsUnavailable
+
+DEFAULT_TTL_SECONDS: Final = 60.0
+PEK_LENGTH: Final = 32
+KEY_CHECK_LENGTH: Final = 16
+#: How long keys are waited for, in seconds. With the deadline of the last call it stays below 30.
+PATIENCE_S: Final = 14.0
+_CHECK_INFO: Final = b"lakewarden/pek-check/1\0"
+
+
+class PekState(StrEnum):
+    """What a PEK may be used for."""
+
+    ACTIVE = "active"
+    DECRYPT_ONLY = "decrypt-only"
+    DISABLED = "disabled"
+    DESTROYED = "destroyed"
+
+
+@dataclass(frozen=True, slots=True)
+class PekRecord:
+    """A PEK as the catalog stores it.
+
+    Attributes:
+        id: id of the PEK.
+        table_id: internal id of its table.
+        table_uuid: the table's immutable UUID.
+        master_key_id: the master key that wraps it.
+        version: its version, 1 or more.
+        wrapped: the PEK as the KMS wrapped it.
+        kms: identifier of the KMS back end.
+        state: what it may be used for.
+        destroy_after_ms: when it is going to be destroyed, in milliseconds since 1970; None if it is not.
+        check: the check value of the PEK, see `key_check`; None for a PEK made before there were any.
+    """
+
+    id: UUID
+    table_id: str
+    table_uuid: UUID
+    master_key_id: str
+    version: int
+    wrapped: bytes = field(repr=False)
+    kms: str
+    state: PekState = PekState.ACTIVE
+    destroy_after_ms: int | None = None
+    check: bytes | None = field(default=None, repr=False)
+
+    @property
+    def ref(self) -> PekRef:
+        """How regimes and key metadata name it."""
+        return PekRef(self.id, self.version, self.master_key_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Pek:
+    """A PEK in the clear, ready to wrap and unwrap data keys of its table.
+
+    Attributes:
+        ref: its name.
+        table_uuid: its table.
+        aead: the key itself.
+        unrecorded_check: its check value where the record has none, to be recorded once it has opened a data
+            key and so is known to be the right one.
+    """
+
+    ref: PekRef
+    table_uuid: UUID
+    aead: Aead = field(repr=False, compare=False)
+    unrecorded_check: bytes | None = field(default=None, repr=False, compare=False)
+
+
+def create_pek(
+    kms: KmsClient,
+    *,
+    catalog: str,
+    table_id: str,
+    table_uuid: UUID,
+    master_key_id: str,
+    pek_id: UUID | None = None,
+    version: int = 1,
+) -> PekRecord:
+    """A new PEK of 32 bytes for a table and one of its master keys, ready to be stored.
+
+    Args:
+        kms: where its master key is.
+        catalog: name of the catalog.
+        table_id: internal id of the table.
+        table_uuid: the table's immutable UUID.
+        master_key_id: the master key that wraps it.
+        pek_id: the PEK that gets a new version; by default a new PEK is made.
+        version: its version.
+
+    Raises:
+        KeyNotUsable: the master key is unknown, disabled or destroyed.
+        KmsUnavailable: the KMS does not answer, or not with a key of 32 bytes.
+    """
+    created = kms.create_key(master_key_id, PEK_LENGTH, KeyContext(catalog, table_uuid))
+    ref = PekRef(pek_id or uuid4(), version, master_key_id)
+    _require_length(created.key, ref)
+    check = key_check(created.key, table_uuid, ref)
+    created.key.wipe()
+    return PekRecord(
+        ref.pek_id,
+        table_id,
+        table_uuid,
+        master_key_id,
+        version,
+        created.wrapped,
+        kms.identifier,
+        check=check,
+    )
+
+
+def key_check(key: SecretBytes, table_uuid: UUID, ref: PekRef) -> bytes:
+    """The check value of a PEK: 16 bytes from which nothing of the key can be learned.
+
+    HKDF-SHA256 without salt; the info is ASCII ``lakewarden/pek-check/1`` NUL, table UUID, PEK id, version as
+    u32, big endian. The master key is not in it: a PEK that is wrapped anew stays the same.
+    """
+    info = _CHECK_INFO + table_uuid.bytes + ref.pek_id.bytes + ref.version.to_bytes(4, "big")
+    return derived(key, KEY_CHECK_LENGTH, info)
+
+
+@dataclass(slots=True)
+class _Cached:
+    pek: Pek
+    expires: float
+
+
+_Slot = tuple[UUID, int, UUID, str, str, bytes, bytes | None]
+
+
+class PekCache:
+    """Unwrapped PEKs, each for a bounded time; safe for many threads.
+
+    Args:
+        clients: KMS clients by identifier.
+        catalog: name of the catalog, part of the context that PEKs are bound to.
+        ttl: how long an unwrapped PEK may be used, in seconds.
+        patience: how long keys are waited for, in seconds, before a call of one's own.
+        clock: monotonic seconds.
+        counting: what is to be called before each encryption with a PEK; it refuses one too many.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[str, KmsClient],
+        *,
+        catalog: str,
+        ttl: float = DEFAULT_TTL_SECONDS,
+        patience: float = PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+        counting: Callable[[PekRef], Callable[[], None] | None] = lambda _: None,
+    ) -> None:
+        self._clients = dict(clients)
+        self._catalog = catalog
+        self._ttl = ttl
+        self._patience = patience
+        self._clock = clock
+        self._counting = counting
+        self._lock = threading.Lock()
+        self._cached: dict[_Slot, _Cached] = {}
+        self._flights: dict[_Slot, Future[Pek]] = {}
+
+    def get(self, record: PekRecord, *, for_writing: bool = False) -> Pek:
+        """The PEK of a record, from the cache or from the KMS.
+
+        Args:
+            record: as stored, with its state of now.
+            for_writing: whether new data keys will be wrapped with it.
+
+        Raises:
+            KeyNotUsable: its state or its master key forbids the use, or its back end is not configured.
+            DecryptionRefused: the record was changed, or is of another table or catalog.
+            KmsUnavailable: the KMS does not answer.
+        """
+        return self._get(record, for_writing, self._clock() + self._patience)
+
+    def get_all(self, records: Iterable[PekRecord], *, for_writing: bool = False) -> dict[PekRef, Pek]:
+        """The PEKs of several records, as `get`; the patience is for all of them together.
+
+        Raises:
+            KeyNotUsable, DecryptionRefused, KmsUnavailable: one cannot be had.
+        """
+        until = self._clock() + self._patience
+        return {record.ref: self._get(record, for_writing, until) for record in records}
+
+    def _get(self, record: PekRecord, for_writing: bool, until: float) -> Pek:
+        """As `get`; nothing is asked or waited for after `until`."""
+        _require_usable(record, for_writing)
+        slot = _slot(record)
+        with self._lock:
+            self._drop_expired()
+            cached = self._cached.get(slot)
+            if cached is not None:
+                return cached.pek
+            left = until - self._clock()
+            if left <= 0:
+                raise _no_patience_left()
+            flight = self._flights.get(slot)
+            mine = flight is None
+            if flight is None:
+                flight = self._flights[slot] = Future()
+        return self._fly(record, slot, flight) if mine else _landed(flight, left)
+
+    def forget(self, pek_id: UUID) -> None:
+        """Drop every version of a PEK; an unwrap that is under way will not be kept either."""
+        with self._lock:
+            for slot in [slot for slot in self._cached if slot[0] == pek_id]:
+                del self._cached[slot]
+            for slot in [slot for slot in self._flights if slot[0] == pek_id]:
+                del self._flights[slot]
+
+    def _fly(self, record: PekRecord, slot: _Slot, flight: Future[Pek]) -> Pek:
+        asked = self._clock()
+        try:
+            pek = self._unwrap(record)
+        except Exception as failure:
+            self._land(slot, flight, None)
+            flight.set_exception(failure)
+            raise
+        except BaseException:
+            # What ends this thread is not for those of others.
+            self._land(slot, flight, None)
+            flight.set_exception(_no_patience_left())
+            raise
+        self._land(slot, flight, _Cached(pek, asked + self._ttl))
+        flight.set_result(pek)
+        return pek
+
+    def _land(self, slot: _Slot, flight: Future[Pek], cached: _Cached | None) -> None:
+        """Keep what came back, unless the PEK was forgotten meanwhile."""
+        with self._lock:
+            if self._flights.get(slot) is flight:
+                del self._flights[slot]
+                if cached is not None:
+                    self._cached[slot] = cached
+
+    def _unwrap(self, record: PekRecord) -> Pek:
+        """The PEK that the KMS gives for a record, if it is the one that was created."""
+        key = self._ask(record)
+        found = key_check(key, record.table_uuid, record.ref)
+        aead = Aead(key, self._counting(record.ref))
+        if record.check is None:
+            return Pek(record.ref, record.table_uuid, aead, found)
+        if not hmac.compare_digest(found, record.check):
+            raise KmsUnavailable(
+                f"The KMS gave another key for PEK {record.id} than the one that it made.",
+                rule="key-check",
+                hint="Have an administrator examine the KMS; until then nothing is read or written with it.",
+            )
+        return Pek(record.ref, record.table_uuid, aead)
+
+    def _ask(self, record: PekRecord) -> SecretBytes:
+        client = self._clients.get(record.kms)
+        if client is None:
+            raise KeyNotUsable(
+                f"PEK {record.id} is wrapped by KMS {record.kms!r}, which is not configured.",
+                rule="kms",
+                hint="Configure that KMS, or wrap the PEK anew.",
+            )
+        key = client.get_key(record.wrapped, KeyContext(self._catalog, record.table_uuid))
+        _require_length(key, record.ref)
+        return key
+
+    def _drop_expired(self) -> None:
+        now = self._clock()
+        for slot in [slot for slot, cached in self._cached.items() if cached.expires <= now]:
+            del self._cached[slot]
+
+
+def _landed(flight: Future[Pek], patience: float) -> Pek:
+    """What another caller's unwrap brought, within so many seconds."""
+    try:
+        return flight.result(patience)
+    except TimeoutError as failure:
+        raise _no_patience_left() from failure
+
+
+def _no_patience_left() -> KmsUnavailable:
+    return KmsUnavailable(
+        "The KMS did not answer in time.", rule="kms-deadline", hint="Try again when the KMS answers."
+    )
+
+
+def _require_length(key: SecretBytes, ref: PekRef) -> None:
+    if len(key) != PEK_LENGTH:
+        raise KmsUnavailable(
+            f"The KMS gave a key of another length for PEK {ref.pek_id}.",
+            rule="key-length",
+            hint="Have an administrator examine the KMS.",
+        )
+
+
+def _slot(record: PekRecord) -> _Slot:
+    """All that the unwrapped PEK depends on, so that a record that differs is never served another's."""
+    return (
+        record.id,
+        record.version,
+        record.table_uuid,
+        record.master_key_id,
+        record.kms,
+        record.wrapped,
+        record.check,
+    )
+
+
+def _require_usable(record: PekRecord, for_writing: bool) -> None:
+    allowed = (PekState.ACTIVE,) if for_writing else (PekState.ACTIVE, PekState.DECRYPT_ONLY)
+    if record.state not in allowed:
+        raise KeyNotUsable(
+            f"PEK {record.id} version {record.version} is {record.state}.",
+            rule="pek-state",
+            hint=state_hint(record.state),
+        )
+
+
+def state_hint(state: PekState) -> str:
+    """What to do about a key that its state keeps from being used."""
+    if state is PekState.DESTROYED:
+        return (
+            "What is under it can never be read again. For new files, rotate the table's keys with "
+            "`lakewarden key rotate`."
+        )
+    if state is PekState.DISABLED:
+        return "See `lakewarden key list`; what is disabled can be enabled again, until its time is over."
+    return "Use the table's current PEK."

@@ -1,0 +1,1 @@
+"""A bounded decoder of Avro, from untrusted bytes into Arrow."""

@@ -1,0 +1,338 @@
+"""Decodes many Avro records at once, with NumPy.
+
+Each record is a lane: a position in the chunk, and the stop behind which it may not read. A step decodes
+the same field in every lane. The lanes of a chunk are all its records (`scan` finds where they start), so a
+step costs a few array operations, whatever the number of records.
+
+Rules:
+
+- No lane reads behind its stop, and each must end exactly there.
+- A count or length is held against the bytes left in its lane before anything is made of it. So everything
+  that is made is at most proportional to the chunk.
+- Encodings that another reader may take for something else are refused: numbers of more than 64 bits,
+  unions and booleans other than one byte of 0 or 1 (zigzag 0 or 2 for a union).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from catalog.iceberg.avro.columns import Column, Index, Items, Longs, Maybe, Parts, Raw, Spans, join, spread
+from catalog.iceberg.avro.container import MAX_VARINT_BYTES
+from catalog.iceberg.avro.malformed import Malformed
+from catalog.iceberg.avro.schema import Array, Node, Option, Record, Scalar, min_bytes
+from catalog.iceberg.avro.value_ends import Walk, varints_per_value, walker
+
+#: Writers put an array into one block; more than this in one array is refused as a waste of time.
+_MAX_ARRAY_BLOCKS: Final = 64
+#: From so many arrays on, their items are decoded abreast; fewer arrays are walked through one by one.
+_ABREAST: Final = 64
+#: The bits of a number in one of its bytes; a greater byte is followed by another one.
+_SEPTET: Final = 0x7F
+#: How far the bits of the last byte that a number of 64 bits can have are shifted.
+_LAST_SHIFT: Final = 7 * (MAX_VARINT_BYTES - 1)
+
+
+class Chunk:
+    """Decompressed bytes, with where numbers end.
+
+    Attributes:
+        payload: the bytes.
+        data: the same bytes, for NumPy.
+        ends: positions of the bytes below 0x80, which would end a number; then the length of the data.
+        rank: for each position how many of `ends` lie before it.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.data = np.frombuffer(payload, np.uint8)
+        last = self.data < 0x80
+        size = len(payload)
+        found = np.flatnonzero(last)
+        self.ends = np.empty(len(found) + 1, np.int32)
+        self.ends[:-1], self.ends[-1] = found, size
+        self.rank = np.zeros(size + 1, np.int32)
+        np.cumsum(last, dtype=np.int32, out=self.rank[1:])
+
+
+class Lanes:
+    """Positions that advance abreast through a chunk.
+
+    Args:
+        chunk: what they read.
+        position: where each starts; advanced in place by the methods.
+        stop: where each must stop.
+    """
+
+    def __init__(self, chunk: Chunk, position: Index, stop: Index) -> None:
+        self.chunk = chunk
+        self.position = position
+        self.stop = stop
+
+    def decode(self, node: Node) -> Column:
+        """Decode one value of the type in every lane.
+
+        Raises:
+            Malformed: a lane does not hold one.
+        """
+        match node:
+            case Scalar():
+                return self._scalar(node)
+            case Option(inner, present):
+                return self._option(inner, present)
+            case Record(fields):
+                return Parts(tuple(self.decode(field.node) for field in fields))
+            case Array(items):
+                return self._array(items)
+
+    def finish(self) -> None:
+        """Refuse unless every lane is at its stop."""
+        if not np.array_equal(self.position, self.stop):
+            raise Malformed("entry", "an entry is longer or shorter than its block says")
+
+    def _scalar(self, node: Scalar) -> Column:
+        if node.kind in ("int", "long"):
+            return Longs(self._numbers())
+        if node.kind in ("bytes", "string"):
+            return self._spans()
+        if node.kind == "boolean":
+            return Longs(self._byte((0, 1)))
+        if node.kind == "null":
+            return Longs(np.zeros(len(self.position), np.int64))
+        starts = self.position.copy()
+        self._advance(np.int64(min_bytes(node)))
+        return Raw(starts, min_bytes(node))
+
+    def _advance(self, by: Index | np.int64) -> None:
+        """Move; `by` is not negative and not larger than the chunk, so nothing overflows."""
+        self.position += by
+        if (self.position > self.stop).any():
+            raise Malformed("truncated", "an entry is cut off")
+
+    def _byte(self, allowed: tuple[int, int]) -> Index:
+        at = self.position.copy()
+        self._advance(np.int64(1))
+        values = self.chunk.data[at].astype(np.int64)
+        if ((values != allowed[0]) & (values != allowed[1])).any():
+            raise Malformed("union", "a union or boolean has a value that does not exist")
+        return values
+
+    def _numbers(self) -> Index:
+        """One number in each lane, read byte by byte: most have one or two."""
+        byte = self._next_bytes(self.position, self.stop)
+        self.position += 1
+        raw = (byte & _SEPTET).astype(np.uint64)
+        more = np.flatnonzero(byte > _SEPTET)
+        shift = 7
+        while len(more):
+            at = self.position[more]
+            byte = self._next_bytes(at, self.stop[more])
+            if shift == _LAST_SHIFT and (byte > 1).any():
+                raise _too_long()
+            raw[more] |= (byte & _SEPTET).astype(np.uint64) << np.uint64(shift)
+            self.position[more] = at + 1
+            more = more[byte > _SEPTET]
+            shift += 7
+        return _unzigzagged(raw)
+
+    def _next_bytes(self, position: Index, stop: Index) -> NDArray[np.uint8]:
+        if (position >= stop).any():
+            raise Malformed("truncated", "an entry is cut off")
+        return self.chunk.data[position]
+
+    def _spans(self) -> Spans:
+        lengths = self._numbers()
+        if ((lengths < 0) | (lengths > self.stop - self.position)).any():
+            raise Malformed("length", "a length is negative or larger than its entry")
+        starts = self.position.copy()
+        self._advance(lengths)
+        return Spans(starts, self.position.copy())
+
+    def _option(self, inner: Node, present: int) -> Maybe:
+        valid = self._byte((0, 2)) == 2 * present
+        if valid.all():
+            return Maybe(valid, self.decode(inner))
+        return Maybe(valid, self._some(np.flatnonzero(valid), inner))
+
+    def _some(self, lanes: Index, node: Node) -> Column:
+        """Decode a value in some lanes alone."""
+        part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
+        column = part.decode(node)
+        self.position[lanes] = part.position
+        return column
+
+    def _array(self, items: Node) -> Items:
+        total = np.zeros(len(self.position), np.int64)
+        active = np.arange(len(self.position), dtype=np.int64)
+        owners: list[Index] = []
+        columns: list[Column] = []
+        for _ in range(_MAX_ARRAY_BLOCKS):
+            counts = self._counts(active)
+            active, counts = active[counts > 0], counts[counts > 0]
+            if not len(active) and columns:
+                return Items(total, _in_order(owners, columns))
+            columns.append(self._items(active, counts, items))
+            owners.append(np.repeat(active, counts))
+            total[active] += counts
+            if not len(active):
+                return Items(total, columns[0])
+        raise Malformed("array", f"an array is written in more than {_MAX_ARRAY_BLOCKS} blocks")
+
+    def _counts(self, lanes: Index) -> Index:
+        """How many items each array's next block has; a negative count has the block's size behind it."""
+        part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
+        counts = part._numbers()
+        sized = np.flatnonzero(counts < 0)
+        if len(sized):
+            part._some(sized, Scalar("long"))
+            counts[sized] = -counts[sized]
+        if ((counts < 0) | (counts > part.stop - part.position)).any():
+            raise Malformed("count", "an array announces more items than its entry has bytes")
+        self.position[lanes] = part.position
+        return counts
+
+    def _items(self, lanes: Index, counts: Index, node: Node) -> Column:
+        """Decode `counts` items in each of the lanes; the items of a lane stand together."""
+        part = Lanes(self.chunk, self.position[lanes], self.stop[lanes])
+        numbers = varints_per_value(node)
+        if numbers is not None:
+            column = part._number_items(counts, node, numbers)
+        elif len(lanes) >= _ABREAST:
+            column = part._items_abreast(counts, node)
+        else:
+            column = part._items_walked(counts, node)
+        self.position[lanes] = part.position
+        return column
+
+    def _number_items(self, counts: Index, node: Node, numbers: int) -> Column:
+        """Items of numbers alone: where they end is known without looking at them."""
+        first = self.chunk.rank[self.position].astype(np.int64)
+        wanted = counts * numbers
+        if (wanted > self.chunk.rank[self.stop] - first).any():
+            raise Malformed("count", "an array announces more items than its entry has")
+        flat = spread(first, wanted)
+        ends = self.chunk.ends[flat].astype(np.int64)
+        starts = self.chunk.ends[flat - 1].astype(np.int64) + 1
+        starts[(np.cumsum(wanted) - wanted)[wanted > 0]] = self.position[wanted > 0]
+        self.position[:] = self.chunk.ends[first + wanted - 1] + 1
+        values = varints(self.chunk, starts, ends).reshape(-1, numbers)
+        return _number_parts(node, values)
+
+    def _items_abreast(self, counts: Index, node: Node) -> Column:
+        """The first item of every lane, then the second, and so on."""
+        firsts = np.cumsum(counts) - counts
+        places: list[Index] = []
+        columns: list[Column] = []
+        active = np.arange(len(counts), dtype=np.int64)
+        for step in range(int(counts.max())):
+            if counts[active].min() <= step:
+                active = active[counts[active] > step]
+            columns.append(self._some(active, node))
+            places.append(firsts[active] + step)
+        order = np.empty(int(counts.sum()), np.int64)
+        order[np.concatenate(places)] = np.arange(len(order), dtype=np.int64)
+        return join(columns).take(order)
+
+    def _items_walked(self, counts: Index, node: Node) -> Column:
+        """Find the items one by one; then each item is a lane."""
+        chunk, walk = self.chunk, walker(node)
+        ends, rank = chunk.ends.data, chunk.rank.data
+        starts: list[int] = []
+        stops: list[int] = []
+        for lane, count in enumerate(counts.tolist()):
+            position = int(self.position[lane])
+            for _ in range(count):
+                starts.append(position)
+                position = _next(walk, chunk, ends, rank, position, int(self.stop[lane]))
+                stops.append(position)
+            self.position[lane] = position
+        items = Lanes(chunk, np.array(starts, np.int64), np.array(stops, np.int64))
+        column = items.decode(node)
+        items.finish()
+        return column
+
+
+def varints(chunk: Chunk, starts: Index, ends: Index) -> Index:
+    """Decode the zigzag numbers that start and end (inclusive) there.
+
+    Raises:
+        Malformed: one has more than 64 bits.
+    """
+    lengths = ends - starts
+    longest = int(lengths.max(initial=0))
+    if longest > MAX_VARINT_BYTES - 1 or (chunk.data[ends[lengths == MAX_VARINT_BYTES - 1]] > 1).any():
+        raise _too_long()
+    raw = (chunk.data[starts] & _SEPTET).astype(np.uint64)
+    more = np.flatnonzero(lengths)
+    for index in range(1, longest + 1):
+        septet = (chunk.data[starts[more] + index] & _SEPTET).astype(np.uint64)
+        raw[more] |= septet << np.uint64(7 * index)
+        more = more[lengths[more] > index]
+    return _unzigzagged(raw)
+
+
+def _unzigzagged(raw: NDArray[np.uint64]) -> Index:
+    return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
+
+
+def _too_long() -> Malformed:
+    return Malformed("number", "a number has more than 64 bits")
+
+
+def _number_parts(node: Node, values: Index) -> Column:
+    """Split rows of numbers into the columns of the (possibly nested) type they are of."""
+    if not isinstance(node, Record):
+        return Longs(values[:, 0])
+    columns: list[Column] = []
+    at = 0
+    for field in node.fields:
+        width = varints_per_value(field.node) or 0
+        columns.append(_number_parts(field.node, values[:, at : at + width]))
+        at += width
+    return Parts(tuple(columns))
+
+
+def _in_order(owners: list[Index], columns: list[Column]) -> Column:
+    """The items of all blocks, those of an array together."""
+    column = join(columns)
+    if len(columns) == 1:
+        return column
+    return column.take(np.argsort(np.concatenate(owners), kind="stable").astype(np.int64))
+
+
+def record_lanes(chunk: Chunk, blocks: list[tuple[int, int, int]], node: Record) -> Lanes:
+    """One lane for each record of a chunk's blocks.
+
+    Args:
+        chunk: the chunk.
+        blocks: of each block where it starts and stops in the chunk, and how many records it has.
+        node: the type of the records.
+
+    Raises:
+        Malformed: a block does not hold its records exactly.
+    """
+    walk = walker(node)
+    ends, rank = chunk.ends.data, chunk.rank.data
+    starts: list[int] = []
+    stops: list[int] = []
+    for position, stop, count in blocks:
+        starts.append(position)
+        for _ in range(count - 1):
+            position = _next(walk, chunk, ends, rank, position, stop)
+            starts.append(position)
+            stops.append(position)
+        stops.append(stop)
+    return Lanes(chunk, np.array(starts, np.int64), np.array(stops, np.int64))
+
+
+def _next(walk: Walk, chunk: Chunk, ends: memoryview, rank: memoryview, position: int, stop: int) -> int:
+    try:
+        position = walk(chunk.payload, ends, rank, position)
+    except IndexError as problem:
+        raise Malformed("truncated", "an entry is cut off") from problem
+    if position > stop:
+        raise Malformed("truncated", "an entry is cut off")
+    return position

@@ -1,0 +1,178 @@
+"""Which files of a manifest may hold rows that match a filter, by column statistics, all files at once.
+
+The rules, and the answers, are those of pyiceberg's inclusive metrics evaluator:
+
+- A file is skipped only if its statistics prove that no row can match. What is missing proves nothing.
+- A bound that is NaN proves nothing.
+- A column of nulls alone, or of NaN alone, matches no comparison.
+- Bounds may be cut short, so they never prove that a value is in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
+
+from catalog.iceberg.bounds import Bounds, ByteBounds, Mask, as_bytes, bounds_of
+from catalog.iceberg.manifests import FieldStatistics
+
+#: With more values than this, a list of values is not looked at (as in pyiceberg).
+_MAX_LITERALS: Final = 200
+
+
+def may_match(expression: BooleanExpression, statistics: Mapping[int, FieldStatistics], rows: int) -> Mask:
+    """Where rows of a file may match a bound expression without negations.
+
+    Args:
+        expression: the filter, bound to the table's schema.
+        statistics: by column id; columns that are not in it count as having none.
+        rows: how many files there are.
+    """
+    return visit(expression, _Evaluator(statistics, rows))
+
+
+class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
+    def __init__(self, statistics: Mapping[int, FieldStatistics], rows: int) -> None:
+        self._statistics = statistics
+        self._all = np.ones(rows, np.bool_)
+        self._none = np.zeros(rows, np.bool_)
+
+    def visit_true(self) -> Mask:
+        return self._all
+
+    def visit_false(self) -> Mask:
+        return self._none
+
+    def visit_not(self, child_result: Mask) -> Mask:
+        raise ValueError("negations are rewritten before a filter is evaluated")
+
+    def visit_and(self, left_result: Mask, right_result: Mask) -> Mask:
+        return left_result & right_result
+
+    def visit_or(self, left_result: Mask, right_result: Mask) -> Mask:
+        return left_result | right_result
+
+    def visit_is_null(self, term: Any) -> Mask:
+        column = self._column(term)
+        return self._all if column is None else ~_is(column.null_counts, 0)
+
+    def visit_not_null(self, term: Any) -> Mask:
+        return ~self._only_nulls(self._column(term))
+
+    def visit_is_nan(self, term: Any) -> Mask:
+        column = self._column(term)
+        if column is None:
+            return self._all
+        return ~(_is(column.nan_counts, 0) | self._only_nulls(column))
+
+    def visit_not_nan(self, term: Any) -> Mask:
+        return ~self._only_nans(self._column(term))
+
+    def visit_less_than(self, term: Any, literal: Any) -> Mask:
+        return self._compare(
+            term, lambda lower, _: ~(lower.above(literal.value) | lower.equal(literal.value))
+        )
+
+    def visit_less_than_or_equal(self, term: Any, literal: Any) -> Mask:
+        return self._compare(term, lambda lower, _: ~lower.above(literal.value))
+
+    def visit_greater_than(self, term: Any, literal: Any) -> Mask:
+        return self._compare(
+            term, lambda _, upper: ~(upper.below(literal.value) | upper.equal(literal.value))
+        )
+
+    def visit_greater_than_or_equal(self, term: Any, literal: Any) -> Mask:
+        return self._compare(term, lambda _, upper: ~upper.below(literal.value))
+
+    def visit_equal(self, term: Any, literal: Any) -> Mask:
+        return self._compare(
+            term, lambda lower, upper: lower.nan | ~(lower.above(literal.value) | upper.below(literal.value))
+        )
+
+    def visit_not_equal(self, term: Any, literal: Any) -> Mask:
+        return self._all
+
+    def visit_in(self, term: Any, literals: set[Any]) -> Mask:
+        if len(literals) > _MAX_LITERALS:
+            return ~self._nothing_to_compare(self._column(term))
+        return self._compare(term, lambda lower, upper: _any_inside(lower, upper, literals))
+
+    def visit_not_in(self, term: Any, literals: set[Any]) -> Mask:
+        return self._all
+
+    def visit_starts_with(self, term: Any, literal: Any) -> Mask:
+        prefix = as_bytes(literal.value)
+        column = self._column(term)
+        lower, upper = self._prefix_bounds(term, len(prefix))
+        if column is None or lower is None or upper is None:
+            return self._all
+        return ~(self._only_nulls(column) | lower.above(prefix) | upper.below(prefix))
+
+    def visit_not_starts_with(self, term: Any, literal: Any) -> Mask:
+        prefix = as_bytes(literal.value)
+        column = self._column(term)
+        lower, upper = self._prefix_bounds(term, len(prefix))
+        if column is None or lower is None or upper is None:
+            return self._all
+        return _mask(column.null_counts.is_valid()) | ~(lower.equal(prefix) & upper.equal(prefix))
+
+    def _compare(self, term: Any, rule: Callable[[Bounds, Bounds], Mask]) -> Mask:
+        """Apply a rule to the lower and upper bounds, except where there is nothing to compare."""
+        column = self._column(term)
+        if column is None:
+            return self._all
+        kind = term.ref().field.field_type
+        lower, upper = bounds_of(kind, column.lower), bounds_of(kind, column.upper)
+        if lower is None or upper is None:
+            return ~self._nothing_to_compare(column)
+        return rule(lower, upper) & ~self._nothing_to_compare(column)
+
+    def _prefix_bounds(self, term: Any, length: int) -> tuple[ByteBounds | None, ByteBounds | None]:
+        column = self._column(term)
+        if column is None:
+            return None, None
+        kind = term.ref().field.field_type
+        lower, upper = bounds_of(kind, column.lower), bounds_of(kind, column.upper)
+        if not isinstance(lower, ByteBounds) or not isinstance(upper, ByteBounds):
+            return None, None
+        return lower.cut(length), upper.cut(length)
+
+    def _column(self, term: Any) -> FieldStatistics | None:
+        return self._statistics.get(term.ref().field.field_id)
+
+    def _nothing_to_compare(self, column: FieldStatistics | None) -> Mask:
+        return self._only_nulls(column) | self._only_nans(column)
+
+    def _only_nulls(self, column: FieldStatistics | None) -> Mask:
+        return self._none if column is None else _same(column.null_counts, column.value_counts)
+
+    def _only_nans(self, column: FieldStatistics | None) -> Mask:
+        return self._none if column is None else _same(column.nan_counts, column.value_counts)
+
+
+def _any_inside(lower: Bounds, upper: Bounds, literals: set[Any]) -> Mask:
+    """Where at least one value is neither below the lower nor above the upper bound."""
+    inside = np.zeros(len(lower.present), np.bool_)
+    for value in literals:
+        inside |= ~(lower.above(value) | upper.below(value))
+    return lower.nan | inside
+
+
+def _is(counts: pa.Array, value: int) -> Mask:
+    return _mask(pc.equal(counts, value))
+
+
+def _same(part: pa.Array, whole: pa.Array) -> Mask:
+    """Where the part is the whole, and neither is missing or zero."""
+    return _mask(pc.and_(pc.equal(part, whole), pc.greater(whole, 0)))
+
+
+def _mask(flags: pa.Array) -> Mask:
+    made: Mask = np.asarray(pc.fill_null(flags, False))
+    return made

@@ -1,0 +1,33 @@
+"""Bounded decoding of Iceberg manifest lists and manifests, from untrusted bytes into Arrow."""
+
+from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
+from catalog.iceberg.manifests.cache import ManifestCache
+from catalog.iceberg.manifests.inheritance import check_agreement, inherit, inherit_each
+from catalog.iceberg.manifests.manifest import DecodedManifest, ManifestHeader, decode_manifest
+from catalog.iceberg.manifests.manifest_list import (
+    ManifestContent,
+    ManifestListEntry,
+    PartitionSummary,
+    decode_manifest_list,
+)
+from catalog.iceberg.manifests.rows import data_files, read_entries
+from catalog.iceberg.manifests.statistics import FieldStatistics
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "DecodeLimits",
+    "DecodedManifest",
+    "FieldStatistics",
+    "ManifestCache",
+    "ManifestContent",
+    "ManifestHeader",
+    "ManifestListEntry",
+    "PartitionSummary",
+    "check_agreement",
+    "data_files",
+    "decode_manifest",
+    "decode_manifest_list",
+    "inherit",
+    "inherit_each",
+    "read_entries",
+]

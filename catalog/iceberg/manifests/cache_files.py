@@ -1,0 +1,125 @@
+"""The directory in which decoded manifests and their indexes are kept: one file of each a digest.
+
+A file is the SHA-256 of all that follows. Of a decoded manifest that is the length of the first stream, the
+entries as an Arrow IPC stream with the manifest's header in the schema metadata, then the statistics as
+another. Of an index it is its 64-bit hashes. A file is written under another name, and renamed when whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from catalog.iceberg.manifests.manifest import DecodedManifest, ManifestHeader
+from catalog.iceberg.manifests.manifest_list import ManifestContent
+
+_LOG: Final = logging.getLogger(__name__)
+_HEADER: Final = b"lakewarden.manifest"
+_DIGEST_BYTES: Final = 32
+_LENGTH_BYTES: Final = 8
+#: Part of the name, so that files of another layout are not found.
+_SUFFIX: Final = ".v1.arrow"
+_INDEX_SUFFIX: Final = ".v1.index"
+_HASH_TYPE: Final = np.dtype("<u8")
+
+
+class CacheFiles:
+    """Files of decoded manifests.
+
+    Args:
+        directory: made if missing.
+        max_bytes: the oldest files go when there is more.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._max_bytes = max_bytes
+
+    def load(self, sha256: str) -> DecodedManifest | None:
+        """The manifest with that digest, or None if there is no sound file of it."""
+        body = self._read(sha256 + _SUFFIX)
+        return None if body is None else _unpack(body)
+
+    def store(self, sha256: str, decoded: DecodedManifest) -> None:
+        """Write the manifest, if the directory lets us."""
+        self._write(sha256 + _SUFFIX, _pack(decoded))
+
+    def load_index(self, sha256: str) -> npt.NDArray[np.uint64] | None:
+        """The index of the manifest with that digest, or None if there is no sound file of it."""
+        body = self._read(sha256 + _INDEX_SUFFIX)
+        return None if body is None else np.frombuffer(body, _HASH_TYPE).astype(np.uint64, copy=False)
+
+    def store_index(self, sha256: str, index: npt.NDArray[np.uint64]) -> None:
+        """Write the index of a manifest, if the directory lets us."""
+        self._write(sha256 + _INDEX_SUFFIX, index.astype(_HASH_TYPE, copy=False).tobytes())
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            content = (self._directory / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            _LOG.warning("cannot read the manifest cache: %s", problem.strerror)
+            return None
+        body = content[_DIGEST_BYTES:]
+        if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
+            _LOG.warning("a damaged file in the manifest cache is passed over")
+            return None
+        return body
+
+    def _write(self, name: str, body: bytes) -> None:
+        temporary = self._directory / f".{secrets.token_hex(8)}.tmp"
+        try:
+            self._make_room(len(body))
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(hashlib.sha256(body).digest())
+                file.write(body)
+            temporary.replace(self._directory / name)
+        except OSError as problem:
+            temporary.unlink(missing_ok=True)
+            _LOG.warning("cannot write the manifest cache: %s", problem.strerror)
+
+    def _make_room(self, size: int) -> None:
+        files = sorted(
+            (file.stat().st_mtime_ns, file.stat().st_size, file) for file in self._directory.iterdir()
+        )
+        total = size + sum(length for _, length, _ in files)
+        for _, length, file in files:
+            if total <= self._max_bytes:
+                return
+            file.unlink(missing_ok=True)
+            total -= length
+
+
+def _pack(decoded: DecodedManifest) -> bytes:
+    header = json.dumps(dataclasses.asdict(decoded.header)).encode()
+    entries = _stream(decoded.entries.replace_schema_metadata({_HEADER: header}))
+    return len(entries).to_bytes(_LENGTH_BYTES, "big") + entries + _stream(decoded.statistics)
+
+
+def _unpack(body: bytes) -> DecodedManifest:
+    split = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "big")
+    entries = pa.ipc.open_stream(pa.py_buffer(body)[_LENGTH_BYTES:split]).read_all()
+    statistics = pa.ipc.open_stream(pa.py_buffer(body)[split:]).read_all()
+    header = json.loads(entries.schema.metadata[_HEADER])
+    header["content"] = ManifestContent(header["content"])
+    return DecodedManifest(ManifestHeader(**header), entries.replace_schema_metadata(None), statistics)
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

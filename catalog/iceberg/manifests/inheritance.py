@@ -1,0 +1,101 @@
+"""What manifest entries inherit from the list (Iceberg specification, "Sequence Number Inheritance").
+
+Rules:
+
+- A null snapshot id is that of the manifest's snapshot.
+- A null sequence number of an added file is the manifest's. Other files must have theirs, except in
+  manifests of version 1, which the list gives the sequence number 0: there every number is 0.
+- A manifest lists what its list says: data or deletes, under the same partition spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catalog.iceberg.avro.malformed import Malformed, naming
+from catalog.iceberg.manifests.manifest import DecodedManifest
+from catalog.iceberg.manifests.manifest_list import ManifestListEntry
+
+_ADDED: Final = 1
+
+
+def inherit(decoded: DecodedManifest, entry: ManifestListEntry) -> pa.Table:
+    """The entries of a manifest with what they inherit from its entry in the manifest list.
+
+    Raises:
+        MetadataInvalid: manifest and list contradict each other, or a number that must be there is not.
+    """
+    check_agreement(decoded, entry)
+    with naming(entry.manifest_path, "The manifest"):
+        return _numbered(
+            decoded.entries,
+            pa.scalar(entry.sequence_number, pa.int64()),
+            pa.scalar(entry.added_snapshot_id, pa.int64()),
+        )
+
+
+def inherit_each(entries: pa.Table, listed: Sequence[tuple[ManifestListEntry, int]]) -> pa.Table:
+    """The entries of several manifests at once with what they inherit.
+
+    Args:
+        entries: those of one manifest after those of the other.
+        listed: what the list says of each manifest, and how many entries it has. They agree.
+
+    Raises:
+        MetadataInvalid: a number that must be there is not, in one of them; the first is named.
+    """
+    counts = [count for _, count in listed]
+    sequence_numbers, snapshot_ids = (
+        pa.array(np.repeat(np.array(numbers, np.int64), counts))
+        for numbers in zip(
+            *((each.sequence_number, each.added_snapshot_id) for each, _ in listed), strict=True
+        )
+    )
+    with naming(listed[0][0].manifest_path, "The manifest"):
+        return _numbered(entries, sequence_numbers, snapshot_ids)
+
+
+def _numbered(
+    entries: pa.Table, sequence_number: pa.Scalar | pa.Array, snapshot_id: pa.Scalar | pa.Array
+) -> pa.Table:
+    """Entries with the numbers of their manifest, or each with those of its own, where they have none.
+
+    Raises:
+        Malformed: a number that must be there is not.
+    """
+    may_inherit = pc.or_(pc.equal(entries["status"], _ADDED), pc.equal(sequence_number, 0))
+    changed = {
+        "snapshot_id": pc.coalesce(entries["snapshot_id"], snapshot_id),
+        "sequence_number": _inherited(entries["sequence_number"], may_inherit, sequence_number),
+        "file_sequence_number": _inherited(entries["file_sequence_number"], may_inherit, sequence_number),
+    }
+    if changed["sequence_number"].null_count:
+        raise Malformed("sequence-number", "a file that was not added by it has no sequence number")
+    for name, column in changed.items():
+        entries = entries.set_column(entries.schema.get_field_index(name), name, column)
+    return entries
+
+
+def _inherited(
+    numbers: pa.ChunkedArray, may: pa.ChunkedArray, number: pa.Scalar | pa.Array
+) -> pa.ChunkedArray:
+    return pc.if_else(pc.and_(pc.is_null(numbers), may), number, numbers)
+
+
+def check_agreement(decoded: DecodedManifest, entry: ManifestListEntry) -> None:
+    """Hold what a manifest says of itself against its entry in the manifest list.
+
+    Raises:
+        MetadataInvalid: they contradict each other.
+    """
+    header = decoded.header
+    with naming(entry.manifest_path, "The manifest"):
+        if header.content != entry.content:
+            raise Malformed("content", "it lists data where its list says deletes, or the other way round")
+        if header.partition_spec_id not in (None, entry.partition_spec_id):
+            raise Malformed("partition-spec", "it has another partition spec than its list says")

@@ -1,0 +1,216 @@
+"""Decodes manifests into Arrow (Iceberg table specification, "Manifests").
+
+Rules:
+
+- The answer is what the file says, before anything is inherited from the manifest list (see `inheritance`).
+- Status, content and file format are ones that the specification knows; counts and sizes are not negative;
+  a data manifest lists data files alone, a delete manifest delete files alone.
+- Statistics name a column once. They are only claims of the writer: they may spare a file from being read,
+  nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
+from catalog.iceberg.avro.malformed import Malformed, naming
+from catalog.iceberg.avro.records import DecodedRecord, open_container, read_records
+from catalog.iceberg.avro.schema import Record, parse_json
+from catalog.iceberg.manifests.checks import check_entries, check_statistics
+from catalog.iceberg.manifests.manifest_list import ManifestContent
+from catalog.iceberg.manifests.shapes import DATA_FILE, ENTRY, check_record
+from catalog.iceberg.manifests.statistics import FieldStatistics, field_statistics
+
+_DATA_FILE_ID: Final = 2
+_PARTITION_ID: Final = 102
+_CONTENT: Final = {b"data": ManifestContent.DATA, b"deletes": ManifestContent.DELETES}
+
+#: Columns of `DecodedManifest.entries`, without the partition; names as in the specification.
+ENTRY_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "status": pa.int8(),
+    "snapshot_id": pa.int64(),
+    "sequence_number": pa.int64(),
+    "file_sequence_number": pa.int64(),
+    "content": pa.int8(),
+    "file_path": pa.string(),
+    "file_format": pa.string(),
+    "record_count": pa.int64(),
+    "file_size_in_bytes": pa.int64(),
+    "key_metadata": pa.binary(),
+    "split_offsets": pa.list_(pa.int64()),
+    "equality_ids": pa.list_(pa.int32()),
+    "sort_order_id": pa.int32(),
+    "first_row_id": pa.int64(),
+    "referenced_data_file": pa.string(),
+    "content_offset": pa.int64(),
+    "content_size_in_bytes": pa.int64(),
+}
+STATISTICS_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "column_sizes": pa.map_(pa.int32(), pa.int64()),
+    "value_counts": pa.map_(pa.int32(), pa.int64()),
+    "null_value_counts": pa.map_(pa.int32(), pa.int64()),
+    "nan_value_counts": pa.map_(pa.int32(), pa.int64()),
+    "lower_bounds": pa.map_(pa.int32(), pa.binary()),
+    "upper_bounds": pa.map_(pa.int32(), pa.binary()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestHeader:
+    """What a manifest says of itself in its file metadata.
+
+    Attributes:
+        schema_json: the table schema at the time of writing, or None where version 1 left it out.
+        partition_spec_json: the fields of the partition spec, as a JSON list, or None.
+        partition_spec_id: id of the partition spec, or None.
+        content: data or deletes.
+        format_version: format version of the table at the time of writing.
+    """
+
+    schema_json: str | None
+    partition_spec_json: str | None
+    partition_spec_id: int | None
+    content: ManifestContent
+    format_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedManifest:
+    """A manifest in Arrow.
+
+    Attributes:
+        header: what it says of itself.
+        entries: one row an entry; columns as in `ENTRY_TYPES`, and `partition`, a struct whose fields carry
+            their partition field id in the metadata key ``field-id``.
+        statistics: of the same rows, as maps by column id; columns as in `STATISTICS_TYPES`.
+    """
+
+    header: ManifestHeader
+    entries: pa.Table
+    statistics: pa.Table
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the Arrow columns take, in bytes."""
+        return int(self.entries.nbytes + self.statistics.nbytes)
+
+    def stats(self, field_ids: frozenset[int]) -> Mapping[int, FieldStatistics]:
+        """The statistics of some columns as arrays, one value an entry; null where the entry says nothing."""
+        return field_statistics(self.statistics, field_ids)
+
+
+def decode_manifest(data: bytes, *, path: str, limits: DecodeLimits = DEFAULT_LIMITS) -> DecodedManifest:
+    """Decode a manifest from untrusted bytes.
+
+    Args:
+        data: the whole file.
+        path: its location, for the error.
+        limits: bounds.
+
+    Raises:
+        MetadataInvalid: the bytes are malformed, or break a limit.
+    """
+    with naming(path, "The manifest"):
+        container, schema = open_container(data, limits)
+        header = _header(container.metadata)
+        _check_schema(schema)
+        chunks = []
+        left = limits.max_decoded_bytes
+        for records in read_records(data, container, schema, limits):
+            chunk = _entries(records), _statistics(records.record(_DATA_FILE_ID))
+            left -= chunk[0].nbytes + chunk[1].nbytes
+            if left < 0:
+                raise Malformed("decoded-size", f"it decodes to more than {limits.max_decoded_bytes} bytes")
+            chunks.append(chunk)
+        chunks = chunks or [_empty()]
+        entries = pa.concat_tables([entries for entries, _ in chunks]).combine_chunks()
+        statistics = pa.concat_tables([statistics for _, statistics in chunks]).combine_chunks()
+        check_entries(entries, header.content)
+        check_statistics(statistics)
+        return DecodedManifest(header, entries, statistics)
+
+
+def _header(metadata: Mapping[str, bytes]) -> ManifestHeader:
+    content = _CONTENT.get(metadata.get("content", b"data"))
+    if content is None:
+        raise Malformed("content", "its header says that it lists neither data nor deletes")
+    return ManifestHeader(
+        _json(metadata, "schema", dict),
+        _json(metadata, "partition-spec", list),
+        _number(metadata, "partition-spec-id"),
+        content,
+        _number(metadata, "format-version") or 1,
+    )
+
+
+def _json(metadata: Mapping[str, bytes], name: str, kind: type) -> str | None:
+    text = metadata.get(name)
+    if text is None:
+        return None
+    if not isinstance(parse_json(text, f"The entry {name} of its header"), kind):
+        raise Malformed("header", f"the entry {name} of its header has another JSON type")
+    return text.decode("utf-8")
+
+
+def _number(metadata: Mapping[str, bytes], name: str) -> int | None:
+    text = metadata.get(name)
+    if text is None:
+        return None
+    if not (text.isdigit() and len(text) <= 9):
+        raise Malformed("header", f"the entry {name} of its header is not a small number")
+    return int(text)
+
+
+def _check_schema(schema: Record) -> None:
+    entry = check_record(schema, ENTRY)
+    data_file = next(field.node for field in entry.fields if field.field_id == _DATA_FILE_ID)
+    check_record(data_file, DATA_FILE)
+
+
+def _entries(records: DecodedRecord) -> pa.Table:
+    data_file = records.record(_DATA_FILE_ID)
+    partition = data_file.record(_PARTITION_ID)
+    arrays = {shape.name: _array(records, field_id, shape.name) for field_id, shape in ENTRY.items()}
+    arrays |= {shape.name: _array(data_file, field_id, shape.name) for field_id, shape in DATA_FILE.items()}
+    columns = {name: arrays[name] for name in ENTRY_TYPES}
+    columns["content"] = pc.fill_null(columns["content"], int(ManifestContent.DATA))
+    struct = records.arrow.partition(partition.schema.fields, partition.parts, records.count)
+    return pa.table({**columns, "partition": struct})
+
+
+def _statistics(data_file: DecodedRecord) -> pa.Table:
+    named = {shape.name: field_id for field_id, shape in DATA_FILE.items()}
+    return pa.table({name: _map(data_file, named[name], kind) for name, kind in STATISTICS_TYPES.items()})
+
+
+def _array(records: DecodedRecord, field_id: int, name: str) -> pa.Array | None:
+    kind = ENTRY_TYPES.get(name)
+    if kind is None:
+        return None
+    column = records.column(field_id)
+    if column is None:
+        return pa.nulls(records.count, kind)
+    if pa.types.is_list(kind):
+        return records.arrow.list_of(column, kind.value_type)
+    if pa.types.is_string(kind):
+        return records.arrow.text(column)
+    return records.arrow.binary(column) if pa.types.is_binary(kind) else records.arrow.numbers(column, kind)
+
+
+def _map(data_file: DecodedRecord, field_id: int, kind: pa.DataType) -> pa.Array:
+    column = data_file.column(field_id)
+    if column is None:
+        return pa.nulls(data_file.count, kind)
+    return data_file.arrow.map_of(column, "bytes" if pa.types.is_binary(kind.item_type) else "long")
+
+
+def _empty() -> tuple[pa.Table, pa.Table]:
+    """The tables of a manifest without entries; its partition has no typed fields."""
+    entries = pa.schema([*ENTRY_TYPES.items(), ("partition", pa.struct([]))])
+    return entries.empty_table(), pa.schema(list(STATISTICS_TYPES.items())).empty_table()

@@ -1,0 +1,178 @@
+"""Decodes manifest lists (Iceberg table specification, "Manifest Lists").
+
+Rules:
+
+- What version 2 requires must be there in version 2 and later; in version 1 a list knows neither sequence
+  numbers (they are 0) nor delete manifests.
+- A table that was upgraded keeps its lists of version 1: one whose schema has none of the fields of sequence
+  numbers and content is read as such (Appendix E, "Reading v1 metadata for v2").
+- Numbers that count something are not negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import pyarrow as pa
+
+from catalog.iceberg.avro.arrow import ArrowMaker
+from catalog.iceberg.avro.columns import Column, Items, Maybe, Parts
+from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
+from catalog.iceberg.avro.malformed import Malformed, naming
+from catalog.iceberg.avro.records import DecodedRecord, open_container, read_records
+from catalog.iceberg.avro.schema import Array, Option
+from catalog.iceberg.manifests.shapes import LISTED, SUMMARY, Shape, check_record
+
+_REQUIRED: Final = ("manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id")
+_REQUIRED_SINCE_2: Final = (
+    "content",
+    "sequence_number",
+    "min_sequence_number",
+    "added_files_count",
+    "existing_files_count",
+    "deleted_files_count",
+    "added_rows_count",
+    "existing_rows_count",
+    "deleted_rows_count",
+)
+#: `sequence_number`, `min_sequence_number` and `content`, without which a list is of version 1.
+_FIELDS_SINCE_2: Final = (515, 516, 517)
+#: A snapshot id is any 64-bit number; every other number counts something.
+_SIGNED: Final = frozenset({"added_snapshot_id"})
+_ARROW: Final = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "boolean": pa.bool_(),
+}
+
+
+class ManifestContent(IntEnum):
+    """What kind of files a manifest lists."""
+
+    DATA = 0
+    DELETES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """What a manifest list says of the values of one partition field; bounds are in single-value form."""
+
+    contains_null: bool
+    contains_nan: bool | None
+    lower_bound: bytes | None
+    upper_bound: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestListEntry:
+    """One manifest, as its list describes it. Counts may be unknown in version 1."""
+
+    manifest_path: str
+    manifest_length: int
+    partition_spec_id: int
+    content: ManifestContent
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    added_files_count: int | None
+    existing_files_count: int | None
+    deleted_files_count: int | None
+    added_rows_count: int | None
+    existing_rows_count: int | None
+    deleted_rows_count: int | None
+    partitions: tuple[PartitionSummary, ...] | None
+    key_metadata: bytes | None
+    first_row_id: int | None
+
+
+def decode_manifest_list(
+    data: bytes, *, path: str, format_version: int, limits: DecodeLimits = DEFAULT_LIMITS
+) -> tuple[ManifestListEntry, ...]:
+    """Decode a manifest list from untrusted bytes.
+
+    Args:
+        data: the whole file.
+        path: its location, for the error.
+        format_version: the table's format version.
+        limits: bounds.
+
+    Raises:
+        MetadataInvalid: the bytes are malformed, or break a limit.
+    """
+    with naming(path, "The manifest list"):
+        header, schema = open_container(data, limits)
+        check_record(schema, LISTED)
+        version = format_version if any(schema.find(i) is not None for i in _FIELDS_SINCE_2) else 1
+        entries: list[ManifestListEntry] = []
+        for records in read_records(data, header, schema, limits):
+            entries.extend(_entry(row, version) for row in _rows(records))
+        return tuple(entries)
+
+
+def _rows(records: DecodedRecord) -> list[dict[str, object]]:
+    """The records as dictionaries by field name."""
+    columns = {
+        shape.name: _values(records.arrow, records.column(field_id), shape, records.count)
+        for field_id, shape in LISTED.items()
+        if shape.kind != "summaries"
+    }
+    columns["partitions"] = _partitions(records)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _values(arrow: ArrowMaker, column: Column | None, shape: Shape, count: int) -> list[object]:
+    if column is None:
+        return [None] * count
+    if shape.kind in _ARROW:
+        made = arrow.numbers(column, _ARROW[shape.kind])
+    else:
+        made = arrow.text(column) if shape.kind == "string" else arrow.binary(column)
+    values: list[object] = made.to_pylist()
+    return values
+
+
+def _partitions(records: DecodedRecord) -> list[object]:
+    column = records.column(507)
+    if column is None:
+        return [None] * records.count
+    valid = column.valid.tolist() if isinstance(column, Maybe) else [True] * records.count
+    inner = column.inner if isinstance(column, Maybe) else column
+    if not isinstance(inner, Items):
+        raise TypeError("not a column of arrays")
+    summaries = iter(_summaries(records, inner))
+    counts = iter(inner.counts.tolist())
+    return [tuple(next(summaries) for _ in range(next(counts))) if there else None for there in valid]
+
+
+def _summaries(records: DecodedRecord, items: Items) -> list[PartitionSummary]:
+    node = next(field.node for field in records.schema.fields if field.field_id == 507)
+    array = node.inner if isinstance(node, Option) else node
+    if not isinstance(array, Array):
+        raise TypeError("not a list of summaries")
+    schema = check_record(array.items, SUMMARY)
+    if not isinstance(items.inner, Parts):
+        raise TypeError("not a column of records")
+    count = int(items.counts.sum())
+    inner = DecodedRecord(records.arrow, schema, items.inner, count)
+    columns = [_values(records.arrow, inner.column(i), shape, count) for i, shape in SUMMARY.items()]
+    return [PartitionSummary(*row) for row in zip(*columns, strict=True)]
+
+
+def _entry(row: dict[str, object], format_version: int) -> ManifestListEntry:
+    if format_version == 1:
+        row |= {name: row[name] or 0 for name in ("content", "sequence_number", "min_sequence_number")}
+    required = _REQUIRED if format_version == 1 else _REQUIRED + _REQUIRED_SINCE_2
+    for name in required:
+        if row[name] is None:
+            raise Malformed("required", f"an entry has no {name}")
+    for name, value in row.items():
+        if isinstance(value, int) and value < 0 and name not in _SIGNED:
+            raise Malformed("negative", f"an entry has a negative {name}")
+    if row["content"] not in tuple(ManifestContent) or (format_version == 1 and row["content"]):
+        raise Malformed("content", "an entry is neither of data nor of deletes, or of deletes in version 1")
+    if not row["manifest_path"]:
+        raise Malformed("required", "an entry has an empty manifest_path")
+    content = ManifestContent.DELETES if row["content"] else ManifestContent.DATA
+    return ManifestListEntry(**row | {"content": content})  # type: ignore[arg-type]

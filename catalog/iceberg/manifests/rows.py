@@ -1,0 +1,103 @@
+"""Manifest entries as pyiceberg's own objects, for delete files and for rewriting.
+
+They are made of what this package decoded, never by pyiceberg's reader: its compiled decoder takes lengths
+out of the file without looking whether the file is that long, and so reads memory of the process that is
+not the file.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
+from pyiceberg.typedef import Record
+
+from catalog.iceberg.avro.limits import DEFAULT_LIMITS, DecodeLimits
+from catalog.iceberg.manifests.inheritance import inherit
+from catalog.iceberg.manifests.manifest import DecodedManifest, decode_manifest
+from catalog.iceberg.manifests.manifest_list import ManifestListEntry
+
+#: Written in version 2: what only version 3 has is left out, as pyiceberg's reader does.
+_PLAIN: Final = (
+    "file_path",
+    "record_count",
+    "file_size_in_bytes",
+    "key_metadata",
+    "split_offsets",
+    "equality_ids",
+    "sort_order_id",
+)
+_UUID_BYTES: Final = 16
+
+
+def data_files(decoded: DecodedManifest, rows: Sequence[int], spec_id: int) -> list[DataFile]:
+    """The files of some rows of a decoded manifest.
+
+    Args:
+        decoded: the manifest.
+        rows: row numbers.
+        spec_id: id of the partition spec of the manifest.
+    """
+    index = pa.array(rows, pa.int64())
+    entries = decoded.entries.take(index)
+    maps = decoded.statistics.take(index).to_pylist(maps_as_pydicts="strict")
+    partitions = partition_rows(entries["partition"].combine_chunks())
+    plain = entries.select([*_PLAIN, "content", "file_format"]).to_pylist()
+    made = []
+    for row, statistics, partition in zip(plain, maps, partitions, strict=True):
+        row["content"] = DataFileContent(row["content"])
+        row["file_format"] = FileFormat(row["file_format"])
+        file = DataFile.from_args(**row, **statistics, partition=Record(*partition))
+        file.spec_id = spec_id
+        made.append(file)
+    return made
+
+
+def read_entries(
+    data: bytes, entry: ManifestListEntry, *, limits: DecodeLimits = DEFAULT_LIMITS
+) -> list[ManifestEntry]:
+    """All entries of a manifest, deleted ones included, with what they inherit from the manifest list.
+
+    Args:
+        data: the whole manifest.
+        entry: its entry in the manifest list.
+        limits: bounds on decoding.
+
+    Raises:
+        MetadataInvalid: the bytes are malformed, break a limit, or contradict the list.
+    """
+    decoded = decode_manifest(data, path=entry.manifest_path, limits=limits)
+    numbers = inherit(decoded, entry).select(
+        ["status", "snapshot_id", "sequence_number", "file_sequence_number"]
+    )
+    files = data_files(decoded, range(numbers.num_rows), entry.partition_spec_id)
+    return [
+        ManifestEntry.from_args(**row | {"status": ManifestEntryStatus(row["status"])}, data_file=file)
+        for row, file in zip(numbers.to_pylist(), files, strict=True)
+    ]
+
+
+def partition_rows(partitions: pa.StructArray, *, uuid_as_bytes: bool = False) -> Iterable[tuple[Any, ...]]:
+    """Partition tuples as pyiceberg holds them: dates and times as numbers since the epoch.
+
+    Args:
+        partitions: a partition column of a decoded manifest.
+        uuid_as_bytes: 16 bytes instead of a UUID, as pyiceberg's literals are.
+    """
+    columns = [_values(partitions.field(i), uuid_as_bytes) for i in range(partitions.type.num_fields)]
+    return zip(*columns, strict=True) if columns else [()] * len(partitions)
+
+
+def _values(column: pa.Array, uuid_as_bytes: bool) -> list[Any]:
+    kind = column.type
+    if pa.types.is_date32(kind):
+        return column.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return column.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES and not uuid_as_bytes:
+        return [value if value is None else uuid.UUID(bytes=value) for value in values]
+    return values

@@ -1,0 +1,216 @@
+"""Partition values, between Iceberg's JSON single-value form and how manifests hold them.
+
+- Dates, times and timestamps are numbers; decimals have the scale of their type, whatever was written.
+- A value that is not of its type, or does not fit it, is refused: a reader would prune by another value.
+
+Source: Iceberg table specification, "Appendix D: Single-value serialization".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Context, Decimal
+from typing import Any, Final, cast
+from uuid import UUID
+
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    UUIDType,
+)
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
+
+from catalog.iceberg.avro.arrow import FIELD_ID
+from catalog.iceberg.manifests import ManifestListEntry
+from catalog.iceberg.manifests.rows import partition_rows
+from catalog.iceberg.single_values import value_from_json, value_to_json
+from policy.errors import MetadataInvalid
+
+_BITS: Final = {IntegerType: 32, LongType: 64}
+#: Types that engines hold in 32 bits; they fail on a value that is stored in more.
+_NARROW: Final = (IntegerType, DateType, FloatType)
+_NARROW_BITS: Final = 32
+#: Python's own context would round values to 28 digits.
+_EXACT: Final = Context(prec=100)
+_PLAIN: Final[dict[type[PrimitiveType], tuple[type, ...]]] = {
+    StringType: (str,),
+    FloatType: (int, float),
+    DoubleType: (int, float),
+    DecimalType: (str,),
+}
+#: How decoded partition values are held, by the type of their field; as whole numbers if it is not here.
+_HELD_AS: Final[Mapping[type[IcebergType], type]] = {
+    BooleanType: bool,
+    FloatType: float,
+    DoubleType: float,
+    DecimalType: Decimal,
+    StringType: str,
+    UUIDType: bytes,
+    FixedType: bytes,
+    BinaryType: bytes,
+}
+
+
+def stored_value(kind: PrimitiveType, value: object) -> object:
+    """A partition value as manifests hold it.
+
+    Args:
+        kind: the type of the partition field.
+        value: the value in JSON form; None for null.
+
+    Raises:
+        ValueError: the value is not of that type, or does not fit it.
+    """
+    if value is None:
+        return None
+    _check_plain(kind, value)
+    parsed: object
+    try:
+        parsed = value_from_json(kind, value)
+    except (ArithmeticError, TypeError, AttributeError) as error:
+        raise ValueError("not a value of its type") from error
+    if isinstance(parsed, datetime):
+        return datetime_to_micros(parsed)
+    if isinstance(parsed, date):
+        return date_to_days(parsed)
+    if isinstance(parsed, time):
+        return time_to_micros(parsed)
+    if isinstance(kind, DecimalType) and isinstance(parsed, Decimal):
+        return _scaled(kind, parsed)
+    return parsed
+
+
+def _check_plain(kind: PrimitiveType, value: object) -> None:
+    """What pyiceberg takes as it comes."""
+    bits = _BITS.get(type(kind))
+    whole = bits is None or (isinstance(value, int) and -(1 << bits - 1) <= value < 1 << bits - 1)
+    plain = isinstance(value, _PLAIN.get(type(kind), object))
+    if not whole or not plain or isinstance(value, bool) is not isinstance(kind, BooleanType):
+        raise ValueError("not a value of its type")
+
+
+def _scaled(kind: DecimalType, value: Decimal) -> Decimal:
+    """The same number with the scale of its type: manifests keep its digits alone."""
+    if not value.is_finite():
+        raise ValueError("not a number")
+    if value and value.adjusted() + kind.scale >= kind.precision:
+        raise ValueError("too many digits")
+    scaled = Decimal(int(value.scaleb(kind.scale, _EXACT))).scaleb(-kind.scale, _EXACT)
+    if scaled != value:
+        raise ValueError("too many digits")
+    return scaled
+
+
+class ShownPartitions:
+    """What a plan shows of partition values.
+
+    Args:
+        specs: the table's partition specs by id.
+        schema: the schema that is read with; partition values are of its types.
+        field_ids: the fields of it that the scan may read.
+    """
+
+    def __init__(self, specs: Mapping[int, PartitionSpec], schema: Schema, field_ids: frozenset[int]) -> None:
+        self._specs = specs
+        self._schema = schema
+        self._field_ids = field_ids
+
+    def texts(self, partitions: pa.StructArray, listed: ManifestListEntry) -> pa.Array:
+        """Each row's partition as JSON; a tuple that comes again is written once.
+
+        Args:
+            partitions: the partition column of a manifest.
+            listed: the manifest.
+
+        Raises:
+            MetadataInvalid: the values are not those of the manifest's spec.
+        """
+        fields = self._fields(listed)
+        if len(partitions):
+            self._check_order(partitions.type, listed)
+        if not fields or not len(partitions):
+            return pa.array(["{}"] * len(partitions), pa.string())
+        try:
+            kept = _picked(partitions, fields)
+            return pa.array(_texts(fields, partition_rows(kept, uuid_as_bytes=True)), pa.string())
+        except (KeyError, TypeError, ValueError, ArithmeticError, NotImplementedError) as problem:
+            raise MetadataInvalid(
+                "The manifest lacks a partition field of its spec, or has a value that is not of its type.",
+                path=listed.manifest_path,
+                rule="partition-spec",
+            ) from problem
+
+    def _check_order(self, kind: pa.StructType, listed: ManifestListEntry) -> None:
+        """Some readers go by field ids and others by places, and compare data with deletes by them."""
+        stored = [int(each.metadata[FIELD_ID.encode()]) for each in kind]
+        if stored != [each.field_id for each in self._specs[listed.partition_spec_id].fields]:
+            raise MetadataInvalid(
+                "The manifest has other partition fields than its spec, or has them in another order.",
+                path=listed.manifest_path,
+                rule="partition-spec",
+            )
+
+    def _fields(self, listed: ManifestListEntry) -> list[NestedField]:
+        """The partition fields of the manifest's spec that are made from what may be read."""
+        spec = self._specs.get(listed.partition_spec_id)
+        if spec is None:
+            raise MetadataInvalid(
+                f"The table has no partition spec {listed.partition_spec_id}.",
+                path=listed.manifest_path,
+                rule="partition-spec",
+            )
+        sources = {each.field_id for each in spec.fields if each.source_id in self._field_ids}
+        return [each for each in spec.partition_type(self._schema).fields if each.field_id in sources]
+
+
+def _picked(partitions: pa.StructArray, fields: Sequence[NestedField]) -> pa.StructArray:
+    """Some fields of a partition column, in this order."""
+    places = {int(kind.metadata[FIELD_ID.encode()]): place for place, kind in enumerate(partitions.type)}
+    arrays = [partitions.field(places[each.field_id]) for each in fields]
+    for each, array in zip(fields, arrays, strict=True):
+        if isinstance(each.field_type, _NARROW) and array.type.bit_width > _NARROW_BITS:
+            raise TypeError("a partition field is wider than its type")
+    return pa.StructArray.from_arrays(arrays, [str(each.field_id) for each in fields])
+
+
+def _texts(fields: Sequence[NestedField], rows: Iterable[tuple[Any, ...]]) -> list[str]:
+    known: dict[tuple[Any, ...], str] = {}
+    texts = []
+    for row in rows:
+        if row not in known:
+            values = {
+                each.name: _json(each.field_type, value) for each, value in zip(fields, row, strict=True)
+            }
+            known[row] = json.dumps(values, ensure_ascii=False, allow_nan=False)
+        texts.append(known[row])
+    return texts
+
+
+def _json(kind: IcebergType, value: object) -> Any:
+    """A partition value in Iceberg's single-value form ("Appendix D, JSON single-value serialization")."""
+    if value is None:
+        return None
+    if type(value) is not _HELD_AS.get(type(kind), int):
+        raise TypeError("a partition value is not of its field's type")
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such numbers; a text is what Iceberg's own writers put.
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    held = UUID(bytes=cast(bytes, value)) if isinstance(kind, UUIDType) else value
+    return value_to_json(cast(PrimitiveType, kind), held)

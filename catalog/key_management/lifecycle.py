@@ -1,0 +1,282 @@
+"""The life of a table's keys: listed, made ahead, disabled, enabled again, destroyed; and who may do that.
+
+- A disabled key opens nothing, in any process, from the next use on.
+- Destroying is for good: what is under a key that is gone can never be read again, wherever it was copied to.
+  So it takes the table's name typed once more, and a time to think again (`key_states`).
+- One version that nothing is under any more can be destroyed by whoever may ALTER the table. One that a
+  retained snapshot, a tag or an open write needs is not destroyed by itself; all versions together are, which
+  is as good as deleting what is under them, and takes DROP.
+- Either takes `destroy` on the master key. A purge takes the keys with the files (`lifecycle`).
+- A dropped table has no name that a policy could be about, only its UUID: its keys are looked at and shredded
+  by who administers the catalog. What still needs one version of them cannot be known, so they go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from catalog.authorization import privileges, table_access
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName
+from catalog.db.engine import read, write
+from catalog.envelope.peks import PekRecord
+from catalog.key_management.expiry import KeyEnds
+from catalog.key_management.states import KeyStates, ShownKey, Standing
+from catalog.key_management.uses import SnapshotUse, uses
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import TableLoader
+from catalog.reading.snapshots import SnapshotReader
+from catalog.state import pek_records as key_records
+from catalog.state import table_state
+from catalog.state.table_state import TableRecord
+from policy.encryption.epochs import PekRef
+from policy.encryption.specification import EncryptionSpec, Mechanism
+from policy.errors import RequestInvalid
+from policy.privileges.requests import AccessRequest, Resource
+
+#: A table by its name, or a dropped one by its UUID.
+Whose: TypeAlias = TableName | UUID
+
+
+class KeyLife:
+    """Shows keys and changes their states.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        loader: loads tables.
+        reader: reads their manifests, to see what needs a key.
+        keyring: makes new keys.
+        states: shows and changes states.
+        ends: knows what needs a key, and destroys those whose time has come.
+        authorizer: decides and records.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        loader: TableLoader,
+        reader: SnapshotReader,
+        keyring: Keyring,
+        states: KeyStates,
+        ends: KeyEnds,
+        authorizer: Authorizer,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._loader = loader
+        self._reader = reader
+        self._keyring = keyring
+        self._states = states
+        self._ends = ends
+        self._authorizer = authorizer
+        self._now_ms = now_ms
+
+    def keys(self, caller: Caller, whose: Whose) -> list[ShownKey]:
+        """A table's keys in every version and state, whatever its metadata looks like.
+
+        Raises:
+            NotAuthorized: SELECT, UPDATE or ALTER on the table is needed; for a dropped one, `admin` on the
+                service.
+            NoSuchTable: there is none.
+        """
+        self._may_look(caller, "key.list", whose)
+        return self._states.shown(self._record(whose))
+
+    def show(
+        self, caller: Caller, whose: Whose, pek_id: UUID
+    ) -> tuple[list[ShownKey], dict[PekRef, list[SnapshotUse]]]:
+        """The versions of a table's key, and which retained snapshots need which; of a dropped one, none.
+
+        Raises:
+            NotAuthorized: as `keys`.
+            RequestInvalid: the table has no such key.
+            NoSuchTable, MetadataUnsealed, MetadataTampered: what is needed cannot be known.
+        """
+        self._may_look(caller, "key.show", whose)
+        with self._authorizer.recorded(caller, "key.show", str(whose)):
+            keys = [each for each in self._states.shown(self._record(whose)) if each.pek.id == pek_id]
+            if not keys:
+                raise _no_such_key(whose)
+            if isinstance(whose, UUID):
+                return keys, {}
+            return keys, uses(self._reader, self._loader.load_sealed(whose))
+
+    def create(self, caller: Caller, name: TableName, master_key_id: str) -> list[ShownKey]:
+        """Make a table's key under a master key ahead of its use; one that is there is kept.
+
+        Raises:
+            NotAuthorized: ALTER on the table and `use` on the master key are needed.
+            KeyNotUsable, KmsUnavailable: the master key cannot be used.
+        """
+        spec = EncryptionSpec(Mechanism.ENVELOPE, master_key_id)
+        self._require(caller, "key.create", name, "alter", [master_key_id], "use")
+        record = self._record(name)
+        _, made = self._keyring.keys_for(record, spec)
+        with write(self._engine) as connection:
+            key_records.add(connection, made, self._now_ms())
+        return self._states.shown(record)
+
+    def disable(
+        self, caller: Caller, whose: Whose, pek_id: UUID | None = None, version: int | None = None
+    ) -> list[ShownKey]:
+        """Make keys unusable until they are enabled again.
+
+        Args:
+            caller: who asks.
+            whose: the table.
+            pek_id: one of its keys; all by default.
+            version: one version of that; all by default.
+
+        Raises:
+            NotAuthorized: ALTER on the table and `destroy` on the master keys are needed; for a dropped
+                table, `admin` on the service.
+            RequestInvalid: the table has no such key.
+            CommitConflict: its state was changed meanwhile.
+        """
+        standing, peks = self._chosen(caller, "key.disable", whose, "alter", pek_id, version)
+        self._states.disable(standing, peks)
+        return self._states.shown(standing.record)
+
+    def enable(
+        self, caller: Caller, whose: Whose, pek_id: UUID | None = None, version: int | None = None
+    ) -> list[ShownKey]:
+        """Make disabled keys usable again, those on their way to be destroyed included.
+
+        Raises:
+            as `disable`; KeyNotUsable: it is destroyed, or about to be.
+        """
+        standing, peks = self._chosen(caller, "key.enable", whose, "alter", pek_id, version)
+        with self._authorizer.recorded(caller, "key.enable", str(whose)):
+            self._states.enable(standing, peks)
+        return self._states.shown(standing.record)
+
+    def destroy(
+        self,
+        caller: Caller,
+        whose: Whose,
+        confirm: str,
+        pek_id: UUID | None = None,
+        version: int | None = None,
+    ) -> list[ShownKey]:
+        """Destroy keys, after a time in which they are disabled and can be enabled again.
+
+        Args:
+            caller: who asks.
+            whose: the table.
+            confirm: the table's name, or UUID, once more.
+            pek_id: one of its keys; all by default.
+            version: one version of that, which nothing may need; all by default, needed or not.
+
+        Raises:
+            NotAuthorized: `destroy` on the master keys is needed; and ALTER on the table for one version,
+                DROP for all; for a dropped table, `admin` on the service.
+            RequestInvalid: the table has no such key, the name was not confirmed, or it is one version of a
+                dropped table's key.
+            KeyNotUsable: the version is in force, or a snapshot, tag or open write needs it; says which.
+            CommitConflict: its state was changed meanwhile.
+        """
+        right = "drop" if version is None else "alter"
+        standing, peks = self._chosen(caller, "key.destroy", whose, right, pek_id, version)
+        with self._authorizer.recorded(caller, "key.destroy", str(whose)):
+            _require_confirmed(whose, confirm)
+            unneeded_in = None
+            if version is not None:
+                if isinstance(whose, UUID):
+                    raise _only_together(whose)
+                unneeded_in = self._ends.require_unneeded(standing.record, peks)
+        self._states.destroy(standing, peks, unneeded_in)
+        return self._states.shown(standing.record)
+
+    def destroy_due(self) -> int:
+        """Destroy the keys whose time has come; how many they were."""
+        return self._ends.destroy_due()
+
+    def _may_look(self, caller: Caller, action: str, whose: Whose) -> None:
+        authorizer = self._authorizer.settled()
+        if isinstance(whose, UUID):
+            ways = [self._needed(caller, whose, "")]
+        else:
+            ways = table_access.loading_ways(caller, whose, self._loader.owner(whose))
+        authorizer.require(caller, action, str(whose), [table_access.any_of(authorizer, ways) or ways[0]])
+
+    def _chosen(
+        self,
+        caller: Caller,
+        action: str,
+        whose: Whose,
+        right: str,
+        pek_id: UUID | None,
+        version: int | None,
+    ) -> tuple[Standing, list[PekRecord]]:
+        """A table's keys, and those that are meant, if the caller may do this to them."""
+        self._authorizer.screen(caller, action, str(whose), self._needed(caller, whose, right))
+        with self._authorizer.recorded(caller, action, str(whose)):
+            standing = self._states.standing(self._record(whose))
+            peks = standing.chosen(pek_id, version)
+            if not peks:
+                raise _no_such_key(whose)
+        masters = [] if isinstance(whose, UUID) else [pek.master_key_id for pek in peks]
+        self._require(caller, action, whose, right, masters, "destroy")
+        return standing, peks
+
+    def _require(
+        self, caller: Caller, action: str, whose: Whose, right: str, masters: Sequence[str], on_keys: str
+    ) -> None:
+        keys = privileges.key_requests(caller.principal, masters, on_keys)
+        self._authorizer.require(caller, action, str(whose), [self._needed(caller, whose, right), *keys])
+
+    def _needed(self, caller: Caller, whose: Whose, right: str) -> AccessRequest:
+        """A right on a table; for what is left of a dropped one, that to administer the catalog."""
+        if isinstance(whose, UUID):
+            return AccessRequest(caller.principal, Resource.service(self._catalog), "admin")
+        owner = self._loader.owner(whose)
+        return privileges.table_request(caller.principal, whose.database, whose.name, right, owner)
+
+    def _record(self, whose: Whose) -> TableRecord:
+        with read(self._engine) as connection:
+            if isinstance(whose, UUID):
+                record = table_state.tombstone(connection, self._catalog, whose)
+            else:
+                record = table_state.bound(connection, self._catalog, whose)
+        if record is not None:
+            return record
+        if isinstance(whose, UUID):
+            raise NoSuchTable(f"No dropped table has the UUID {whose}.", table=str(whose))
+        raise NoSuchTable(f"The table {whose} does not exist.", table=str(whose))
+
+
+def _require_confirmed(whose: Whose, confirm: str) -> None:
+    if confirm != str(whose):
+        raise RequestInvalid(
+            "Destroying keys is for good, and was not confirmed.",
+            table=str(whose),
+            rule="confirmation",
+            hint=f"Give the table's {'UUID' if isinstance(whose, UUID) else 'dotted name'} once more.",
+        )
+
+
+def _only_together(whose: UUID) -> RequestInvalid:
+    return RequestInvalid(
+        "What needs one version of a dropped table's key cannot be known, so it does not go by itself.",
+        table=str(whose),
+        rule="dropped-table",
+        hint="Destroy all versions of the key, or register the table again.",
+    )
+
+
+def _no_such_key(whose: Whose) -> RequestInvalid:
+    return RequestInvalid(
+        "The table has no such key.",
+        table=str(whose),
+        rule="pek",
+        hint="See `lakewarden key list`; a version is named together with its key's id.",
+    )

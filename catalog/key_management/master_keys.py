@@ -1,0 +1,166 @@
+"""Rewraps keys of tables, and those of the door, under the newest version of their master key, after that was
+rotated in its KMS.
+
+- In batches, where the KMS can. No table, snapshot or file changes: only how keys are stored.
+- A form that comes back is opened, and stored only if the same key is in it. Until then the one before stays.
+- Cut short, it is run again: a key that is under the newest version already may be rewrapped once more.
+- A key that cannot be rewrapped is told, and keeps nobody else's from being.
+- Keys that are recorded meanwhile are done too, until a pass finds no more. A request that got its key before
+  the master key was rotated may record it later still: so it is run once more when those have ended.
+- A master key that wraps nothing is asked for a key: one that the KMS does not know is refused, not praised.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine
+
+from catalog.base import crash_points
+from catalog.db.engine import read, write
+from catalog.envelope.peks import PEK_LENGTH, PekRecord, key_check
+from catalog.kms.interface import KeyContext, KmsClient
+from catalog.kms_server import store
+from catalog.state import pek_records as key_records
+from policy.encryption.epochs import PekRef
+from policy.errors import DecryptionRefused, KeyNotUsable, Refused
+
+_BATCH: Final = 100
+
+#: Stores another form of the same key, with its check value, unless somebody else did so.
+Replace: TypeAlias = Callable[[Connection, PekRecord, bytes, bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class NotRewrapped:
+    """A key that is stored as before, and why."""
+
+    ref: PekRef
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RewrappedKeys:
+    """What was done under a master key.
+
+    Attributes:
+        rewrapped: how many keys are stored in a new form.
+        failed: those that are not.
+    """
+
+    rewrapped: int
+    failed: tuple[NotRewrapped, ...]
+
+
+class MasterKeyRewrap:
+    """Rewraps what master keys wrap.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        kms: where the master keys are.
+    """
+
+    def __init__(self, engine: Engine, catalog: str, kms: KmsClient) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._kms = kms
+
+    def rewrap(self, master_key_id: str, progress: Callable[[int], None] = lambda _: None) -> RewrappedKeys:
+        """Rewrap every key under a master key.
+
+        Args:
+            master_key_id: the master key.
+            progress: told how many keys are done, after every batch.
+
+        Raises:
+            KmsUnavailable: the KMS does not answer; keys that are done stay done.
+            KeyNotUsable: it may not be used for any key at all; or it wraps none, and the KMS does not know
+                it, or does not let it be used.
+        """
+        done, failed, seen = 0, list[NotRewrapped](), set[PekRef]()
+        fresh = True
+        while fresh:
+            fresh = False
+            for page, replace in self._pages(master_key_id):
+                batch = [pek for pek in page if pek.ref not in seen]
+                if not batch:
+                    continue
+                rewrapped, refused = self._batch(batch, replace)
+                done, failed, fresh = done + rewrapped, failed + refused, True
+                seen.update(pek.ref for pek in batch)
+                crash_points.point("rewrap-master:batch")
+                progress(done + len(failed))
+        if not seen:
+            self._require_known(master_key_id)
+        return RewrappedKeys(done, tuple(failed))
+
+    def _pages(self, master_key_id: str) -> Iterator[tuple[list[PekRecord], Replace]]:
+        """What a master key wraps of tables and of the door, batch by batch."""
+        after: PekRef | None = None
+        while page := self._next(master_key_id, after):
+            after = page[-1].ref
+            yield page, key_records.replace_wrapped
+        with read(self._engine) as connection:
+            found = store.wrapped_keys(connection, self._catalog, self._kms.identifier, master_key_id)
+        # There are as many as administrators made by hand.
+        for at in range(0, len(found), _BATCH):
+            yield found[at : at + _BATCH], store.replace_wrapped
+
+    def _require_known(self, master_key_id: str) -> None:
+        """A name with a typing error wraps nothing either; a key that is made and thrown away tells."""
+        self._kms.create_key(master_key_id, PEK_LENGTH, KeyContext(self._catalog, uuid4())).key.wipe()
+
+    def _next(self, master_key_id: str, after: PekRef | None) -> list[PekRecord]:
+        with read(self._engine) as connection:
+            return key_records.under_master_key(
+                connection, self._catalog, self._kms.identifier, master_key_id, after, _BATCH
+            )
+
+    def _batch(self, peks: Sequence[PekRecord], replace: Replace) -> tuple[int, list[NotRewrapped]]:
+        """Rewrap a batch; one by one, if the KMS refuses it as a whole."""
+        try:
+            return self._rewrap(peks, replace), []
+        except Refused as refusal:
+            if len(peks) == 1:
+                return 0, [NotRewrapped(peks[0].ref, refusal.message)]
+        done, failed = 0, []
+        for pek in peks:
+            rewrapped, refused = self._batch([pek], replace)
+            done += rewrapped
+            failed += refused
+        return done, failed
+
+    def _rewrap(self, peks: Sequence[PekRecord], replace: Replace) -> int:
+        forms = self._kms.rewrap_keys([(pek.wrapped, self._context(pek)) for pek in peks])
+        if len(forms) != len(peks):
+            raise KeyNotUsable("The KMS gave back another number of keys.", rule="rewrap")
+        checked = [(pek, form, self._same_key(pek, form)) for pek, form in zip(peks, forms, strict=True)]
+        with write(self._engine) as connection:
+            return sum(replace(connection, *each) for each in checked)
+
+    def _same_key(self, pek: PekRecord, form: bytes) -> bytes:
+        """The check value of the key in a new form, which is the key that is stored."""
+        stored = pek.check if pek.check is not None else self._check(pek, pek.wrapped)
+        found = self._check(pek, form)
+        if not hmac.compare_digest(stored, found):
+            raise DecryptionRefused(
+                f"The KMS gave back another key for PEK {pek.id} version {pek.version}.",
+                rule="rewrap",
+                hint="Nothing was stored; have the KMS examined.",
+            )
+        return found
+
+    def _check(self, pek: PekRecord, wrapped: bytes) -> bytes:
+        key = self._kms.get_key(wrapped, self._context(pek))
+        try:
+            return key_check(key, pek.table_uuid, pek.ref)
+        finally:
+            key.wipe()
+
+    def _context(self, pek: PekRecord) -> KeyContext:
+        return KeyContext(self._catalog, pek.table_uuid)

@@ -1,0 +1,380 @@
+"""Moves the data keys of a table's files to the latest versions of its keys; no data file is touched.
+
+- One `replace` snapshot for each branch whose head has files under earlier versions. Its manifests are those
+  of the head, the outdated ones written anew (`key_manifests`).
+- Everything is checked before the pointer moves. Writers go on meanwhile: where a commit comes first, the
+  snapshot is built anew on top of it, from the manifests that are written already.
+- Cut short at any point, it is run again: what has landed is done, what was written is taken up.
+- A manifest that lists a file under a destroyed key is left as it is, and told: nobody can open that key.
+- One manifest at a time is in memory. Earlier snapshots and tags stay as they are, and need the versions that
+  they are under until they expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.manifest import write_manifest_list
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
+
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
+from catalog.commits.conflicts import made_anew
+from catalog.commits.publish import Lander, Landing
+from catalog.iceberg.manifests import ManifestListEntry
+from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION, metadata_directory, require_written_version
+from catalog.key_management.manifests import ManifestRewriter, Rewritten, Targets, used_versions
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.snapshots import SnapshotReader
+from catalog.rules import table_changes as change_rules
+from catalog.snapshot_checks.inspection import Inspector, Origin
+from catalog.state.seals import Digest, FileKind, SealedFile
+from catalog.storage.base import Storage
+from catalog.storage.guarded_io import GuardedFileIO
+from catalog.writes.table_writes import PEK_ID
+from catalog.writes.written_files import manifest_file, moved
+from policy.decision import Decision, Reason
+from policy.encryption.epochs import PekRef
+from policy.errors import CommitStateUnknown, LakewardenError, MetadataTampered
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
+from policy.privileges.requests import AccessRequest
+
+_TOTALS: Final = "total-"
+
+
+@dataclass(frozen=True, slots=True)
+class RewrappedBranch:
+    """What was done to a branch.
+
+    Attributes:
+        branch: its name.
+        snapshot_id: the new head; None if all of its files were under the latest versions.
+        manifests: how many manifests were written anew.
+        files: how many files they list.
+        lost: how many manifests were left as they are, since they list files under a destroyed key.
+    """
+
+    branch: str
+    snapshot_id: int | None = None
+    manifests: int = 0
+    files: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a branch is: manifests looked at, and how many there are."""
+
+    branch: str
+    done: int
+    total: int
+
+
+def _silent(_: Progress) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A snapshot whose manifest list is written, with the manifests whose keys were compared, by path."""
+
+    snapshot: Snapshot
+    updates: tuple[TableUpdate, ...]
+    checked: Mapping[str, Digest]
+    relies: frozenset[PekRef]
+    done: RewrappedBranch
+
+
+class _Written:
+    """What has been written of a branch's manifests, by the path of the manifest; None where none was needed.
+
+    It counts as long as the same versions are wanted: a rotation in between makes it outdated.
+    """
+
+    def __init__(self) -> None:
+        self._targets: Targets = {}
+        self._manifests: dict[str, Rewritten | None] = {}
+        #: Those that list files under a destroyed key.
+        self.lost: set[str] = set()
+
+    def under(self, targets: Targets) -> dict[str, Rewritten | None]:
+        """What was written for these versions."""
+        if targets != self._targets:
+            self._targets, self._manifests, self.lost = targets, {}, set()
+        return self._manifests
+
+
+class KeyRewrap:
+    """Rewraps data keys.
+
+    Args:
+        loader: loads tables.
+        reader: reads their manifests.
+        storage: where manifests are written.
+        keyring: knows and opens the tables' keys.
+        inspector: checks the snapshots, as those of every other commit.
+        lander: makes new metadata current.
+        authorizer: decides and records.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        loader: TableLoader,
+        reader: SnapshotReader,
+        storage: Storage,
+        keyring: Keyring,
+        inspector: Inspector,
+        lander: Lander,
+        authorizer: Authorizer,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._loader = loader
+        self._reader = reader
+        self._storage = storage
+        self._keyring = keyring
+        self._lander = lander
+        self._inspector = inspector
+        self._authorizer = authorizer
+        self._now_ms = now_ms
+        self._rewriter = ManifestRewriter(reader, storage, keyring)
+
+    def rewrap(
+        self, caller: Caller, name: TableName, progress: Callable[[Progress], None] = _silent
+    ) -> list[RewrappedBranch]:
+        """Bring the head of every branch under the latest versions of the table's keys.
+
+        Args:
+            caller: who asks.
+            name: the table.
+            progress: told after every manifest.
+
+        Returns:
+            what was done to each branch, by name.
+
+        Raises:
+            NotAuthorized: ALTER on the table and `rotate` on the master keys of its PEKs are needed.
+            KeyNotUsable, KmsUnavailable: a key cannot be had; branches that are done stay done.
+            CommitConflict: commits came first again and again.
+            MetadataUnsealed, MetadataTampered, DecryptionRefused: the table cannot be trusted.
+        """
+        owner = self._loader.owner(name)
+        alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
+        self._authorizer.screen(caller, "key.rewrap", str(name), alter)
+        with self._authorizer.recorded(caller, "key.rewrap", str(name)):
+            table = self._loader.load_sealed(name)
+            require_written_version(table.metadata, table.name)
+            self._authorizer.require(caller, "key.rewrap", table.name, [alter, *self._rights(caller, table)])
+            return [self._branch(caller, table, branch, progress) for branch in _branches(table.metadata)]
+
+    def _rights(self, caller: Caller, table: LoadedTable) -> list[AccessRequest]:
+        masters = {pek.master_key_id for pek in self._keyring.records(table.record)}
+        return privileges.key_requests(caller.principal, masters, "rotate")
+
+    def _branch(
+        self, caller: Caller, first: LoadedTable, branch: str, progress: Callable[[Progress], None]
+    ) -> RewrappedBranch:
+        written = _Written()
+
+        def look() -> tuple[LoadedTable, _Built | None]:
+            table = self._loader.load_sealed(first.record.name)
+            if table.record.id != first.record.id:
+                raise CommitConflict("The table was replaced by another one.", table=table.name)
+            return table, self._build(table, branch, written, progress)
+
+        def act(seen: tuple[LoadedTable, _Built | None]) -> RewrappedBranch:
+            table, built = seen
+            if built is None:
+                return RewrappedBranch(branch, lost=len(written.lost))
+            self._record(caller, table, built.done)
+            self._land(caller, table, built)
+            return built.done
+
+        return made_anew(look, act)
+
+    def _build(
+        self,
+        table: LoadedTable,
+        branch: str,
+        written: _Written,
+        progress: Callable[[Progress], None],
+    ) -> _Built | None:
+        """Write what the branch's head needs; None if it needs nothing, or is gone."""
+        head = table.metadata.snapshot_by_name(branch)
+        if head is None or branch not in _branches(table.metadata):
+            return None
+        listed = self._reader.manifests(table, head)
+        targets = self._keyring.latest(table.record, table.governed)
+        known, gone = written.under(targets), self._keyring.destroyed(table.record)
+        for done, entry in enumerate(listed, 1):
+            if entry.manifest_path not in known:
+                (manifest,) = self._reader.open(table, [entry])
+                used = used_versions(manifest)
+                if gone & used:
+                    written.lost.add(entry.manifest_path)
+                    known[entry.manifest_path] = None
+                else:
+                    known[entry.manifest_path] = self._rewriter.rewrite(
+                        table, branch, manifest, used, targets
+                    )
+                crash_points.point("rewrap:manifest")
+            progress(Progress(branch, done, len(listed)))
+        if not any(known[entry.manifest_path] for entry in listed):
+            return None
+        return self._snapshot(table, branch, head, listed, known, targets, len(written.lost))
+
+    def _snapshot(
+        self,
+        table: LoadedTable,
+        branch: str,
+        head: Snapshot,
+        listed: tuple[ManifestListEntry, ...],
+        written: dict[str, Rewritten | None],
+        targets: Targets,
+        lost: int,
+    ) -> _Built:
+        metadata = table.metadata
+        snapshot_id, number = metadata.new_snapshot_id(), metadata.next_sequence_number()
+        new = {path: each for path, each in written.items() if each is not None}
+        replaced = [new[entry.manifest_path] for entry in listed if entry.manifest_path in new]
+        brought = {path: each.brought_by(snapshot_id, number) for path, each in new.items()}
+        entries = tuple(brought.get(entry.manifest_path, entry) for entry in listed)
+        done = RewrappedBranch(
+            branch,
+            snapshot_id,
+            len(replaced),
+            sum(each.listed.existing_files_count or 0 for each in replaced),
+            lost,
+        )
+        path = self._write_list(table, head, snapshot_id, number, entries)
+        crash_points.point("rewrap:listed")
+        snapshot = Snapshot(
+            snapshot_id=snapshot_id,
+            parent_snapshot_id=head.snapshot_id,
+            manifest_list=path.original,
+            sequence_number=number,
+            timestamp_ms=max(self._now_ms(), metadata.last_updated_ms),
+            summary=_summary(head, done, len(listed) - len(replaced), targets),
+            schema_id=metadata.current_schema_id,
+        )
+        checked = {each.listed.manifest_path: each.digest for each in replaced}
+        updates = (AddSnapshotUpdate(snapshot=snapshot), moved(metadata.refs[branch], branch, snapshot_id))
+        relies = frozenset[PekRef]().union(*(each.later for each in replaced))
+        return _Built(snapshot, updates, checked, relies, done)
+
+    def _write_list(
+        self,
+        table: LoadedTable,
+        head: Snapshot,
+        snapshot_id: int,
+        number: int,
+        entries: tuple[ManifestListEntry, ...],
+    ) -> Location:
+        """Write a manifest list, and read it back."""
+        directory = metadata_directory(table.metadata)
+        path = directory.child(f"snap-{snapshot_id}-0-rewrap.avro")
+        allowed = table.governed.allowed
+        io = GuardedFileIO(
+            self._storage, table=table.name, allowed=allowed, writable=AllowList.of([directory])
+        )
+        with write_manifest_list(
+            WRITTEN_FORMAT_VERSION,
+            io.new_output(path.original),
+            snapshot_id,
+            head.snapshot_id,
+            number,
+            "deflate",
+        ) as writer:
+            writer.add_manifests([manifest_file(entry) for entry in entries])
+        data = self._reader.fetch(allowed, path.original, table.name, "manifest list")
+        if self._reader.decode_list(allowed, data, path.original, table) != entries:
+            raise MetadataTampered(
+                "The manifest list is not what was written.",
+                table=table.name,
+                path=path.original,
+                rule="rewrapped-list",
+                hint="Have an administrator examine who writes to the table's directory.",
+            )
+        return path
+
+    def _land(self, caller: Caller, table: LoadedTable, built: _Built) -> None:
+        metadata = change_rules.apply(table.metadata, built.updates, table.metadata_location, table.name)
+        try:
+            files = self._inspector.commit(table, metadata, Origin.REWRAP)
+            _require_checked(files, built, table)
+            self._lander.land(
+                Landing(
+                    record=table.record,
+                    base=table,
+                    metadata=metadata,
+                    governed=table.governed,
+                    governs=False,
+                    files=files,
+                    peks=(),
+                    author=caller.principal.name,
+                    relies=built.relies,
+                )
+            )
+        except CommitStateUnknown:
+            raise
+        except LakewardenError:
+            # The manifests stay: the next attempt takes them up.
+            self._storage.delete(Location.parse(built.snapshot.manifest_list))
+            raise
+
+    def _record(self, caller: Caller, table: LoadedTable, done: RewrappedBranch) -> None:
+        reason = Reason(
+            "rewrapped",
+            f"Branch {done.branch}: the keys of {done.files} files in {done.manifests} manifests go under "
+            f"the latest key versions with snapshot {done.snapshot_id}.",
+        )
+        self._authorizer.record(caller, "key.rewrapped", table.name, Decision.allow(reason))
+
+
+def _branches(metadata: TableMetadata) -> list[str]:
+    return sorted(
+        name for name, ref in metadata.refs.items() if ref.snapshot_ref_type is SnapshotRefType.BRANCH
+    )
+
+
+def _require_checked(files: Sequence[SealedFile], built: _Built, table: LoadedTable) -> None:
+    """What is sealed of manifests are the bytes whose keys were compared.
+
+    Raises:
+        MetadataTampered: a manifest was changed since.
+    """
+    brought = {each.path: each.digest for each in files if each.kind is FileKind.MANIFEST}
+    if brought != built.checked:
+        raise MetadataTampered(
+            "A manifest that was written anew is not the one that was compared.",
+            table=table.name,
+            rule="rewrapped-manifest",
+            hint="Have an administrator examine who writes to the table's directory.",
+        )
+
+
+def _summary(head: Snapshot, done: RewrappedBranch, kept: int, targets: Targets) -> Summary:
+    """The totals are those of before: no row and no file has changed."""
+    before = {} if head.summary is None else head.summary.additional_properties
+    totals = {name: value for name, value in before.items() if name.startswith(_TOTALS)}
+    return Summary(
+        Operation.REPLACE,
+        **totals,
+        **{
+            "manifests-created": str(done.manifests),
+            "manifests-replaced": str(done.manifests),
+            "manifests-kept": str(kept),
+            "entries-processed": str(done.files),
+            PEK_ID: ",".join(sorted(str(pek_id) for pek_id in targets)),
+        },
+    )

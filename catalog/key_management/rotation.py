@@ -1,0 +1,119 @@
+"""Rotation of a table's keys: a later version of each for new files, and the versions before for reading.
+
+- The later versions are made first, and take force together with a new governed version, as every change of
+  it does. Cut short before, they are taken up by the next rotation.
+- Writes go on: one that was begun before lands under the later versions, since its data keys are wrapped when
+  it is committed.
+- Files that are there stay as they are, and readable; `key_rewrap` moves their data keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base import crash_points
+from catalog.base.identifiers import TableName
+from catalog.commits.conflicts import made_anew
+from catalog.commits.publish import Lander, Landing
+from catalog.db.engine import read
+from catalog.iceberg.metadata import require_written_version
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.rules import governance
+from catalog.rules import table_changes as change_rules
+from catalog.state import table_state
+from policy.encryption.epochs import PekRef
+from policy.errors import RequestInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """What a rotation did.
+
+    Attributes:
+        governed_version: the governed version that it brought.
+        versions: for each PEK in force, the version before and the version now.
+    """
+
+    governed_version: int
+    versions: tuple[tuple[PekRef, PekRef], ...]
+
+
+class KeyRotation:
+    """Rotates keys.
+
+    Args:
+        engine: the catalog's database.
+        loader: loads tables.
+        keyring: makes the later versions.
+        lander: makes new metadata current.
+        authorizer: decides and records.
+    """
+
+    def __init__(
+        self, engine: Engine, loader: TableLoader, keyring: Keyring, lander: Lander, authorizer: Authorizer
+    ) -> None:
+        self._engine = engine
+        self._loader = loader
+        self._keyring = keyring
+        self._lander = lander
+        self._authorizer = authorizer
+
+    def rotate(self, caller: Caller, name: TableName) -> Rotated:
+        """Put new files of a table under later versions of its keys.
+
+        Raises:
+            NotAuthorized: ALTER on the table and `rotate` on its master keys are needed.
+            RequestInvalid: the table is not encrypted.
+            KeyNotUsable, KmsUnavailable: a key is disabled, or its master key cannot be used.
+            CommitConflict: commits came first again and again.
+        """
+        owner = self._loader.owner(name)
+        alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
+        self._authorizer.screen(caller, "key.rotate", str(name), alter)
+        with self._authorizer.recorded(caller, "key.rotate", str(name)):
+            granted = set[tuple[str, ...]]()
+
+            def look() -> LoadedTable:
+                table = self._loader.load_sealed(name)
+                masters = table.governed.spec.key_ids()
+                if masters not in granted:
+                    rotates = privileges.key_requests(caller.principal, masters, "rotate")
+                    self._authorizer.require(caller, "key.rotate", table.name, [alter, *rotates])
+                    granted.add(masters)
+                return table
+
+            return made_anew(look, lambda table: self._rotate(caller, table))
+
+    def _rotate(self, caller: Caller, table: LoadedTable) -> Rotated:
+        require_written_version(table.metadata, table.name)
+        before = table.governed.regimes.current.peks
+        if not before:
+            raise RequestInvalid(
+                "The table is not encrypted, so it has no key to rotate.", table=table.name, rule="plaintext"
+            )
+        crash_points.point("rotate:seen")
+        active = self._keyring.active(table.record, table.governed)
+        refs, made = self._keyring.next_versions(table.record, table.governed)
+        crash_points.point("rotate:made")
+        with read(self._engine) as connection:
+            version = table_state.next_governed_version(connection, table.record.id)
+        governed = governance.rotated(table.governed, table.metadata, refs, version)
+        self._lander.land(
+            Landing(
+                record=table.record,
+                base=table,
+                metadata=change_rules.apply(table.metadata, (), table.metadata_location, table.name),
+                governed=governed,
+                governs=True,
+                files=(),
+                peks=made,
+                author=caller.principal.name,
+                relies=frozenset(refs) | active,
+            )
+        )
+        return Rotated(version, tuple(zip(before, refs, strict=True)))

@@ -1,0 +1,204 @@
+"""The states of a table's keys, and how they are changed.
+
+- A state is changed under the table's lock, and only if the table, its keys and what governs it are still
+  what was looked at. Landings look at the states under the same lock (`landing`): neither gets in between the
+  check and the effect of the other.
+- What is destroyed is disabled first, for a time in which it can be enabled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine
+
+from catalog.db.engine import read, write
+from catalog.envelope.peks import PekCache, PekRecord, PekState, state_hint
+from catalog.key_management.expiry import KeyEnds
+from catalog.reading.loading import LoadedTable
+from catalog.state import invocations, seals, table_state
+from catalog.state import pek_records as key_records
+from catalog.state.invocations import Invocations
+from catalog.state.table_state import Governed, TableRecord, TableState
+from policy.errors import KeyNotUsable
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKey:
+    """A version of a key as it is shown.
+
+    Attributes:
+        pek: its record.
+        in_force: whether new files are put under it.
+        invocations: how often it has encrypted, at most.
+        needs_rotation: whether that is half of what it may.
+    """
+
+    pek: PekRecord
+    in_force: bool
+    invocations: int
+    needs_rotation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A table's keys, and what governed it, at the time when something was decided on them."""
+
+    record: TableRecord
+    peks: tuple[PekRecord, ...]
+    governed: Governed | None
+
+    @classmethod
+    def of(cls, connection: Connection, record: TableRecord) -> Standing:
+        """How it is now."""
+        peks = tuple(key_records.of_table(connection, record))
+        return cls(record, peks, table_state.current_governed(connection, record.id))
+
+    def chosen(self, pek_id: UUID | None, version: int | None) -> list[PekRecord]:
+        """One version of one key, all versions of it, or all keys; none if there is no such key."""
+        if version is not None and pek_id is None:
+            return []
+        return [pek for pek in self.peks if pek_id in (None, pek.id) and version in (None, pek.version)]
+
+    def holds(self, connection: Connection) -> bool:
+        """Whether now could be decided on alike; how a key is stored makes no difference."""
+        now = table_state.table_by_id(connection, self.record.id)
+        return now is not None and self._states() == Standing.of(connection, now)._states()
+
+    def _states(self) -> tuple[TableState, int | None, list[object]]:
+        version = None if self.governed is None else self.governed.version
+        return (
+            self.record.state,
+            version,
+            [(pek.ref, pek.state, pek.destroy_after_ms) for pek in self.peks],
+        )
+
+
+class KeyStates:
+    """Shows and changes the states of keys, for whoever was found to be entitled.
+
+    Args:
+        engine: the catalog's database.
+        cache: forgets keys that may not be used any more.
+        ends: destroys keys whose time has come.
+        counts: knows how often keys have encrypted.
+        now_ms: the time in milliseconds.
+        wait_ms: how long a key that is to be destroyed can be enabled again.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        cache: PekCache,
+        ends: KeyEnds,
+        counts: Invocations,
+        now_ms: Callable[[], int],
+        wait_ms: int,
+    ) -> None:
+        self._engine = engine
+        self._cache = cache
+        self._ends = ends
+        self._counts = counts
+        self._now_ms = now_ms
+        self._wait_ms = wait_ms
+
+    def standing(self, record: TableRecord) -> Standing:
+        """A table's keys now."""
+        with read(self._engine) as connection:
+            return Standing.of(connection, record)
+
+    def shown(self, record: TableRecord) -> list[ShownKey]:
+        """A table's keys in every version and state."""
+        with read(self._engine) as connection:
+            now = Standing.of(connection, record)
+            counted = invocations.counted(connection, [pek.id for pek in now.peks])
+        in_force = () if now.governed is None else now.governed.regimes.current.peks
+        return [
+            self._shown(pek, pek.ref in in_force, counted.get((pek.id, pek.version), 0)) for pek in now.peks
+        ]
+
+    def _shown(self, pek: PekRecord, in_force: bool, counted: int) -> ShownKey:
+        return ShownKey(pek, in_force, counted, self._counts.needs_rotation(counted))
+
+    def disable(self, standing: Standing, peks: Sequence[PekRecord]) -> None:
+        """Make keys unusable until they are enabled again.
+
+        Raises:
+            CommitConflict: the keys, or their table, were changed meanwhile.
+        """
+        usable = [pek for pek in peks if pek.state in (PekState.ACTIVE, PekState.DECRYPT_ONLY)]
+        self._move(standing, [(pek, PekState.DISABLED, None) for pek in usable])
+
+    def enable(self, standing: Standing, peks: Sequence[PekRecord]) -> None:
+        """Make disabled keys usable again, those on their way to be destroyed included.
+
+        Raises:
+            KeyNotUsable: one is destroyed, or about to be.
+            CommitConflict: the keys, or their table, were changed meanwhile.
+        """
+        disabled = [pek for pek in peks if pek.state is PekState.DISABLED]
+        gone = [pek for pek in peks if pek.state is PekState.DESTROYED]
+        late = [pek for pek in disabled if self._is_due(pek)]
+        if late or (gone and not disabled):
+            raise _gone((late or gone)[0], standing)
+        self._move(standing, [(pek, _usable(pek, standing), None) for pek in disabled])
+
+    def destroy(
+        self, standing: Standing, peks: Sequence[PekRecord], unneeded_in: LoadedTable | None = None
+    ) -> None:
+        """Begin the end of keys: they are disabled, and can be enabled until their time has come.
+
+        Args:
+            standing: the keys as they were when it was decided.
+            peks: those that go.
+            unneeded_in: the table that was seen to need none of them, if that matters.
+
+        Raises:
+            CommitConflict: the keys, or their table, were changed meanwhile.
+        """
+        at = self._now_ms() + self._wait_ms
+        doomed = [pek for pek in peks if pek.state is not PekState.DESTROYED and pek.destroy_after_ms is None]
+        self._move(standing, [(pek, PekState.DISABLED, at) for pek in doomed], unneeded_in)
+        if self._wait_ms == 0:
+            self._ends.destroy_due()
+
+    def _move(
+        self,
+        decided_on: Standing,
+        moves: Sequence[tuple[PekRecord, PekState, int | None]],
+        unneeded_in: LoadedTable | None = None,
+    ) -> None:
+        """Give versions new states and times of destruction, if all is as it was when that was decided."""
+        with write(self._engine) as connection:
+            seals.lock_table(connection, decided_on.record.id)
+            if not decided_on.holds(connection):
+                raise key_records.changed_meanwhile()
+            if unneeded_in is not None:
+                self._ends.require_settled(connection, unneeded_in, [pek for pek, _, _ in moves])
+            for pek, after, at in moves:
+                if not key_records.move(connection, pek, after, destroy_after_ms=at):
+                    raise key_records.changed_meanwhile()
+        for pek, _, _ in moves:
+            self._cache.forget(pek.id)
+
+    def _is_due(self, pek: PekRecord) -> bool:
+        return pek.destroy_after_ms is not None and pek.destroy_after_ms <= self._now_ms()
+
+
+def _usable(pek: PekRecord, standing: Standing) -> PekState:
+    """What a key is enabled as: for new files, if it is in force or later; else for reading alone."""
+    in_force = standing.governed.regimes.current.peks if standing.governed else ()
+    named = [ref.version for ref in in_force if ref.pek_id == pek.id]
+    first = min(named, default=max(each.version for each in standing.peks if each.id == pek.id))
+    return PekState.ACTIVE if pek.version >= first else PekState.DECRYPT_ONLY
+
+
+def _gone(pek: PekRecord, standing: Standing) -> KeyNotUsable:
+    return KeyNotUsable(
+        f"The key {pek.id} version {pek.version} is destroyed; it cannot be brought back.",
+        table=str(standing.record.name),
+        rule="pek-state",
+        hint=state_hint(PekState.DESTROYED),
+    )

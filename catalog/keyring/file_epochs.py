@@ -1,0 +1,104 @@
+"""Files held against the encryption regimes of their table, those that state the same at once.
+
+A new file is judged by the regime in force, a planned one by that of its sequence number
+(`policy.encryption.epochs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from catalog.envelope.key_metadata_columns import Form, Rows, read_forms
+from catalog.state.table_state import Governed, TableRecord
+from policy.decision import Decision
+from policy.encryption.epochs import FOREIGN_PEK, FileKeys, judge_new_file, judge_sealed_file
+from policy.errors import DecryptionRefused, EncryptionPolicyViolation, LakewardenError
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFiles:
+    """The files of one scan, each held against the regime of its sequence number.
+
+    Attributes:
+        paths: where they are.
+        forms: those that are encrypted, by form; the others are in plaintext.
+    """
+
+    paths: pa.ChunkedArray
+    forms: tuple[Form, ...]
+
+
+def judge_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
+    """Hold files that a commit adds against the regime in force.
+
+    Args:
+        table: the table.
+        governed: what governs it.
+        added: `file_path` and `key_metadata` of the files.
+
+    Raises:
+        EncryptionPolicyViolation: a file does not fit the regime.
+        DecryptionRefused: key metadata is malformed, or under a key that the regime does not name.
+    """
+    for rows, keys in _stated(added, _forms(table, added)):
+        decision = judge_new_file(governed.regimes, keys)
+        if not decision.allowed:
+            hint = "Write encrypted tables with the Spark plugin or the Python client."
+            raise _unfit(decision, table, added, int(rows[0]), hint)
+
+
+def judge_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> JudgedFiles:
+    """The files of one scan with all of their keys, each held against the regime of its sequence number.
+
+    Args:
+        table: the table.
+        governed: what governs it.
+        planned: `file_path`, `key_metadata` and `file_sequence_number` of the files.
+
+    Raises:
+        EncryptionPolicyViolation: a file does not fit the regime of its sequence number.
+        DecryptionRefused: key metadata is malformed, or under a key that the regime does not name.
+    """
+    paths, key_metadata = planned["file_path"], planned["key_metadata"]
+    if not governed.ever_encrypted and key_metadata.null_count == planned.num_rows:
+        # Every regime is plaintext, and so is every file: nothing is left to judge one by one.
+        return JudgedFiles(paths, ())
+    forms = _forms(table, planned)
+    for rows, keys in _stated(planned, forms):
+        numbers = planned["file_sequence_number"].take(pa.array(rows))
+        for number in numbers.unique().to_pylist():
+            decision = judge_sealed_file(governed.regimes, number, keys)
+            if not decision.allowed:
+                row = int(rows[numbers.index(number).as_py()])
+                raise _unfit(decision, table, planned, row, "Have an administrator examine it.")
+    return JudgedFiles(paths, tuple(forms))
+
+
+def _forms(table: TableRecord, files: pa.Table) -> list[Form]:
+    """The encrypted ones of some files, by form."""
+    try:
+        return read_forms(files["key_metadata"], files["file_path"])
+    except DecryptionRefused as refusal:
+        refusal.table = str(table.name)
+        raise
+
+
+def _stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, FileKeys | None]]:
+    """Which of some files state what, those in plaintext first."""
+    in_plaintext = np.flatnonzero(files["key_metadata"].is_null().to_numpy())
+    if len(in_plaintext):
+        yield in_plaintext, None
+    for form in forms:
+        yield form.rows, form.metadata.file_keys()
+
+
+def _unfit(decision: Decision, table: TableRecord, files: pa.Table, row: int, hint: str) -> LakewardenError:
+    """A file that does not fit its regime: under a key that is none of the regime's, or in another way."""
+    rule = decision.reasons[0].rule
+    error = DecryptionRefused if rule == FOREIGN_PEK else EncryptionPolicyViolation
+    path = files["file_path"][row].as_py()
+    return error(decision.explanation, table=str(table.name), path=path, rule=rule, hint=hint)

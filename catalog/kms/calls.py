@@ -1,0 +1,128 @@
+"""What stands around a KMS client: a base for wrappers, and the counting of calls.
+
+Rules:
+- Every attempt is counted once, by back end, operation and outcome; nothing else of it is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
+from policy.errors import KmsUnavailable, LakewardenError
+
+T = TypeVar("T")
+
+
+class Operation(StrEnum):
+    """What a KMS is asked for."""
+
+    CREATE = "create"
+    UNWRAP = "unwrap"
+    REWRAP = "rewrap"
+
+
+class Outcome(StrEnum):
+    """How a call ended: with what was asked for, with a refusal, or without an answer."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+
+
+class KmsCall(NamedTuple):
+    """One kind of call.
+
+    Attributes:
+        kms: identifier of the back end.
+        operation: what was asked for.
+        outcome: how it ended.
+    """
+
+    kms: str
+    operation: Operation
+    outcome: Outcome
+
+
+class KmsAround(KmsClient):
+    """A client that passes each call on to another one.
+
+    Args:
+        kms: the other one.
+    """
+
+    def __init__(self, kms: KmsClient) -> None:
+        self._kms = kms
+
+    @property
+    def identifier(self) -> str:
+        """The other one's."""
+        return self._kms.identifier
+
+    def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
+        """See `KmsClient.create_key`."""
+        return self._call(
+            Operation.CREATE,
+            f"master key {master_key_id}",
+            lambda: self._kms.create_key(master_key_id, length, context),
+        )
+
+    def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
+        """See `KmsClient.get_key`."""
+        return self._call(
+            Operation.UNWRAP, str(context.table_uuid), lambda: self._kms.get_key(wrapped, context)
+        )
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        """See `KmsClient.rewrap_keys`."""
+        first = str(items[0][1].table_uuid) if items else ""
+        return self._call(Operation.REWRAP, f"rewrap {first}", lambda: self._kms.rewrap_keys(items))
+
+    @abstractmethod
+    def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
+        """Let one call through.
+
+        Args:
+            operation: what is asked for.
+            subject: what it is about; what fails for one may well succeed for another.
+            ask: asks the other client.
+        """
+
+
+class CountedKms(KmsAround):
+    """Counts the calls to a KMS; safe for many threads."""
+
+    def __init__(self, kms: KmsClient) -> None:
+        super().__init__(kms)
+        self._lock = threading.Lock()
+        self._counts: Counter[KmsCall] = Counter()
+
+    @property
+    def circuit_open(self) -> bool:
+        """Whether calls are kept from the KMS because it did not answer."""
+        return False
+
+    def counts(self) -> Mapping[KmsCall, int]:
+        """How many calls of each kind there were."""
+        with self._lock:
+            return dict(self._counts)
+
+    def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
+        outcome = Outcome.UNAVAILABLE
+        try:
+            answer = ask()
+            outcome = Outcome.DONE
+        except LakewardenError as error:
+            if not isinstance(error, KmsUnavailable):
+                outcome = Outcome.REFUSED
+            raise
+        finally:
+            with self._lock:
+                self._counts[KmsCall(self.identifier, operation, outcome)] += 1
+        return answer

@@ -1,0 +1,119 @@
+"""The interface to a key management service.
+
+A back end MUST
+- keep the master key inside the KMS, and bind every wrapped key to its master key and to the context, so
+  that it opens for no other table or catalog;
+- answer or raise within a bounded time, and be safe for use from many threads;
+- raise `KmsUnavailable` when the KMS does not answer, `KeyNotUsable` when the master key is unknown, disabled
+  or destroyed, `DecryptionRefused` when the wrapped key is malformed, changed or of another context;
+- keep the key as it is when it is wrapped anew, and its plain form inside the KMS where the KMS can;
+- ask the KMS each time it is called: caching is `peks.PekCache`'s, and so is the bound on revocation.
+
+A back end MAY
+- choose the bytes of a wrapped key freely, as long as they name the master key and its version;
+- raise `KeyNotUsable` for a master key that its caller may not use.
+
+Source: NIST SP 800-38D.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from catalog.crypto.aead import Aead
+from catalog.crypto.secret import SecretBytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyContext:
+    """What a wrapped key belongs to.
+
+    Attributes:
+        catalog: name of the catalog.
+        table_uuid: the table's immutable UUID; names change.
+    """
+
+    catalog: str
+    table_uuid: UUID
+
+    def to_bytes(self) -> bytes:
+        """One unambiguous encoding: u16 length and UTF-8 of the catalog, then the 16 bytes of the UUID."""
+        name = self.catalog.encode("utf-8")
+        return len(name).to_bytes(2, "big") + name + self.table_uuid.bytes
+
+
+class CreatedKey(NamedTuple):
+    """A new key, and the form of it that may be stored."""
+
+    wrapped: bytes
+    key: SecretBytes
+
+
+class KmsClient(ABC):
+    """A key management service; the module says what an implementation must and may do."""
+
+    @property
+    @abstractmethod
+    def identifier(self) -> str:
+        """Short stable name of the back end, kept beside every key that it wrapped."""
+
+    @abstractmethod
+    def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
+        """A new random key, wrapped by a master key.
+
+        Args:
+            master_key_id: the master key in the KMS.
+            length: 16, 24 or 32 bytes.
+            context: what the key belongs to.
+
+        Raises:
+            KeyNotUsable: the master key is unknown, disabled or destroyed, or the length is another.
+            KmsUnavailable: the KMS does not answer.
+        """
+
+    @abstractmethod
+    def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
+        """The key inside what `create_key` wrapped.
+
+        Raises:
+            DecryptionRefused: malformed, changed, or wrapped for another context.
+            KeyNotUsable: the master key is unknown, disabled or destroyed.
+            KmsUnavailable: the KMS does not answer.
+        """
+
+    @abstractmethod
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        """The same keys, wrapped anew under the newest version of the master key that wraps each now.
+
+        In one call to the KMS where it can; what is newest already may come back as it is or wrapped anew.
+
+        Args:
+            items: what `create_key` or an earlier call wrapped, each with its own context.
+
+        Returns:
+            The new wrapped forms, in the order of the items. All or none: one that fails fails the call.
+
+        Raises:
+            as `get_key`.
+        """
+
+    def encrypt_data_key(self, data_key: SecretBytes, key: SecretBytes, aad: bytes) -> bytes:
+        """A data key wrapped by another key, here and without the KMS: nonce | ciphertext | tag.
+
+        Raises:
+            KeyNotUsable: the wrapping key has not 16, 24 or 32 bytes.
+        """
+        return Aead(key).seal(data_key.reveal(), aad)
+
+    def decrypt_data_key(self, wrapped: bytes, key: SecretBytes, aad: bytes) -> SecretBytes:
+        """The data key inside what `encrypt_data_key` wrapped.
+
+        Raises:
+            DecryptionRefused: it does not open.
+            KeyNotUsable: the wrapping key has not 16, 24 or 32 bytes.
+        """
+        return SecretBytes(Aead(key).open(wrapped, aad))

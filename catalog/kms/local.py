@@ -1,0 +1,329 @@
+"""The local KMS: the embedded default, NOT FOR PRODUCTION.
+
+It keeps master keys in a keystore file, wrapped by a root key that comes from a passphrase or from a private
+key file. It lets a laptop, a test and a demonstration do all that a real KMS does, revocation included; but
+the process that serves tables can read its master keys, which is what a real KMS prevents.
+
+Rules:
+- The file is read anew on every call. Another process's change, such as a disabled key, holds at once.
+- Changes happen under a lock, on what the file says then, and replace the file whole.
+- A wrapped key is bound to the master key's id and version and to the context.
+- The newest version of a master key wraps; every version opens. All of them are disabled together.
+
+A wrapped key is: 0x01 | master key version, u32 | length of the id, u8 | id | nonce 12 | ciphertext | tag 16,
+integers big endian; its AAD is ASCII ``lakewarden/local-kms/pek/1`` NUL | all bytes before the nonce | the
+context.
+"""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from catalog.crypto.aead import Aead, refused, require_key_length
+from catalog.crypto.private_files import create_private, locked, read_private, replace_private
+from catalog.crypto.secret import SecretBytes
+from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
+from catalog.kms.keystore import MASTER_KEY_LENGTH, MAX_KEYSTORE_BYTES, Keystore, MasterKey, decode, encode
+from catalog.kms.root_key import RootDescription, RootKeySource, subkey
+from policy.encryption.governed_values import is_door_name, is_master_key_id
+from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, RequestInvalid
+
+_WRAPPED_FORMAT: Final = b"\x01"
+_PEK_AAD: Final = b"lakewarden/local-kms/pek/1\0"
+_MASTER_AAD: Final = b"lakewarden/local-kms/master/1\0"
+
+
+class EmbeddedKmsWarning(UserWarning):
+    """The local KMS is in use."""
+
+
+def warn_embedded_default() -> None:
+    """Say that the local KMS is not for production; called by whoever starts a service with it."""
+    warnings.warn(
+        "The local KMS is the embedded default and not for production: its master keys are in reach of this "
+        "process. Configure an external KMS.",
+        EmbeddedKmsWarning,
+        stacklevel=2,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MasterKeyInfo:
+    """What may be told of a master key.
+
+    Attributes:
+        id: its id.
+        version: its newest version; there are as many, from 1 on.
+        enabled: whether it may be used.
+    """
+
+    id: str
+    version: int
+    enabled: bool
+
+
+class LocalKms(KmsClient):
+    """The embedded default KMS, not for production.
+
+    Args:
+        keystore: the keystore file; `create` makes one.
+        root: where its root key comes from.
+    """
+
+    identifier = "local"
+
+    def __init__(self, keystore: Path, root: RootKeySource) -> None:
+        self._path = keystore
+        self._source = root
+        self._derived: tuple[RootDescription, SecretBytes] | None = None
+
+    @classmethod
+    def create(cls, keystore: Path, root: RootKeySource) -> LocalKms:
+        """A new, empty keystore.
+
+        Raises:
+            KmsUnavailable: the file is there already, or cannot be written.
+        """
+        description = root.describe()
+        create_private(keystore, encode(Keystore(description, ()), root.derive(description)))
+        return cls(keystore, root)
+
+    def create_master_key(self, master_key_id: str) -> MasterKeyInfo:
+        """A new random master key of 32 bytes.
+
+        Raises:
+            RequestInvalid: the id cannot name a master key, is for keys of the KMS door, or is taken.
+            KmsUnavailable: the keystore cannot be used.
+        """
+        if not is_master_key_id(master_key_id) or is_door_name(master_key_id):
+            raise RequestInvalid(
+                "That cannot be the id of a master key.",
+                rule="master-key-id",
+                hint="Use ASCII letters, digits and _ . / + = -, at most 255 of them; no door/ in front.",
+            )
+
+        def add(keystore: Keystore, root_key: SecretBytes) -> Keystore:
+            if _find(keystore, master_key_id) is not None:
+                raise RequestInvalid(
+                    f"There is a master key {master_key_id!r} already.",
+                    rule="master-key-id",
+                    hint="Choose another id.",
+                )
+            new = _with_new_version(MasterKey(master_key_id, True, ()), root_key)
+            return replace(keystore, master_keys=(*keystore.master_keys, new))
+
+        return _info(self._change(add), master_key_id)
+
+    def list_master_keys(self) -> tuple[MasterKeyInfo, ...]:
+        """All master keys in order of creation.
+
+        Raises:
+            KmsUnavailable: the keystore cannot be used.
+        """
+        keystore, _ = self._load()
+        return tuple(MasterKeyInfo(key.id, key.version, key.enabled) for key in keystore.master_keys)
+
+    def disable_master_key(self, master_key_id: str) -> MasterKeyInfo:
+        """Make a master key unusable until it is enabled again: every key it wraps is revoked.
+
+        Raises:
+            KeyNotUsable: there is no such master key.
+            KmsUnavailable: the keystore cannot be used.
+        """
+        return self._set_enabled(master_key_id, False)
+
+    def enable_master_key(self, master_key_id: str) -> MasterKeyInfo:
+        """Make a master key usable again.
+
+        Raises:
+            KeyNotUsable: there is no such master key.
+            KmsUnavailable: the keystore cannot be used.
+        """
+        return self._set_enabled(master_key_id, True)
+
+    def rotate_master_key(self, master_key_id: str) -> MasterKeyInfo:
+        """A new random version of a master key; what the earlier ones wrapped still opens.
+
+        Raises:
+            KeyNotUsable: there is no such master key, or it is disabled.
+            RequestInvalid: the keystore has no room for another version.
+            KmsUnavailable: the keystore cannot be used.
+        """
+
+        def rotate(keystore: Keystore, root_key: SecretBytes) -> Keystore:
+            old = _usable(keystore, master_key_id)
+            new = _with_new_version(old, root_key)
+            keys = (new if key is old else key for key in keystore.master_keys)
+            return replace(keystore, master_keys=tuple(keys))
+
+        return _info(self._change(rotate), master_key_id)
+
+    def create_key(self, master_key_id: str, length: int, context: KeyContext) -> CreatedKey:
+        """See `KmsClient.create_key`."""
+        require_key_length(length)
+        keystore, root_key = self._load()
+        master = _usable(keystore, master_key_id)
+        key = SecretBytes(secrets.token_bytes(length))
+        return CreatedKey(_seal(master, root_key, key, context), key)
+
+    def get_key(self, wrapped: bytes, context: KeyContext) -> SecretBytes:
+        """See `KmsClient.get_key`."""
+        parsed = _parse_wrapped(wrapped)
+        return _open(*self._load(), parsed, context)[1]
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        """See `KmsClient.rewrap_keys`."""
+        parsed = [(_parse_wrapped(wrapped), context) for wrapped, context in items]
+        keystore, root_key = self._load()
+        opened = [(*_open(keystore, root_key, wrapped, context), context) for wrapped, context in parsed]
+        return [_seal(master, root_key, key, context) for master, key, context in opened]
+
+    def _load(self) -> tuple[Keystore, SecretBytes]:
+        unverified = decode(read_private(self._path, limit=MAX_KEYSTORE_BYTES))
+        root_key = self._root_key(unverified.keystore.root)
+        return unverified.verify(root_key), root_key
+
+    def _root_key(self, description: RootDescription) -> SecretBytes:
+        """Stretching a passphrase takes long, so its result is kept while the description is the same."""
+        known = self._derived
+        if known is not None and known[0] == description:
+            return known[1]
+        if description.kind != self._source.kind:
+            raise KmsUnavailable(
+                f"The keystore's root key comes from a {description.kind}, not from a {self._source.kind}.",
+                path=str(self._path),
+                rule="root-key",
+                hint=f"Give its {description.kind}.",
+            )
+        root_key = self._source.derive(description)
+        self._derived = (description, root_key)
+        return root_key
+
+    def _change(self, change: Callable[[Keystore, SecretBytes], Keystore]) -> Keystore:
+        with locked(self._path):
+            keystore, root_key = self._load()
+            changed = change(keystore, root_key)
+            data = encode(changed, root_key)
+            if len(data) > MAX_KEYSTORE_BYTES:
+                raise RequestInvalid(
+                    "The keystore is full.",
+                    rule="keystore-size",
+                    hint="Use an external KMS for so many keys.",
+                )
+            replace_private(self._path, data)
+        return changed
+
+    def _set_enabled(self, master_key_id: str, enabled: bool) -> MasterKeyInfo:
+        def switch(keystore: Keystore, _: SecretBytes) -> Keystore:
+            _known(keystore, master_key_id)
+            keys = (replace(k, enabled=enabled) if k.id == master_key_id else k for k in keystore.master_keys)
+            return replace(keystore, master_keys=tuple(keys))
+
+        return _info(self._change(switch), master_key_id)
+
+
+def _find(keystore: Keystore, master_key_id: str) -> MasterKey | None:
+    return next((key for key in keystore.master_keys if key.id == master_key_id), None)
+
+
+def _known(keystore: Keystore, master_key_id: str) -> MasterKey:
+    master = _find(keystore, master_key_id)
+    if master is None:
+        raise KeyNotUsable(
+            f"There is no master key {master_key_id[:80]!r}.",
+            rule="master-key",
+            hint="Create it, or name another.",
+        )
+    return master
+
+
+def _usable(keystore: Keystore, master_key_id: str) -> MasterKey:
+    master = _known(keystore, master_key_id)
+    if not master.enabled:
+        raise KeyNotUsable(
+            f"Master key {master_key_id!r} is disabled.",
+            rule="master-key",
+            hint="Enable it, if it may be used.",
+        )
+    return master
+
+
+def _info(keystore: Keystore, master_key_id: str) -> MasterKeyInfo:
+    master = _known(keystore, master_key_id)
+    return MasterKeyInfo(master.id, master.version, master.enabled)
+
+
+class _Wrapped(NamedTuple):
+    """The parts of a wrapped key; the header is all bytes before what is sealed."""
+
+    master_key_id: str
+    version: int
+    header: bytes
+    sealed: bytes
+
+
+def _header(master: MasterKey) -> bytes:
+    key_id = master.id.encode("ascii")
+    return _WRAPPED_FORMAT + master.version.to_bytes(4, "big") + bytes([len(key_id)]) + key_id
+
+
+def _parse_wrapped(wrapped: bytes) -> _Wrapped:
+    if len(wrapped) < 6 or wrapped[:1] != _WRAPPED_FORMAT:
+        raise refused()
+    end = 6 + wrapped[5]
+    try:
+        key_id = wrapped[6:end].decode("ascii")
+    except UnicodeDecodeError as failure:
+        raise refused() from failure
+    if len(wrapped) < end or not is_master_key_id(key_id):
+        raise refused()
+    return _Wrapped(key_id, int.from_bytes(wrapped[1:5], "big"), wrapped[:end], wrapped[end:])
+
+
+def _seal(master: MasterKey, root_key: SecretBytes, key: SecretBytes, context: KeyContext) -> bytes:
+    """A key under the newest version of a master key."""
+    header = _header(master)
+    aad = _PEK_AAD + header + context.to_bytes()
+    return header + _open_master(master, master.version, root_key).seal(key.reveal(), aad)
+
+
+def _open(
+    keystore: Keystore, root_key: SecretBytes, wrapped: _Wrapped, context: KeyContext
+) -> tuple[MasterKey, SecretBytes]:
+    """A wrapped key, and the master key that it is under."""
+    master = _usable(keystore, wrapped.master_key_id)
+    if not 1 <= wrapped.version <= master.version:
+        raise KeyNotUsable(
+            f"Master key {master.id!r} has no version {wrapped.version}.",
+            rule="master-key",
+            hint="Restore the keystore that wrapped the key.",
+        )
+    aead = _open_master(master, wrapped.version, root_key)
+    return master, SecretBytes(aead.open(wrapped.sealed, _PEK_AAD + wrapped.header + context.to_bytes()))
+
+
+def _master_aad(key_id: str, version: int) -> bytes:
+    encoded = key_id.encode("ascii")
+    return _MASTER_AAD + bytes([len(encoded)]) + encoded + version.to_bytes(4, "big")
+
+
+def _with_new_version(master: MasterKey, root_key: SecretBytes) -> MasterKey:
+    key = secrets.token_bytes(MASTER_KEY_LENGTH)
+    wrapped = Aead(subkey(root_key, "wrap")).seal(key, _master_aad(master.id, master.version + 1))
+    return replace(master, versions=(*master.versions, wrapped))
+
+
+def _open_master(master: MasterKey, version: int, root_key: SecretBytes) -> Aead:
+    sealed = master.versions[version - 1]
+    try:
+        key = Aead(subkey(root_key, "wrap")).open(sealed, _master_aad(master.id, version))
+    except DecryptionRefused as failure:
+        raise KmsUnavailable(
+            f"Master key {master.id!r} does not open.", rule="keystore-format", hint="Restore the keystore."
+        ) from failure
+    return Aead(SecretBytes(key))

@@ -1,0 +1,233 @@
+"""Calls to a KMS that is somewhere else: bounded, tried again, and kept off while it does not answer.
+
+Rules:
+- A caller has an answer or a typed error within a deadline, whatever the back end does. Each attempt runs in
+  a thread of its own; one that takes too long is left behind and its answer is forgotten.
+- Only `KmsUnavailable` is tried again, after a pause that is drawn at random ("full jitter"). A refusal is an
+  answer.
+- So many attempts run at a time, for a while those left behind included (`places`): a KMS that hangs does not
+  use up threads.
+- After failures in a row the circuit opens, and callers are told at once; then one of them tries. A table or
+  master key that fails by itself has a circuit of its own (`circuits`).
+- An attempt that got its turn when hardly any time was left is not made; one that had much less than the time
+  of an attempt says nothing about the KMS if it runs out of it.
+- What a back end raises beside the errors of the interface counts as no answer. Its message and its cause are
+  dropped, since libraries put what they received into them.
+- The local KMS is called directly: a file is not spared by waiting, and once mended it is to be used at once.
+
+Sources: M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog); `circuits`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+from catalog.kms.bulkhead import Place, Places
+from catalog.kms.calls import CountedKms, Operation
+from catalog.kms.circuit_breaker import Circuit
+from catalog.kms.circuit_breakers import CircuitOpen, Circuits
+from catalog.kms.interface import KeyContext, KmsClient
+from catalog.kms.local import LocalKms
+from policy.errors import KmsUnavailable, LakewardenError
+
+T = TypeVar("T")
+
+_LONGEST_OPEN_S: Final = 30.0
+_REWRAPPED_AT_ONCE: Final = 25
+#: Parts of the time of an attempt: with less, none begins; with less, to run out of it says nothing.
+_LEAST_PART: Final = 0.1
+_TELLING_PART: Final = 0.5
+_log: Final = logging.getLogger("lakewarden.kms")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How much is borne of a KMS.
+
+    Attributes:
+        attempts: how often one call is tried.
+        attempt_s: how long one attempt may take, in seconds.
+        deadline_s: how long all attempts of one call may take, in seconds.
+        concurrency: how many attempts run at a time.
+        failures: after how many failures in a row the circuit opens.
+        open_s: for how long it opens at first, in seconds.
+        first_pause_s: the longest first pause between attempts, in seconds; it doubles each time.
+    """
+
+    attempts: int = 3
+    attempt_s: float = 5.0
+    deadline_s: float = 12.0
+    concurrency: int = 16
+    failures: int = 5
+    open_s: float = 5.0
+    first_pause_s: float = 0.2
+
+
+def guarded(kms: KmsClient, patience: Patience) -> CountedKms:
+    """The client that a catalog calls: it counts calls, and spares a KMS that is elsewhere."""
+    return CountedKms(kms) if isinstance(kms, LocalKms) else ResilientKms(kms, patience)
+
+
+class ResilientKms(CountedKms):
+    """A KMS behind the rules of this module; safe for many threads.
+
+    Args:
+        kms: the back end.
+        patience: how much is borne of it.
+        clock: monotonic seconds.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        kms: KmsClient,
+        patience: Patience,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(kms)
+        self._patience = patience
+        self._clock = clock
+        self._sleep = sleep
+        self._pause = wait_random_exponential(multiplier=patience.first_pause_s, max=2)
+        self._places = Places(patience.concurrency, clock)
+        longest_open_s = max(patience.open_s, _LONGEST_OPEN_S)
+        self._circuits = Circuits(lambda: Circuit(patience.failures, patience.open_s, longest_open_s, clock))
+        self._whole_s = min(patience.attempt_s, patience.deadline_s)
+
+    @property
+    def circuit_open(self) -> bool:
+        """Whether calls, or those about some table or master key, are kept from the KMS for a while."""
+        return self._circuits.is_open
+
+    def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
+        """See `KmsClient.rewrap_keys`; a few at a time, since some KMSs take them singly."""
+        pieces = (
+            items[first : first + _REWRAPPED_AT_ONCE] for first in range(0, len(items), _REWRAPPED_AT_ONCE)
+        )
+        return [each for piece in pieces for each in super(ResilientKms, self).rewrap_keys(piece)]
+
+    def _call(self, operation: Operation, subject: str, ask: Callable[[], T]) -> T:
+        until = self._clock() + self._patience.deadline_s
+        retrying = Retrying(
+            retry=retry_if_exception_type(KmsUnavailable),
+            wait=self._pause,
+            stop=lambda state: self._is_last(state, subject, until),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return retrying(lambda: self._attempt(operation, subject, ask, until))
+
+    def _is_last(self, state: RetryCallState, subject: str, until: float) -> bool:
+        return (
+            state.attempt_number >= self._patience.attempts
+            or self._circuits.is_open_for(subject)
+            or self._is_late(until - state.upcoming_sleep)
+        )
+
+    def _is_late(self, until: float) -> bool:
+        """Whether an attempt is not worth beginning any more."""
+        return until - self._clock() < self._whole_s * _LEAST_PART
+
+    def _attempt(self, operation: Operation, subject: str, ask: Callable[[], T], until: float) -> T:
+        """One attempt, if the circuits and the number of those that run let it begin before `until`."""
+        try:
+            self._circuits.check(subject)
+            place = self._take_place(subject, until)
+            try:
+                entry = self._circuits.enter(subject)
+            except CircuitOpen:
+                place.leave()
+                raise
+        except CircuitOpen:
+            raise self._told_at_once() from None
+        answered: bool | None = False
+        allowed = min(self._patience.attempt_s, until - self._clock())
+        try:
+            answer = super()._call(operation, subject, lambda: self._in_thread(ask, allowed, place))
+            answered = True
+        except TimeoutError:
+            answered = None if allowed < self._whole_s * _TELLING_PART else False
+            raise self._not_in_time(allowed) from None
+        except LakewardenError as error:
+            answered = not isinstance(error, KmsUnavailable)
+            raise
+        finally:
+            self._circuits.leave(entry, answered)
+        return answer
+
+    def _take_place(self, subject: str, until: float) -> Place:
+        """Wait for one of those that run to end, but not while the KMS is known not to answer."""
+        left = 0.0 if self._circuits.is_open_for(subject) else max(0.0, until - self._clock())
+        place = self._places.take(left)
+        if place is not None and not self._is_late(until):
+            return place
+        if place is not None:
+            place.leave()
+        raise KmsUnavailable(
+            f"Too many calls to the KMS {self.identifier!r} are under way.",
+            rule="kms-busy",
+            hint="Try again later.",
+        )
+
+    def _in_thread(self, ask: Callable[[], T], seconds: float, place: Place) -> T:
+        """What `ask` returns or raises within so many seconds; it leaves its place when it ends.
+
+        Raises:
+            TimeoutError: it took longer.
+        """
+        outcome: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(ask())
+            except LakewardenError as error:
+                outcome.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - of a stranger, nothing passes but the type
+                outcome.set_exception(self._failed(error))
+            finally:
+                place.leave()
+
+        try:
+            threading.Thread(target=run, name="lakewarden-kms", daemon=True).start()
+        except RuntimeError as error:
+            place.leave()
+            raise self._failed(error) from None
+        try:
+            return outcome.result(seconds)
+        except TimeoutError:
+            place.give_up()
+            raise
+
+    def _not_in_time(self, seconds: float) -> KmsUnavailable:
+        return KmsUnavailable(
+            f"The KMS {self.identifier!r} did not answer within {seconds:.1f} s.",
+            rule="kms-deadline",
+            hint="Try again when it answers.",
+        )
+
+    def _failed(self, error: Exception) -> KmsUnavailable:
+        kind, frame = type(error).__name__, traceback.extract_tb(error.__traceback__)[-1]
+        _log.error("KMS %s failed: %s at %s:%s", self.identifier, kind, frame.filename, frame.lineno)
+        return KmsUnavailable(
+            f"The KMS {self.identifier!r} failed with a {kind}.",
+            rule="kms-failure",
+            hint="The catalog's log says where.",
+        )
+
+    def _told_at_once(self) -> KmsUnavailable:
+        return KmsUnavailable(
+            f"The KMS {self.identifier!r} has not answered such calls for a while, and is not asked now.",
+            rule="kms-circuit",
+            hint="Try again in some seconds.",
+        )

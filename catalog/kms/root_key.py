@@ -1,0 +1,151 @@
+"""The root key of the local keystore: from a passphrase, or from a key file.
+
+Rules:
+- The keystore says where its root key comes from, never the key itself. The parameters of scrypt are bounded,
+  since whoever can write the keystore could otherwise make them ruinous or weak.
+- A key file holds 64 hexadecimal digits and is private (see `private_files`).
+
+Source: RFC 7914 (scrypt).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from catalog.crypto.hkdf import derived
+from catalog.crypto.private_files import create_private, read_private
+from catalog.crypto.secret import SecretBytes
+from policy.errors import KmsUnavailable
+
+ROOT_KEY_LENGTH: Final = 32
+SALT_LENGTH: Final = 16
+SCRYPT_LOG2_N: Final = 17
+SCRYPT_LOG2_N_RANGE: Final = range(15, 21)
+MIN_PASSPHRASE_BYTES: Final = 8
+_SCRYPT_R: Final = 8
+_SCRYPT_P: Final = 1
+_KEY_FILE: Final = re.compile(rb"([0-9a-f]{64})\n?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class RootDescription:
+    """What a keystore says of its root key.
+
+    Attributes:
+        kind: ``passphrase`` or ``key-file``.
+        salt: the salt of scrypt, 16 bytes; empty for a key file.
+        log2_n: the cost of scrypt as a power of two; 0 for a key file.
+    """
+
+    kind: str
+    salt: bytes = b""
+    log2_n: int = 0
+
+
+class RootKeySource(Protocol):
+    """Where the root key comes from."""
+
+    @property
+    def kind(self) -> str:
+        """``passphrase`` or ``key-file``."""
+
+    def describe(self) -> RootDescription:
+        """The description that a new keystore gets."""
+
+    def derive(self, description: RootDescription) -> SecretBytes:
+        """The root key of 32 bytes for a keystore's description of the same kind."""
+
+
+class KeyFile:
+    """The root key in a private file of its own.
+
+    Args:
+        path: the key file.
+    """
+
+    kind = "key-file"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def create(cls, path: Path) -> KeyFile:
+        """A new key file of mode 0600 with a random key.
+
+        Raises:
+            KmsUnavailable: the file is there already, or cannot be written.
+        """
+        create_private(path, secrets.token_bytes(ROOT_KEY_LENGTH).hex().encode("ascii") + b"\n")
+        return cls(path)
+
+    def describe(self) -> RootDescription:
+        """A key file needs no parameters."""
+        return RootDescription(self.kind)
+
+    def derive(self, description: RootDescription) -> SecretBytes:
+        """The key in the file.
+
+        Raises:
+            KmsUnavailable: `private_files.read_private` refuses the file, or it holds something else.
+        """
+        match = _KEY_FILE.match(read_private(self._path, limit=256))
+        if match is None:
+            raise KmsUnavailable(
+                f"{self._path.name} is not a key file.",
+                path=str(self._path),
+                rule="key-file",
+                hint="A key file holds 64 lower-case hexadecimal digits.",
+            )
+        return SecretBytes(bytes.fromhex(match[1].decode("ascii")))
+
+
+class Passphrase:
+    """The root key stretched from a passphrase by scrypt (N = 2**17, r = 8, p = 1: 128 MiB).
+
+    Args:
+        passphrase: UTF-8, at least 8 bytes.
+
+    Raises:
+        KmsUnavailable: the passphrase is too short.
+    """
+
+    kind = "passphrase"
+
+    def __init__(self, passphrase: SecretBytes) -> None:
+        if len(passphrase) < MIN_PASSPHRASE_BYTES:
+            raise KmsUnavailable(
+                "The passphrase of the keystore is too short.",
+                rule="passphrase",
+                hint=f"Use at least {MIN_PASSPHRASE_BYTES} bytes.",
+            )
+        self._passphrase = passphrase
+
+    def describe(self) -> RootDescription:
+        """A fresh salt and today's cost."""
+        return RootDescription(self.kind, secrets.token_bytes(SALT_LENGTH), SCRYPT_LOG2_N)
+
+    def derive(self, description: RootDescription) -> SecretBytes:
+        """The stretched passphrase."""
+        cost = 2**description.log2_n
+        with self._passphrase.lent() as lent:
+            stretched = hashlib.scrypt(
+                lent,
+                salt=description.salt,
+                n=cost,
+                r=_SCRYPT_R,
+                p=_SCRYPT_P,
+                maxmem=256 * _SCRYPT_R * cost,
+                dklen=ROOT_KEY_LENGTH,
+            )
+        return SecretBytes(stretched)
+
+
+def subkey(root: SecretBytes, purpose: str) -> SecretBytes:
+    """A key of 32 bytes for one purpose, derived from the root key by HKDF-SHA256."""
+    info = f"lakewarden/local-kms/{purpose}/1".encode("ascii")
+    return SecretBytes(derived(root, ROOT_KEY_LENGTH, info))

@@ -1,0 +1,226 @@
+"""What the door does, for whom: each use of a key is decided by the policies and on record before it happens.
+
+| use | right on the key |
+|---|---|
+| metadata, versions | any |
+| generate, re-encrypt | use |
+| decrypt | release |
+| create, roll | rotate |
+| disable, enable | destroy |
+
+- Writers of ORC make their keys by decrypting (`eek`), so they need `release` too; nobody at the door can
+  tell them from readers.
+- Material of versions never leaves; Hadoop's KMS would hand it to whoever may `GET` it.
+- Whoever has no right on a key is not told whether there is one. One thing shows: a key that says so answers
+  that its readers see masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.crypto.secret import SecretBytes
+from catalog.envelope.peks import PekState
+from catalog.kms_server import encrypted_keys
+from catalog.kms_server.encrypted_keys import EncryptedKey
+from catalog.kms_server.names import VersionName, key_name, resource_of
+from catalog.kms_server.store import Denial, DoorKey, DoorStore, KeySpec
+from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
+from policy.privileges.requests import ANY, AccessRequest
+
+#: Each of them lets one see that the key is there; the first is named where all are missing.
+_RIGHTS: Final = ("release", "use", "rotate", "destroy")
+#: Keys made or encrypted anew by one request.
+MAX_BATCH: Final = 1_000
+
+
+class KeyMasked(NotAuthorized):
+    """A key that is not released, and whose readers are to see masks instead of an error."""
+
+
+class KmsDoor:
+    """Hadoop's KMS protocol without HTTP.
+
+    Args:
+        store: the keys.
+        authorizer: decides and records.
+    """
+
+    def __init__(self, store: DoorStore, authorizer: Authorizer) -> None:
+        self._store = store
+        self._authorizer = authorizer
+
+    def names(self, caller: Caller) -> list[str]:
+        """The keys that the caller has any right on, in order."""
+        return [
+            name
+            for name in self._store.names()
+            if self._authorizer.decide([AccessRequest(caller.principal, resource_of(name), ANY)]).allowed
+        ]
+
+    def keys(self, caller: Caller) -> list[DoorKey]:
+        """The keys that the caller has any right on, in order of their names."""
+        found = (self._store.find(name) for name in self.names(caller))
+        return [key for key in found if key is not None]
+
+    def metadata(self, caller: Caller, name: str) -> DoorKey | None:
+        """What is known of a key; None if there is none.
+
+        Raises:
+            NotAuthorized: the caller has no right on it.
+        """
+        resource = resource_of(key_name(name))
+        asked = [AccessRequest(caller.principal, resource, right) for right in _RIGHTS]
+        held = [each.access for each in asked if self._authorizer.decide([each]).allowed]
+        self._require(caller, "metadata", name, held[0] if held else _RIGHTS[0])
+        return self._store.find(name)
+
+    def create(self, caller: Caller, spec: KeySpec) -> DoorKey:
+        """Make a key.
+
+        Raises:
+            NotAuthorized: `rotate` is not granted.
+            RequestInvalid: there is one of that name.
+            KeyNotUsable, KmsUnavailable: the master key cannot be used.
+        """
+        self._require(caller, "create", key_name(spec.name), "rotate")
+        return self._store.create(spec, caller.principal.name)
+
+    def roll(self, caller: Caller, name: str) -> DoorKey:
+        """Give a key one more version.
+
+        Raises:
+            NotAuthorized: `rotate` is not granted.
+            KeyNotUsable: there is no such key, or its master key is disabled.
+            CommitConflict: somebody else did so meanwhile.
+            KmsUnavailable: the KMS does not answer.
+        """
+        self._require(caller, "roll", key_name(name), "rotate")
+        return self._store.roll(self._found(name), caller.principal.name)
+
+    def disable(self, caller: Caller, name: str) -> DoorKey:
+        """Make a key unusable with the next use of it, until it is enabled.
+
+        Raises:
+            NotAuthorized: `destroy` is not granted.
+            KeyNotUsable: there is no such key.
+        """
+        self._require(caller, "disable", key_name(name), "destroy")
+        return self._store.move(self._known(name), PekState.DISABLED)
+
+    def enable(self, caller: Caller, name: str) -> DoorKey:
+        """Make a disabled key usable again.
+
+        Raises:
+            NotAuthorized: `destroy` is not granted.
+            KeyNotUsable: there is no such key.
+        """
+        self._require(caller, "enable", key_name(name), "destroy")
+        return self._store.move(self._known(name), PekState.ACTIVE)
+
+    def invalidate(self, caller: Caller, name: str) -> None:
+        """Nothing is kept that could be out of date; a stock client asks for it after each roll.
+
+        Raises:
+            NotAuthorized: `rotate` is not granted.
+        """
+        self._require(caller, "roll", key_name(name), "rotate")
+
+    def generate(self, caller: Caller, name: str, count: int) -> list[EncryptedKey]:
+        """New encrypted keys under the current version.
+
+        Raises:
+            NotAuthorized: `use` is not granted.
+            RequestInvalid: too many at once.
+            KeyNotUsable, KmsUnavailable, DecryptionRefused: the key cannot be used.
+        """
+        _check_count(count)
+        self._require(caller, "generate", key_name(name), "use")
+        key = self._found(name)
+        material = self._store.open(key, key.current.version)
+        return [encrypted_keys.generate(key.current, material) for _ in range(count)]
+
+    def decrypt(self, caller: Caller, encrypted: EncryptedKey) -> SecretBytes:
+        """The key inside an encrypted one.
+
+        Raises:
+            KeyMasked: `release` is not granted, and the key's readers see masks.
+            NotAuthorized: `release` is not granted.
+            KeyNotUsable, KmsUnavailable, DecryptionRefused: the key cannot be used.
+        """
+        name = encrypted.version.key
+        try:
+            self._require(caller, "decrypt", name, "release")
+        except NotAuthorized as refusal:
+            key = self._store.find(name)
+            if key is None or key.spec.denial is not Denial.MASK:
+                raise
+            raise KeyMasked(refusal.message, rule=refusal.rule, hint=refusal.hint) from refusal
+        return encrypted_keys.decrypt(
+            encrypted, self._store.open(self._found(name), encrypted.version.version)
+        )
+
+    def reencrypt(self, caller: Caller, name: str, items: Sequence[EncryptedKey]) -> list[EncryptedKey]:
+        """The same keys under the current version, in order; what is under it already stays as it is.
+
+        Raises:
+            NotAuthorized: `use` is not granted.
+            RequestInvalid: too many at once, or one that is under another key.
+            KeyNotUsable, KmsUnavailable, DecryptionRefused: the key cannot be used.
+        """
+        _check_count(len(items))
+        if any(each.version.key != name for each in items):
+            raise RequestInvalid(
+                "A key is encrypted under another key than the one named.",
+                rule="encrypted-key",
+                hint="Send keys of one name at a time.",
+            )
+        self._require(caller, "reencrypt", key_name(name), "use")
+        key = self._found(name)
+        opened = self._opened(key, {each.version.version for each in items} | {key.current.version})
+        new = opened[key.current.version]
+        return [
+            each
+            if each.version == key.current
+            else encrypted_keys.reencrypt(each, opened[each.version.version], key.current, new)
+            for each in items
+        ]
+
+    def _opened(self, key: DoorKey, versions: Iterable[int]) -> dict[int, SecretBytes]:
+        return {version: self._store.open(key, version) for version in versions}
+
+    def _found(self, name: str) -> DoorKey:
+        """A key that may be used."""
+        key = self._known(name)
+        if key.state is not PekState.ACTIVE:
+            raise KeyNotUsable(
+                f"The key {name!r} is {key.state}.",
+                rule="key-state",
+                hint="An administrator may enable it with `lakewarden door enable`.",
+            )
+        return key
+
+    def _known(self, name: str) -> DoorKey:
+        key = self._store.find(name)
+        if key is None:
+            raise KeyNotUsable(f"There is no key {name!r}.", rule="key", hint="Create it, or name another.")
+        return key
+
+    def _require(self, caller: Caller, use: str, name: str, access: str) -> None:
+        resource = resource_of(name)
+        request = AccessRequest(caller.principal, resource, access)
+        self._authorizer.require(caller, f"door.{use}", str(resource), [request])
+
+
+def version_of(key: DoorKey, name: VersionName) -> VersionName | None:
+    """A version of a key, if it has it."""
+    return name if name.version < key.versions else None
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= MAX_BATCH:
+        raise RequestInvalid(
+            f"One request is about 1 to {MAX_BATCH} keys.", rule="key-count", hint="Ask for less at once."
+        )

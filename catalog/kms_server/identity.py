@@ -1,0 +1,165 @@
+"""Who comes to the door.
+
+- A token of the catalog, of kind `user` or `kms`: in `Authorization: Bearer`, or as a delegation token in
+  `X-Hadoop-Delegation-Token`, which is how stock clients send one. Never in the address.
+- Only where the settings say so: whoever names himself (`user.name`, Hadoop's "simple" authentication). Then
+  the service listens on loopback alone, the request comes from this host and names it, and it bears no trace
+  of a proxy or of a page in a browser. Everybody on the host can then be anybody; so can everybody who
+  reaches a proxy on it that leaves no trace.
+- Stock clients name themselves at a handshake only, so its answer sets a signed cookie, `hadoop.auth`, which
+  counts under the same conditions as the name in it. The key that signs lives as long as the process.
+- More than one credential is refused, and so are `doAs` and a token in the address: two readers could
+  understand such a request differently.
+
+Source: Hadoop 3.4.3, `DelegationTokenAuthenticationHandler`, `PseudoAuthenticationHandler`, `AuthToken`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from starlette.datastructures import Headers
+
+from catalog.authorization.tokens import TokenStore
+from catalog.kms_server.hadoop_token import secret_of
+from catalog.settings.kms_options import is_this_machine
+from policy.errors import NotAuthenticated
+from policy.principal import Principal
+
+COOKIE: Final = "hadoop.auth"
+DELEGATION_HEADER: Final = "X-Hadoop-Delegation-Token"
+_AUTHORIZATION: Final = "Authorization"
+_COOKIE_TTL_MS: Final = 3_600_000
+_USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,127}", re.ASCII)
+_COOKIE: Final = re.compile(r"(u=([^&]+)&p=[^&]+&t=simple-dt&e=([0-9]{1,15}))&s=([0-9a-f]{64})", re.ASCII)
+#: Wherever some reader of the header could see the cookie begin.
+_COOKIES: Final = re.compile(r"(?<![^\s;,])hadoop\.auth\s*=")
+_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+#: What proxies add, and what browsers do for pages of other sites.
+_FORWARDED: Final = re.compile(
+    r"forwarded|via|(x-)?(real|client)-ip|true-client-ip|cf-connecting-ip|x-([a-z-]+-)?forwarded(-.*)?"
+    r"|origin|sec-fetch-.*"
+)
+#: Stock clients are of Java, which speaks 1.1; nginx passes requests on as 1.0, without a header of its own.
+_OLD_HTTP: Final = "1.0"
+_NEVER: Final = frozenset({"doas", "delegation", "token"})
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What tells who comes.
+
+    Attributes:
+        headers: of the request.
+        query: of the address, in order.
+        cookie: the value of `hadoop.auth`, or None.
+        address: the network address that the request came from.
+        http_version: of the request.
+    """
+
+    headers: Headers = field(repr=False)
+    query: Sequence[tuple[str, str]] = field(repr=False)
+    cookie: str | None = field(repr=False)
+    address: str
+    http_version: str
+
+
+class Doorman:
+    """Tells who comes.
+
+    Args:
+        tokens: the catalog's tokens.
+        pseudo: whether those on this host are believed who name themselves.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(self, tokens: TokenStore, pseudo: bool, now_ms: Callable[[], int]) -> None:
+        self._tokens = tokens
+        self._pseudo = pseudo
+        self._now_ms = now_ms
+        self._secret = secrets.token_bytes(32)
+
+    def principal(self, visit: Visit) -> Principal:
+        """Whose request this is.
+
+        Raises:
+            NotAuthenticated: nobody's who can be told for certain.
+            StateUnavailable: the database does not answer.
+        """
+        if any(name.lower() in _NEVER for name, _ in visit.query):
+            raise _refused("The address holds a token, or another user to act for.")
+        names = [value for name, value in visit.query if name == "user.name"]
+        headers = [visit.headers.getlist(name) for name in (_AUTHORIZATION, DELEGATION_HEADER)]
+        cookies = sum(len(_COOKIES.findall(sent)) for sent in visit.headers.getlist("Cookie"))
+        given = sum(map(len, headers)) + len(names) + cookies
+        if given != 1:
+            raise _refused("The request carries no credential." if not given else "More than one credential.")
+        if names or cookies:
+            return self._named(visit, names[0] if names else self._signed(visit.cookie or ""))
+        bearer, delegation = headers
+        return self._tokens.verify(
+            secret_of(delegation[0]) if delegation else _bearer(bearer[0]), "user", "kms"
+        )
+
+    def greet(self, visit: Visit) -> str | None:
+        """The value of the cookie for a handshake by somebody who is believed; None for everybody else."""
+        names = [value for name, value in visit.query if name == "user.name"]
+        if len(names) != 1:
+            return None
+        try:
+            name = self._named(visit, names[0]).name
+        except NotAuthenticated:
+            # The handshake tells nothing: an error in it would be taken for a reason to show masks.
+            return None
+        text = f"u={name}&p={name}&t=simple-dt&e={self._now_ms() + _COOKIE_TTL_MS}"
+        return f"{text}&s={self._signature(text)}"
+
+    def _named(self, visit: Visit, name: str) -> Principal:
+        if not (self._pseudo and _is_local(visit)):
+            raise _refused("Whoever names himself is not believed here.")
+        if _USER.fullmatch(name) is None:
+            raise _refused("That cannot be the name of a user.")
+        return Principal(name)
+
+    def _signed(self, cookie: str) -> str:
+        """The name in a cookie of ours."""
+        found = _COOKIE.fullmatch(cookie)
+        if (
+            found is None
+            or not hmac.compare_digest(found[4], self._signature(found[1]))
+            or int(found[3]) <= self._now_ms()
+        ):
+            raise _refused("The cookie is not one of this process, or has expired.")
+        return found[2]
+
+    def _signature(self, text: str) -> str:
+        return hmac.new(self._secret, text.encode("utf-8"), hashlib.sha256).hexdigest()
+
+
+def _is_local(visit: Visit) -> bool:
+    """Whether the request comes from this host, is meant for it, and came straight."""
+    hosts = visit.headers.getlist("Host")
+    passed_on = visit.http_version == _OLD_HTTP or any(map(_FORWARDED.fullmatch, visit.headers.keys()))
+    if len(hosts) != 1 or passed_on:
+        return False
+    name = re.sub(r":[0-9]{1,5}\Z", "", hosts[0]).lower()
+    return name in _LOCAL_NAMES and is_this_machine(visit.address)
+
+
+def _bearer(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise _refused("The request carries no bearer token.")
+    return token
+
+
+def _refused(message: str) -> NotAuthenticated:
+    return NotAuthenticated(
+        message, rule="token", hint="Send a token of the catalog; docs/kms-door.md says how clients do."
+    )

@@ -1,0 +1,72 @@
+"""Names of the door's keys and of their versions.
+
+- A key is named by lower-case ASCII letters, digits and ``_ . -``, beginning with a letter or digit: two
+  names that policies would not tell apart, or that an address could spell in two ways, are never both there.
+- Version 0 of the key ``pii`` is ``pii@0`` (Hadoop, `KeyProvider.buildVersionName`).
+- Policies know the key as ``door/pii``: whoever may use a master key has no right on a key of the door by
+  that alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from policy.encryption.governed_values import DOOR_PREFIX
+from policy.errors import RequestInvalid
+from policy.privileges.requests import Resource
+
+MAX_NAME_LENGTH: Final = 128
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}", re.ASCII)
+_VERSION: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+
+
+class VersionName(NamedTuple):
+    """A version of a key.
+
+    Attributes:
+        key: name of the key.
+        version: its number, from 0.
+    """
+
+    key: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.key}@{self.version}"
+
+    @classmethod
+    def parse(cls, text: str) -> VersionName:
+        """A version by its name.
+
+        Raises:
+            RequestInvalid: that cannot name one.
+        """
+        name, separator, number = text.rpartition("@")
+        if not separator or _VERSION.fullmatch(number) is None:
+            raise RequestInvalid(
+                "That cannot be the name of a key version.",
+                rule="key-version-name",
+                hint="Name it as the KMS does, such as pii@0.",
+            )
+        return cls(key_name(name), int(number))
+
+
+def key_name(text: str) -> str:
+    """The name of a key, if it can be one.
+
+    Raises:
+        RequestInvalid: it cannot.
+    """
+    if _NAME.fullmatch(text) is None:
+        raise RequestInvalid(
+            "That cannot be the name of a key.",
+            rule="key-name",
+            hint=f"Use lower-case letters, digits and _ . -, at most {MAX_NAME_LENGTH} of them.",
+        )
+    return text
+
+
+def resource_of(name: str) -> Resource:
+    """What policies call the key."""
+    return Resource.key(DOOR_PREFIX + name)

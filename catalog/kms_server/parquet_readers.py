@@ -1,0 +1,165 @@
+"""What the door does for stock Parquet readers: it opens the key-encryption keys (KEKs) that files carry.
+
+- A KEK is opened for a table that says `encryption.stock-readers=true` now, and for nobody else's files:
+  table and key are what the wrapped KEK says, which its opening proves.
+- Entitled is who may select, unmasked and without a row filter, every column that the key opens, under every
+  name that a schema of the table gives it; and who has `release` on its master key. The footer's key of a
+  file with column keys opens the columns that have none; where all have one, any column will do, since the
+  footer tells of all of them.
+- A PEK never leaves; one that is disabled or destroyed opens nothing. A table that was dropped opens nothing.
+- Each answer is on record first.
+
+Source: docs/key-metadata.md, "Keys for stock readers".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Engine
+
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.columns import ColumnNames, every_name, refuse_masks, selects
+from catalog.crypto.secret import SecretBytes
+from catalog.db.engine import read
+from catalog.envelope.parquet_key_tools import KekClaims, claims_of, open_kek
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.state import table_state
+from catalog.state.table_state import TableRecord, TableState
+from policy.decision import Decision, Reason
+from policy.encryption.epochs import PekRef, Regime
+from policy.errors import DecryptionRefused, KeyNotUsable, NotAuthorized
+from policy.privileges.requests import ANY, AccessRequest, Resource
+
+ACTION: Final = "door.unwrap"
+
+
+class StockDoor:
+    """Opens KEKs for stock readers.
+
+    Args:
+        engine: the catalog's database.
+        loader: loads tables.
+        keyring: opens PEKs.
+        authorizer: decides and records.
+    """
+
+    def __init__(self, engine: Engine, loader: TableLoader, keyring: Keyring, authorizer: Authorizer) -> None:
+        self._engine = engine
+        self._loader = loader
+        self._keyring = keyring
+        self._authorizer = authorizer
+
+    def unwrap(self, caller: Caller, master_key_id: str, wrapped: str) -> SecretBytes:
+        """The KEK inside of what a file carries.
+
+        Args:
+            caller: who reads, for himself.
+            master_key_id: the master key that the file names beside it.
+            wrapped: the wrapped KEK, in base64.
+
+        Raises:
+            DecryptionRefused: no wrapped KEK, changed, or of another master key.
+            NotAuthorized: a column that the key opens, or the key, is not granted; or there is no such table
+                any more, or none that the caller may know of.
+            KeyNotUsable: the table does not let stock readers in, or its key is disabled.
+            MetadataUnsealed, MetadataTampered: the table cannot be trusted as it is.
+            KmsUnavailable: the KMS does not answer.
+        """
+        claims = claims_of(wrapped)
+        record = self._table(caller, claims)
+        with self._authorizer.recorded(caller, ACTION, str(record.name)):
+            table = self._loader.load_sealed(record.name)
+            regime = self._regime(table, claims)
+            self._authorize(caller, table, _columns(table, regime, claims, master_key_id), master_key_id)
+            if table.record.id != record.id or not table.governed.spec.stock_readers:
+                raise _shut(table)
+            ref = PekRef(claims.pek_id, claims.pek_version, master_key_id)
+            return open_kek(wrapped, self._keyring.open_peks(table.record, [ref])[ref])
+
+    def _table(self, caller: Caller, claims: KekClaims) -> TableRecord:
+        """The table; to those without any right on it nothing is told of it, not even that it is there."""
+        with read(self._engine) as connection:
+            record = table_state.table_by_uuid(connection, claims.table_uuid)
+        if record is not None and record.state is TableState.ACTIVE and self._may_see(caller, record):
+            return record
+        unknown = Reason(
+            "stock-readers", "The table that the key belongs to is not there, or not yours to see."
+        )
+        self._authorizer.record(caller, ACTION, f"table {claims.table_uuid}", Decision.deny(unknown))
+        raise NotAuthorized(
+            f"{caller.principal.name} is not authorized ({ACTION}): {unknown.detail}",
+            rule=unknown.rule,
+            hint="Ask whoever owns the file.",
+        )
+
+    def _may_see(self, caller: Caller, record: TableRecord) -> bool:
+        resource = Resource.table(record.name.database, record.name.name)
+        request = AccessRequest(caller.principal, resource, ANY, owner=record.owner)
+        return self._authorizer.decide([request]).allowed
+
+    def _regime(self, table: LoadedTable, claims: KekClaims) -> Regime:
+        """How files of the write were encrypted that the KEK was made for."""
+        with read(self._engine) as connection:
+            governed = table_state.governed_version(connection, table.record.id, claims.governed_version)
+        if governed is None or not governed.spec.encrypts:
+            raise _foreign(table)
+        return governed.regimes.current
+
+    def _authorize(
+        self, caller: Caller, table: LoadedTable, names: ColumnNames | None, master_key_id: str
+    ) -> None:
+        """Refuse, on record, who may not have all that the key opens.
+
+        Args:
+            caller: who reads.
+            table: the table.
+            names: the columns that it opens, or None where any column of the table will do.
+            master_key_id: the key's master key.
+        """
+        asked = privileges.key_requests(caller.principal, [master_key_id], "release")
+        if names is None:
+            tops = frozenset(each.name for each in table.metadata.schema().fields)
+            ways = selects(self._authorizer, caller, table, ColumnNames(tops))
+            self._authorizer.screen(caller, ACTION, table.name, *ways)
+            names = ColumnNames()
+        asked += selects(self._authorizer, caller, table, names)
+        self._authorizer.require(caller, ACTION, table.name, asked)
+        refuse_masks(self._authorizer, caller, table, names, action=ACTION)
+
+
+def _columns(table: LoadedTable, regime: Regime, claims: KekClaims, master_key_id: str) -> ColumnNames | None:
+    """What a key opens, by every name; None if that is no column by itself."""
+    fields = {field_id for schema in table.metadata.schemas for field_id in schema.field_ids}
+    groups = {group.key_id: frozenset(group.field_ids) for group in regime.columns}
+    if claims.of_group:
+        # A field that no schema names has no policy, and its key goes to nobody.
+        if master_key_id not in groups or not groups[master_key_id] <= fields:
+            raise _foreign(table)
+        return every_name(table, groups[master_key_id])
+    if regime.spec.master_key_id != master_key_id:
+        raise _foreign(table)
+    if not groups:
+        return every_name(table)
+    names = every_name(table, frozenset(fields).difference(*groups.values()))
+    return names if names.columns else None
+
+
+def _foreign(table: LoadedTable) -> DecryptionRefused:
+    return DecryptionRefused(
+        "The wrapped key is not one that this table's files carry under that master key.",
+        table=table.name,
+        rule="wrapped-kek",
+        hint="Send what stands in the file's key material, unchanged.",
+    )
+
+
+def _shut(table: LoadedTable) -> KeyNotUsable:
+    return KeyNotUsable(
+        "The table does not let stock readers in.",
+        table=table.name,
+        rule="stock-readers",
+        hint="Read it through Lakewarden, or ask its owner for encryption.stock-readers=true.",
+    )

@@ -1,0 +1,329 @@
+"""The door's keys in the catalog's database.
+
+- Each key has a wrapping key of its own, made by the catalog's KMS and bound to the key's id; versions are
+  sealed by it. So the KMS is asked once a key and TTL (`catalog.envelope.peks`), and a disabled master key
+  takes the door's keys with it.
+- Sealed material is bound to its key by id and name, to version and length: exchanged rows do not open.
+- A version is never changed. The last one is the current one.
+
+Sealed material is nonce | ciphertext | tag of AES-GCM; its AAD is ASCII ``lakewarden/kms-door/1`` NUL, the 16
+bytes of the key's id, the version as u32 and the length in bytes as u8, big endian, then the key's name in
+ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+from uuid import UUID, uuid4
+
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.base.errors import CommitConflict
+from catalog.crypto.secret import SecretBytes
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_door_key, lw_door_key_version
+from catalog.envelope.peks import PekCache, PekRecord, PekState, create_pek
+from catalog.kms.interface import KmsClient
+from catalog.kms_server.names import VersionName
+from policy.errors import KeyNotUsable, RequestInvalid
+
+_AAD: Final = b"lakewarden/kms-door/1\0"
+
+
+class Denial(StrEnum):
+    """What a reader without the right to a key gets: an error, or ORC's masks."""
+
+    ERROR = "error"
+    MASK = "mask"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpec:
+    """What a key is made with.
+
+    Attributes:
+        name: its name at the door.
+        bits: length of its versions: 128, 192 or 256.
+        description: for people.
+        attributes: whatever its maker wants to be kept with it.
+        denial: what a reader without the right to it gets.
+    """
+
+    name: str
+    bits: int
+    description: str | None
+    attributes: Mapping[str, str]
+    denial: Denial
+
+
+@dataclass(frozen=True, slots=True)
+class DoorKey:
+    """A key as the catalog stores it.
+
+    Attributes:
+        spec: what it was made with.
+        versions: how many there are.
+        wrapping: what seals the versions; its id is the key's.
+        created_ms: when it was made.
+    """
+
+    spec: KeySpec
+    versions: int
+    wrapping: PekRecord = field(repr=False)
+    created_ms: int
+
+    @property
+    def name(self) -> str:
+        """Its name at the door."""
+        return self.spec.name
+
+    @property
+    def state(self) -> PekState:
+        """Whether it may be used."""
+        return self.wrapping.state
+
+    @property
+    def current(self) -> VersionName:
+        """The version that new keys are encrypted under."""
+        return VersionName(self.name, self.versions - 1)
+
+
+class DoorStore:
+    """Makes, finds and opens the door's keys.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        kms: wraps what seals the versions.
+        cache: opened wrapping keys.
+        master_key_id: the master key that new keys are wrapped by.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        kms: KmsClient,
+        cache: PekCache,
+        master_key_id: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._kms = kms
+        self._cache = cache
+        self._master_key_id = master_key_id
+        self._now_ms = now_ms
+
+    def create(self, spec: KeySpec, author: str) -> DoorKey:
+        """Make a key with its version 0.
+
+        Raises:
+            RequestInvalid: there is one of that name.
+            KeyNotUsable, KmsUnavailable: the master key cannot be used.
+        """
+        if self.find(spec.name) is not None:
+            raise _taken(spec.name)
+        key_id = uuid4()
+        wrapping = create_pek(
+            self._kms,
+            catalog=self._catalog,
+            table_id="",
+            table_uuid=key_id,
+            master_key_id=self._master_key_id,
+            pek_id=key_id,
+        )
+        made = DoorKey(spec, 1, wrapping, self._now_ms())
+        sealed = self._new_material(made, 0)
+        try:
+            with write(self._engine) as connection:
+                connection.execute(insert(lw_door_key).values(self._row(made, author)))
+                connection.execute(insert(lw_door_key_version).values(self._version(made, 0, sealed, author)))
+        except IntegrityError as error:
+            raise _taken(spec.name) from error
+        return made
+
+    def roll(self, key: DoorKey, author: str) -> DoorKey:
+        """Give a key one more version.
+
+        Raises:
+            CommitConflict: somebody else did so meanwhile.
+            KeyNotUsable, KmsUnavailable: its master key cannot be used.
+        """
+        version = key.versions
+        sealed = self._new_material(key, version)
+        try:
+            with write(self._engine) as connection:
+                connection.execute(
+                    insert(lw_door_key_version).values(self._version(key, version, sealed, author))
+                )
+        except IntegrityError as error:
+            raise CommitConflict(
+                f"The key {key.name!r} got another version meanwhile.",
+                rule="key-version",
+                hint="Look at the key, then try again.",
+            ) from error
+        return replace(key, versions=version + 1)
+
+    def move(self, key: DoorKey, to: PekState) -> DoorKey:
+        """Put a key into a state; it holds with the next use.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        mine = lw_door_key.c.id == str(key.wrapping.id)
+        with write(self._engine) as connection:
+            connection.execute(update(lw_door_key).where(mine).values(state=to))
+        return replace(key, wrapping=replace(key.wrapping, state=to))
+
+    def find(self, name: str) -> DoorKey | None:
+        """The key of a name, or None.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        with read(self._engine) as connection:
+            row = connection.execute(_KEYS.where(*self._named(name))).mappings().one_or_none()
+        return None if row is None else _key(row)
+
+    def names(self) -> list[str]:
+        """The names of all keys, in order.
+
+        Raises:
+            StateUnavailable: the database does not answer.
+        """
+        query = select(lw_door_key.c.name).where(lw_door_key.c.catalog == self._catalog)
+        with read(self._engine) as connection:
+            return list(connection.scalars(query.order_by(lw_door_key.c.name)))
+
+    def open(self, key: DoorKey, version: int) -> SecretBytes:
+        """The material of one version; it never leaves the catalog.
+
+        Raises:
+            KeyNotUsable: there is no such version, or its master key is disabled or gone.
+            DecryptionRefused: the stored material was changed.
+            KmsUnavailable: the KMS does not answer.
+        """
+        rows = lw_door_key_version.c
+        query = select(rows.sealed).where(rows.key_id == str(key.wrapping.id), rows.version == version)
+        with read(self._engine) as connection:
+            sealed = connection.scalar(query)
+        if sealed is None:
+            raise KeyNotUsable(
+                f"The key {key.name!r} has no version {version}.",
+                rule="key-version",
+                hint="Name a version that it has.",
+            )
+        opened = self._cache.get(key.wrapping).aead.open(sealed, _aad(key, version))
+        return SecretBytes(opened)
+
+    def _new_material(self, key: DoorKey, version: int) -> bytes:
+        material = secrets.token_bytes(key.spec.bits // 8)
+        return self._cache.get(key.wrapping, for_writing=True).aead.seal(material, _aad(key, version))
+
+    def _named(self, name: str) -> tuple[ColumnElement[bool], ...]:
+        return (lw_door_key.c.catalog == self._catalog, lw_door_key.c.name == name)
+
+    def _row(self, key: DoorKey, author: str) -> dict[str, object]:
+        return {
+            "id": str(key.wrapping.id),
+            "catalog": self._catalog,
+            "name": key.name,
+            "bits": key.spec.bits,
+            "description": key.spec.description,
+            "attributes": json.dumps(dict(key.spec.attributes), sort_keys=True),
+            "denial": key.spec.denial,
+            "master_key_id": key.wrapping.master_key_id,
+            "kms": key.wrapping.kms,
+            "wrapped": key.wrapping.wrapped,
+            "key_check": key.wrapping.check,
+            "state": key.wrapping.state,
+            "author": author,
+            "created_ms": key.created_ms,
+        }
+
+    def _version(self, key: DoorKey, version: int, sealed: bytes, author: str) -> dict[str, object]:
+        return {
+            "key_id": str(key.wrapping.id),
+            "version": version,
+            "sealed": sealed,
+            "author": author,
+            "created_ms": self._now_ms(),
+        }
+
+
+def wrapped_keys(connection: Connection, catalog: str, kms: str, master_key_id: str) -> list[PekRecord]:
+    """What a master key wraps for the door, for wrapping it anew."""
+    rows = lw_door_key.c
+    mine = (rows.catalog == catalog, rows.kms == kms, rows.master_key_id == master_key_id)
+    found = connection.execute(_KEYS.where(*mine).order_by(rows.id)).mappings()
+    return [_key(row).wrapping for row in found]
+
+
+def replace_wrapped(connection: Connection, record: PekRecord, wrapped: bytes, check: bytes) -> bool:
+    """Replace the stored form of a wrapping key by another one of the same key.
+
+    Args:
+        connection: in a writing transaction.
+        record: as it was read.
+        wrapped: the same key, wrapped anew.
+        check: its check value.
+
+    Returns:
+        whether it was still as it was read.
+    """
+    rows = lw_door_key.c
+    unchanged = (rows.id == str(record.id), rows.wrapped == record.wrapped)
+    values = {"wrapped": wrapped, "key_check": check}
+    return connection.execute(update(lw_door_key).where(*unchanged).values(values)).rowcount == 1
+
+
+_COUNT: Final = (
+    select(func.count())
+    .select_from(lw_door_key_version)
+    .where(lw_door_key_version.c.key_id == lw_door_key.c.id)
+    .correlate(lw_door_key)
+    .scalar_subquery()
+)
+_KEYS: Final = select(lw_door_key, _COUNT.label("versions"))
+
+
+def _key(row: RowMapping) -> DoorKey:
+    key_id = UUID(row["id"])
+    wrapping = PekRecord(
+        id=key_id,
+        table_id="",
+        table_uuid=key_id,
+        master_key_id=row["master_key_id"],
+        version=1,
+        wrapped=row["wrapped"],
+        kms=row["kms"],
+        state=PekState(row["state"]),
+        check=row["key_check"],
+    )
+    spec = KeySpec(
+        name=row["name"],
+        bits=row["bits"],
+        description=row["description"],
+        attributes=json.loads(row["attributes"]),
+        denial=Denial(row["denial"]),
+    )
+    return DoorKey(spec, row["versions"], wrapping, row["created_ms"])
+
+
+def _aad(key: DoorKey, version: int) -> bytes:
+    numbers = version.to_bytes(4, "big") + bytes([key.spec.bits // 8])
+    return _AAD + key.wrapping.id.bytes + numbers + key.name.encode("ascii")
+
+
+def _taken(name: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"There is a key {name!r} already.", rule="key-name", hint="Choose another name, or roll the key."
+    )

@@ -1,0 +1,172 @@
+"""Which files of a table are not as its current regime says.
+
+Counted are the live files, data and delete files alike, at the heads of branches and in retained snapshots.
+A file is judged by its own key metadata, whatever regime governs its sequence number: one that is as the
+current regime says already is not old. Masks are no part of key metadata, but of ORC files: there the regime
+of the file's sequence number tells which it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.envelope.key_metadata_columns import read_forms
+from catalog.key_management.uses import SnapshotUse, names_of
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outside
+from catalog.snapshot_checks.entries import alive
+from policy.encryption.epochs import Regime, judge_migrated
+from policy.encryption.file_formats import FileFormat
+
+_COUNTED: Final = pa.schema([("regime", pa.int64()), ("bytes", pa.int64()), ("old", pa.bool_())])
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeFiles:
+    """Files at the head of a branch that one regime governs by their sequence numbers.
+
+    Attributes:
+        branch: the branch.
+        regime: the regime.
+        files, bytes: all of them.
+        old_files, old_bytes: those that are not as the current regime says.
+    """
+
+    branch: str
+    regime: Regime
+    files: int
+    bytes: int
+    old_files: int
+    old_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OldSnapshot:
+    """A retained snapshot with files that are not as the current regime says, and how many."""
+
+    use: SnapshotUse
+    files: int
+
+
+class Census:
+    """The files of one state of a table.
+
+    Args:
+        reader: reads manifests.
+        table: the table, sealed.
+    """
+
+    def __init__(self, reader: SnapshotReader, table: LoadedTable) -> None:
+        self._reader = reader
+        self._table = table
+
+    def old(self, entries: pa.Table) -> pa.Array:
+        """Of each file, whether it is not as the current regime says.
+
+        Raises:
+            DecryptionRefused: key metadata that is malformed.
+        """
+        key_metadata, regimes = entries["key_metadata"], self._table.governed.regimes
+        old = np.full(entries.num_rows, not judge_migrated(regimes, None).allowed)
+        for form in read_forms(key_metadata, entries["file_path"]):
+            old[form.rows] = not judge_migrated(regimes, form.metadata.file_keys()).allowed
+        fields = frozenset(self._table.metadata.schema().field_ids)
+        otherwise_masked = np.array(
+            [_masks_otherwise(each, regimes.current, fields) for each in regimes.entries]
+        )
+        return pa.array(old | otherwise_masked[self._regimes_of(entries)])
+
+    def _regimes_of(self, entries: pa.Table) -> npt.NDArray[np.int64]:
+        """Of each file, the place of the regime of its sequence number."""
+        starts = [regime.from_sequence_number for regime in self._table.governed.regimes.entries]
+        numbers = entries["file_sequence_number"].to_numpy()
+        places: npt.NDArray[np.int64] = np.searchsorted(starts, numbers, side="right") - 1
+        return places
+
+    def branches(self) -> list[RegimeFiles]:
+        """The files at the heads of all branches, by branch and regime, oldest first.
+
+        Raises:
+            MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
+                trusted.
+        """
+        return [each for branch, head in heads(self._table.metadata) for each in self._branch(branch, head)]
+
+    def snapshots(self) -> list[OldSnapshot]:
+        """The retained snapshots with files that are not as the current regime says, oldest first.
+
+        Every manifest is read once, one at a time.
+
+        Raises:
+            as `branches`.
+        """
+        metadata, names = self._table.metadata, names_of(self._table.metadata)
+        counted: dict[str, int] = {}
+        found = []
+        for snapshot in sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0):
+            listed = self._reader.manifests(self._table, snapshot)
+            fresh = [entry for entry in listed if entry.manifest_path not in counted]
+            for manifest in self._reader.open(self._table, fresh):
+                old = self.old(alive(manifest.entries))
+                counted[manifest.listed.manifest_path] = pc.sum(old).as_py() or 0
+            files = sum(counted[entry.manifest_path] for entry in listed)
+            if files:
+                use = SnapshotUse(snapshot.snapshot_id, names.get(snapshot.snapshot_id, ()))
+                found.append(OldSnapshot(use, files))
+        return found
+
+    def _branch(self, branch: str, head: Snapshot) -> Iterator[RegimeFiles]:
+        parts = [_COUNTED.empty_table()]
+        for manifest in open_head(self._reader, self._table, head):
+            entries = alive(manifest.entries)
+            columns = [self._regimes_of(entries), entries["file_size_in_bytes"], self.old(entries)]
+            parts.append(pa.table(columns, schema=_COUNTED))
+        files = pa.concat_tables(parts)
+        for number, regime in enumerate(self._table.governed.regimes.entries):
+            mine = files.filter(pc.equal(files["regime"], number))
+            if mine.num_rows:
+                old = mine.filter(mine["old"])
+                yield RegimeFiles(branch, regime, mine.num_rows, _total(mine), old.num_rows, _total(old))
+
+
+def _masks_otherwise(regime: Regime, current: Regime, fields: frozenset[int]) -> bool:
+    """Whether its ORC files hold other masks of the fields; what was dropped counts no more."""
+    before, now = ([mask for mask in each.masks if mask[0] in fields] for each in (regime, current))
+    return current.spec.file_format is FileFormat.ORC and before != now
+
+
+def _total(files: pa.Table) -> int:
+    total: int = pc.sum(files["bytes"]).as_py() or 0
+    return total
+
+
+def heads(metadata: TableMetadata) -> list[tuple[str, Snapshot]]:
+    """The branches with their heads, `main` first."""
+    names = [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type is SnapshotRefType.BRANCH]
+    found = ((name, metadata.snapshot_by_name(name)) for name in sorted(names, key=_main_first))
+    return [(name, head) for name, head in found if head is not None]
+
+
+def open_head(reader: SnapshotReader, table: LoadedTable, head: Snapshot) -> Iterator[OpenManifest]:
+    """The manifests of a snapshot; every live path in them is checked.
+
+    Raises:
+        LocationNotAllowed: a path is not in the allowed list.
+    """
+    for manifest in reader.open(table, reader.manifests(table, head)):
+        refuse_outside(table.governed.allowed, alive(manifest.entries)["file_path"], table.name, "files")
+        yield manifest
+
+
+def _main_first(branch: str) -> tuple[bool, str]:
+    return branch != MAIN_BRANCH, branch

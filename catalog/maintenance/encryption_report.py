@@ -1,0 +1,133 @@
+"""Which tables there are that break the encryption rules, or would break rules that are not in force yet.
+
+- Every table is answered for: those that are governed, and those that the pointer store knows beside them.
+  One that cannot be loaded is listed with the reason, because nobody knows what it breaks.
+- A table is judged with all that can be read of it, snapshots with earlier columns included.
+- Rules are about a table's encryption as it is for new files. Where earlier files are in clear, the report
+  says so.
+- All of it needs `admin` on the service: it names tables and columns whoever may read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from sqlalchemy import Engine
+
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base.identifiers import TableName
+from catalog.db.engine import read
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.rules.encryption_policy import facts_of_table
+from catalog.state import table_state
+from catalog.state.pointers import PointerStore
+from policy.encryption_rules import EncryptionRules, Violation
+from policy.errors import LakewardenError, StateUnavailable
+from policy.privileges.requests import AccessRequest, Resource
+
+#: How many tables are loaded at a time.
+_AT_A_TIME: Final = 8
+_BATCH: Final = 32
+
+
+class Standing(StrEnum):
+    """How a table stands with the rules."""
+
+    FITS = "fits"
+    BREAKS = "breaks"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TableStanding:
+    """How one table stands with the rules.
+
+    Attributes:
+        table: dotted name.
+        standing: whether it fits them; unknown where it cannot be loaded.
+        violations: what breaks them.
+        earlier_files_in_clear: whether the table is encrypted, and was not always.
+        problem: why it cannot be loaded.
+    """
+
+    table: str
+    standing: Standing
+    violations: tuple[Violation, ...] = ()
+    earlier_files_in_clear: bool = False
+    problem: str | None = None
+
+
+class EncryptionReporter:
+    """Holds all tables against rules.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        loader: loads tables.
+        authorizer: decides and records.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        loader: TableLoader,
+        authorizer: Authorizer,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._loader = loader
+        self._authorizer = authorizer
+
+    def tables(self, caller: Caller) -> list[TableName]:
+        """Every table there is, sorted by its dotted name.
+
+        Raises:
+            NotAuthorized: `admin` on the service is needed.
+        """
+        request = AccessRequest(caller.principal, Resource.service(self._catalog), "admin")
+        self._authorizer.require(caller, "admin.encryption-report", self._catalog, [request])
+        known = {name for each in self._pointers.namespaces() for name in self._pointers.tables(each)}
+        with read(self._engine) as connection:
+            known |= {record.name for record in table_state.bound_tables(connection, self._catalog)}
+        return sorted(known, key=str)
+
+    def report(self, rules: EncryptionRules, names: Sequence[TableName]) -> Iterator[TableStanding]:
+        """How tables stand with rules, one after the other.
+
+        Args:
+            rules: in force, or not yet.
+            names: some of what `tables` answered.
+
+        Raises:
+            StateUnavailable: the catalog's database does not answer.
+        """
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            # In batches, so that whoever stops reading does not have all the others loaded.
+            for start in range(0, len(names), _BATCH):
+                batch = names[start : start + _BATCH]
+                yield from pool.map(lambda name: self._standing(rules, name), batch)
+
+    def _standing(self, rules: EncryptionRules, name: TableName) -> TableStanding:
+        try:
+            table = self._loader.load(name)
+        except StateUnavailable:
+            raise
+        except LakewardenError as problem:
+            return TableStanding(str(name), Standing.UNKNOWN, problem=str(problem))
+        broken = rules.violations(facts_of_table(table))
+        standing = Standing.BREAKS if broken else Standing.FITS
+        return TableStanding(str(name), standing, broken, _was_in_clear(table))
+
+
+def _was_in_clear(table: LoadedTable) -> bool:
+    governed = table.governed
+    earlier = governed.regimes.entries[:-1]
+    return governed.spec.encrypts and any(not regime.spec.encrypts for regime in earlier)

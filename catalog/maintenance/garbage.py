@@ -1,0 +1,243 @@
+"""Garbage collection: files below a table's location that nothing names any more.
+
+Clients that were refused, killed or lost a race leave files there, and expired snapshots leave theirs. A file
+is garbage if all of this holds:
+
+- It lies below the location that the catalog chose for this table, and no other table lies there or can be
+  read from there. Elsewhere files can belong to others.
+- No retained snapshot, statistics file, metadata log, or current metadata names it.
+- It does not lie below the directory of a write that is not closed; those are for `Writes.sweep`.
+- Storage says that it was modified `MIN_AGE` ago or earlier. Nothing that is under way takes as long:
+  settings with longer write sessions are refused.
+
+Files are removed in batches, each under the lock of the table's commits, after all of this was decided again
+for the metadata that is current then. A batch also counts up `TableRecord.cleanups`, before and after. A
+commit that loaded the table before has checked its files before, so it gets a conflict and checks them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Connection, Engine
+
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict
+from catalog.base.identifiers import TableName
+from catalog.db.engine import read, write
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.settings.catalog import MIN_AGE_OF_GARBAGE_S
+from catalog.snapshot_checks.inspection import Inspector
+from catalog.state import claims, seals, table_state
+from catalog.state.table_state import TableRecord, TableState
+from catalog.storage.base import Storage, StoredObject
+from catalog.writes import sessions
+from policy.errors import RequestInvalid
+from policy.location.location import Location
+
+_ACTION: Final = "table.clean-up"
+#: What removal needs: ALTER looks after what the table keeps, DROP deletes files.
+_RIGHTS: Final = ("alter", "drop")
+MIN_AGE: Final = timedelta(seconds=MIN_AGE_OF_GARBAGE_S)
+#: Files that are removed while commits wait.
+_BATCH: Final = 50
+#: How often a batch is decided again because commits overtook it.
+_ATTEMPTS: Final = 10
+
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What a garbage collection found.
+
+    Attributes:
+        files: that are garbage, by path.
+        removed: how many of them were removed. The others are named by now, or it was a dry run.
+    """
+
+    files: tuple[StoredObject, ...]
+    removed: int
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(each.size for each in self.files)
+
+
+class GarbageCollector:
+    """Lists and removes garbage.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        loader: loads tables.
+        inspector: names every file of a table.
+        storage: where the files are.
+        authorizer: decides and records.
+        now_ms: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        loader: TableLoader,
+        inspector: Inspector,
+        storage: Storage,
+        authorizer: Authorizer,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._loader = loader
+        self._inspector = inspector
+        self._storage = storage
+        self._authorizer = authorizer
+        self._now_ms = now_ms
+
+    def collect(
+        self, caller: Caller, name: TableName, *, remove: bool = False, progress: Progress | None = None
+    ) -> Garbage:
+        """List a table's garbage, and remove it if that is wanted.
+
+        Args:
+            caller: who asks.
+            name: the table.
+            remove: whether to remove it.
+            progress: is told what is being done, how far, and of how much.
+
+        Raises:
+            NotAuthorized: ALTER and DROP on the table are needed.
+            NoSuchTable, MetadataUnsealed, MetadataTampered: it is not known what the table names.
+            RequestInvalid: the location is not the table's alone.
+            CommitConflict: a commit is under way; what was not removed stays.
+            LocationInvalid: a file has a name that no reader is handed.
+            StorageUnavailable: storage does not answer; a part can be removed.
+        """
+        tell = progress or _silent
+        owner, principal = self._loader.owner(name), caller.principal
+        asked = [
+            privileges.table_request(principal, name.database, name.name, right, owner) for right in _RIGHTS
+        ]
+        self._authorizer.require(caller, _ACTION, str(name), asked)
+        with self._authorizer.recorded(caller, _ACTION, str(name)):
+            table = self._loader.load_sealed(name)
+            with read(self._engine) as connection:
+                self._require_alone(connection, table.record)
+                kept = sessions.unclosed(connection, table.record.id)
+            files = self._found(table, kept, tell)
+            crash_points.point("clean-up:listed")
+            return Garbage(files, self._remove_all(table, files, tell) if remove else 0)
+
+    def _found(self, table: LoadedTable, kept: list[Location], tell: Progress) -> tuple[StoredObject, ...]:
+        named = self._named(table)
+        latest = datetime.fromtimestamp(self._now_ms() / 1000, UTC) - MIN_AGE
+        found = []
+        for number, each in enumerate(self._storage.list_prefix(table.record.location), 1):
+            if number % 1000 == 0:
+                tell("Files looked at", number, None)
+            if each.modified <= latest and _is_garbage(each.location, named, kept):
+                found.append(each)
+        return tuple(sorted(found, key=lambda each: each.location.canonical))
+
+    def _remove_all(self, table: LoadedTable, files: tuple[StoredObject, ...], tell: Progress) -> int:
+        removed, named = 0, self._named(table)
+        for at in range(0, len(files), _BATCH):
+            batch = [each.location for each in files[at : at + _BATCH]]
+            table, named, gone = self._remove(table, named, batch)
+            removed += gone
+            tell("Files removed", removed, len(files))
+        return removed
+
+    def _remove(
+        self, table: LoadedTable, named: frozenset[str], batch: list[Location]
+    ) -> tuple[LoadedTable, frozenset[str], int]:
+        """Remove what is garbage still: the table as it was then, what it named, and how many files went."""
+        with write(self._engine) as connection:
+            # Counted even if this process dies among the files.
+            table_state.count_cleanup(connection, table.record.id)
+        for _ in range(_ATTEMPTS):
+            with write(self._engine) as connection:
+                if self._stands(connection, table):
+                    kept = sessions.unclosed(connection, table.record.id)
+                    gone = [each for each in batch if _is_garbage(each, named, kept)]
+                    table_state.count_cleanup(connection, table.record.id)
+                    crash_points.point("clean-up:locked")
+                    for location in gone:
+                        self._storage.delete(location)
+                    return table, named, len(gone)
+            crash_points.point("clean-up:overtaken")
+            table = self._loaded_again(table)
+            named = self._named(table)
+        raise _under_way(table)
+
+    def _stands(self, connection: Connection, table: LoadedTable) -> bool:
+        """Take the lock of the table's commits; False if one landed since the table was loaded.
+
+        Raises:
+            CommitConflict: one is about to land, or the table was dropped.
+            RequestInvalid: the location is not the table's alone any more.
+        """
+        seals.lock_table(connection, table.record.id)
+        current = seals.current(connection, table.record.id)
+        if current is None or current.metadata_location != table.metadata_location:
+            return False
+        now = table_state.table_by_id(connection, table.record.id)
+        if now is None or now.state is not TableState.ACTIVE or seals.is_being_followed(connection, current):
+            raise _under_way(table)
+        # Until the batch is removed, no other table comes to lie or to be read from there.
+        claims.lock_locations(connection)
+        self._require_alone(connection, now)
+        return True
+
+    def _loaded_again(self, table: LoadedTable) -> LoadedTable:
+        """The table after a commit that came in between; never another one of its name."""
+        now = self._loader.load_sealed(table.record.name)
+        if (now.record.id, now.record.location) != (table.record.id, table.record.location):
+            raise _under_way(table)
+        return now
+
+    def _named(self, table: LoadedTable) -> frozenset[str]:
+        """Every file that the table needs, in canonical form."""
+        log = [each.metadata_file for each in table.metadata.metadata_log]
+        paths = {*self._inspector.all_paths(table), *log, table.metadata_location}
+        return frozenset(Location.parse(each).canonical for each in paths)
+
+    def _require_alone(self, connection: Connection, record: TableRecord) -> None:
+        """Refuse a location below which other tables can have files.
+
+        Raises:
+            RequestInvalid: the catalog did not choose it, or another table lies or can be read from there.
+        """
+        if claims.is_shared(connection, self._catalog, record, self._now_ms()):
+            raise RequestInvalid(
+                f"Files below {record.location.canonical} can belong to other tables.",
+                table=str(record.name),
+                rule="shared-location",
+                hint="Only the default location of a table is cleaned up, and only while no other table lies "
+                "there or has it in its allowed locations. Remove files elsewhere by hand.",
+            )
+
+
+def _is_garbage(location: Location, named: frozenset[str], kept: Iterable[Location]) -> bool:
+    return location.canonical not in named and not any(each.contains(location) for each in kept)
+
+
+def _silent(what: str, done: int, total: int | None) -> None:
+    """Nobody looks."""
+
+
+def _under_way(table: LoadedTable) -> CommitConflict:
+    return CommitConflict(
+        f"Commits to {table.name} are under way.",
+        table=table.name,
+        rule="clean-up",
+        hint="Run the clean-up again. If this stays so, a commit was cut short; any later commit settles it.",
+    )

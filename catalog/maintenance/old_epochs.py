@@ -1,0 +1,186 @@
+"""What is left of a table's earlier encryption regimes, and their end.
+
+- A report counts, by branch and regime, the files there are and those that are not as the current regime
+  says, and names the retained snapshots, with their branches and tags, that still have such files.
+- Once no retained snapshot has any, the old regimes can be forbidden: by a governed version whose only regime
+  is the current one, from sequence number 0 on. A file of an old regime is refused from then on, whatever
+  sequence number it has. Files of any age that are as the current regime says stay readable.
+- The new version lands on the very metadata that was looked at, or not at all.
+- A table whose current regime is plaintext has nothing to forbid: its old regimes are the stricter ones.
+
+Source: docs/migration.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Engine
+
+from catalog.authorization import privileges
+from catalog.authorization import table_access as access_rules
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.base.identifiers import TableName
+from catalog.commits.conflicts import made_anew
+from catalog.commits.publish import Lander, Landing
+from catalog.db.engine import read
+from catalog.iceberg.metadata import require_written_version
+from catalog.keyring.keyring import Keyring
+from catalog.maintenance.census import Census, OldSnapshot, RegimeFiles
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.snapshots import SnapshotReader
+from catalog.rules import table_changes as change_rules
+from catalog.state import table_state
+from policy.decision import Decision, Reason
+from policy.encryption.epochs import migrated
+from policy.errors import RequestInvalid
+
+_SHOWN: Final = 10
+_FORBID: Final = "table.forbid-old-regimes"
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeReport:
+    """What is left of old regimes.
+
+    Attributes:
+        table: dotted name.
+        governed_version: the governed version in force.
+        branches: files at the heads of branches, by regime.
+        snapshots: retained snapshots with files that are not as the current regime says.
+        forbidden: whether the table has no other regime than the current one, and no file but as it says.
+    """
+
+    table: str
+    governed_version: int
+    branches: tuple[RegimeFiles, ...]
+    snapshots: tuple[OldSnapshot, ...]
+    forbidden: bool
+
+
+class OldRegimes:
+    """Reports on old regimes, and forbids them.
+
+    Args:
+        engine: the catalog's database.
+        loader: loads tables.
+        reader: reads their manifests.
+        keyring: knows the tables' keys.
+        lander: makes new metadata current.
+        authorizer: decides and records.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        loader: TableLoader,
+        reader: SnapshotReader,
+        keyring: Keyring,
+        lander: Lander,
+        authorizer: Authorizer,
+    ) -> None:
+        self._engine = engine
+        self._loader = loader
+        self._reader = reader
+        self._keyring = keyring
+        self._lander = lander
+        self._authorizer = authorizer
+
+    def report(self, caller: Caller, name: TableName) -> RegimeReport:
+        """Count what is left of old regimes.
+
+        Raises:
+            NotAuthorized: UPDATE or ALTER on the table is needed.
+            MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
+                trusted, so that it is not known what is left.
+        """
+        owner = self._loader.owner(name)
+        ways = [
+            privileges.table_request(caller.principal, name.database, name.name, access, owner)
+            for access in ("alter", "update")
+        ]
+        granted = [each for each in ways if self._authorizer.decide([each]).allowed]
+        self._authorizer.require(caller, "table.regimes", str(name), granted[:1] or ways[:1])
+        with self._authorizer.recorded(caller, "table.regimes", str(name), show_path=False):
+            return self._report(self._loader.load_sealed(name))
+
+    def forbid(self, caller: Caller, name: TableName) -> RegimeReport:
+        """Let no file be read any more that is not as the current regime says; twice is once.
+
+        Raises:
+            NotAuthorized: ALTER on the table is needed.
+            RequestInvalid: the table is in plaintext, or files of old regimes are left; nothing was changed.
+            CommitConflict: commits came first again and again.
+            as `report` otherwise.
+        """
+        access_rules.require(self._authorizer, self._loader, caller, _FORBID, name, "alter")
+        with self._authorizer.recorded(caller, _FORBID, str(name)):
+            return made_anew(
+                lambda: self._loader.load_sealed(name), lambda table: self._forbidden(caller, table)
+            )
+
+    def _forbidden(self, caller: Caller, table: LoadedTable) -> RegimeReport:
+        report = self._report(table)
+        if report.forbidden:
+            return report
+        _require_gone(table, report.snapshots)
+        return self._report(self._land(caller, table))
+
+    def _report(self, table: LoadedTable) -> RegimeReport:
+        census, regimes = Census(self._reader, table), table.governed.regimes
+        snapshots = tuple(census.snapshots())
+        alone = regimes.current.spec.encrypts and migrated(regimes) == regimes
+        return RegimeReport(
+            table.name,
+            table.governed.version,
+            tuple(census.branches()),
+            snapshots,
+            forbidden=alone and not snapshots,
+        )
+
+    def _land(self, caller: Caller, table: LoadedTable) -> LoadedTable:
+        with read(self._engine) as connection:
+            version = table_state.next_governed_version(connection, table.record.id)
+        regimes = migrated(table.governed.regimes)
+        landed = self._lander.land(
+            Landing(
+                record=table.record,
+                base=table,
+                metadata=change_rules.apply(table.metadata, (), table.metadata_location, table.name),
+                governed=replace(table.governed, version=version, regimes=regimes),
+                governs=True,
+                files=(),
+                peks=(),
+                author=caller.principal.name,
+                relies=self._keyring.active(table.record, table.governed),
+            )
+        )
+        gone = len(table.governed.regimes.entries) - len(regimes.entries)
+        self._record(caller, table, f"{gone} old regimes ended with governed version {version}.")
+        return landed
+
+    def _record(self, caller: Caller, table: LoadedTable, what: str) -> None:
+        decision = Decision.allow(Reason("old-regimes-forbidden", what))
+        self._authorizer.record(caller, "table.old-regimes-forbidden", table.name, decision)
+
+
+def _require_gone(table: LoadedTable, left: Sequence[OldSnapshot]) -> None:
+    require_written_version(table.metadata, table.name)
+    if not table.governed.regimes.current.spec.encrypts:
+        raise RequestInvalid(
+            "The table is in plaintext, so there is no weaker regime to forbid.",
+            table=table.name,
+            rule="plaintext",
+            hint="Set its encryption properties first.",
+        )
+    if left:
+        shown = ", ".join(f"{each.use} with {each.files}" for each in left[:_SHOWN])
+        more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        raise RequestInvalid(
+            f"Files of old regimes are left in {len(left)} retained snapshots: {shown}{more}.",
+            table=table.name,
+            rule="old-regime-in-use",
+            hint="Rewrite the branches, then expire these snapshots and remove their tags.",
+        )

@@ -1,0 +1,231 @@
+"""Which files an engine has to write anew, so that a table is all as its current regime says.
+
+- Whoever rewrites reads every column and every row, unmasked, and may write: a column or row that is held
+  back from the reader would be lost. The plans of the rewrite ask the same again.
+- Files go in groups, each for one commit of its own: a rewrite that is cut short loses the group at hand.
+  Files of a partition stand together. A group has no more bytes than were asked for, unless it is of one
+  file.
+- A file in another format than `write.format.default` says, where the table says one, is rewritten too.
+- A file with deleted rows is left, counted, and named: nothing here applies deletes.
+- Whoever found files that cannot be read asks for groups without them, so that they hold back no others.
+- Nothing is remembered between requests. What is left follows from the table alone, so that a rewrite goes on
+  wherever the one before it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.authorization import table_access as access_rules
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.columns import authorize, resolve
+from catalog.base.identifiers import TableName
+from catalog.iceberg.manifests import ManifestContent
+from catalog.iceberg.metadata import require_written_version
+from catalog.iceberg.partition_values import ShownPartitions
+from catalog.maintenance.census import Census, heads, open_head
+from catalog.planning.deletes import Deletes
+from catalog.planning.rows import empty_rows, planned_rows
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.snapshots import OpenManifest, SnapshotReader
+from catalog.snapshot_checks.entries import DELETED, alive
+from policy.encryption.file_formats import WRITE_FORMAT
+from policy.errors import RequestInvalid
+
+ACTION: Final = "table.rewrite"
+
+#: Files of one group at the most: its plan and its commit name them one by one.
+_MOST_FILES: Final = 5_000
+#: Files that are named of those that cannot be rewritten.
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteGroup:
+    """Files that are written anew together.
+
+    Attributes:
+        branch: the branch they are live on.
+        snapshot_id: its head, from which they are to be read.
+        paths: the files.
+        sizes: of each, its bytes.
+        records: their rows.
+    """
+
+    branch: str
+    snapshot_id: int
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrites:
+    """What is to be written anew of a table.
+
+    Attributes:
+        groups: the next groups.
+        files, bytes: all at the heads of the branches looked at that is to be rewritten, in groups or not.
+        held_files: those of them that cannot be rewritten here: files with deleted rows, and delete files.
+        held: where the first of these are.
+    """
+
+    groups: tuple[RewriteGroup, ...] = ()
+    files: int = 0
+    bytes: int = 0
+    held_files: int = 0
+    held: tuple[str, ...] = ()
+
+
+class Rewriter:
+    """Says what is to be rewritten.
+
+    Args:
+        loader: loads tables.
+        reader: reads their manifests.
+        authorizer: decides and records.
+    """
+
+    def __init__(self, loader: TableLoader, reader: SnapshotReader, authorizer: Authorizer) -> None:
+        self._loader = loader
+        self._reader = reader
+        self._authorizer = authorizer
+
+    def groups(
+        self,
+        caller: Caller,
+        name: TableName,
+        *,
+        max_bytes: int,
+        max_groups: int,
+        branch: str | None = None,
+        without: Collection[str] = (),
+    ) -> Rewrites:
+        """The next groups of files to write anew, and how much is left in all.
+
+        Args:
+            caller: who is going to rewrite.
+            name: the table.
+            max_bytes: bytes of a group.
+            max_groups: how many groups are answered.
+            branch: the branch to look at; None for all.
+            without: files that are to be in no group.
+
+        Raises:
+            NotAuthorized: UPDATE on the table and unmasked SELECT on all of its columns are needed; `release`
+                on its keys too, unless an engine asks.
+            RequestInvalid: there is no such branch.
+            NotSupportedYet: a branch has equality deletes or deletion vectors.
+            MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
+                trusted.
+        """
+        authorizer = self._authorizer.settled()
+        access_rules.require(authorizer, self._loader, caller, ACTION, name, "update")
+        with authorizer.recorded(caller, ACTION, str(name), show_path=False):
+            table = self._loader.load_sealed(name)
+            require_written_version(table.metadata, table.name)
+            schema = table.metadata.schema()
+            columns = resolve(table, schema, None, AlwaysTrue(), case_sensitive=True)
+            authorize(authorizer, caller, table, columns.names)
+            looked = [_OldFiles(self._reader, table, *each) for each in _heads(table, branch)]
+        groups = (group for old in looked for group in old.packed(max_bytes, without))
+        held = [path for old in looked for path in old.held]
+        return Rewrites(
+            tuple(islice(groups, max_groups)),
+            sum(old.count for old in looked),
+            sum(old.bytes for old in looked),
+            len(held),
+            tuple(held[:_SHOWN]),
+        )
+
+
+def _heads(table: LoadedTable, branch: str | None) -> list[tuple[str, Snapshot]]:
+    """The branches to look at, with their heads."""
+    found = heads(table.metadata)
+    if branch is None:
+        return found
+    return [each for each in found if each[0] == branch] or _no_such(branch, table)
+
+
+def _no_such(branch: str, table: LoadedTable) -> NoReturn:
+    raise RequestInvalid(
+        f"The table has no branch {branch[:80]!r}.",
+        table=table.name,
+        rule="branch",
+        hint="Leave it out to rewrite all branches.",
+    )
+
+
+class _OldFiles:
+    """The files at the head of a branch that are not as the current regime says, or in another format.
+
+    Attributes:
+        count, bytes: all of them.
+        held: paths of those that cannot be rewritten.
+    """
+
+    def __init__(self, reader: SnapshotReader, table: LoadedTable, branch: str, head: Snapshot) -> None:
+        schema = table.metadata.schema()
+        self._branch, self._head = branch, head
+        self._census = Census(reader, table)
+        self._format = table.metadata.properties.get(WRITE_FORMAT)
+        self._shown = ShownPartitions(table.metadata.specs(), schema, frozenset(schema.field_ids))
+        data: list[OpenManifest] = []
+        deletes: list[OpenManifest] = []
+        for each in open_head(reader, table, head):
+            (data if each.listed.content is ManifestContent.DATA else deletes).append(each)
+        applied = Deletes(deletes, self._shown, table.name) if deletes else None
+        old = [self._old(each, applied) for each in data]
+        rows = pa.concat_tables([empty_rows(), *old])
+        beside = [alive(each.entries).filter(self._census.old(alive(each.entries))) for each in deletes]
+        self.count = rows.num_rows + sum(each.num_rows for each in beside)
+        sizes = [rows["file_size_in_bytes"], *(each["file_size_in_bytes"] for each in beside)]
+        self.bytes: int = sum(pc.sum(each).as_py() or 0 for each in sizes)
+        self._free = rows.filter(pc.is_null(rows["deletes"]))
+        held = [rows.filter(pc.is_valid(rows["deletes"])), *beside]
+        self.held: list[str] = [path for each in held for path in each["file_path"].to_pylist()]
+
+    def packed(self, max_bytes: int, without: Collection[str]) -> Iterator[RewriteGroup]:
+        """The files that can be rewritten in groups, those of a partition next to each other."""
+        left_out = pc.is_in(self._free["file_path"], value_set=pa.array(without, pa.string()))
+        ordered = self._free.filter(pc.invert(left_out)).sort_by(
+            [("spec_id", "ascending"), ("partition", "ascending")]
+        )
+        names = ("file_path", "file_size_in_bytes", "record_count")
+        rows = list(zip(*(ordered[name].to_pylist() for name in names), strict=True))
+        first = size = 0
+        for at, (_, length, _) in enumerate(rows):
+            if at > first and (size + length > max_bytes or at - first == _MOST_FILES):
+                yield _group(self._branch, self._head, rows[first:at])
+                first, size = at, 0
+            size += length
+        if rows:
+            yield _group(self._branch, self._head, rows[first:])
+
+    def _old(self, manifest: OpenManifest, deletes: Deletes | None) -> pa.Table:
+        live = pc.not_equal(manifest.entries["status"], DELETED)
+        mask = pc.and_(live, pc.or_(self._census.old(manifest.entries), self._otherwise(manifest.entries)))
+        rows = planned_rows(manifest.entries.filter(mask), manifest.listed, self._shown)
+        if deletes is None:
+            return rows
+        spec_id = manifest.listed.partition_spec_id
+        return deletes.attach(rows, manifest.decoded, spec_id, pc.indices_nonzero(mask).to_pylist())
+
+    def _otherwise(self, entries: pa.Table) -> pa.Array | pa.ChunkedArray:
+        """Of each file, whether it is in another format than the table says."""
+        if self._format is None:
+            return pa.repeat(False, entries.num_rows)
+        return pc.not_equal(pc.utf8_lower(entries["file_format"]), self._format.lower())
+
+
+def _group(branch: str, head: Snapshot, files: Sequence[tuple[str, int, int]]) -> RewriteGroup:
+    paths, sizes, records = zip(*files, strict=True)
+    return RewriteGroup(branch, head.snapshot_id, paths, sizes, sum(records))

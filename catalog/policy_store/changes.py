@@ -1,0 +1,296 @@
+"""Changing the policies that the catalog keeps itself.
+
+- A change is accepted if the whole set that would be in force, files and catalog together, can be evaluated;
+  else all of it is refused, with document, line and field.
+- Documents that make no set any more (files changed since, or this release reads them more strictly) can be
+  mended: what counts is the set after the change.
+- Who replaces or removes a document says which revision of it he has seen; what is to be new must not exist.
+- A change that takes the right to administer the catalog away from the one who makes it, or from everybody
+  who holds a token, is refused unless it is forced. The command line needs no policy: a way back is left.
+- The record comes first: what is changed is in the audit trail before it is in the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from catalog.authorization.authorizer import Caller
+from catalog.authorization.tokens import TokenStore
+from catalog.base.errors import CommitConflict
+from catalog.policy_store.documents import Edit, PolicyDocuments, StoredDocument, StoredSet, following
+from catalog.policy_store.files import FileDocuments
+from catalog.policy_store.in_force import NOTHING, InForce, PolicyStore
+from policy.decision import Reason
+from policy.errors import PolicyInvalid, RequestInvalid
+from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
+from policy.ranger import PolicySet
+from policy.ranger.model import PolicyType
+from policy.ranger.parse import parse_documents
+
+#: Documents that one change may touch.
+MAX_EDITS: Final = 100
+
+_ATTEMPTS: Final = 3
+_TYPES: Final = {
+    PolicyType.ACCESS: "policy",
+    PolicyType.MASK: "masking policy",
+    PolicyType.ROW_FILTER: "row filter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change does to the set in force, by the titles of policies, roles and encryption rules.
+
+    Attributes:
+        added: those that are new; one that was disabled and no longer is counts as new.
+        removed: those that are gone, or disabled.
+        changed: those that say something else.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A change that can be made.
+
+    Attributes:
+        base: the documents that it was checked against; if there are others by then, it is not made.
+        before: the set that these make; one without policies, if they make none.
+        changed: the documents that become different.
+        after: the set that would be in force.
+        effect: the difference.
+        lockout: why nobody, or not the caller, could administer the catalog afterwards; None if he could.
+    """
+
+    base: StoredSet
+    before: InForce
+    changed: tuple[StoredDocument, ...]
+    after: InForce
+    effect: Effect
+    lockout: str | None
+
+
+class PolicyChanges:
+    """Makes changes; see the module.
+
+    Args:
+        documents: the documents in the database.
+        files: the documents in files that count.
+        policies: the policies that this process decides by, if it does.
+        tokens: who could ask for administration.
+        catalog: the catalog's name, which is that of the service in policies.
+        now: the time, with a zone.
+    """
+
+    def __init__(
+        self,
+        documents: PolicyDocuments,
+        files: Callable[[], FileDocuments],
+        policies: PolicyStore | None,
+        tokens: TokenStore,
+        catalog: str,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._documents = documents
+        self._files = files
+        self._policies = policies
+        self._tokens = tokens
+        self._service = Resource.service(catalog)
+        self._now = now
+
+    def prepare(self, edits: Sequence[Edit], caller: Caller, *, by_policy: bool = True) -> Prepared:
+        """Check a change, without making it.
+
+        Args:
+            edits: what is to become of which documents.
+            caller: who wants it.
+            by_policy: whether the caller's right comes from the policies, and could be lost with them.
+
+        Raises:
+            PolicyInvalid: the set that would be in force has a mistake.
+            CommitConflict: a document has another revision than the caller has seen.
+            RequestInvalid: no document is named, or one twice.
+            StateUnavailable: the database does not answer.
+        """
+        _check_edits(edits)
+        base, files = self._documents.current(), self._files()
+        changed = self._changed(base, edits, caller)
+        after = InForce.of(files, following(base, changed) if changed else base)
+        before = self._before(files, base)
+        lockout = self._lockout(before.policies, after.policies, caller.principal if by_policy else None)
+        return Prepared(base, before, changed, after, _effect(before, after), lockout)
+
+    def make(
+        self,
+        edits: Sequence[Edit],
+        caller: Caller,
+        record: Callable[[Prepared], None],
+        *,
+        by_policy: bool = True,
+        force: bool = False,
+    ) -> Prepared:
+        """Make a change; nothing is done if every document says what it is to say already.
+
+        Args:
+            edits: what is to become of which documents.
+            caller: who wants it.
+            record: decides on what was prepared, and puts it into the audit trail.
+            by_policy: as for `prepare`.
+            force: although nobody, or not the caller, could administer the catalog afterwards.
+
+        Raises:
+            as `prepare`.
+            RequestInvalid: nobody could administer the catalog afterwards, and it is not forced.
+            CommitStateUnknown: it may or may not have been made.
+        """
+        for attempt in range(_ATTEMPTS):
+            prepared = self.prepare(edits, caller, by_policy=by_policy)
+            if not prepared.changed:
+                return prepared
+            if prepared.lockout is not None and not force:
+                raise _locked_out(prepared.lockout)
+            record(prepared)
+            try:
+                self._documents.replace(prepared.base, prepared.changed)
+            except CommitConflict:
+                # Another document changed, or this one; the next look tells.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                if self._policies is not None:
+                    self._policies.changed(prepared.after)
+                return prepared
+        raise AssertionError("the last attempt returns or raises")
+
+    def _changed(self, base: StoredSet, edits: Sequence[Edit], caller: Caller) -> tuple[StoredDocument, ...]:
+        """The documents as they will be, without those that say it already."""
+        number, now = base.version.revision + 1, self._now()
+        changed = []
+        for edit in edits:
+            there = base.documents.get(edit.id)
+            if edit.content == (there.content if there else None):
+                continue
+            _check_revision(edit, there)
+            changed.append(
+                StoredDocument.of(
+                    edit, number, author=caller.principal.name, request_id=caller.request_id, changed_at=now
+                )
+            )
+        return tuple(changed)
+
+    def _before(self, files: FileDocuments, base: StoredSet) -> InForce:
+        """The set that the documents make as they are; one without policies, if they make none."""
+        known = self._policies.in_force() if self._policies else None
+        if known is not None and (known.files, known.stored.version) == (files, base.version):
+            return known
+        try:
+            return InForce.of(files, base)
+        except PolicyInvalid:
+            return NOTHING
+
+    def _lockout(self, before: PolicySet, after: PolicySet, caller: Principal | None) -> str | None:
+        if caller is not None and self._administers(before, caller) and not self._administers(after, caller):
+            return f"{caller.name} could not administer the catalog any more"
+        holders = self._holders()
+        if any(self._administers(before, each) for each in holders) and not any(
+            self._administers(after, each) for each in holders
+        ):
+            return "nobody who holds a token could administer the catalog any more"
+        return None
+
+    def _administers(self, policies: PolicySet, principal: Principal) -> bool:
+        return policies.decide(AccessRequest(principal, self._service, "admin"), self._now()).allowed
+
+    def _holders(self) -> frozenset[Principal]:
+        """Whoever holds a valid token of a user."""
+        now = self._now()
+        return frozenset(
+            each.principal
+            for each in self._tokens.list()
+            if each.kind == "user"
+            and each.revoked_at is None
+            and (each.expires_at is None or now < each.expires_at)
+        )
+
+
+def reasons_of(prepared: Prepared, *, force: bool = False) -> tuple[Reason, ...]:
+    """What the audit trail says of a change: its effect, and each document with its revisions and digests."""
+    effect = prepared.effect
+    parts = {"added": effect.added, "removed": effect.removed, "changed": effect.changed}
+    said = "; ".join(f"{name}: {', '.join(titles)}" for name, titles in parts.items() if titles)
+    reasons = [Reason("policy-effect", f"{said or 'nothing is decided otherwise'}.")]
+    reasons += [_document_reason(prepared.base, each) for each in prepared.changed]
+    if force and prepared.lockout is not None:
+        reasons.append(Reason("policy-lockout", f"Forced, although {prepared.lockout}."))
+    return tuple(reasons)
+
+
+def _document_reason(base: StoredSet, document: StoredDocument) -> Reason:
+    there, change = base.documents.get(document.id), document.change
+    old = "absent" if there is None else f"revision {there.change.revision}, SHA-256 {there.change.sha256}"
+    new = "removed" if change.sha256 is None else f"SHA-256 {change.sha256}"
+    return Reason("policy-change", f"{change.id}, {old}: {new} by revision {change.revision}.")
+
+
+def _check_edits(edits: Sequence[Edit]) -> None:
+    if not 1 <= len(edits) <= MAX_EDITS:
+        raise RequestInvalid(
+            f"A change touches 1 to {MAX_EDITS} documents, not {len(edits)}.", rule="policy-change"
+        )
+    if len({edit.id for edit in edits}) != len(edits):
+        raise RequestInvalid("A change names a document twice.", rule="policy-change")
+
+
+def _check_revision(edit: Edit, there: StoredDocument | None) -> None:
+    found = None if there is None else there.change.revision
+    if edit.expected == found:
+        return
+    if found is None:
+        problem, hint = "does not exist", "Leave the revision out to make a new document."
+    elif edit.expected is None:
+        problem, hint = (
+            f"exists, at revision {found}",
+            f"Look at it, then name revision {found} to replace it.",
+        )
+    else:
+        problem = f"is at revision {found}, not {edit.expected}"
+        hint = "Somebody changed it meanwhile: look at what it says now, then repeat the change."
+    raise CommitConflict(f"The document {edit.id} {problem}.", rule="policy-revision", hint=hint)
+
+
+def _locked_out(why: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"After this change, {why}.",
+        rule="policy-lockout",
+        hint="Keep `admin` on the service of the catalog's name, or force the change.",
+    )
+
+
+def _effect(before: InForce, after: InForce) -> Effect:
+    old, new = _titled(before), _titled(after)
+    return Effect(
+        added=tuple(sorted(new.keys() - old.keys())),
+        removed=tuple(sorted(old.keys() - new.keys())),
+        changed=tuple(sorted(title for title in old.keys() & new.keys() if old[title] != new[title])),
+    )
+
+
+def _titled(found: InForce) -> Mapping[str, Sequence[object]]:
+    """Everything that decides, by its title."""
+    contents = parse_documents(found.policy_documents())
+    titled: dict[str, list[object]] = {}
+    for policy in contents.policies:
+        titled.setdefault(f"{_TYPES[policy.type]} {policy.name!r}", []).append(policy)
+    for role in contents.roles.values():
+        titled.setdefault(f"role {role.name!r}", []).append(role)
+    for rule in found.encryption.rules:
+        titled.setdefault(f"encryption rule {rule.name!r}", []).append(replace(rule, document=""))
+    return titled

@@ -1,0 +1,1 @@
+"""Reads tables and snapshots that can be trusted, and refuses the others."""

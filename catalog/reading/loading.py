@@ -1,0 +1,411 @@
+"""From a name to a table that can be trusted, or to the precise reason why not.
+
+The pointer store and storage are not trusted. A load therefore goes
+
+    name → binding → internal id → seal of the metadata.json that the pointer names → bytes → digest → parse
+
+and stops at the first step that does not hold. A pointer on metadata that is not the current sealed one makes
+the table *unsealed*: a writer went straight to the store, or rolled the pointer back. Such a table can be
+read, each path checked on each read, where its namespace allows it; it is never committed to and never gets a
+key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyiceberg.table.metadata import TableMetadata
+from sqlalchemy import Connection, Engine
+
+from catalog.authorization import privileges
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import TableName
+from catalog.db.engine import read, write
+from catalog.iceberg.metadata import parse_metadata
+from catalog.state import pek_records as key_records
+from catalog.state import seals, table_state
+from catalog.state.pointers import PointerStore
+from catalog.state.seals import Seal, SealState
+from catalog.state.table_state import Governed, TableRecord, TableState
+from catalog.storage.base import Storage
+from catalog.storage.volumes import stored_before
+from policy.encryption import governed as governed_names
+from policy.encryption.specification import EncryptionSpec, StandardClients
+from policy.errors import (
+    CommitStateUnknown,
+    LocationNotAllowed,
+    MetadataTampered,
+    MetadataUnsealed,
+    StateUnavailable,
+)
+from policy.location.location import Location
+from policy.privileges.namespaces import UNSEALED_PROPERTY
+
+logger = logging.getLogger(__name__)
+
+#: How often a load begins anew because commits overtook it.
+_ATTEMPTS: Final = 100
+
+_UNSEALED_HINT = "Examine it and run `lakewarden table reseal`, or go back with `lakewarden table restore`."
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A table as the catalog vouches for it.
+
+    Attributes:
+        record: its identity.
+        governed: what governs it.
+        metadata: the parsed metadata.json.
+        metadata_location: where that file lies.
+        seal: the seal of that file, or None if it is unsealed.
+    """
+
+    record: TableRecord
+    governed: Governed
+    metadata: TableMetadata
+    metadata_location: str
+    seal: Seal | None
+
+    @property
+    def name(self) -> str:
+        """The dotted name."""
+        return str(self.record.name)
+
+    @property
+    def etag(self) -> str:
+        """Changes with the metadata and with the governed properties."""
+        text = f"{self.metadata_location}\n{self.governed.version}\n{self.seal is not None}"
+        return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+    @property
+    def governed_copies(self) -> list[str]:
+        """Governed properties found in metadata.json, where they mean nothing."""
+        return sorted(name for name in self.metadata.properties if governed_names.is_governed(name))
+
+    @property
+    def shown_metadata(self) -> TableMetadata:
+        """The metadata as clients get it.
+
+        The governed properties in force stand in place of whatever the file says of them, and what would
+        configure the readers' file access, which only unsealed metadata can hold, is left out.
+        """
+        ordinary = {
+            name: value
+            for name, value in self.metadata.properties.items()
+            if not governed_names.is_governed(name) and not privileges.configures_readers(name)
+        }
+        return self.metadata.model_copy(update={"properties": ordinary | self.governed.to_properties()})
+
+
+class TableLoader:
+    """Loads tables.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        storage: where the metadata files are.
+        max_metadata_bytes: bound on a metadata.json.
+        unsealed_default: ``allow`` or ``forbid``, for namespaces that do not say.
+        standard_clients: whether standard clients can load encrypted tables, for namespaces that do not say.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        storage: Storage,
+        *,
+        max_metadata_bytes: int,
+        unsealed_default: str,
+        standard_clients: StandardClients,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._storage = storage
+        self._max_metadata_bytes = max_metadata_bytes
+        self._unsealed_default = unsealed_default
+        self._standard_clients = standard_clients
+
+    def owner(self, name: TableName) -> str | None:
+        """Whose table it is, for policies that speak of the owner; None if no such table is governed."""
+        with read(self._engine) as connection:
+            record = table_state.bound(connection, self._catalog, name)
+        record = record or self.settle(name)
+        return record.owner if record is not None else None
+
+    def settle(self, name: TableName) -> TableRecord | None:
+        """See `settle`."""
+        return settle(self._engine, self._catalog, self._pointers, name)
+
+    def record(self, name: TableName) -> TableRecord:
+        """The table bound to a name, whatever state its metadata is in.
+
+        Raises:
+            NoSuchTable: there is none; a load says what is wrong with a name that is not bound.
+        """
+        record = self.settle(name)
+        return self.load(name).record if record is None else record
+
+    def load(self, name: TableName) -> LoadedTable:
+        """Load a table, sealed or unsealed.
+
+        Raises:
+            NoSuchTable: there is none of that name, or it is not governed by this catalog.
+            MetadataTampered: the metadata is not what was sealed, or belongs to another table.
+            MetadataUnsealed: the metadata is unsealed and the namespace forbids that.
+            LocationNotAllowed: the pointer leads out of the allowed locations.
+            ObjectMissing: the metadata was deleted.
+            StorageUnavailable: the storage does not answer, or the warehouse or bucket is gone.
+        """
+        pointer, record, governed, seal = self._standing(name)
+        if seal is None:
+            self._check_unsealed(record, governed, pointer)
+        data = self._read(Location.parse(pointer))
+        if seal is not None:
+            seals.check_digest(data, seal.digest, what="table metadata", path=pointer, table=str(name))
+        metadata = parse_metadata(data, path=pointer, table=str(name), max_bytes=self._max_metadata_bytes)
+        _check_uuid(metadata, record, pointer)
+        if seal is not None:
+            record = self._relocated(record, metadata)
+        return LoadedTable(record, governed, metadata, pointer, seal)
+
+    def forbids_unsealed(self, name: TableName) -> bool:
+        """Whether the namespace of a name forbids metadata that did not come through the catalog."""
+        properties = self._pointers.namespace_properties(name.namespace) or {}
+        return properties.get(UNSEALED_PROPERTY, self._unsealed_default) != "allow"
+
+    def admits_standard_clients(self, name: TableName, spec: EncryptionSpec) -> bool:
+        """Whether standard clients can load a table of this name and encryption: its own word, else that of
+        its namespace, else that of the catalog. Those of plaintext tables always can."""
+        if not spec.encrypts:
+            return True
+        properties = self._pointers.namespace_properties(name.namespace) or {}
+        default = properties.get(governed_names.STANDARD_CLIENTS, self._standard_clients)
+        return (spec.standard_clients or default) == StandardClients.LOAD
+
+    def exposes(self, source: TableName, target: TableName, spec: EncryptionSpec) -> bool:
+        """Whether a table of this encryption would be protected less under another name: unsealed metadata
+        would be allowed, or standard clients could load it, only there."""
+        unsealed = self.forbids_unsealed(source) and not self.forbids_unsealed(target)
+        admits = self.admits_standard_clients(target, spec) and not self.admits_standard_clients(source, spec)
+        return unsealed or admits
+
+    def load_sealed(self, name: TableName) -> LoadedTable:
+        """Load a table for an operation that needs sealed metadata.
+
+        Raises:
+            MetadataUnsealed: the metadata did not come through the catalog.
+        """
+        table = self.load(name)
+        if table.seal is None:
+            raise MetadataUnsealed(
+                "The table's metadata was not committed through the catalog, so nothing can be built on it.",
+                table=str(name),
+                path=table.metadata_location,
+                rule="unsealed",
+                hint=_UNSEALED_HINT,
+            )
+        return table
+
+    def _read(self, location: Location) -> bytes:
+        with stored_before(self._storage, location):
+            return self._storage.read(location, limit=self._max_metadata_bytes)
+
+    def _standing(self, name: TableName) -> tuple[str, TableRecord, Governed, Seal | None]:
+        """Where the pointer stands, and what is known of that place.
+
+        Pointer and seal are read one after the other. Where no current seal is found, a commit may have
+        landed in between; only a pointer that has not moved meanwhile stands on unsealed metadata.
+        """
+        pointer = self._pointers.load(name)
+        for _ in range(_ATTEMPTS):
+            if pointer is None:
+                raise _missing(name, self.settle(name))
+            record, governed, seal = self._vouched(name, pointer)
+            again = pointer if seal is not None else self._pointers.load(name)
+            if again == pointer:
+                return pointer, record, governed, seal
+            pointer = again
+        raise StateUnavailable(
+            "The table changes faster than it can be read.", table=str(name), hint="Try again."
+        )
+
+    def _vouched(self, name: TableName, pointer: str) -> tuple[TableRecord, Governed, Seal | None]:
+        with read(self._engine) as connection:
+            record = table_state.bound(connection, self._catalog, name)
+            seal = seals.find(connection, pointer)
+            governed = table_state.current_governed(connection, record.id) if record is not None else None
+        if seal is not None and (seal.state is SealState.PREPARED or record is None):
+            return self._finish(name, seal)
+        if record is None or governed is None:
+            raise _ungoverned(name)
+        if seal is not None and seal.table_id != record.id:
+            raise MetadataTampered(
+                "The pointer leads to another table's metadata.", table=str(name), rule="binding"
+            )
+        is_current = seal is not None and seal.state is SealState.CURRENT
+        return record, governed, seal if is_current else None
+
+    def _finish(self, name: TableName, seal: Seal) -> tuple[TableRecord, Governed, Seal | None]:
+        """Promote what a process that died was about to finish; the pointer already stands on it."""
+        with write(self._engine) as connection:
+            promoted = finish(connection, self._catalog, name, seal)
+            record = table_state.bound(connection, self._catalog, name)
+            governed = table_state.current_governed(connection, record.id) if record is not None else None
+        if record is None or governed is None:
+            raise _ungoverned(name)
+        if record.id != seal.table_id:
+            raise MetadataTampered(
+                "The pointer leads to another table's metadata.", table=str(name), rule="binding"
+            )
+        return record, governed, seal if promoted else None
+
+    def _relocated(self, record: TableRecord, metadata: TableMetadata) -> TableRecord:
+        """Sealed metadata that names another location was authorized to; overlaps count from there now."""
+        location = Location.parse(metadata.location)
+        if location == record.location:
+            return record
+        with write(self._engine) as connection:
+            table_state.set_location(connection, record.id, location)
+        return replace(record, location=location, default_location=False)
+
+    def _check_unsealed(self, record: TableRecord, governed: Governed, pointer: str) -> None:
+        if self.forbids_unsealed(record.name):
+            raise MetadataUnsealed(
+                "The table's metadata was not committed through the catalog, and its namespace forbids that.",
+                table=str(record.name),
+                rule="unsealed",
+                hint="Go back with `lakewarden table restore`. To accept it, set lakewarden.unsealed=allow "
+                "on the namespace (needs `unprotect`), examine it and run `lakewarden table reseal`.",
+            )
+        decision = governed.allowed.decide(pointer)
+        if not decision.allowed:
+            raise LocationNotAllowed(
+                f"The pointer leads out of the table's allowed locations: {decision.explanation}",
+                table=str(record.name),
+                rule=decision.reasons[0].rule,
+                hint="Have an administrator examine who wrote to the pointer store.",
+            )
+
+
+def finish(
+    connection: Connection, catalog: str, name: TableName, seal: Seal, *, governs: bool = True
+) -> bool:
+    """Promote a seal on which the pointer stands, and give the table the name that it was about to get.
+
+    `governs` is whether the seal may bring a new governed version, and with it other keys in force.
+    """
+    seals.lock_table(connection, seal.table_id)
+    record = table_state.table_by_id(connection, seal.table_id)
+    if record is None or name not in (record.name, record.pending_name):
+        return False
+    if not seals.promote(connection, seal):
+        return False
+    governed = table_state.current_governed(connection, record.id) if governs else None
+    if governed is not None:
+        key_records.retire_before(connection, record.id, governed.regimes.current.peks)
+    if record.state is TableState.PREPARED:
+        table_state.bind(connection, catalog, record)
+    elif record.pending_name == name and record.state is TableState.DROPPED:
+        table_state.bind(connection, catalog, replace(record, name=name))
+    elif record.pending_name == name:
+        table_state.rebind(connection, catalog, record, name)
+    return True
+
+
+def settle(engine: Engine, catalog: str, pointers: PointerStore, name: TableName) -> TableRecord | None:
+    """The table bound to a name, after finishing what a process that died had begun with it.
+
+    A creation, registration or commit whose pointer was made is promoted. A drop or rename takes the pointer
+    away from the name, and says beforehand that it is about to; without that, a pointer that is gone was
+    removed behind the catalog's back, and the name stays bound.
+    """
+    pointer = pointers.load(name)
+    with read(engine) as connection:
+        record = table_state.bound(connection, catalog, name)
+        seal = seals.find(connection, pointer) if pointer is not None else None
+    if pointer is None:
+        return _settle_gone(engine, catalog, pointers, record)
+    if seal is None or (record is not None and seal.state is not SealState.PREPARED):
+        return record
+    with write(engine) as connection:
+        finish(connection, catalog, name, seal)
+        return table_state.bound(connection, catalog, name)
+
+
+def _settle_gone(
+    engine: Engine, catalog: str, pointers: PointerStore, record: TableRecord | None
+) -> TableRecord | None:
+    if record is None or not (record.dropping or record.pending_name):
+        return record
+    target = record.pending_name
+    pointer = pointers.load(target) if target is not None else None
+    with write(engine) as connection:
+        seal = seals.find(connection, pointer) if pointer is not None else None
+        if target is not None and seal is not None and seal.table_id == record.id:
+            finish(connection, catalog, target, seal)
+        elif record.dropping:
+            bury(connection, record)
+        return table_state.bound(connection, catalog, record.name)
+
+
+def bury(connection: Connection, record: TableRecord) -> TableRecord:
+    """Make a table whose drop was intended a tombstone; one that is purged loses its keys with its name.
+
+    Returns:
+        the table as it is now.
+    """
+    seals.lock_table(connection, record.id)
+    now = table_state.bury(connection, record)
+    if now.state is TableState.DROPPED and now.purging:
+        key_records.destroy_all(connection, record.id)
+    return now
+
+
+@contextmanager
+def left_to_the_next_load(what: str) -> Iterator[None]:
+    """For the last step of an operation that has taken effect already: what fails here, `settle` does."""
+    try:
+        yield
+    except (StateUnavailable, CommitStateUnknown) as problem:
+        logger.warning("%s that took effect is left to the next load: %s", what, type(problem).__name__)
+
+
+def _check_uuid(metadata: TableMetadata, record: TableRecord, pointer: str) -> None:
+    if metadata.table_uuid != record.table_uuid:
+        raise MetadataTampered(
+            "The metadata carries another table's UUID.",
+            table=str(record.name),
+            path=pointer,
+            rule="table-uuid",
+            hint="Restore the pointer with `lakewarden table restore`.",
+        )
+
+
+def _missing(name: TableName, record: TableRecord | None) -> NoSuchTable:
+    if record is None:
+        return NoSuchTable(f"The table {name} does not exist.", table=str(name))
+    return NoSuchTable(
+        f"The table {name} is governed, but its pointer is gone.",
+        table=str(name),
+        rule="pointer",
+        hint="Somebody removed it from the pointer store; `lakewarden table restore` puts it back.",
+    )
+
+
+def _ungoverned(name: TableName) -> NoSuchTable:
+    return NoSuchTable(
+        f"The pointer store knows a table {name}, but this catalog does not govern it.",
+        table=str(name),
+        rule="binding",
+        hint="An administrator can take it over with `lakewarden table adopt`.",
+    )

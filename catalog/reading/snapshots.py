@@ -1,0 +1,288 @@
+"""Reads what a snapshot consists of, each metadata file checked before and after it is opened.
+
+Before: the path lies in the table's allowed locations. After: the bytes are those that were sealed, and the
+parent says of the file what it said when it was sealed (a manifest's sequence number decides which encryption
+regime judges its files). Bytes are read once and decoded from memory; decoded manifests are cached by digest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy import Engine
+
+from catalog.db.engine import read
+from catalog.iceberg.manifests import (
+    DecodedManifest,
+    DecodeLimits,
+    ManifestCache,
+    ManifestListEntry,
+    check_agreement,
+    decode_manifest_list,
+    inherit,
+)
+from catalog.iceberg.manifests.cache import Index
+from catalog.reading.loading import LoadedTable
+from catalog.state import seals
+from catalog.state.seals import Digest, SealedFile
+from catalog.storage.base import Storage
+from catalog.storage.volumes import stored_before
+from policy.errors import LocationNotAllowed, MetadataTampered, UnsupportedFormatVersion
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
+
+#: How many offending paths an error names.
+_SHOWN_PATHS: Final = 3
+_READ_THREADS: Final = 4
+#: The largest manifest that is read at once where it lies on a local disk.
+_SMALL_BYTES: Final = 1 << 16
+#: The largest manifest list that is kept decoded.
+_KEPT_BYTES: Final = 1 << 16
+_NONE: Final[Mapping[str, SealedFile]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class OpenManifest:
+    """A manifest that was read and checked."""
+
+    listed: ManifestListEntry
+    decoded: DecodedManifest
+    digest: Digest
+
+    @cached_property
+    def entries(self) -> pa.Table:
+        """Its files with sequence numbers and snapshot ids inherited from the manifest list.
+
+        See the Iceberg table specification, "Sequence Number Inheritance".
+
+        Raises:
+            MetadataInvalid: a number that must be there is not.
+        """
+        return inherit(self.decoded, self.listed)
+
+
+class SnapshotReader:
+    """Reads snapshots of loaded tables.
+
+    Args:
+        engine: the catalog's database, where the seals are.
+        storage: where the files are.
+        cache: decoded manifests by digest.
+        limits: bounds on what is read and decoded.
+    """
+
+    def __init__(self, engine: Engine, storage: Storage, cache: ManifestCache, limits: DecodeLimits) -> None:
+        self._engine = engine
+        self._storage = storage
+        self._cache = cache
+        self._limits = limits
+        self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="manifest-read")
+
+    def close(self) -> None:
+        """Let the reading threads go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def manifests(
+        self, table: LoadedTable, snapshot: Snapshot, *, also: Mapping[str, SealedFile] = _NONE
+    ) -> tuple[ManifestListEntry, ...]:
+        """The entries of a snapshot's manifest list, held against the seals.
+
+        Args:
+            table: the table, loaded.
+            snapshot: one of its snapshots.
+            also: files that are about to be sealed, by path.
+
+        Raises:
+            LocationNotAllowed: the list, or a manifest it names, lies outside of the allowed locations.
+            MetadataTampered: the list is not what was sealed.
+            MetadataInvalid: it cannot be decoded.
+        """
+        path = list_path(snapshot, table.name)
+        sealed = self.sealed(table.record.id, [path]) | dict(also)
+        data = self.fetch(table.governed.allowed, path, table.name, "manifest list")
+        self._check(table, data, path, sealed.get(path), "manifest list")
+        return self.decode_list(table.governed.allowed, data, path, table)
+
+    def decode_list(
+        self, allowed: AllowList, data: bytes, path: str, table: LoadedTable
+    ) -> tuple[ManifestListEntry, ...]:
+        """Decode a manifest list and check every path in it."""
+        decode = _decoded_once if len(data) <= _KEPT_BYTES else _decoded
+        listed = decode(data, path, table.metadata.format_version, self._limits)
+        paths = pa.array([entry.manifest_path for entry in listed], pa.string())
+        refuse_outside(allowed, paths, table.name, "manifests")
+        return listed
+
+    def open(
+        self,
+        table: LoadedTable,
+        listed: Iterable[ManifestListEntry],
+        *,
+        also: Mapping[str, SealedFile] = _NONE,
+    ) -> Iterator[OpenManifest]:
+        """Read, check and decode manifests, in order.
+
+        A few are read ahead; decoding, which keeps the interpreter busy, is done where it is asked for, and
+        no more than those few are in memory unless the caller keeps them.
+
+        Raises:
+            as `manifests`.
+        """
+        wanted = tuple(listed)
+        sealed = self.sealed(table.record.id, [entry.manifest_path for entry in wanted]) | dict(also)
+
+        def checked(entry: ManifestListEntry) -> tuple[bytes, Digest]:
+            data = self.fetch(table.governed.allowed, entry.manifest_path, table.name, "manifest")
+            known = sealed.get(entry.manifest_path)
+            digest = self._check(table, data, entry.manifest_path, known, "manifest")
+            if known is not None:
+                check_carried_record(entry, known, table.name)
+            return data, digest
+
+        for entry, (data, digest) in zip(wanted, self._ahead(checked, wanted), strict=True):
+            yield self.decode(entry, data, digest)
+
+    def _ahead(
+        self, read: Callable[[ManifestListEntry], tuple[bytes, Digest]], wanted: Sequence[ManifestListEntry]
+    ) -> Iterator[tuple[bytes, Digest]]:
+        """Results of `read` in order, a few of them under way at a time."""
+        if len(wanted) == 1 or all(map(_is_at_hand, wanted)):
+            yield from map(read, wanted)
+            return
+        under_way: deque[Future[tuple[bytes, Digest]]] = deque()
+        try:
+            for entry in wanted:
+                if len(under_way) == _READ_THREADS:
+                    yield under_way.popleft().result()
+                under_way.append(self._pool.submit(read, entry))
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+    def decode(self, entry: ManifestListEntry, data: bytes, digest: Digest) -> OpenManifest:
+        """Decode the bytes of a manifest, or find them decoded."""
+        decoded = self._cache.get(digest.sha256, data, path=entry.manifest_path)
+        check_agreement(decoded, entry)
+        return OpenManifest(entry, decoded, digest)
+
+    def index(self, digest: Digest) -> Index | None:
+        """The index of a manifest (see `catalog.snapshot_checks.identities`), if one is kept."""
+        return self._cache.index(digest.sha256)
+
+    def keep_index(self, digest: Digest, index: Index) -> None:
+        """Keep the index of a manifest."""
+        self._cache.keep_index(digest.sha256, index)
+
+    def fetch(self, allowed: AllowList, path: str, table: str, what: str) -> bytes:
+        """Read a metadata file whole, after its path was checked.
+
+        Raises:
+            LocationNotAllowed: the path is not allowed; nothing was opened.
+            ObjectMissing: the file was deleted.
+            StorageUnavailable: the storage does not answer, or the warehouse or bucket is gone.
+        """
+        decision = allowed.decide(path)
+        if not decision.allowed:
+            raise LocationNotAllowed(
+                f"The {what} lies outside of the table's allowed locations.",
+                table=table,
+                path=path,
+                rule=decision.reasons[0].rule,
+                hint="Add the location to read.allowed.data.paths. This takes the rwstorage permission.",
+            )
+        location = Location.parse(path)
+        with stored_before(self._storage, location):
+            return self._storage.read(location, limit=self._limits.max_file_bytes)
+
+    def sealed(self, table_id: str, paths: Iterable[str]) -> dict[str, SealedFile]:
+        """Those of `paths` that are sealed for the table."""
+        with read(self._engine) as connection:
+            return seals.sealed_files(connection, table_id, paths)
+
+    def _check(
+        self, table: LoadedTable, data: bytes, path: str, known: SealedFile | None, what: str
+    ) -> Digest:
+        if known is not None:
+            return seals.check_digest(data, known.digest, what=what, path=path, table=table.name)
+        if table.seal is not None:
+            raise MetadataTampered(f"The {what} was never sealed.", table=table.name, path=path, rule="seal")
+        return Digest.of(data)
+
+
+def _is_at_hand(entry: ManifestListEntry) -> bool:
+    """Whether a manifest is read sooner than a thread is told to: a small local file."""
+    return entry.manifest_length <= _SMALL_BYTES and entry.manifest_path.startswith("file:")
+
+
+def _decoded(
+    data: bytes, path: str, format_version: int, limits: DecodeLimits
+) -> tuple[ManifestListEntry, ...]:
+    return decode_manifest_list(data, path=path, format_version=format_version, limits=limits)
+
+
+#: The same bytes are the same list; so small ones are decoded once.
+_decoded_once: Final = lru_cache(maxsize=256)(_decoded)
+
+
+def list_path(snapshot: Snapshot, table: str) -> str:
+    """The path of a snapshot's manifest list.
+
+    Raises:
+        UnsupportedFormatVersion: the snapshot lists its manifests itself (an old form of version 1).
+    """
+    if not snapshot.manifest_list:
+        raise UnsupportedFormatVersion(
+            "The snapshot has no manifest list.",
+            table=table,
+            snapshot=snapshot.snapshot_id,
+            rule="manifest-list",
+        )
+    return snapshot.manifest_list
+
+
+def check_carried_record(entry: ManifestListEntry, known: SealedFile, table: str) -> None:
+    """Hold what a manifest list says of a sealed manifest against what was sealed.
+
+    Raises:
+        MetadataTampered: it says something else.
+    """
+    said = (entry.sequence_number, entry.partition_spec_id, int(entry.content), entry.added_snapshot_id)
+    was = (known.sequence_number, known.partition_spec_id, known.content, known.snapshot_id)
+    if said != was or entry.manifest_length != known.digest.length:
+        raise MetadataTampered(
+            "The manifest list says something else of a manifest than when it was sealed.",
+            table=table,
+            path=entry.manifest_path,
+            rule="carried-manifest",
+        )
+
+
+def refuse_outside(allowed: AllowList, paths: pa.Array | pa.ChunkedArray, table: str, what: str) -> None:
+    """Refuse paths outside of the allowed locations, naming the first ones and how many there are.
+
+    Raises:
+        LocationNotAllowed: at least one is outside.
+    """
+    inside = allowed.decide_many(paths)
+    outside = len(inside) - inside.true_count
+    if outside == 0:
+        return
+    foreign = paths.filter(pa.compute.invert(inside)).slice(0, _SHOWN_PATHS).to_pylist()
+    rule = allowed.decide(foreign[0] or "").reasons[0].rule
+    raise LocationNotAllowed(
+        f"{outside} of {len(paths)} {what} lie outside of the table's allowed locations.",
+        table=table,
+        path=", ".join(str(path) for path in foreign),
+        rule=rule,
+        hint="Add the location to read.allowed.data.paths. This takes the rwstorage permission.",
+    )

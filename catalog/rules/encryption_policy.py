@@ -1,0 +1,231 @@
+"""The encryption policy at the catalog's doors: tables and changes of them, held against the rules in force.
+
+The rules decide (`policy.encryption_rules`); here a table becomes what they decide about.
+
+- A table's columns are those of its current schema and of the schemas that its snapshots name: a snapshot, on
+  whatever branch, is read by its own. Of a change, the snapshots that it brings count; what was there before
+  is not held against rules that came later.
+- A column is its field id. Each name that one of the table's schemas has for it, or for a struct that it lies
+  in, counts, so that a rename does not take it out of a rule.
+- Names are told to those alone who may make the change: a refusal comes after authorization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from catalog.base.identifiers import TableName
+from catalog.reading.loading import LoadedTable
+from policy.decision import Decision, Reason
+from policy.encryption.specification import EncryptionSpec
+from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFacts, column_key
+from policy.errors import EncryptionPolicyViolation
+
+_SHOWN_REASONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the rules say of a change.
+
+    Attributes:
+        decision: whether it fits them.
+        loosens: whether it takes the table or a column out of the reach of a rule.
+    """
+
+    decision: Decision
+    loosens: bool
+
+    def enforce(self, table: str) -> None:
+        """Refuse what does not fit.
+
+        Raises:
+            EncryptionPolicyViolation: naming the rules, and what to do.
+        """
+        if self.decision.allowed:
+            return
+        reasons = self.decision.reasons
+        told = [f"Encryption rule {each.policy!r}: {each.detail}" for each in reasons[:_SHOWN_REASONS]]
+        more = len(reasons) - len(told)
+        if more > 0:
+            told.append(f"And {more} more.")
+        raise EncryptionPolicyViolation(
+            " ".join(told),
+            table=table,
+            rule=reasons[0].rule,
+            hint="All rules on a table have to hold at once.",
+        )
+
+
+_UNTOUCHED: Final = Verdict(
+    Decision.allow(Reason("encryption-rules", "Neither columns nor encryption change.")), loosens=False
+)
+
+
+class EncryptionPolicy:
+    """Holds tables against the encryption rules in force.
+
+    Args:
+        rules: answers the rules in force.
+    """
+
+    def __init__(self, rules: Callable[[], EncryptionRules]) -> None:
+        self._rules = rules
+
+    def of_new(self, name: TableName, metadata: TableMetadata, spec: EncryptionSpec) -> Verdict:
+        """What the rules say of a table that is made, or taken over."""
+        facts = facts_of(name, metadata, spec, _in_use(metadata))
+        return Verdict(self._rules().decide(facts), loosens=False)
+
+    def of_change(self, table: LoadedTable, metadata: TableMetadata, spec: EncryptionSpec) -> Verdict:
+        """What the rules say of other metadata, or another encryption, of a table."""
+        name, base, rules = table.record.name, table.metadata, self._rules()
+        if not rules.rules or _same_columns(table, metadata, spec):
+            return _UNTOUCHED
+        known = _snapshot_ids(base)
+        before = facts_of(name, base, table.governed.spec, _in_use(base, known))
+        after = facts_of(name, metadata, spec, _in_use(metadata, known))
+        return Verdict(rules.decide_change(before, after), rules.loosened(before, after))
+
+    def of_name(self, table: LoadedTable, target: TableName) -> Verdict:
+        """What the rules say of another name of a table."""
+        metadata, spec = table.metadata, table.governed.spec
+        schemas = _in_use(metadata)
+        before, after = (facts_of(name, metadata, spec, schemas) for name in (table.record.name, target))
+        rules = self._rules()
+        return Verdict(rules.decide_name(before, after), rules.loosened(before, after))
+
+
+def facts_of_table(table: LoadedTable) -> TableFacts:
+    """The facts of a table as it is, with all that can be read of it."""
+    return facts_of(table.record.name, table.metadata, table.governed.spec, _in_use(table.metadata))
+
+
+def facts_of(
+    name: TableName, metadata: TableMetadata, spec: EncryptionSpec, schemas: Iterable[Schema]
+) -> TableFacts:
+    """What the rules are held against.
+
+    Args:
+        name: the table's name.
+        metadata: its metadata; every schema in it counts for the names of columns.
+        spec: its encryption, which names columns of the current schema.
+        schemas: those whose columns count, the current one first.
+    """
+    history = _history(metadata)
+    names: dict[int, dict[ColumnName, None]] = {}
+    for schema in schemas:
+        for node in _nodes(schema):
+            if node.is_leaf:
+                known = names.setdefault(node.field_id, {})
+                known.update(dict.fromkeys((node.name, *history[node.field_id], *node.once_named(history))))
+    current = {node.field_id: node.name.full for node in _nodes(metadata.schema())}
+    columns = (
+        Column(
+            field_id,
+            _today_first(known),
+            column_key(spec, current[field_id]) if field_id in current else None,
+            field_id in current,
+        )
+        for field_id, known in sorted(names.items())
+    )
+    return TableFacts(name.database, name.name, tuple(columns), spec)
+
+
+def _history(metadata: TableMetadata) -> dict[int, dict[ColumnName, None]]:
+    """Every name that a schema of the table has for a field of any kind."""
+    history: dict[int, dict[ColumnName, None]] = {}
+    for schema in metadata.schemas:
+        for node in _nodes(schema):
+            history.setdefault(node.field_id, {})[node.name] = None
+    return history
+
+
+def _today_first(names: Iterable[ColumnName]) -> tuple[ColumnName, ...]:
+    """Today's name, and the others in an order that does not depend on that of the schemas."""
+    today, *others = names
+    return today, *sorted(others, key=lambda name: (name.full, name.short))
+
+
+def _same_columns(table: LoadedTable, metadata: TableMetadata, spec: EncryptionSpec) -> bool:
+    """Whether a commit plainly leaves columns and encryption as they are, as most do."""
+    base = table.metadata
+    if spec != table.governed.spec or len(metadata.schemas) != len(base.schemas):
+        return False
+    # Most schemas are the very same objects, and wide ones take long to compare.
+    pairs = zip(metadata.schemas, base.schemas, strict=True)
+    return all(after is before or after == before for after, before in pairs) and _named_schemas(
+        metadata, _snapshot_ids(base)
+    ) == {base.current_schema_id}
+
+
+def _in_use(metadata: TableMetadata, passed_over: frozenset[int] = frozenset()) -> list[Schema]:
+    """The current schema, and those that snapshots name, but for snapshots that are passed over."""
+    named = _named_schemas(metadata, passed_over)
+    return [metadata.schema(), *(each for each in metadata.schemas if each.schema_id in named)]
+
+
+def _named_schemas(metadata: TableMetadata, passed_over: frozenset[int]) -> set[int]:
+    named = {each.schema_id for each in metadata.snapshots if each.snapshot_id not in passed_over}
+    return {metadata.current_schema_id, *(each for each in named if each is not None)}
+
+
+def _snapshot_ids(metadata: TableMetadata) -> frozenset[int]:
+    return frozenset(each.snapshot_id for each in metadata.snapshots)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A field of a schema, at any depth.
+
+    Attributes:
+        field_id: its id.
+        name: its name in that schema.
+        is_leaf: whether it holds values.
+        above: the fields that it lies in.
+    """
+
+    field_id: int
+    name: ColumnName
+    is_leaf: bool
+    above: tuple[_Node, ...]
+
+    def once_named(self, history: Mapping[int, Iterable[ColumnName]]) -> Iterator[ColumnName]:
+        """What it would be called if a field that it lies in had kept an earlier name."""
+        for outer in self.above:
+            full, short = (
+                self.name.full[len(outer.name.full) :],
+                self.name.short[len(outer.name.short) :],
+            )
+            for before in history[outer.field_id]:
+                yield ColumnName(before.full + full, before.short + short)
+
+
+def _nodes(schema: Schema) -> Iterator[_Node]:
+    """Every field, those of structs, lists and maps included."""
+    for field in schema.fields:
+        yield from _inside(field.field_type, field.field_id, ColumnName(field.name, field.name), ())
+
+
+def _inside(type_: IcebergType, field_id: int, name: ColumnName, above: tuple[_Node, ...]) -> Iterator[_Node]:
+    node = _Node(field_id, name, not isinstance(type_, StructType | ListType | MapType), above)
+    yield node
+    around = (*above, node)
+    match type_:
+        case StructType(fields=fields):
+            for field in fields:
+                inner = ColumnName(f"{name.full}.{field.name}", f"{name.short}.{field.name}")
+                yield from _inside(field.field_type, field.field_id, inner, around)
+        case ListType():
+            inner = ColumnName(f"{name.full}.element", name.short)
+            yield from _inside(type_.element_type, type_.element_id, inner, around)
+        case MapType():
+            key, value = (ColumnName(f"{name.full}.{part}", name.short) for part in ("key", "value"))
+            yield from _inside(type_.key_type, type_.key_id, key, around)
+            yield from _inside(type_.value_type, type_.value_id, value, around)

@@ -1,0 +1,280 @@
+"""Fits a client's updates to the metadata that they apply to, as Iceberg's reference catalog does.
+
+- What removes something that is gone already changes nothing; Iceberg Java removes a snapshot's statistics
+  after the snapshot itself.
+- A schema, partition spec or sort order that the table has under that id already changes nothing. Another one
+  under an id in use is refused: a client that said on which state it builds may try again with a new id.
+- "Last added" is the one that this commit added last, whatever its id.
+- A snapshot's totals that are so large that the next commit could not add to them are left out: engines take
+  a total that is not there for one that is not known.
+- A snapshot whose sequence number was given out since the client looked is a conflict, so that it tries
+  again. One without a parent, which replaces the table, is not.
+
+Source: Apache Iceberg's `TableMetadata.Builder` and `CatalogHandlers.commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, Summary
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetPartitionStatisticsUpdate,
+    SetPropertiesUpdate,
+    SetStatisticsUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+
+from catalog.base.errors import CommitConflict
+from catalog.iceberg.metadata import last_sequence_number
+from policy.errors import RequestInvalid
+
+_LAST_ADDED: Final = -1
+#: Half of the largest number that engines count with; nothing that is added comes near the other half.
+_LARGEST_TOTAL: Final = 2**62
+_LARGEST_LONG: Final = 2**63 - 1
+_TOTAL: Final = "total-"
+#: More digits than any 64-bit number has.
+_DIGITS: Final = 20
+
+
+def fitting(
+    base: TableMetadata, updates: Sequence[TableUpdate], requirements: Sequence[TableRequirement], table: str
+) -> tuple[TableUpdate, ...]:
+    """The updates as they are applied to `base`.
+
+    Args:
+        base: the current metadata.
+        updates: as the client sent them.
+        requirements: of the same commit; they hold.
+        table: dotted name, for errors.
+
+    Raises:
+        RequestInvalid: an id is used twice.
+        CommitConflict: an id, or a sequence number, was assigned meanwhile.
+    """
+    return tuple(_Fitter(base, requirements, table).fit(updates))
+
+
+@dataclass
+class _Ids:
+    """The ids of one kind, schemas for example, while updates are applied.
+
+    Attributes:
+        what: the kind.
+        known: what the table has under each id.
+        built_on: ids that the client knows to be in use; None if it did not say on which state it builds.
+        added: ids that this commit added.
+        last: the one that it added last.
+    """
+
+    what: str
+    known: dict[int, Any]
+    built_on: frozenset[int] | None
+    table: str
+    added: set[int] = field(default_factory=set)
+    last: int | None = None
+
+    def adds(self, number: int, value: Any) -> bool:
+        """Whether `value` is new to the table."""
+        self.last = number
+        if number not in self.known:
+            self.known[number] = value
+            self.added.add(number)
+            return True
+        if self.known[number] == value:
+            return False
+        raise self._used(number)
+
+    def chosen(self, number: int) -> int:
+        return self.last if number == _LAST_ADDED and self.last is not None else number
+
+    def kept(self, numbers: Iterable[int]) -> list[int]:
+        """Those of some ids that are in use, which are removed then."""
+        present = [number for number in dict.fromkeys(numbers) if number in self.known]
+        for number in present:
+            del self.known[number]
+        return present
+
+    def _used(self, number: int) -> Exception:
+        message = f"The {self.what} id {number} is in use for another {self.what}."
+        rule = f"{self.what.replace(' ', '-')}-id"
+        hint = f"Load the table, and add the {self.what} under an id that is not in use."
+        meanwhile = self.built_on is not None and number not in self.built_on and number not in self.added
+        kind = CommitConflict if meanwhile else RequestInvalid
+        return kind(message, table=self.table, rule=rule, hint=hint)
+
+
+class _Fitter:
+    """Follows what the table has while updates are applied one after the other."""
+
+    def __init__(self, base: TableMetadata, requirements: Sequence[TableRequirement], table: str) -> None:
+        built_on = _built_on(requirements)
+        schemas = {each.schema_id: each for each in base.schemas}
+        specs = {each.spec_id: each for each in base.partition_specs}
+        orders = {each.order_id: each for each in base.sort_orders}
+        self._table = table
+        self._properties = set(base.properties)
+        self._schemas = _Ids("schema", schemas, built_on.get("schema"), table)
+        self._specs = _Ids("partition spec", specs, built_on.get("spec"), table)
+        self._orders = _Ids("sort order", orders, built_on.get("order"), table)
+        self._snapshots = {each.snapshot_id for each in base.snapshots}
+        self._statistics = {each.snapshot_id for each in base.statistics}
+        self._partition_statistics = {each.snapshot_id for each in base.partition_statistics}
+        self._format_version: int = base.format_version
+        self._last_sequence = last_sequence_number(base)
+
+    def fit(self, updates: Iterable[TableUpdate]) -> Iterator[TableUpdate]:
+        for update in updates:
+            yield from self._fit(update)
+
+    def _fit(self, update: TableUpdate) -> Iterator[TableUpdate]:
+        match update:
+            case SetPropertiesUpdate():
+                self._properties |= set(update.updates)
+                yield update
+            case RemovePropertiesUpdate():
+                yield self._removed_properties(update)
+            case AddSchemaUpdate():
+                if self._schemas.adds(update.schema_.schema_id, update.schema_):
+                    yield update
+            case SetCurrentSchemaUpdate():
+                yield SetCurrentSchemaUpdate(schema_id=self._schemas.chosen(update.schema_id))
+            case RemoveSchemasUpdate():
+                kept = self._schemas.kept(update.schema_ids)
+                if kept:
+                    yield RemoveSchemasUpdate(schema_ids=kept)
+            case AddPartitionSpecUpdate():
+                if self._specs.adds(update.spec.spec_id, update.spec):
+                    yield update
+            case SetDefaultSpecUpdate():
+                yield SetDefaultSpecUpdate(spec_id=self._specs.chosen(update.spec_id))
+            case RemovePartitionSpecsUpdate():
+                kept = self._specs.kept(update.spec_ids)
+                if kept:
+                    yield RemovePartitionSpecsUpdate(spec_ids=kept)
+            case AddSortOrderUpdate():
+                if self._orders.adds(update.sort_order.order_id, update.sort_order):
+                    yield update
+            case SetDefaultSortOrderUpdate():
+                yield SetDefaultSortOrderUpdate(sort_order_id=self._orders.chosen(update.sort_order_id))
+            case UpgradeFormatVersionUpdate():
+                self._format_version = update.format_version
+                yield update
+            case AddSnapshotUpdate():
+                self._check_sequence(update)
+                yield AddSnapshotUpdate(snapshot=_with_room(update.snapshot))
+            case RemoveSnapshotsUpdate():
+                yield from self._removed_snapshots(update)
+            case _:
+                yield from self._with_statistics(update)
+
+    def _removed_properties(self, update: RemovePropertiesUpdate) -> TableUpdate:
+        removals = [name for name in dict.fromkeys(update.removals) if name in self._properties]
+        self._properties -= set(removals)
+        return RemovePropertiesUpdate(removals=removals)
+
+    def _removed_snapshots(self, update: RemoveSnapshotsUpdate) -> Iterator[TableUpdate]:
+        """With a snapshot go its statistics; pyiceberg removes those of columns alone."""
+        gone = [number for number in dict.fromkeys(update.snapshot_ids) if number in self._snapshots]
+        self._snapshots -= set(gone)
+        self._statistics -= set(gone)
+        for number in gone:
+            if number in self._partition_statistics:
+                self._partition_statistics.discard(number)
+                yield RemovePartitionStatisticsUpdate(snapshot_id=number)
+        if gone:
+            yield RemoveSnapshotsUpdate(snapshot_ids=gone)
+
+    def _with_statistics(self, update: TableUpdate) -> Iterator[TableUpdate]:
+        if isinstance(update, SetStatisticsUpdate):
+            self._statistics.add(update.statistics.snapshot_id)
+        elif isinstance(update, SetPartitionStatisticsUpdate):
+            self._partition_statistics.add(update.partition_statistics.snapshot_id)
+        elif isinstance(update, RemoveStatisticsUpdate):
+            if update.snapshot_id not in self._statistics:
+                return
+            self._statistics.discard(update.snapshot_id)
+        elif isinstance(update, RemovePartitionStatisticsUpdate):
+            if update.snapshot_id not in self._partition_statistics:
+                return
+            self._partition_statistics.discard(update.snapshot_id)
+        yield update
+
+    def _check_sequence(self, update: AddSnapshotUpdate) -> None:
+        snapshot = update.snapshot
+        number = snapshot.sequence_number or 0
+        if snapshot.snapshot_id in self._snapshots:
+            return  # refused where it is applied
+        numbered = self._format_version > 1 and snapshot.parent_snapshot_id is not None
+        if numbered and number <= self._last_sequence:
+            raise CommitConflict(
+                f"The snapshot has the sequence number {number}, and {self._last_sequence} was given out "
+                "already.",
+                table=self._table,
+                snapshot=snapshot.snapshot_id,
+                rule="sequence-number",
+                hint="Load the table and commit again.",
+            )
+        self._last_sequence = max(self._last_sequence, number)
+        self._snapshots.add(snapshot.snapshot_id)
+
+
+def _with_room(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without totals that leave no room for the next commit's."""
+    summary = snapshot.summary
+    if summary is None or not any(_is_full(*each) for each in summary.additional_properties.items()):
+        return snapshot
+    kept = {name: value for name, value in summary.additional_properties.items() if not _is_full(name, value)}
+    return snapshot.model_copy(update={"summary": Summary(summary.operation, **kept)})
+
+
+def _is_full(name: str, value: str) -> bool:
+    is_number = value.isascii() and value.isdecimal() and len(value) < _DIGITS
+    return name.startswith(_TOTAL) and is_number and _LARGEST_TOTAL < int(value) <= _LARGEST_LONG
+
+
+def _built_on(requirements: Sequence[TableRequirement]) -> dict[str, frozenset[int]]:
+    """By kind, the ids that a client which says on which state it builds knows to be in use.
+
+    Each assertion about ids says that the client has seen the table; one of a current id says which.
+    """
+    said: dict[str, set[int]] = {"schema": set(), "spec": set(), "order": set()}
+    states = False
+    for requirement in requirements:
+        match requirement:
+            case AssertCurrentSchemaId():
+                said["schema"].add(requirement.current_schema_id)
+            case AssertDefaultSpecId():
+                said["spec"].add(requirement.default_spec_id)
+            case AssertDefaultSortOrderId():
+                said["order"].add(requirement.default_sort_order_id)
+            case AssertLastAssignedFieldId() | AssertLastAssignedPartitionId():
+                pass
+            case _:
+                continue
+        states = True
+    return {kind: frozenset(ids) for kind, ids in said.items()} if states else {}

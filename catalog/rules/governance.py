@@ -1,0 +1,273 @@
+"""What governs a table next: from what a request wants, and the table's columns, to encryption regimes.
+
+Pure decisions, except that new PEKs are made by the keyring once everything else is in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table.metadata import TableMetadata
+
+from catalog.iceberg.metadata import last_sequence_number
+from catalog.reading.loading import LoadedTable
+from catalog.rules.column_masks import check_masks
+from catalog.rules.table_changes import Changes
+from catalog.state.table_state import Governed
+from policy.encryption import governed
+from policy.encryption import requested as wanted_rules
+from policy.encryption.downgrade import keys_of_fields, uncovers_fields, weakens_files
+from policy.encryption.encrypted_columns import (
+    judge_sources,
+    masked_fields,
+    protected_fields,
+    renamed,
+    require_column_left,
+    require_numbered,
+    require_room,
+    resolve_columns,
+)
+from policy.encryption.epochs import PekRef, Regime, Regimes
+from policy.encryption.file_formats import FileFormat
+from policy.encryption.requested import Wanted, for_new_table
+from policy.encryption.specification import ColumnKey, ColumnMask, EncryptionSpec
+from policy.errors import EncryptionPolicyViolation, RequestInvalid
+from policy.location.location import Location
+
+__all__ = [
+    "Wanted",
+    "begins_regime",
+    "check_room",
+    "check_schema",
+    "column_ids",
+    "first_version",
+    "following",
+    "for_change",
+    "for_new_table",
+    "next_version",
+    "rotated",
+]
+
+
+def for_change(
+    current: Governed,
+    changes: Changes,
+    location: Location,
+    catalog_master_key_id: str | None,
+    table: str,
+    file_format: FileFormat | None = None,
+) -> Wanted:
+    """What governs a table after a change of its governed properties, or of the format of its files.
+
+    Without a format they keep theirs.
+
+    Raises:
+        as `for_new_table`.
+    """
+    return wanted_rules.for_change(
+        current.allowed,
+        current.spec,
+        changes.governed_set,
+        changes.governed_unset,
+        location,
+        catalog_master_key_id,
+        table,
+        file_format=file_format,
+    )
+
+
+def following(
+    current: Governed,
+    wanted: Wanted,
+    before: TableMetadata,
+    after: Schema,
+    table: str,
+    *,
+    said: Collection[str],
+) -> Wanted:
+    """The same columns protected as before, by the names that a change of the schema gives them.
+
+    Columns are named, and meant by id: one that is renamed stays under its key, one that is dropped leaves
+    the list. Who names columns in the same commit names them as the new schema does. What drops protection
+    is found by id too: across a change of the schema, a name may stand for another column.
+
+    Args:
+        current: what governs the table now.
+        wanted: what is to govern it.
+        before: the metadata in force, whose schema names the columns of `current`.
+        after: the schema that comes.
+        table: dotted name, for errors.
+        said: the governed properties that are given a value in the same commit, be it the one in force.
+
+    Raises:
+        EncryptionPolicyViolation: no column of the list is left; or a column comes back that was encrypted.
+        RequestInvalid: a list is repeated as it is, and a name in it stands for another column now.
+    """
+    spec = wanted.spec
+    if not spec.encrypts or before.schema() == after:
+        return wanted
+    ids = column_ids(before.schema())
+    for name, groups, in_force in (
+        (governed.MASKS, spec.masks, current.spec.masks),
+        (governed.COLUMNS, spec.columns, current.spec.columns),
+    ):
+        if name in said and groups == in_force:
+            _refuse_other_meaning(name, groups, ids, column_ids(after), table)
+    was = _named_next(current.spec, ids, after)
+    if spec.masks == current.spec.masks:
+        spec = replace(spec, masks=was.masks)
+    if spec.columns == current.spec.columns:
+        spec = replace(spec, columns=was.columns)
+        require_column_left(current.spec, spec, table)
+    keyed, regime = resolve_columns(spec, column_ids(after)), current.regimes.current
+    _refuse_returning(current, protected_fields(spec, keyed), before, after, table)
+    uncovers = uncovers_fields(
+        keys_of_fields(regime.spec, regime.columns), keys_of_fields(spec, keyed), after.field_ids
+    )
+    return replace(wanted, spec=spec, unprotects=uncovers or weakens_files(was, spec))
+
+
+def _refuse_other_meaning(
+    name: str,
+    groups: Iterable[ColumnKey | ColumnMask],
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    table: str,
+) -> None:
+    """An echo of the list says what it said; one that would say something else is no clear wish."""
+    for column in (column for group in groups for column in group.columns):
+        if after.get(column, before[column]) != before[column]:
+            raise RequestInvalid(
+                f"{name} is repeated as it is, but {column!r} is the name of another column now.",
+                table=table,
+                rule="columns-repeated",
+                hint="Leave the property out, and it follows the columns to their new names; "
+                "or change it in a commit of its own.",
+            )
+
+
+def _named_next(spec: EncryptionSpec, ids: Mapping[str, int], after: Schema) -> EncryptionSpec:
+    """The specification in force, by the names that its columns have from now on."""
+
+    def next_name(column: str) -> str | None:
+        return after.find_column_name(ids[column])
+
+    return replace(spec, masks=renamed(spec.masks, next_name), columns=renamed(spec.columns, next_name))
+
+
+def _refuse_returning(
+    current: Governed, hidden: frozenset[int] | None, before: TableMetadata, after: Schema, table: str
+) -> None:
+    """A column of an older schema that was encrypted must not come back in clear."""
+    bare = set() if hidden is None else _once_hidden(current, before) & set(after.field_ids) - hidden
+    bare -= set(before.schema().field_ids)
+    if bare:
+        raise EncryptionPolicyViolation(
+            f"The column {after.find_column_name(min(bare))!r} was encrypted, and would come back in clear.",
+            table=table,
+            rule="column-without-key",
+            hint="Give it a key in encryption.columns in the same commit.",
+        )
+
+
+def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
+    """The fields that files of any regime encrypt; where all were encrypted, those of every schema so far."""
+    each = [protected_fields(regime.spec, regime.columns) for regime in current.regimes.entries]
+    if None in each:
+        return {field_id for schema in before.schemas for field_id in schema.field_ids}
+    return {field_id for fields in each if fields is not None for field_id in fields}
+
+
+def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> None:
+    """Hold a specification against a table's columns: none that is encrypted may be seen in paths or order.
+
+    Raises:
+        PropertyInvalid: a column does not exist, or there are too many.
+        EncryptionPolicyViolation: an encrypted column is a partition or sort source.
+    """
+    if not spec.encrypts:
+        return
+    require_numbered(spec, _leaves(metadata.schema()))
+    keyed = resolve_columns(spec, column_ids(metadata.schema()))
+    check_masks(spec, metadata.schema(), table)
+    partitioned = [field.source_id for field in metadata.spec().fields if str(field.transform) != "void"]
+    sorted_by = [field.source_id for field in metadata.sort_order().fields if str(field.transform) != "void"]
+    name_of = metadata.schema().find_column_name
+    sources = [(name_of(each) or str(each), each) for each in partitioned + sorted_by]
+    decision = judge_sources(spec, keyed, sources)
+    if not decision.allowed:
+        raise EncryptionPolicyViolation(
+            decision.explanation,
+            table=table,
+            rule=decision.reasons[0].rule,
+            hint="Partition and sort by other columns, or encrypt only some columns (encryption.columns).",
+        )
+
+
+def check_room(table: LoadedTable) -> None:
+    """Refuse what no encrypted file could hold of a table that is there, before anybody writes one.
+
+    Raises:
+        PropertyInvalid: there are too many columns, or too many under keys.
+    """
+    regime = table.governed.regimes.current
+    require_numbered(regime.spec, _leaves(table.metadata.schema()))
+    require_room(regime.columns)
+
+
+def _leaves(schema: Schema) -> int:
+    return sum(field.field_type.is_primitive for field in index_by_id(schema).values())
+
+
+def first_version(
+    wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef], version: int = 1
+) -> Governed:
+    """The first governed version of a table that takes force; earlier numbers are of creations cut short."""
+    regime = _regime(0, wanted.spec, metadata, peks)
+    return Governed(version, wanted.allowed, wanted.spec, Regimes.of([regime]))
+
+
+def next_version(
+    current: Governed, wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef] | None, version: int
+) -> Governed:
+    """The next governed version.
+
+    Args:
+        current: what governs the table now.
+        wanted: what is to govern it.
+        metadata: the metadata that comes.
+        peks: the keys of the regime that begins at the next sequence number; None if none begins.
+        version: its number.
+    """
+    changed = replace(current, version=version, allowed=wanted.allowed, spec=wanted.spec)
+    if peks is None:
+        return changed
+    regime = _regime(last_sequence_number(metadata) + 1, wanted.spec, metadata, peks)
+    return replace(changed, regimes=current.regimes.followed_by(regime))
+
+
+def rotated(current: Governed, metadata: TableMetadata, peks: Iterable[PekRef], version: int) -> Governed:
+    """The next governed version, which puts new files under later versions of the same PEKs."""
+    start = last_sequence_number(metadata) + 1
+    regime = replace(current.regimes.current, from_sequence_number=start, peks=tuple(peks))
+    return replace(current, version=version, regimes=current.regimes.followed_by(regime))
+
+
+def column_ids(schema: Schema) -> dict[str, int]:
+    """Every column by its full dotted name."""
+    return {schema.find_column_name(field_id) or "": field_id for field_id in schema.field_ids}
+
+
+def begins_regime(current: Governed, spec: EncryptionSpec, schema: Schema) -> bool:
+    """Whether files are encrypted otherwise from now on; a field may have come into an encrypted struct."""
+    if not spec.encrypts_as(current.spec) or not spec.columns:
+        return not spec.encrypts_as(current.spec)
+    return resolve_columns(spec, column_ids(schema)) != current.regimes.current.columns
+
+
+def _regime(number: int, spec: EncryptionSpec, metadata: TableMetadata, peks: Iterable[PekRef]) -> Regime:
+    ids = column_ids(metadata.schema())
+    keyed = resolve_columns(spec, ids) if spec.encrypts else ()
+    return Regime(number, spec, keyed, tuple(peks), tuple(sorted(masked_fields(spec, ids).items())))

@@ -1,0 +1,313 @@
+"""What a list of table updates asks for, before anything is done about it.
+
+A client's updates are parted into those of metadata.json and those of governed properties, and classified by
+the right they need. A commit that mixes governed properties with a snapshot is refused, except where the
+table is made anew: whoever reads must know which rules a snapshot was checked against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssignUUIDUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    SetLocationUpdate,
+    SetPartitionStatisticsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
+    TableRequirement,
+    TableUpdate,
+    update_table_metadata,
+)
+
+from catalog.authorization.privileges import WRITE_PATHS, check_ordinary_properties, refuse_location_property
+from catalog.rules.fitting import fitting
+from catalog.rules.openable import never_back
+from policy.encryption import governed as governed_names
+from policy.errors import LakewardenError, RequestInvalid
+from policy.write_properties import check_write_properties
+
+#: Updates that writers of data make; every other update changes the table itself.
+_DATA_UPDATES: Final = (
+    AddSnapshotUpdate,
+    SetSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveSnapshotRefUpdate,
+    SetStatisticsUpdate,
+    RemoveStatisticsUpdate,
+    SetPartitionStatisticsUpdate,
+    RemovePartitionStatisticsUpdate,
+)
+
+
+#: Snapshot summary entries that only the catalog may write.
+_RESERVED_SUMMARY_PREFIXES: Final = ("encryption.", "lakewarden.")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A client's updates, parted.
+
+    Attributes:
+        updates: those of metadata.json, in order.
+        governed_set: governed properties to set, by canonical name.
+        governed_unset: governed properties to remove, by canonical name.
+        rights: the access types on the table that the updates need: ``update``, ``alter`` or both.
+        locations: where the updates put the table and its files.
+        governed_said: governed properties that are given a value, be it the one in force.
+    """
+
+    updates: tuple[TableUpdate, ...]
+    governed_set: dict[str, str]
+    governed_unset: frozenset[str]
+    rights: frozenset[str]
+    locations: tuple[str, ...] = field(default=())
+    governed_said: frozenset[str] = field(default=frozenset())
+
+    @property
+    def governs(self) -> bool:
+        """Whether a governed property is touched."""
+        return bool(self.governed_set or self.governed_unset)
+
+    @property
+    def adds_snapshot(self) -> bool:
+        """Whether a snapshot is brought."""
+        return any(isinstance(update, AddSnapshotUpdate) for update in self.updates)
+
+
+def part(updates: Sequence[TableUpdate], in_force: dict[str, str], table: str) -> Changes:
+    """Part a client's updates.
+
+    Args:
+        updates: as the client sent them.
+        in_force: the governed properties in force; values echoed unchanged are no change.
+        table: dotted name, for errors.
+
+    Raises:
+        PropertyInvalid: a governed property that is unknown, malformed or contradictory.
+        RequestInvalid: a governed property that is both set and removed, or set to two values.
+    """
+    check_numbers(updates, table)
+    ordinary: list[TableUpdate] = []
+    said: dict[str, str] = {}
+    given: dict[str, str] = {}
+    governed_unset: set[str] = set()
+    locations: list[str] = []
+    for update in updates:
+        if isinstance(update, SetPropertiesUpdate):
+            governed, rest = _split(update.updates, in_force)
+            _refuse_two_values(given, governed, table)
+            given |= governed
+            said |= update.updates
+            check_ordinary_properties(rest, table)
+            refuse_location_property(rest, table)
+            check_write_properties(rest, table)
+            locations += [rest[name] for name in WRITE_PATHS if name in rest]
+            if rest:
+                ordinary.append(SetPropertiesUpdate(updates=rest))
+        elif isinstance(update, RemovePropertiesUpdate):
+            governed_names.check_count(len(update.removals))
+            unset = {name for name in update.removals if governed_names.is_governed(name)}
+            governed_unset |= {governed_names.canonical_name(name) for name in unset}
+            ordinary.append(RemovePropertiesUpdate(removals=[n for n in update.removals if n not in unset]))
+        else:
+            if isinstance(update, SetLocationUpdate):
+                locations.append(update.location)
+            ordinary.append(update)
+    _split(said, in_force)  # what contradicts itself within one update does so in two
+    _refuse_both(given, governed_unset, table)
+    # Clients echo what `loadTable` showed them; an echo is no change.
+    governed_set = {name: value for name, value in given.items() if in_force.get(name) != value}
+    governs = bool(governed_set or governed_unset)
+    return Changes(
+        tuple(ordinary),
+        governed_set,
+        frozenset(governed_unset),
+        _rights(ordinary, governs),
+        tuple(locations),
+        frozenset(given),
+    )
+
+
+def _refuse_two_values(given: dict[str, str], more: dict[str, str], table: str) -> None:
+    """Which of two updates would have the last word is no way to say what protects a table."""
+    twice = sorted(name for name, value in more.items() if given.get(name, value) != value)
+    if twice:
+        raise RequestInvalid(
+            f"The commit sets {twice[0]} to two values.",
+            table=table,
+            rule="set-twice",
+            hint="Set it once.",
+        )
+
+
+def _refuse_both(given: Iterable[str], governed_unset: set[str], table: str) -> None:
+    both = governed_unset.intersection(given)
+    if both:
+        raise RequestInvalid(
+            f"The commit both sets and removes {min(both)}.",
+            table=table,
+            rule="set-and-removed",
+            hint="Do one of the two.",
+        )
+
+
+def _split(properties: dict[str, str], in_force: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Governed properties, echoes of those in force among them, and the rest."""
+    read_only = governed_names.PEK_ID
+    given = {
+        name: value for name, value in properties.items() if name != read_only or in_force.get(name) != value
+    }
+    return governed_names.split(given)
+
+
+def refuse_reserved_summaries(updates: Iterable[TableUpdate], table: str) -> None:
+    """Refuse new snapshots of a client whose summary says what only the catalog may say.
+
+    Raises:
+        RequestInvalid: such an entry.
+    """
+    for update in updates:
+        if isinstance(update, AddSnapshotUpdate) and update.snapshot.summary is not None:
+            refuse_reserved_names(update.snapshot.summary.additional_properties, table)
+
+
+def refuse_reserved_names(names: Iterable[str], table: str) -> None:
+    """Refuse entries of a snapshot summary that are the catalog's own.
+
+    Raises:
+        RequestInvalid: such an entry.
+    """
+    for name in names:
+        if name.lower().startswith(_RESERVED_SUMMARY_PREFIXES):
+            raise RequestInvalid(
+                f"The snapshot summary entry {name[:80]!r} is written by the catalog alone.",
+                table=table,
+                rule="summary",
+                hint="Leave it out.",
+            )
+
+
+def check_numbers(updates: Iterable[TableUpdate], table: str) -> None:
+    """Refuse numbers that no other reader could hold.
+
+    Raises:
+        RequestInvalid: a number of more than 64 bits.
+    """
+    for update in updates:
+        if _has_large_number(update.model_dump()):
+            raise RequestInvalid(
+                f"The update {update.action} has a number of more than 64 bits.", table=table, rule="updates"
+            )
+
+
+def refuse_forgetting_columns(updates: Iterable[TableUpdate], table: str) -> None:
+    """Old schemas of an encrypted table stay: old files hold columns that only they still name.
+
+    Raises:
+        RequestInvalid: a schema would be removed.
+    """
+    if any(isinstance(update, RemoveSchemasUpdate) for update in updates):
+        raise RequestInvalid(
+            "Schemas of an encrypted table are not removed: they say which columns its keys open.",
+            table=table,
+            rule="remove-schemas",
+            hint="Leave the schemas; they cost nothing.",
+        )
+
+
+def refuse_mixture(changes: Changes, table: str, *, governs: bool) -> None:
+    """A change of what governs a table and a snapshot may not come in one commit.
+
+    Args:
+        changes: of the commit.
+        table: dotted name, for errors.
+        governs: whether they change what governs it: properties, or names and fields of encrypted columns.
+
+    Raises:
+        RequestInvalid: they do.
+    """
+    if governs and changes.adds_snapshot:
+        raise RequestInvalid(
+            "A commit may not change governed properties, or encrypted columns, and add a snapshot at once.",
+            table=table,
+            rule="mixed-commit",
+            hint="Change the properties or columns in a commit of its own, first.",
+        )
+
+
+def apply(
+    base: TableMetadata,
+    updates: Sequence[TableUpdate],
+    location: str | None,
+    table: str,
+    requirements: Sequence[TableRequirement] = (),
+) -> TableMetadata:
+    """Apply updates to metadata; a pure function.
+
+    Args:
+        base: metadata from verified bytes.
+        updates: updates of metadata.json.
+        location: where `base` lies, for the metadata log; None for a table that does not exist yet.
+        table: dotted name, for errors.
+        requirements: of the same commit; they hold.
+
+    Raises:
+        RequestInvalid: an update does not fit the metadata.
+        CommitConflict: the client assigned an id or a sequence number that was assigned meanwhile.
+    """
+    try:
+        made = update_table_metadata(
+            base,
+            fitting(base, updates, requirements, table),
+            enforce_validation=location is None,
+            metadata_location=location,
+        )
+    except LakewardenError:
+        raise
+    except (IcebergValidationError, ValueError, KeyError, TypeError, StopIteration) as error:
+        # pydantic's ValidationError is a ValueError; its text may repeat input, so only the kind is told.
+        plain = type(error) in (ValueError, IcebergValidationError)
+        text = str(error) if plain else type(error).__name__
+        raise RequestInvalid(
+            f"The updates do not fit the table: {text[:300]}.", table=table, rule="updates"
+        ) from error
+    return never_back(base, made)
+
+
+def _has_large_number(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(_has_large_number(each) for each in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_large_number(each) for each in value)
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
+
+
+def _rights(updates: Sequence[TableUpdate], governs: bool) -> frozenset[str]:
+    rights = set()
+    for update in updates:
+        if isinstance(update, _DATA_UPDATES):
+            rights.add("update")
+        elif not isinstance(update, AssignUUIDUpdate) and not _is_empty(update):
+            rights.add("alter")
+    if governs:
+        rights.add("alter")
+    return frozenset(rights or {"update"})
+
+
+def _is_empty(update: TableUpdate) -> bool:
+    return (isinstance(update, RemovePropertiesUpdate) and not update.removals) or (
+        isinstance(update, SetPropertiesUpdate) and not update.updates
+    )

@@ -1,0 +1,75 @@
+"""Who may remove old records of the audit trail, and how old they have to be.
+
+- It needs `admin` on the service, and is on record before it happens.
+- Records younger than the settings say stay, whoever asks: the settings are the host's, not the policies'.
+- A trail that does not hold is not pruned: what is wrong with it would go too, and what is left would be
+  vouched for anew. Force overrides that, and the record says so.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from catalog.audit.prune import prune
+from catalog.audit.verify import examine
+from catalog.authorization.authorizer import Caller
+from catalog.service.services import Warden
+from policy.errors import RequestInvalid
+from policy.privileges.requests import AccessRequest, Resource
+
+_ACTION: Final = "audit.prune"
+_DAY_MS: Final = 24 * 3600 * 1000
+
+
+def prune_as(warden: Warden, caller: Caller, before_ms: int, *, force: bool) -> int:
+    """Remove old records on behalf of somebody.
+
+    Args:
+        warden: the open catalog.
+        caller: who asks.
+        before_ms: from when on records stay, in milliseconds since 1970 UTC.
+        force: whether to do it although the trail does not hold.
+
+    Returns:
+        how many records went.
+
+    Raises:
+        NotAuthorized: he may not administer the service.
+        RequestInvalid: some of them are too young, or the trail does not hold.
+        StateUnavailable, CommitStateUnknown: the database does not answer.
+    """
+    now_ms = int(warden.authorizer.now().timestamp() * 1000)
+    before = datetime.fromtimestamp(before_ms / 1000, UTC).isoformat(timespec="seconds")
+    request = AccessRequest(caller.principal, Resource.service(warden.settings.catalog.name), "admin")
+    warden.authorizer.screen(caller, _ACTION, before, request)
+    _require_age(warden.settings.audit.keep_days, before_ms, now_ms)
+    problems = _problems(warden)
+    if problems and not force:
+        raise _does_not_hold(problems)
+    what = f"records before {before}" + (f", although the trail has {problems} faults" if problems else "")
+    warden.authorizer.require(caller, _ACTION, what, [request])
+    return prune(warden.engine, before_ms, warden.audit_signer, warden.audit.writer_id, now_ms)
+
+
+def _require_age(keep_days: int, before_ms: int, now_ms: int) -> None:
+    if before_ms > now_ms - keep_days * _DAY_MS:
+        raise RequestInvalid(
+            f"Records of the last {keep_days} days are not removed.",
+            rule="audit-prune",
+            hint="Name an earlier time, or change `audit.keep_days`.",
+        )
+
+
+def _problems(warden: Warden) -> int:
+    signer = warden.audit_signer
+    keys = frozenset() if signer is None else frozenset({signer.public_key})
+    return len(examine(warden.engine, public_keys=keys).problems)
+
+
+def _does_not_hold(problems: int) -> RequestInvalid:
+    return RequestInvalid(
+        f"The audit trail has {problems} faults, which would go with the old records.",
+        rule="audit-prune",
+        hint="Run `lakewarden audit verify`, keep a copy of the database, then prune with --force.",
+    )

@@ -1,0 +1,222 @@
+"""Answers repeated requests: authorizes the caller anew, and finds what the answer is rebuilt from.
+
+A repetition needs the privilege that the request itself asks for first. It is judged by today's policies and
+by today's name of the table, and recorded in the audit log like any other request. The answer can show a
+newer state than the first one did (Iceberg REST catalog specification, parameter `idempotency-key`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from sqlalchemy import Engine
+
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.standard_clients import StandardClients
+from catalog.authorization.table_access import any_of, loading_ways
+from catalog.base.errors import NoSuchTable
+from catalog.base.identifiers import Namespace, TableName
+from catalog.db.engine import read
+from catalog.key_management.rotation import Rotated
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.state import seals, table_state
+from catalog.state.idempotency import Kept
+from catalog.state.table_state import TableRecord, TableState
+from policy.errors import LakewardenError, RequestInvalid
+from policy.privileges.namespaces import namespace_requests
+from policy.privileges.requests import AccessRequest
+
+#: What a commit asks for first: either of these.
+COMMIT: Final = ("update", "alter")
+
+
+class Repeats:
+    """Answers requests that were carried out before.
+
+    Args:
+        engine: the catalog's database.
+        loader: loads tables.
+        authorizer: decides and records.
+        standard_clients: decides what standard clients get.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        loader: TableLoader,
+        authorizer: Authorizer,
+        standard_clients: StandardClients,
+    ) -> None:
+        self._engine = engine
+        self._loader = loader
+        self._authorizer = authorizer
+        self._standard_clients = standard_clients
+
+    def table(self, caller: Caller, action: str, name: TableName, kept: Kept, *accesses: str) -> LoadedTable:
+        """The table that a request made or changed, as it is now.
+
+        Args:
+            caller: who repeats the request.
+            action: what the request is.
+            name: the table, as the request names it.
+            kept: the outcome of the request.
+            accesses: any of these privileges lets the caller on.
+
+        Raises:
+            NotAuthorized: none of them is granted any more, or a standard client must not have the table;
+                or the table changed since, and the caller cannot load it.
+            NoSuchTable: the table was dropped since, or has a name that the caller is not to learn.
+            LakewardenError: the refusal that the request ended with.
+        """
+        record = self._of_table(caller, action, name, kept, *accesses)
+        table = self._loader.load_sealed(_still_there(record, name).name)
+        self._standard_clients.require(caller, action, table)
+        if table.metadata_location != kept.detail:
+            # More than the first answer had: what lets a table be loaded is needed, which CREATE is not.
+            columns = table.metadata.schema().column_names
+            ways = loading_ways(caller, table.record.name, table.record.owner, columns)
+            self._require_any(caller, action, table.record.name, ways)
+        return table
+
+    def rotated(self, caller: Caller, name: TableName, kept: Kept) -> Rotated:
+        """What a rotation of keys did; errors as in `table`."""
+        record = _still_there(self._of_table(caller, "key.rotate", name, kept, "alter"), name)
+        with read(self._engine) as connection:
+            after = seals.find(connection, kept.detail or "")
+            before = seals.find(connection, after.base_location or "") if after else None
+            versions = [
+                table_state.governed_version(connection, record.id, seal.governed_version)
+                for seal in (before, after)
+                if seal is not None
+            ]
+        old, new = (each.regimes.current.peks if each else () for each in versions)
+        assert after is not None
+        return Rotated(after.governed_version, tuple(zip(old, new, strict=True)))
+
+    def dropped(self, caller: Caller, action: str, name: TableName, kept: Kept) -> None:
+        """Nothing is left to do for a drop, or for a write that was given up; errors as in `table`."""
+        self._of_table(caller, action, name, kept, "drop")
+
+    def renamed(self, caller: Caller, source: TableName, target: TableName, kept: Kept) -> None:
+        """Nothing is left to do for a rename; errors as in `table`."""
+        self._loader.settle(target)
+        record = self._record(kept)
+        owner = record.owner if record else self._loader.owner(source)
+        requests = [
+            privileges.table_request(caller.principal, source.database, source.name, "alter", owner),
+            privileges.table_request(caller.principal, target.database, target.name, "create"),
+        ]
+        self._authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
+        raise_refusal(kept)
+
+    def namespace(
+        self,
+        caller: Caller,
+        action: str,
+        namespace: Namespace,
+        kept: Kept,
+        access: str,
+        updates: dict[str, str] | None = None,
+        removals: Collection[str] = (),
+    ) -> None:
+        """Nothing is left to do for a change of a namespace.
+
+        Raises:
+            NotAuthorized: what the request asks for is not granted any more.
+            LakewardenError: the refusal that the request ended with.
+        """
+        database = ".".join(namespace)
+        requests = namespace_requests(caller.principal, database, access, updates or {}, removals)
+        self._authorizer.require(caller, action, database, requests)
+        raise_refusal(kept)
+
+    def updated(
+        self,
+        caller: Caller,
+        namespace: Namespace,
+        kept: Kept,
+        removals: Sequence[str],
+        updates: dict[str, str],
+    ) -> tuple[list[str], list[str], list[str]]:
+        """What `Namespaces.update` answered; kept are the positions of removed properties."""
+        self.namespace(caller, "namespace.update", namespace, kept, "alter", updates, removals)
+        wanted = list(dict.fromkeys(removals))
+        removed = [wanted[int(at)] for at in (kept.detail or "").split()]
+        return sorted(updates), removed, [name for name in wanted if name not in removed]
+
+    def _of_table(
+        self, caller: Caller, action: str, name: TableName, kept: Kept, *accesses: str
+    ) -> TableRecord | None:
+        """The table by the location that was kept.
+
+        None if the request was refused, or if the table has a name by now that the caller is not to learn.
+        """
+        self._loader.settle(name)
+        record = self._record(kept)
+        now = record.name if record and record.state is TableState.ACTIVE else name
+        owner = record.owner if record else self._loader.owner(name)
+        ways = [*_requests(caller, now, owner, accesses)]
+        if now != name and any_of(self._authorizer, ways) is None:
+            record, now, ways = None, name, [*_requests(caller, name, owner, accesses)]
+        self._require_any(caller, action, now, ways)
+        raise_refusal(kept)
+        return record
+
+    def _require_any(
+        self, caller: Caller, action: str, name: TableName, ways: Sequence[AccessRequest]
+    ) -> None:
+        granted = any_of(self._authorizer, ways) or ways[0]
+        self._authorizer.require(caller, action, str(name), [granted])
+
+    def _record(self, kept: Kept) -> TableRecord | None:
+        if kept.detail is None:
+            return None
+        with read(self._engine) as connection:
+            seal = seals.find(connection, kept.detail)
+            record = table_state.table_by_id(connection, seal.table_id) if seal else None
+        if record is None or record.pending_name is None:
+            return record
+        self._loader.settle(record.name)
+        with read(self._engine) as connection:
+            return table_state.table_by_id(connection, record.id)
+
+
+def _requests(
+    caller: Caller, name: TableName, owner: str | None, accesses: Sequence[str]
+) -> Iterator[AccessRequest]:
+    for access in accesses:
+        yield privileges.table_request(caller.principal, name.database, name.name, access, owner)
+
+
+def _still_there(record: TableRecord | None, name: TableName) -> TableRecord:
+    if record is None or record.state is not TableState.ACTIVE:
+        raise NoSuchTable(
+            f"The request was carried out, and there is no table {name} any more.",
+            table=str(name),
+            rule="idempotency-key",
+        )
+    return record
+
+
+def raise_refusal(kept: Kept) -> None:
+    """Refuse as the first request was refused.
+
+    Raises:
+        LakewardenError: the class and rule of that refusal.
+    """
+    if kept.refusal is None:
+        return
+    known = {each.__name__: each for each in _descendants(LakewardenError)}
+    raise known.get(kept.refusal, RequestInvalid)(
+        "The first request with this idempotency key was refused.",
+        rule=kept.rule,
+        hint="Send the request with a new key to try it again.",
+    )
+
+
+def _descendants(parent: type[LakewardenError]) -> Iterator[type[LakewardenError]]:
+    for each in parent.__subclasses__():
+        yield each
+        yield from _descendants(each)

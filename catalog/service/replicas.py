@@ -1,0 +1,187 @@
+"""Finds replicas of the service whose settings or policies are different.
+
+Replicas share a database and must have the same settings and policies, or a request is decided by where it
+happens to arrive. Each process that serves writes digests of what it has into the database and compares them
+with those of the others. It says which setting differs, by name; values are never written.
+
+What belongs to a host (addresses, directories, files, caches) and credentials are not compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+
+from catalog.db.engine import read, write
+from catalog.db.schema import lw_replica, lw_setting
+from catalog.policy_store.files import FileDocuments
+from catalog.settings.catalog import Settings
+from policy.errors import CommitStateUnknown, StateUnavailable
+
+#: Seconds between two looks.
+LOOK_S: Final = 30.0
+#: Milliseconds after which a replica that was not seen is taken for gone, and after which it is forgotten.
+_GONE_MS: Final = 120_000
+_FORGOTTEN_MS: Final = 24 * 3600 * 1000
+
+#: What belongs to a host or is a credential.
+_OF_HOST: Final = (
+    "audit.checkpoint_file",
+    "audit.key_file",
+    "audit.stream_file",
+    "cache.",
+    "data_dir",
+    "database.",
+    "http.host",
+    "http.port",
+    "kms.options.",
+    "log.",
+    "s3.",
+)
+_UNSEALED: Final = "unsealed_metadata"
+
+_log: Final = logging.getLogger("lakewarden.replicas")
+
+
+def unsealed_default(engine: Engine) -> str:
+    """Whether unsealed metadata is allowed where neither namespace nor settings say: ``forbid`` or ``allow``.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    with read(engine) as connection:
+        found = connection.scalar(select(lw_setting.c.value).where(lw_setting.c.name == _UNSEALED))
+    return "allow" if found == "allow" else "forbid"
+
+
+def digests_of(settings: Settings, unsealed: str, files: FileDocuments) -> dict[str, str]:
+    """What replicas compare, by name.
+
+    Args:
+        settings: the settings of this process.
+        unsealed: what unsealed metadata is by default.
+        files: the policy documents of this process that lie in files.
+    """
+    shared: dict[str, object] = {
+        name: value
+        for name, value in _leaves(settings.model_dump(mode="json"))
+        if not name.startswith(_OF_HOST)
+    }
+    shared[_UNSEALED] = unsealed
+    shared["policies"] = _contents(files.policies)
+    shared["encryption_rules"] = _contents(files.encryption)
+    return {name: _digest(json.dumps(value).encode()) for name, value in sorted(shared.items())}
+
+
+class Replicas:
+    """Compares this process with the others that serve the catalog. Safe for use by many threads.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        digests: what this process has, as `digests_of` says.
+        now_ms: the time in milliseconds.
+        seconds: a clock that only goes forward.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        digests: Callable[[], Mapping[str, str]],
+        now_ms: Callable[[], int],
+        seconds: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._digests = digests
+        self._now_ms = now_ms
+        self._seconds = seconds
+        self._id = str(uuid4())
+        self._lock = threading.Lock()
+        self._looked_at: float | None = None
+        self._differences: tuple[str, ...] = ()
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """Names of the settings in which some other replica differed at the last look."""
+        return self._differences
+
+    def look(self) -> None:
+        """Say what this process has, and compare it with the others, if it is time to.
+
+        A database that does not answer is left to those who need it.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._looked_at is None or self._seconds() - self._looked_at >= LOOK_S:
+                self._looked_at = self._seconds()
+                self._compare()
+        except (StateUnavailable, CommitStateUnknown) as problem:
+            _log.warning("replicas could not be compared: %s", type(problem).__name__)
+        finally:
+            self._lock.release()
+
+    def leave(self) -> None:
+        """Take back what this process said, when it ends."""
+        if self._looked_at is None:
+            return
+        try:
+            with write(self._engine) as connection:
+                connection.execute(delete(lw_replica).where(lw_replica.c.id == self._id))
+        except (StateUnavailable, CommitStateUnknown) as problem:
+            _log.warning("a replica that ended is left in the database: %s", type(problem).__name__)
+
+    def _compare(self) -> None:
+        own = dict(self._digests())
+        with write(self._engine) as connection:
+            self._say(connection, own)
+            others = self._others(connection)
+        names = {name for other in others for name in own.keys() | other.keys()}
+        differences = tuple(
+            sorted(name for name in names if any(other.get(name) != own.get(name) for other in others))
+        )
+        if differences and differences != self._differences:
+            _log.warning("other replicas have different settings: %s", ", ".join(differences))
+        self._differences = differences
+
+    def _say(self, connection: Connection, own: Mapping[str, str]) -> None:
+        now = self._now_ms()
+        said = {"catalog": self._catalog, "seen_ms": now, "digests": json.dumps(own)}
+        mine = lw_replica.c.id == self._id
+        if not connection.execute(update(lw_replica).where(mine).values(**said)).rowcount:
+            connection.execute(delete(lw_replica).where(lw_replica.c.seen_ms < now - _FORGOTTEN_MS))
+            connection.execute(insert(lw_replica).values(id=self._id, **said))
+
+    def _others(self, connection: Connection) -> list[dict[str, str]]:
+        alive = (
+            lw_replica.c.catalog == self._catalog,
+            lw_replica.c.id != self._id,
+            lw_replica.c.seen_ms > self._now_ms() - _GONE_MS,
+        )
+        return [json.loads(text) for text in connection.scalars(select(lw_replica.c.digests).where(*alive))]
+
+
+def _leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _contents(documents: Mapping[str, bytes]) -> list[str]:
+    """The documents by content alone: their files can have other names on another host."""
+    return sorted(_digest(content) for content in documents.values())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

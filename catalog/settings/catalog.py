@@ -1,0 +1,453 @@
+"""The settings of a Lakewarden process, in one frozen object.
+
+- Two sources: a TOML file, and environment variables, which win. The environment is an argument.
+- `LAKEWARDEN_HTTP__PORT=8282` sets `port` of `[http]`: names in any case, levels separated by two
+  underscores.
+  A list in a variable is a JSON array, or a single item.
+- A key or variable that is not known is refused with its name and source: a mistyped setting must not be
+  silent.
+- Passwords and secret keys mask themselves in `repr`, and no error repeats a value.
+- Relative paths are relative to the working directory.
+
+A file with everything that is usually set::
+
+    data_dir = "/var/lib/lakewarden"
+    warehouse = "s3://lake/warehouse"
+    policies = ["/etc/lakewarden/policies"]
+    unsealed_metadata = "forbid"
+
+    [catalog]
+    name = "prod"
+
+    [database]
+    url = "postgresql://lakewarden:…@db.example/lakewarden"
+
+    [kms]
+    kind = "local"
+    default_master_key_id = "lake"
+
+    [kms.options]
+    keystore = "/var/lib/lakewarden/keystore.json"
+    key_file = "/etc/lakewarden/keystore.key"
+
+    [s3]
+    endpoint = "https://s3.example"
+    region = "eu-central-1"
+
+    [http]
+    host = "0.0.0.0"
+    port = 8181
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from catalog.settings.kms import KINDS, KmsSettings
+from catalog.settings.kms_options import AbsolutePath, is_this_machine
+from policy.encryption.specification import StandardClients
+from policy.errors import LocationInvalid, RequestInvalid
+from policy.location.location import Location
+
+ENVIRONMENT_PREFIX: Final = "LAKEWARDEN_"
+#: Seconds since a file was modified before garbage collection takes it; no write lasts as long.
+MIN_AGE_OF_GARBAGE_S: Final = 3 * 24 * 3600
+DEFAULT_FILE: Final = Path("lakewarden.toml")
+
+#: Variables with the prefix that are not settings of the service: the settings file, the command line's token
+#: and an engine's.
+NOT_SETTINGS: Final = frozenset({"LAKEWARDEN_CONFIG", "LAKEWARDEN_TOKEN", "LAKEWARDEN_ENGINE_TOKEN_FILE"})
+
+_DEFAULT_DATA_DIR: Final = Path("lakewarden-data")
+_MIB: Final = 1024 * 1024
+
+_Tree: TypeAlias = dict[str, Any]
+
+
+def _location(text: str) -> str:
+    try:
+        return Location.parse(text).canonical
+    except LocationInvalid as error:
+        raise ValueError(error.message) from error
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+LocationText = Annotated[str, AfterValidator(_location)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class CatalogSettings(_Section):
+    """The catalog as clients see it."""
+
+    name: str = Field(default="lakewarden", min_length=1, max_length=255)
+
+
+class AuditSettings(_Section):
+    """The audit trail: who vouches for it, where copies go, and how much space and time it has.
+
+    Attributes:
+        key_file: the key that signs checkpoints, outside of the database; without it they are not signed.
+        checkpoint_s: seconds from one checkpoint to the next.
+        checkpoint_file: where checkpoints are appended as lines of JSON.
+        stream_file: where records are appended as lines of JSON.
+        refusal_bytes: what refusals may take of the database; what comes later is only counted.
+        keep_days: records younger than that are never pruned.
+    """
+
+    key_file: AbsolutePath | None = None
+    checkpoint_s: PositiveFloat = 60.0
+    checkpoint_file: AbsolutePath | None = None
+    stream_file: AbsolutePath | None = None
+    refusal_bytes: PositiveInt = 1024 * _MIB
+    keep_days: int = Field(default=30, ge=0, le=36_500)
+
+
+class DatabaseSettings(_Section):
+    """The database that holds the governed state; by default a SQLite file in `data_dir`."""
+
+    url: SecretStr
+
+
+class S3Settings(_Section):
+    """Access to S3; what is not set is left to the AWS defaults of the process."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+    connect_timeout_s: PositiveFloat = 5.0
+    request_timeout_s: PositiveFloat = 30.0
+
+    @model_validator(mode="after")
+    def _whole_key(self) -> Self:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key belong together")
+        return self
+
+
+class HttpSettings(_Section):
+    """Where the service listens, how much one client can take of it, and how long it answers repetitions.
+
+    Attributes:
+        host: the address to listen on.
+        port: the port; 0 takes a free one.
+        max_body_bytes: the largest request body.
+        max_bodies_bytes: all request bodies together that are read or processed at a time.
+        max_json_elements: values, names and containers of a body that brings a schema or a snapshot.
+        max_bulk_json_elements: the same of a body that brings data files or policies.
+        max_head_bytes: request line and header fields.
+        max_connections: open connections.
+        max_connections_per_address: open connections of one network address.
+        head_timeout_s: seconds within which a request's head must arrive.
+        body_timeout_s: seconds within which a request's body must arrive.
+        idle_timeout_s: seconds after which a connection without a request is closed.
+        answer_timeout_s: seconds for which a client can leave an answer unread.
+        idempotency_lifetime_s: seconds for which the outcome of a request with an idempotency key is kept.
+    """
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8181, ge=0, le=65535)
+    max_body_bytes: PositiveInt = 32 * _MIB
+    max_bodies_bytes: PositiveInt = 256 * _MIB
+    max_json_elements: PositiveInt = 200_000
+    max_bulk_json_elements: PositiveInt = 4_000_000
+    max_head_bytes: int = Field(default=32 * 1024, ge=1024)
+    max_connections: PositiveInt = 1000
+    max_connections_per_address: PositiveInt = 250
+    head_timeout_s: PositiveFloat = 10.0
+    body_timeout_s: PositiveFloat = 60.0
+    idle_timeout_s: PositiveFloat = 30.0
+    answer_timeout_s: PositiveFloat = 120.0
+    idempotency_lifetime_s: int = Field(default=1800, ge=60, le=24 * 3600)
+
+
+class LogSettings(_Section):
+    """The log of the service, on standard error.
+
+    Attributes:
+        format: text, or JSON lines.
+        level: the least level that is logged; each request is a line of level info.
+    """
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["info", "warning", "error"] = "info"
+
+
+class KmsDoorSettings(_Section):
+    """The door for stock Hadoop and ORC clients, `/kms/v1`.
+
+    Attributes:
+        enabled: whether it is open.
+        pseudo: whether those on this host are believed who name themselves; the service then listens on
+            loopback alone.
+        master_key_id: the master key that its new keys are wrapped by; that of tables by default.
+    """
+
+    enabled: bool = False
+    pseudo: bool = False
+    master_key_id: str | None = Field(default=None, min_length=1, max_length=255)
+
+
+class CacheSettings(_Section):
+    """The cache of decoded manifests, in memory and, if a directory is given, on disk."""
+
+    manifest_bytes: int = Field(default=256 * _MIB, ge=0)
+    directory: AbsolutePath | None = None
+
+
+class LimitSettings(_Section):
+    """The largest metadata that is opened, and how much a commit asks of the storage at once."""
+
+    metadata_bytes: PositiveInt = 256 * _MIB
+    manifest_list_bytes: PositiveInt = 256 * _MIB
+    manifest_bytes: PositiveInt = 256 * _MIB
+    manifest_decompressed_bytes: PositiveInt = 1024 * _MIB
+    manifest_entries: PositiveInt = 2_000_000
+    added_file_requests: PositiveInt = 16
+
+
+class Settings(BaseSettings):
+    """All settings; made by `Settings.load`.
+
+    Attributes:
+        data_dir: where the embedded database and keystore lie.
+        warehouse: below which new tables get their default location; a directory in `data_dir` by default.
+        catalog: the catalog as clients see it.
+        database: the governed state.
+        policies: Ranger policy documents, and directories of them.
+        encryption_rules: documents of rules for encryption, and directories of them.
+        policies_poll_s: seconds between two looks whether the policies changed, in files or database.
+        policies_outdated_s: seconds for which policies stay in force although newer ones are refused or
+            unreadable.
+        kms: the key management service; what it takes depends on its kind.
+        s3: access to S3.
+        http: the service.
+        log: the log of the service.
+        kms_door: the door for stock Hadoop and ORC clients.
+        cache: the cache of decoded manifests.
+        limits: the largest metadata that is opened, and requests for files that commits add.
+        audit: the audit trail.
+        plan_valid_s: seconds for which a scan may be begun by a plan; what was revoked after that refuses it.
+        write_ttl_s: seconds after which an unfinished write may be swept.
+        staged_ttl_s: seconds for which a staged table keeps its identity.
+        key_destroy_wait_s: seconds for which a key that is to be destroyed can be enabled again.
+        unsealed_metadata: whether namespaces that say nothing allow metadata that did not come through the
+            catalog; by default what the database says: ``forbid``, or ``allow`` in one of an older release.
+        standard_clients: whether Iceberg clients without Lakewarden can load encrypted tables, where neither
+            the table nor its namespace says.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    data_dir: AbsolutePath = Field(default=_DEFAULT_DATA_DIR, validate_default=True)
+    warehouse: LocationText
+    catalog: CatalogSettings = CatalogSettings()
+    database: DatabaseSettings
+    policies: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
+    encryption_rules: Annotated[tuple[AbsolutePath, ...], BeforeValidator(_listed)] = ()
+    policies_poll_s: Annotated[float, Field(gt=0, le=30)] = 5.0
+    policies_outdated_s: PositiveFloat = 900.0
+    kms: KmsSettings
+    s3: S3Settings = S3Settings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+    kms_door: KmsDoorSettings = KmsDoorSettings()
+    cache: CacheSettings = CacheSettings()
+    limits: LimitSettings = LimitSettings()
+    audit: AuditSettings = AuditSettings()
+    plan_valid_s: float = Field(default=20.0, gt=0, le=20)
+    write_ttl_s: Annotated[int, Field(gt=0, lt=MIN_AGE_OF_GARBAGE_S)] = 24 * 3600
+    staged_ttl_s: Annotated[int, Field(gt=0, lt=MIN_AGE_OF_GARBAGE_S)] = 3600
+    key_destroy_wait_s: int = Field(default=7 * 24 * 3600, ge=0, le=365 * 24 * 3600)
+    unsealed_metadata: Literal["allow", "forbid"] | None = None
+    standard_clients: StandardClients = StandardClients.REFUSE
+
+    @model_validator(mode="after")
+    def _names_are_believed_on_loopback(self) -> Self:
+        if self.kms_door.pseudo and not is_this_machine(self.http.host):
+            raise ValueError("kms_door.pseudo needs http.host to be a loopback address")
+        return self
+
+    @classmethod
+    def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:
+        """Read the settings.
+
+        Args:
+            path: the TOML file; by default the one that `LAKEWARDEN_CONFIG` names, else `lakewarden.toml` in
+                the working directory if there is one.
+            environ: the environment variables.
+
+        Raises:
+            RequestInvalid: the file cannot be read, or a setting is unknown or has a wrong value.
+        """
+        file = path or _default_file(environ)
+        from_file = {} if file is None else _read_file(file)
+        from_environment, names = _read_environment(environ)
+        _add_defaults(tree := _merged(from_file, from_environment))
+        try:
+            return cls(**tree)
+        except ValidationError as error:
+            # The cause holds the values, secrets among them.
+            raise _refusal(error, names, file) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` hands in: the process environment is never read behind its back."""
+        return (init_settings,)
+
+
+def _default_file(environ: Mapping[str, str]) -> Path | None:
+    named = environ.get("LAKEWARDEN_CONFIG")
+    if named:
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
+def _read_file(path: Path) -> _Tree:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        reason = f"it is not TOML: {error}"
+    raise RequestInvalid(
+        f"The settings file {path} is refused; {reason}.",
+        rule="settings",
+        hint="Mend the file, then try again.",
+    )
+
+
+def _read_environment(environ: Mapping[str, str]) -> tuple[_Tree, dict[tuple[str, ...], str]]:
+    """The variables as a tree, and which variable each setting came from."""
+    tree: _Tree = {}
+    names: dict[tuple[str, ...], str] = {}
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS:
+            continue
+        keys = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
+        if keys in names or not _put(tree, keys, _value(environ[name])):
+            raise RequestInvalid(
+                f"The environment variable {name} contradicts another one of the same setting.",
+                rule="settings",
+                hint="Unset one of the two.",
+            )
+        names[keys] = name
+    return tree, names
+
+
+def _value(text: str) -> object:
+    """A JSON array as a list; anything else as it is."""
+    if not text.startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _put(tree: _Tree, keys: tuple[str, ...], value: object) -> bool:
+    for key in keys[:-1]:
+        tree = tree.setdefault(key, {})
+        if not isinstance(tree, dict):
+            return False
+    return tree.setdefault(keys[-1], value) is value
+
+
+def _merged(below: _Tree, above: _Tree) -> _Tree:
+    """Two trees in one; where both say something, `above` wins."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        result[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def _add_defaults(tree: _Tree) -> None:
+    """What lies in the data directory unless the settings say otherwise."""
+    data_dir = tree.get("data_dir", _DEFAULT_DATA_DIR)
+    if not isinstance(data_dir, str | Path):
+        return
+    base = Path(data_dir).absolute()
+    tree.setdefault("warehouse", f"file://{base}/warehouse")
+    _set_default(tree, ("database", "url"), f"sqlite:///{base}/lakewarden.db")
+    _set_default(tree, ("kms", "kind"), "local")
+    if not isinstance(tree["kms"], dict) or tree["kms"]["kind"] != "local":
+        return
+    _set_default(tree, ("kms", "options", "keystore"), base / "keystore.json")
+    options = tree["kms"].get("options")
+    if isinstance(options, dict) and "passphrase" not in options:
+        options.setdefault("key_file", base / "keystore.key")
+
+
+def _set_default(tree: _Tree, keys: tuple[str, ...], value: object) -> None:
+    """Set a value that is missing; what is not a section stays as it is and is refused by validation."""
+    for key in keys[:-1]:
+        section = tree.setdefault(key, {})
+        if not isinstance(section, dict):
+            return
+        # The tree may share sections with the file it came from.
+        tree[key] = tree = dict(section)
+    tree.setdefault(keys[-1], value)
+
+
+def _refusal(
+    error: ValidationError, names: Mapping[tuple[str, ...], str], file: Path | None
+) -> RequestInvalid:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    keys = _without_kind(tuple(str(part) for part in first["loc"]))
+    said = first["msg"].removeprefix("Value error, ").rstrip(".")
+    if first["type"] == "extra_forbidden":
+        said = "there is no such setting"
+    return RequestInvalid(
+        f"The setting {'.'.join(keys)} ({_source(keys, names, file)}) is refused: {said}.",
+        rule="settings",
+        hint="Correct or remove it; the settings are listed in the documentation.",
+    )
+
+
+def _without_kind(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys as they stand in the file: validation puts the kind of KMS between them."""
+    inside = keys[:1] == ("kms",) and keys[1:2] and keys[1] in KINDS
+    return keys[:1] + keys[2:] if inside else keys
+
+
+def _source(keys: tuple[str, ...], names: Mapping[tuple[str, ...], str], file: Path | None) -> str:
+    """The variable that says something at, above or below a setting; else the file."""
+    for known, name in names.items():
+        if known[: len(keys)] == keys[: len(known)]:
+            return name
+    return str(file) if file is not None else "default"

@@ -1,0 +1,158 @@
+"""The settings of the key management service: ``[kms]``; what stands in it depends on the kind of KMS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PositiveFloat,
+    SecretStr,
+    Tag,
+    model_validator,
+)
+
+from catalog.crypto.secret import SecretBytes
+from catalog.settings.kms_options import (
+    AwsKmsOptions,
+    HadoopKmsOptions,
+    LocalKmsOptions,
+    OptionValue,
+    VaultKmsOptions,
+)
+from policy.errors import RequestInvalid
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class KmsCallSettings(_Section):
+    """How much is borne of a KMS that does not answer; the local one is called directly.
+
+    Attributes:
+        attempts: how often a call is tried.
+        attempt_s: seconds for one attempt.
+        deadline_s: seconds for all attempts of a call. With the time for which other callers' keys are waited
+            for, it stays below 30.
+        concurrency: calls under way at a time.
+        failures: after so many failures in a row the KMS is left alone for a while.
+        open_s: for so many seconds at first.
+    """
+
+    attempts: int = Field(default=3, ge=1, le=10)
+    attempt_s: float = Field(default=5.0, gt=0, le=14)
+    deadline_s: float = Field(default=12.0, gt=0, le=14)
+    concurrency: int = Field(default=16, ge=1, le=256)
+    failures: int = Field(default=5, ge=1, le=1000)
+    open_s: float = Field(default=5.0, gt=0, le=300)
+
+
+class _Kms(_Section):
+    """What holds for every key management service."""
+
+    default_master_key_id: str = Field(default="lakewarden", min_length=1, max_length=255)
+    pek_ttl_s: PositiveFloat = 60.0
+    calls: KmsCallSettings = KmsCallSettings()
+
+
+class LocalKmsSettings(_Kms):
+    """The local KMS."""
+
+    kind: Literal["local"] = "local"
+    options: LocalKmsOptions
+
+
+class AwsKmsSettings(_Kms):
+    """AWS KMS."""
+
+    kind: Literal["aws"]
+    options: AwsKmsOptions = AwsKmsOptions()
+
+
+class VaultKmsSettings(_Kms):
+    """The Transit engine of HashiCorp Vault or OpenBao."""
+
+    kind: Literal["vault"]
+    options: VaultKmsOptions
+
+
+class HadoopKmsSettings(_Kms):
+    """A Hadoop or Ranger KMS."""
+
+    kind: Literal["hadoop"]
+    options: HadoopKmsOptions
+
+
+class OtherKmsSettings(_Kms):
+    """A back end of an installed package.
+
+    Attributes:
+        kind: the name of its entry point.
+        options: what it takes.
+        secrets: more of it, which masks itself; the back end gets it as `SecretBytes`.
+    """
+
+    kind: str = Field(min_length=1, max_length=255)
+    options: dict[str, OptionValue] = {}
+    secrets: dict[str, SecretStr] = {}
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if both := set(self.options) & set(self.secrets):
+            raise ValueError(f"{sorted(both)[0]} stands in options and in secrets")
+        return self
+
+
+_BUILT_IN: Final = ("local", "aws", "vault", "hadoop")
+_OTHER: Final = "other"
+
+#: What validation puts between ``kms`` and a setting's name when it tells where an error is.
+KINDS: Final = (*_BUILT_IN, _OTHER)
+
+
+def _kind_of(kms: object) -> str:
+    kind = kms.get("kind", "local") if isinstance(kms, dict) else getattr(kms, "kind", None)
+    return kind if kind in _BUILT_IN else _OTHER
+
+
+KmsSettings = Annotated[
+    Annotated[LocalKmsSettings, Tag("local")]
+    | Annotated[AwsKmsSettings, Tag("aws")]
+    | Annotated[VaultKmsSettings, Tag("vault")]
+    | Annotated[HadoopKmsSettings, Tag("hadoop")]
+    | Annotated[OtherKmsSettings, Tag(_OTHER)],
+    Discriminator(_kind_of),
+]
+
+
+def kms_options(kms: KmsSettings) -> dict[str, OptionValue | SecretBytes]:
+    """The options of a back end as `registry.load_kms` takes them: secrets as `SecretBytes`."""
+    given = kms.options if isinstance(kms, OtherKmsSettings) else kms.options.model_dump(exclude_none=True)
+    secrets = kms.secrets if isinstance(kms, OtherKmsSettings) else {}
+    return {name: _option(value) for name, value in {**given, **secrets}.items()}
+
+
+def _option(value: OptionValue | Path | SecretStr) -> OptionValue | SecretBytes:
+    if isinstance(value, SecretStr):
+        return SecretBytes(value.get_secret_value().encode("utf-8"))
+    return str(value) if isinstance(value, Path) else value
+
+
+def local_kms_options(kms: KmsSettings) -> LocalKmsOptions:
+    """The options of the local KMS.
+
+    Raises:
+        RequestInvalid: the settings name another KMS.
+    """
+    if not isinstance(kms, LocalKmsSettings):
+        raise RequestInvalid(
+            f"The master keys are in the KMS {kms.kind!r}, not in a local one.",
+            rule="local-kms",
+            hint="Manage them there.",
+        )
+    return kms.options

@@ -1,0 +1,1 @@
+"""Checks what snapshots name, and what a new snapshot changes of its parent."""

@@ -1,0 +1,111 @@
+"""Checks that data and delete files which a commit adds exist, by one HEAD or stat each.
+
+A table that names a file which is not there, or not of the size that it says, can be read by nobody. So what
+a commit adds is checked before it is accepted, from every client: a regular file (no link, pipe or directory)
+of exactly the size of its entry. Nothing is opened for its content.
+
+The requests of all commits share one pool of threads, so that a large commit does not take the storage's
+connections, nor the threads that read manifests, from everybody else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+import pyarrow as pa
+
+from catalog.storage.base import Storage
+from catalog.storage.errors import ObjectMissing
+from catalog.storage.volumes import stored_before
+from policy.errors import LakewardenError, MetadataInvalid
+from policy.location.location import Location
+
+#: Paths and sizes of entries that add files.
+ADDED_COLUMNS: Final = ("file_path", "file_size_in_bytes")
+
+
+class AddedFiles:
+    """Looks at files that commits add.
+
+    Args:
+        storage: where they are.
+        threads: how many are looked at at once, by all commits together.
+    """
+
+    def __init__(self, storage: Storage, threads: int) -> None:
+        self._storage = storage
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="added-files")
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def check(self, added: Iterable[pa.Table], table: str) -> None:
+        """Look at files; their paths were checked against the allowed list before.
+
+        Args:
+            added: entries that add files, with `ADDED_COLUMNS`.
+            table: dotted name, for errors.
+
+        Raises:
+            MetadataInvalid: a file does not exist, or has another size than its entry says.
+            LocationNotAllowed: what is there is no regular file, or lies behind a link.
+            StorageUnavailable: the storage does not answer, or the warehouse is not there.
+        """
+
+        def look(file: tuple[str, int]) -> None:
+            self._look(*file, table)
+
+        for _ in self._ahead(look, _files(added)):
+            pass
+
+    def _look(self, path: str, size: int, table: str) -> None:
+        location = Location.parse(path)
+        try:
+            with stored_before(self._storage, location):
+                found = self._storage.size(location)
+        except ObjectMissing as missing:
+            raise MetadataInvalid(
+                "A file that the commit adds does not exist.",
+                table=table,
+                path=path,
+                rule="file-missing",
+                hint="Write the file before you commit it.",
+            ) from missing
+        except LakewardenError as refusal:
+            refusal.table = table
+            raise
+        if found != size:
+            raise MetadataInvalid(
+                f"A file that the commit adds has {found} bytes, its entry says {size}.",
+                table=table,
+                path=path,
+                rule="file-size",
+                hint="Commit the size of the file as it is stored.",
+            )
+
+    def _ahead(
+        self, look: Callable[[tuple[str, int]], None], files: Iterator[tuple[str, int]]
+    ) -> Iterator[None]:
+        """Results of `look`, no more files under way than there are threads."""
+        under_way: deque[Future[None]] = deque()
+        try:
+            for file in files:
+                if len(under_way) == self._threads:
+                    yield under_way.popleft().result()
+                under_way.append(self._pool.submit(look, file))
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def _files(added: Iterable[pa.Table]) -> Iterator[tuple[str, int]]:
+    for entries in added:
+        for batch in entries.select(ADDED_COLUMNS).to_batches():
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

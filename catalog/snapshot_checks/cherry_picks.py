@@ -1,0 +1,201 @@
+"""Where files come from that a client adds to a table that encrypts.
+
+The catalog gives the data keys of new files out for one write, and takes the files back with it
+(`catalog.writes`). A client that commits by itself can bring files in by a cherry-pick alone: those that a
+retained snapshot added, and that never came to the branch. An entry that was once in a manifest is no proof:
+the file can have been deleted since.
+
+- The new snapshot names the other in `source-snapshot-id`, as Iceberg's `cherrypick_snapshot` does.
+- The other is not below the new one, and was not picked below it. The snapshots down to the other's time have
+  to be retained, or that cannot be told. The other did not pick its files itself.
+- All that the other added is added, as the other added it, under the new snapshot's sequence number; what it
+  removed is removed. A part of it, such as new versions of rows without the deletes of the old ones, doubles
+  rows.
+- The other is an append, or replaced whole partitions. Of any other change Iceberg picks none: a rewrite
+  brings back what was deleted from its files on the branch since.
+- Keys are under the versions in force. Files under earlier ones have to be rewrapped first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from catalog.base.errors import CommitConflict
+from catalog.envelope.key_metadata_columns import read_forms
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import OpenManifest, SnapshotReader
+from catalog.snapshot_checks.branches import lineage
+from catalog.snapshot_checks.carried import other_file
+from catalog.snapshot_checks.entries import ADDED, DELETED
+from catalog.snapshot_checks.identities import identities
+from policy.errors import EncryptionPolicyViolation
+
+#: Iceberg's name for the snapshot that a cherry-pick applies again (`SOURCE_SNAPSHOT_ID_PROP`).
+_SOURCE: Final = "source-snapshot-id"
+#: Iceberg's name for what an overwrite of whole partitions says (`REPLACE_PARTITIONS_PROP`).
+_REPLACES: Final = "replace-partitions"
+_RULE: Final = "added-file-origin"
+#: More than any 64-bit number has.
+_DIGITS: Final = 20
+
+
+def source_id(snapshot: Snapshot) -> int | None:
+    """The id of the snapshot that a cherry-pick says to apply again; None of any other snapshot."""
+    said = None if snapshot.summary is None else snapshot.summary.additional_properties.get(_SOURCE)
+    return int(said) if said is not None and said.isdecimal() and len(said) < _DIGITS else None
+
+
+def require_current_keys(table: LoadedTable, added: pa.Table) -> None:
+    """Refuse picked files whose keys are under earlier versions than the ones in force.
+
+    Raises:
+        CommitConflict: a file is; a rewrap, and the pick after it, will do.
+        DecryptionRefused: key metadata that is malformed.
+    """
+    in_force = {ref.pek_id: ref.version for ref in table.governed.regimes.current.peks}
+    for form in read_forms(added["key_metadata"], added["file_path"]):
+        for entry in form.metadata.entries:
+            ref = entry.bound.pek
+            if ref.version < in_force.get(ref.pek_id, 0):
+                raise CommitConflict(
+                    f"The cherry-pick brings files under version {ref.version} of a key whose version "
+                    f"{in_force[ref.pek_id]} is in force.",
+                    table=table.name,
+                    rule="rewrap-first",
+                    hint="Rewrap first: create a branch at the snapshot, run `lakewarden key rewrap`, read "
+                    "the rows from the branch.",
+                )
+
+
+def check_picked(
+    reader: SnapshotReader,
+    table: LoadedTable,
+    snapshot: Snapshot,
+    known: Mapping[int, Snapshot],
+    fresh: Sequence[OpenManifest],
+) -> None:
+    """Check that a retained snapshot, which never came to the branch, added the files that a client adds.
+
+    Args:
+        reader: reads manifests.
+        table: the table, sealed; it encrypts.
+        snapshot: the snapshot that is new.
+        known: the snapshots that were there before it, by id.
+        fresh: its new manifests.
+
+    Raises:
+        EncryptionPolicyViolation: none did.
+    """
+    added = [_added(each, snapshot.snapshot_id) for each in fresh]
+    if not any(entries.num_rows for entries in added):
+        return
+    source = next(
+        (each for each in table.metadata.snapshots if each.snapshot_id == source_id(snapshot)), None
+    )
+    if source is None:
+        raise _refused(
+            table,
+            snapshot,
+            "A client adds files to a table that encrypts, and no retained snapshot added them.",
+        )
+    _require_new_to_branch(table, snapshot, source, known)
+    listed = [
+        each for each in reader.manifests(table, source) if each.added_snapshot_id == source.snapshot_id
+    ]
+    made = list(reader.open(table, listed))
+    _require_whole(table, snapshot, source, made, fresh)
+    for spec_id in {each.listed.partition_spec_id for each in (*made, *fresh)}:
+        before = [
+            _added(each, source.snapshot_id) for each in made if each.listed.partition_spec_id == spec_id
+        ]
+        after = [
+            entries
+            for entries, each in zip(added, fresh, strict=True)
+            if each.listed.partition_spec_id == spec_id
+        ]
+        path = other_file(before, after)
+        if sum(each.num_rows for each in before) > sum(each.num_rows for each in after):
+            raise _refused(table, snapshot, f"It leaves out files that snapshot {source.snapshot_id} added.")
+        if path is not None:
+            raise _refused(
+                table, snapshot, f"Snapshot {source.snapshot_id} did not add a file like this.", path
+            )
+
+
+def _require_whole(
+    table: LoadedTable,
+    snapshot: Snapshot,
+    source: Snapshot,
+    made: Sequence[OpenManifest],
+    fresh: Sequence[OpenManifest],
+) -> None:
+    said = source.summary
+    if said is None or not (
+        said.operation is Operation.APPEND
+        or (said.operation is Operation.OVERWRITE and said.additional_properties.get(_REPLACES) == "true")
+    ):
+        raise _refused(
+            table,
+            snapshot,
+            f"Snapshot {source.snapshot_id} neither appends files nor replaces whole partitions.",
+        )
+    kept = _removed(made, source.snapshot_id) - _removed(fresh, snapshot.snapshot_id)
+    if kept:
+        raise _refused(table, snapshot, f"It leaves files that snapshot {source.snapshot_id} removed.")
+    for each in fresh:
+        numbers = _added(each, snapshot.snapshot_id)["sequence_number"]
+        if not pc.all(pc.equal(numbers, snapshot.sequence_number or 0)).as_py():
+            raise _refused(table, snapshot, "It adds files under another sequence number than its own.")
+
+
+def _removed(manifests: Sequence[OpenManifest], snapshot_id: int) -> set[str]:
+    removed: set[str] = set()
+    for each in manifests:
+        entries = each.entries
+        mine = pc.and_(pc.equal(entries["status"], DELETED), pc.equal(entries["snapshot_id"], snapshot_id))
+        removed.update(identities(entries.filter(mine)).to_pylist())
+    return removed
+
+
+def _require_new_to_branch(
+    table: LoadedTable, snapshot: Snapshot, source: Snapshot, known: Mapping[int, Snapshot]
+) -> None:
+    below = lineage(snapshot.parent_snapshot_id, known)
+    if source_id(source) is not None:
+        raise _refused(table, snapshot, f"Snapshot {source.snapshot_id} is a cherry-pick itself.")
+    if any(source.snapshot_id in (each.snapshot_id, source_id(each)) for each in below):
+        raise _refused(
+            table, snapshot, f"The branch has the files of snapshot {source.snapshot_id}, or had them."
+        )
+    reached = any((each.sequence_number or 0) < (source.sequence_number or 0) for each in below)
+    if below and not reached:
+        raise _refused(
+            table,
+            snapshot,
+            f"Whether the branch had the files of snapshot {source.snapshot_id} cannot be told: snapshots "
+            "below it have expired.",
+        )
+
+
+def _added(manifest: OpenManifest, snapshot_id: int) -> pa.Table:
+    entries = manifest.entries
+    mine = pc.and_(pc.equal(entries["status"], ADDED), pc.equal(entries["snapshot_id"], snapshot_id))
+    return entries.filter(mine)
+
+
+def _refused(
+    table: LoadedTable, snapshot: Snapshot, message: str, path: str | None = None
+) -> EncryptionPolicyViolation:
+    return EncryptionPolicyViolation(
+        message,
+        table=table.name,
+        snapshot=snapshot.snapshot_id,
+        path=path,
+        rule=_RULE,
+        hint="Write encrypted tables with the Spark plugin or the Python client, or cherry-pick a snapshot.",
+    )

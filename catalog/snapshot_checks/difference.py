@@ -1,0 +1,91 @@
+"""Parts the manifests of a snapshot from those of its parent.
+
+Rules:
+
+- A manifest that both list, the snapshot shares: its record is the parent's, word for word. It was checked
+  when it was new, and is not opened again.
+- Every other manifest that the snapshot lists is new, sealed before or not: a seal fixes the bytes of a file,
+  and does not make it part of a snapshot. It belongs to this snapshot.
+- What the parent lists and the snapshot does not is dropped. What becomes of its files is compared
+  (`carried`).
+
+Source: Iceberg table specification, "Snapshots" and "Manifest Lists".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.iceberg.manifests import ManifestListEntry
+from policy.errors import MetadataTampered
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The manifests of a snapshot and of its parent.
+
+    Attributes:
+        shared: those that both list.
+        fresh: those that the snapshot alone lists.
+        dropped: those that the parent alone lists.
+    """
+
+    shared: tuple[ManifestListEntry, ...]
+    fresh: tuple[ManifestListEntry, ...]
+    dropped: tuple[ManifestListEntry, ...]
+
+
+def difference(
+    snapshot: Snapshot,
+    listed: Sequence[ManifestListEntry],
+    before: Sequence[ManifestListEntry],
+    specs: Container[int],
+    table: str,
+) -> Difference:
+    """Part two manifest lists.
+
+    Args:
+        snapshot: the snapshot that is new.
+        listed: its manifest list, which names no manifest twice.
+        before: its parent's; empty if it has none.
+        specs: ids of the table's partition specs.
+        table: dotted name, for errors.
+
+    Raises:
+        MetadataTampered: a shared record is not the parent's, or a new one belongs to another snapshot.
+    """
+    old = {entry.manifest_path: entry for entry in before}
+    new = {entry.manifest_path: entry for entry in listed}
+    shared = tuple(entry for path, entry in new.items() if path in old)
+    for entry in shared:
+        if entry != old[entry.manifest_path]:
+            raise MetadataTampered(
+                "The manifest list says something else of a manifest than the list of the parent snapshot.",
+                table=table,
+                snapshot=snapshot.snapshot_id,
+                path=entry.manifest_path,
+                rule="carried-manifest",
+                hint="Carry the record over as it is, or write the manifest again.",
+            )
+    fresh = tuple(entry for path, entry in new.items() if path not in old)
+    for entry in fresh:
+        _check_belongs(entry, snapshot, specs, table)
+    return Difference(shared, fresh, tuple(entry for path, entry in old.items() if path not in new))
+
+
+def _check_belongs(entry: ManifestListEntry, snapshot: Snapshot, specs: Container[int], table: str) -> None:
+    """A new manifest has the id and number of the snapshot that brings it."""
+    said = (entry.added_snapshot_id, entry.sequence_number)
+    if said != (snapshot.snapshot_id, snapshot.sequence_number or 0) or entry.partition_spec_id not in specs:
+        raise MetadataTampered(
+            "The parent snapshot does not list this manifest, and the manifest list gives it another "
+            "snapshot, sequence number or partition spec than a new one has.",
+            table=table,
+            snapshot=snapshot.snapshot_id,
+            path=entry.manifest_path,
+            rule="new-manifest",
+            hint="Carry over manifests of the parent snapshot alone, and write the others again.",
+        )

@@ -1,0 +1,191 @@
+"""What a new manifest must be, entry by entry: pure decisions on decoded manifests.
+
+- New snapshots take the next sequence numbers; new manifests and files carry those of their snapshot.
+- A manifest names files, not directories, inside of the allowed locations.
+- Partition values are of the types of the manifest's spec.
+- No entry shows a bound, a count or a size of a column that its file encrypts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.base.errors import CommitConflict
+from catalog.iceberg.manifests.statistics import bounded_fields, described_fields
+from catalog.iceberg.metadata import ROW_IDS_VERSION, last_sequence_number
+from catalog.iceberg.partition_values import ShownPartitions
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import OpenManifest, refuse_outside
+from policy.encryption.encrypted_columns import protected_fields
+from policy.encryption.epochs import Regimes
+from policy.errors import EncryptionPolicyViolation, MetadataInvalid, MetadataTampered
+
+EXISTING: Final = 0
+ADDED: Final = 1
+DELETED: Final = 2
+
+_DATA: Final = 0
+_OF_DELETE_FILES: Final = ("referenced_data_file", "content_offset", "content_size_in_bytes")
+
+#: The field ids of `file_path` and `pos` in position delete files (Iceberg specification, "Reserved Field
+#: IDs").
+_DELETE_FILE_FIELDS: Final = frozenset({2147483546, 2147483545})
+
+#: Beyond every sequence number.
+_NO_END: Final = 2**63 - 1
+
+
+def alive(entries: pa.Table) -> pa.Table:
+    """The entries of files that a manifest adds or carries over."""
+    return entries.filter(pc.not_equal(entries["status"], DELETED))
+
+
+def check_paths(table: LoadedTable, entries: pa.Table) -> None:
+    paths = entries["file_path"]
+    refuse_outside(table.governed.allowed, paths, table.name, "files")
+    directories = paths.filter(pc.ends_with(paths, "/"))
+    if len(directories):
+        raise MetadataInvalid(
+            "A manifest names a directory where a file should be.",
+            table=table.name,
+            path=directories[0].as_py(),
+            rule="file-path",
+        )
+
+
+def check_fields(table: LoadedTable, added: pa.Table) -> None:
+    """No data file is given what delete files, or files of version 3, have: writers do not carry it over."""
+    data = added.filter(pc.equal(added["content"], _DATA))
+    told = [data[name] for name in _OF_DELETE_FILES]
+    if table.metadata.format_version < ROW_IDS_VERSION:
+        told.append(added["first_row_id"])
+    if any(each.null_count < len(each) for each in told):
+        raise MetadataInvalid(
+            "A new manifest gives a file fields that files of its kind and format version do not have.",
+            table=table.name,
+            rule="file-fields",
+            hint=f"Leave out {', '.join(_OF_DELETE_FILES)} and first_row_id.",
+        )
+
+
+def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManifest) -> None:
+    """Where files are encrypted, none is added under an older spec: it might show an encrypted column."""
+    spec_id = manifest.listed.partition_spec_id
+    if table.governed.spec.encrypts and spec_id != metadata.default_spec_id:
+        raise MetadataTampered(
+            "A new manifest adds files under another partition spec than the one in force.",
+            table=table.name,
+            path=manifest.listed.manifest_path,
+            rule="new-manifest",
+        )
+
+
+def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
+    """New snapshots take the next sequence numbers, one each: regimes go by them, and they run out.
+
+    One without a parent can have an older number in a table that was never encrypted: REPLACE TABLE sends its
+    snapshot again as it is.
+    """
+    first = last_sequence_number(table.metadata) + 1
+    free = [each for each in brought if not _may_be_stale(table, each, first)]
+    numbers = sorted(snapshot.sequence_number or 0 for snapshot in free)
+    if numbers and 0 < numbers[0] < first:
+        raise CommitConflict(
+            f"A new snapshot has the sequence number {numbers[0]}, and {first - 1} was given out already.",
+            table=table.name,
+            rule="sequence-number",
+            hint="Load the table and commit again.",
+        )
+    if numbers != list(range(first, first + len(numbers))):
+        raise MetadataTampered(
+            "A new snapshot does not have the next sequence number.",
+            table=table.name,
+            rule="sequence-number",
+            hint="Load the table and commit again.",
+        )
+
+
+def _may_be_stale(table: LoadedTable, snapshot: Snapshot, first: int) -> bool:
+    parentless = snapshot.parent_snapshot_id is None and not table.governed.ever_encrypted
+    return parentless and 0 < (snapshot.sequence_number or 0) < first
+
+
+def check_numbers(added: pa.Table, snapshot: Snapshot, table: str) -> None:
+    """A file that is added is of this snapshot; only its rows may count as older, as a rewrite keeps them."""
+    if added.num_rows == 0:
+        return
+    number = snapshot.sequence_number or 0
+    of_snapshot = pc.and_(
+        pc.equal(added["snapshot_id"], snapshot.snapshot_id), pc.equal(added["file_sequence_number"], number)
+    )
+    data_age = pc.and_(
+        pc.less_equal(added["sequence_number"], number), pc.greater_equal(added["sequence_number"], 0)
+    )
+    if not pc.all(pc.fill_null(pc.and_(of_snapshot, data_age), False)).as_py():
+        raise MetadataTampered(
+            "A new manifest adds a file under another snapshot or sequence number.",
+            table=table,
+            snapshot=snapshot.snapshot_id,
+            rule="new-file",
+        )
+
+
+def check_no_statistics(table: LoadedTable, manifest: OpenManifest) -> None:
+    """No entry describes a column that its file encrypts, whether added, carried over or removed.
+
+    Bounds are values. From counts and sizes follow how many are null, and how long or how often repeated.
+    """
+    _refuse_shown(table, manifest, described_fields, "statistics")
+
+
+def check_no_bounds(table: LoadedTable, manifest: OpenManifest) -> None:
+    """No entry shows a bound of a column that its file encrypts; a sealed one may keep its counts."""
+    _refuse_shown(table, manifest, bounded_fields, "bounds")
+
+
+def _refuse_shown(
+    table: LoadedTable, manifest: OpenManifest, fields: Callable[[pa.Table], frozenset[int]], what: str
+) -> None:
+    numbers, statistics = manifest.entries["file_sequence_number"], manifest.decoded.statistics
+    shown: set[int] = set()
+    for rows, hidden in _encrypted_rows(numbers, table.governed.regimes):
+        told = fields(statistics.filter(rows)) - _DELETE_FILE_FIELDS
+        shown |= told if hidden is None else told & hidden
+    if shown:
+        raise EncryptionPolicyViolation(
+            f"A manifest shows {what} of encrypted columns in clear (field {min(shown)}).",
+            table=table.name,
+            path=manifest.listed.manifest_path,
+            rule="plaintext-bounds",
+            hint="Write encrypted tables with the Spark plugin or the Python client.",
+        )
+
+
+def _encrypted_rows(
+    numbers: pa.ChunkedArray, regimes: Regimes
+) -> Iterator[tuple[pa.ChunkedArray, frozenset[int] | None]]:
+    """Which files encrypt which fields, None standing for all; those without a number hide all of theirs."""
+    yield pc.fill_null(pc.equal(numbers, -1), True), None
+    starts = [regime.from_sequence_number for regime in regimes.entries]
+    ends = [*starts[1:], _NO_END]
+    for regime, start, end in zip(regimes.entries, starts, ends, strict=True):
+        if regime.spec.encrypts:
+            rows = pc.and_(pc.greater_equal(numbers, start), pc.less(numbers, end))
+            yield pc.fill_null(rows, False), protected_fields(regime.spec, regime.columns)
+
+
+def check_partitions(manifest: OpenManifest, metadata: TableMetadata) -> None:
+    """Every partition value can be shown as one of its field's type.
+
+    Raises:
+        MetadataInvalid: a value is not, or the manifest lacks a field of its spec.
+    """
+    schema = metadata.schema()
+    shown = ShownPartitions(metadata.specs(), schema, frozenset(schema.field_ids))
+    shown.texts(manifest.entries["partition"].combine_chunks(), manifest.listed)

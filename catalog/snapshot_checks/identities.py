@@ -1,0 +1,92 @@
+"""What tells the files of a table apart, and an index of it for each manifest.
+
+Rules:
+
+- A data or equality delete file is one by its content and its path, in whatever spelling of scheme and host.
+  A position delete is one by the file that it refers to and its place in its own file, too: a Puffin file
+  holds many deletion vectors (Iceberg specification, "Data File Fields").
+- What the keys of an encrypted file are bound to is its file id: there, two files of one id are one.
+- An index is the sorted 64-bit hashes of the live files of one manifest. A hash that is not in it says that
+  the file is not in the manifest. One that is says nothing: the manifest has to be opened and compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catalog.envelope.file_ids import shown_file_ids
+from catalog.snapshot_checks.entries import alive
+from policy.location.location import Location
+
+Hashes = npt.NDArray[np.uint64]
+
+_HASH_BYTES: Final = 8
+_POSITION_DELETES: Final = 1
+_SEPARATOR: Final = "\n"
+#: The scheme and the slashes after it, in which the spellings of one location differ.
+_SCHEME: Final = "^[A-Za-z0-9]+:/*"
+#: They differ in the case of the host, too, which hardly any writer puts in capitals.
+_CAPITALS: Final = "^[A-Za-z0-9]+://[^/]*[A-Z]"
+
+
+def identities(entries: pa.Table) -> pa.Array:
+    """One text for each entry, which is equal for the same file and for no other."""
+    texts = _joined(_places(entries["file_path"]), entries["content"])
+    positional = pc.equal(entries["content"], _POSITION_DELETES)
+    if not pc.any(positional).as_py():
+        return texts
+    # What an entry's text is does not depend on the other entries of its manifest.
+    longer = _joined(texts, entries["referenced_data_file"], entries["content_offset"])
+    return _flat(pc.if_else(positional, longer, texts))
+
+
+def file_ids(entries: pa.Table) -> pa.Array:
+    """The file id in each entry's path, which never equals an identity; null where it has none."""
+    return _flat(shown_file_ids(entries["file_path"]))
+
+
+def hashes(texts: pa.Array | pa.ChunkedArray) -> Hashes:
+    """The hash of each text that is not null."""
+    values = texts.drop_null().cast(pa.binary()).to_pylist()
+    digests = b"".join(hashlib.blake2b(value, digest_size=_HASH_BYTES).digest() for value in values)
+    return np.frombuffer(digests, np.uint64)
+
+
+def index(entries: pa.Table) -> Hashes:
+    """The index of a manifest with these entries: identities and file ids of its live files."""
+    files = alive(entries)
+    return np.unique(np.concatenate([hashes(identities(files)), hashes(file_ids(files))]))
+
+
+def may_share(one: Hashes, other: Hashes) -> bool:
+    """Whether two sets of hashes have one in common; `one` is sorted."""
+    if not len(one) or not len(other):
+        return False
+    places = np.searchsorted(one, other)
+    return bool((one[np.minimum(places, len(one) - 1)] == other).any())
+
+
+def _places(paths: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Paths without what their spellings differ in."""
+    paths = _flat(paths)
+    capital = pc.fill_null(pc.match_substring_regex(paths, _CAPITALS), False)
+    if pc.any(capital).as_py():
+        canonical = [Location.parse(path).canonical for path in paths.filter(capital).to_pylist()]
+        paths = pc.replace_with_mask(paths, capital, pa.array(canonical, pa.string()))
+    return pc.replace_substring_regex(paths, _SCHEME, "")
+
+
+def _joined(*parts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    texts = [_flat(part.cast(pa.string())) for part in parts]
+    return pc.binary_join_element_wise(*texts, _SEPARATOR, null_handling="replace", null_replacement="")
+
+
+def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array: texts of a commit's files are below Arrow's limit of 2 GiB, as manifests are."""
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -1,0 +1,392 @@
+"""Opens and checks what a commit brings before it is accepted.
+
+For each snapshot that is new:
+
+- every path (manifest list, manifest, data and delete file, statistics) lies in the allowed locations;
+- a manifest that is carried over is listed exactly as it was sealed;
+- a new manifest belongs to this snapshot; a file that it adds is new (no sequence number of the past, not
+  live already), a file that it carries over is live in the parent, with the same numbers and keys;
+- a file that is added fits the encryption regime in force: key metadata that opens under the table's own key,
+  no plaintext file where files are encrypted, no bounds of encrypted columns in clear.
+
+No data file is opened; `added_files` checks that those which are added exist. The answer is what has to be
+sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from catalog.base.errors import CommitConflict
+from catalog.iceberg.manifests import ManifestListEntry
+from catalog.keyring.keyring import Keyring
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import (
+    OpenManifest,
+    SnapshotReader,
+    check_carried_record,
+    list_path,
+    refuse_outside,
+)
+from catalog.snapshot_checks.added_files import ADDED_COLUMNS, AddedFiles
+from catalog.snapshot_checks.branches import is_same
+from catalog.snapshot_checks.carried import check_carried
+from catalog.snapshot_checks.cherry_picks import check_picked, require_current_keys, source_id
+from catalog.snapshot_checks.descriptions import check_described
+from catalog.snapshot_checks.difference import difference
+from catalog.snapshot_checks.duplicates import LiveFiles, require_distinct
+from catalog.snapshot_checks.entries import (
+    ADDED,
+    EXISTING,
+    alive,
+    check_fields,
+    check_growth,
+    check_no_bounds,
+    check_no_statistics,
+    check_numbers,
+    check_partitions,
+    check_paths,
+    check_spec,
+)
+from catalog.state.pointers import MAX_LOCATION_LENGTH
+from catalog.state.seals import Digest, FileKind, SealedFile
+from policy.errors import EncryptionPolicyViolation, LocationNotAllowed, MetadataInvalid
+
+
+class Origin(Enum):
+    """Who made the snapshots of a commit.
+
+    Attributes:
+        CLIENT: a client, whatever its rights.
+        WRITE: the catalog, from the files of a write session.
+        REWRAP: the catalog, which wrapped data keys anew and compared them one by one.
+    """
+
+    CLIENT = "client"
+    WRITE = "write"
+    REWRAP = "rewrap"
+
+
+class Inspector:
+    """Checks commits.
+
+    Args:
+        reader: reads manifest lists and manifests.
+        keyring: opens the data keys in key metadata.
+        added_files: looks whether the files that a commit adds are there.
+    """
+
+    def __init__(self, reader: SnapshotReader, keyring: Keyring, added_files: AddedFiles) -> None:
+        self._reader = reader
+        self._keyring = keyring
+        self._live = LiveFiles(reader)
+        self._added_files = added_files
+
+    def commit(
+        self, table: LoadedTable, metadata: TableMetadata, origin: Origin = Origin.CLIENT
+    ) -> tuple[SealedFile, ...]:
+        """Check what `metadata` brings beyond the table's current metadata.
+
+        Args:
+            table: the table as it is, sealed; the commit has to fit its governed properties.
+            metadata: the metadata to be committed.
+            origin: who made the snapshots.
+
+        Returns:
+            what has to be sealed.
+
+        Raises:
+            CommitConflict: the parent of a new snapshot is not in the table.
+            RequestInvalid: a file is added twice.
+            LocationNotAllowed, MetadataTampered, MetadataInvalid, EncryptionPolicyViolation,
+            DecryptionRefused: what it brings breaks a rule.
+            StorageUnavailable: the storage does not say whether the files are there.
+        """
+        brought = _brought(table, metadata)
+        self._check_statistics(table, metadata)
+        check_growth(table, brought)
+        files: dict[str, SealedFile] = {}
+        added: list[pa.Table] = []
+        new = {each.snapshot_id for each in brought}
+        known = {each.snapshot_id: each for each in table.metadata.snapshots if each.snapshot_id not in new}
+        for snapshot in brought:
+            fresh = self._snapshot(table, metadata, snapshot, known, files, origin)
+            added += [_added(each.entries).select(ADDED_COLUMNS) for each in fresh]
+            known[snapshot.snapshot_id] = snapshot
+        self._added_files.check(added, table.name)
+        return tuple(files.values())
+
+    def whole(self, table: LoadedTable) -> tuple[SealedFile, ...]:
+        """Check every snapshot of metadata that did not come through the catalog.
+
+        Such a table is never encrypted, so which regime a file belongs to is not in question.
+
+        Raises:
+            as `commit`.
+        """
+        self._check_statistics(table, table.metadata)
+        log = [entry.metadata_file for entry in table.metadata.metadata_log]
+        named = pa.array([table.metadata.location, *log], pa.string())
+        refuse_outside(table.governed.allowed, named, table.name, "directories and earlier metadata files")
+        files: dict[str, SealedFile] = {}
+        described: dict[str, ManifestListEntry] = {}
+        for snapshot in table.metadata.snapshots:
+            sealed, listed = self._manifest_list(table, snapshot)
+            files[sealed.path] = sealed
+            for entry in listed:
+                if entry.manifest_path in files:
+                    check_carried_record(entry, files[entry.manifest_path], table.name)
+            fresh = [entry for entry in listed if described.get(entry.manifest_path) != entry]
+            for manifest in self._reader.open(table, fresh):
+                check_paths(table, manifest.entries)
+                check_partitions(manifest, table.metadata)
+                self._check_added(table, manifest, manifest.entries)
+                _check_described(table, table.metadata, manifest)
+                files[manifest.listed.manifest_path] = _sealed_manifest(manifest)
+                described[manifest.listed.manifest_path] = manifest.listed
+        return tuple(files.values())
+
+    def all_paths(self, table: LoadedTable) -> set[str]:
+        """Every file that the table's snapshots name: data, delete, manifest, manifest list, statistics."""
+        statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
+        paths = {file.statistics_path for file in statistics}
+        # Apart from all other paths: a writer can call a manifest a statistics or data file, too.
+        manifests = set[str]()
+        for snapshot in table.metadata.snapshots:
+            listed = self._reader.manifests(table, snapshot)
+            fresh = [entry for entry in listed if entry.manifest_path not in manifests]
+            manifests.update(entry.manifest_path for entry in fresh)
+            paths.add(list_path(snapshot, table.name))
+            for manifest in self._reader.open(table, fresh):
+                paths |= set(manifest.entries["file_path"].to_pylist())
+        return paths | manifests
+
+    def broken_snapshots(self, table: LoadedTable) -> dict[int, str]:
+        """The snapshots that the table's allowed list does not cover, with why."""
+        broken: dict[int, str] = {}
+        for snapshot in table.metadata.snapshots:
+            try:
+                for manifest in self._reader.open(table, self._reader.manifests(table, snapshot)):
+                    check_paths(table, manifest.entries)
+            except LocationNotAllowed as refusal:
+                broken[snapshot.snapshot_id] = refusal.message
+        return broken
+
+    def _snapshot(
+        self,
+        table: LoadedTable,
+        metadata: TableMetadata,
+        snapshot: Snapshot,
+        known: Mapping[int, Snapshot],
+        brought: dict[str, SealedFile],
+        origin: Origin,
+    ) -> list[OpenManifest]:
+        """Check one new snapshot against its parent; what it brings is added to `brought`.
+
+        Returns:
+            its new manifests.
+        """
+        sealed_list, listed = self._manifest_list(table, snapshot)
+        parent = _parent(snapshot, known, table.name)
+        before = () if parent is None else self._reader.manifests(table, parent, also=brought)
+        parts = difference(snapshot, listed, before, metadata.specs(), table.name)
+        fresh = [
+            self._fresh_manifest(table, metadata, snapshot, manifest, origin)
+            for manifest in self._open_fresh(table, parts.fresh)
+        ]
+        dropped = list(self._reader.open(table, parts.dropped, also=brought))
+        rekeyed = origin is Origin.REWRAP
+        check_carried(dropped, fresh, snapshot.snapshot_id, table.name, rekeyed=rekeyed)
+        self._live.check_added(table, fresh, dropped, parts.shared, brought)
+        if origin is Origin.CLIENT and table.governed.spec.encrypts:
+            check_picked(self._reader, table, snapshot, known, fresh)
+        if parent is not None and not self._is_verified(table, parent, brought):
+            self._check_unverified(table, metadata, parts.shared, fresh)
+        brought.update((each.listed.manifest_path, _sealed_manifest(each)) for each in fresh)
+        brought[sealed_list.path] = sealed_list
+        return fresh
+
+    def _is_verified(self, table: LoadedTable, parent: Snapshot, brought: Mapping[str, SealedFile]) -> bool:
+        """Whether a snapshot was compared with its own parent when it was committed."""
+        path = list_path(parent, table.name)
+        sealed = self._reader.sealed(table.record.id, [path]) | dict(brought)
+        return path in sealed and sealed[path].verified
+
+    def _check_unverified(
+        self,
+        table: LoadedTable,
+        metadata: TableMetadata,
+        shared: Sequence[ManifestListEntry],
+        fresh: Sequence[OpenManifest],
+    ) -> None:
+        """Check what is taken over from a snapshot of before commits were compared with their parents.
+
+        In a table that was ever encrypted no file is there twice, and each is as its epoch says.
+        """
+        carried = []
+        for manifest in self._reader.open(table, shared):
+            _check_described(table, metadata, manifest)
+            carried.append(alive(manifest.entries))
+        if not table.governed.ever_encrypted:
+            return
+        for entries in carried:
+            self._keyring.judged_files(table.record, table.governed, entries)
+        carried += [each.entries.filter(pc.equal(each.entries["status"], EXISTING)) for each in fresh]
+        require_distinct(carried, table.name)
+
+    def _open_fresh(self, table: LoadedTable, fresh: Iterable[ManifestListEntry]) -> Iterator[OpenManifest]:
+        """Open manifests that are not sealed yet; their length is what the list says."""
+        for entry in fresh:
+            data = self._reader.fetch(table.governed.allowed, entry.manifest_path, table.name, "manifest")
+            if len(data) != entry.manifest_length:
+                raise MetadataInvalid(
+                    f"The manifest has {len(data)} bytes, its list says {entry.manifest_length}.",
+                    table=table.name,
+                    path=entry.manifest_path,
+                    rule="manifest-length",
+                )
+            yield self._reader.decode(entry, data, Digest.of(data))
+
+    def _fresh_manifest(
+        self,
+        table: LoadedTable,
+        metadata: TableMetadata,
+        snapshot: Snapshot,
+        manifest: OpenManifest,
+        origin: Origin,
+    ) -> OpenManifest:
+        """Check a new manifest by itself."""
+        entries = manifest.entries
+        check_partitions(manifest, metadata)
+        added = _added(entries)
+        check_paths(table, alive(entries))
+        check_numbers(added, snapshot, table.name)
+        check_fields(table, added)
+        if added.num_rows:
+            check_spec(table, metadata, manifest)
+        if origin is Origin.CLIENT and source_id(snapshot) is not None:
+            require_current_keys(table, added)
+        self._check_added(table, manifest, added)
+        if table.governed.ever_encrypted:
+            # Rewrapping leaves out nothing that was sealed in older manifests.
+            check = check_no_bounds if origin is Origin.REWRAP else check_no_statistics
+            check(table, manifest)
+        _check_described(table, metadata, manifest)
+        return manifest
+
+    def _check_added(self, table: LoadedTable, manifest: OpenManifest, added: pa.Table) -> None:
+        """Hold added files against the regime in force."""
+        if table.governed.spec.encrypts:
+            self._keyring.check_new_files(table.record, table.governed, added)
+        elif added["key_metadata"].null_count != added.num_rows:
+            raise EncryptionPolicyViolation(
+                "A file has key metadata, but the table is not encrypted.",
+                table=table.name,
+                rule="plaintext-required",
+                hint="Set the table's encryption properties first.",
+            )
+
+    def _manifest_list(
+        self, table: LoadedTable, snapshot: Snapshot
+    ) -> tuple[SealedFile, tuple[ManifestListEntry, ...]]:
+        path = list_path(snapshot, table.name)
+        data = self._reader.fetch(table.governed.allowed, path, table.name, "manifest list")
+        listed = self._reader.decode_list(table.governed.allowed, data, path, table)
+        paths = [entry.manifest_path for entry in listed]
+        if any(len(each) > MAX_LOCATION_LENGTH for each in (path, *paths)):
+            raise MetadataInvalid(
+                f"A manifest list or manifest has a path of more than {MAX_LOCATION_LENGTH} characters.",
+                table=table.name,
+                rule="path-length",
+            )
+        if len(set(paths)) != len(paths):
+            raise MetadataInvalid(
+                "The manifest list names a manifest twice.", table=table.name, path=path, rule="duplicate"
+            )
+        number = snapshot.sequence_number or 0
+        return SealedFile(path, FileKind.MANIFEST_LIST, Digest.of(data), snapshot.snapshot_id, number), listed
+
+    def _check_statistics(self, table: LoadedTable, metadata: TableMetadata) -> None:
+        files = [*metadata.statistics, *metadata.partition_statistics]
+        before = [*table.metadata.statistics, *table.metadata.partition_statistics]
+        paths = {file.statistics_path for file in files}
+        refuse_outside(
+            table.governed.allowed, pa.array(sorted(paths), pa.string()), table.name, "statistics files"
+        )
+        known = {(file.snapshot_id, file.statistics_path): file for file in before}
+        # What metadata.json says of a statistics file holds numbers of its columns, too.
+        new = any(known.get((file.snapshot_id, file.statistics_path)) != file for file in files)
+        if table.governed.ever_encrypted and new:
+            raise EncryptionPolicyViolation(
+                "Statistics files of an encrypted table would show its columns in clear.",
+                table=table.name,
+                rule="plaintext-statistics",
+                hint="Do not write statistics files for this table.",
+            )
+
+
+def _added(entries: pa.Table) -> pa.Table:
+    return entries.filter(pc.equal(entries["status"], ADDED))
+
+
+def _brought(table: LoadedTable, metadata: TableMetadata) -> list[Snapshot]:
+    """The snapshots that are new."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    return [each for each in metadata.snapshots if not is_same(each, known.get(each.snapshot_id))]
+
+
+def require_parents(table: LoadedTable, metadata: TableMetadata) -> None:
+    """Refuse new snapshots whose parent is neither in the table nor earlier in the commit.
+
+    Raises:
+        CommitConflict: there is one; another commit has expired its parent.
+    """
+    known = {each.snapshot_id: each for each in table.metadata.snapshots}
+    for snapshot in _brought(table, metadata):
+        _parent(snapshot, known, table.name)
+        known[snapshot.snapshot_id] = snapshot
+
+
+def _parent(snapshot: Snapshot, known: Mapping[int, Snapshot], table: str) -> Snapshot | None:
+    """The parent of a new snapshot: in the table, or earlier in the same commit.
+
+    Raises:
+        CommitConflict: there is none of the id that the snapshot names.
+    """
+    parent_id = snapshot.parent_snapshot_id
+    if parent_id is None:
+        return None
+    parent = known.get(parent_id)
+    if parent is None:
+        raise CommitConflict(
+            f"The parent {parent_id} of the new snapshot is not in the table any more.",
+            table=table,
+            snapshot=snapshot.snapshot_id,
+            rule="parent-snapshot",
+            hint="Load the table and commit again.",
+        )
+    return parent
+
+
+def _check_described(table: LoadedTable, metadata: TableMetadata, manifest: OpenManifest) -> None:
+    spec = metadata.specs()[manifest.listed.partition_spec_id]
+    check_described(manifest.listed, manifest.entries, spec, table.name)
+
+
+def _sealed_manifest(manifest: OpenManifest) -> SealedFile:
+    listed = manifest.listed
+    return SealedFile(
+        listed.manifest_path,
+        FileKind.MANIFEST,
+        manifest.digest,
+        listed.added_snapshot_id,
+        listed.sequence_number,
+        listed.partition_spec_id,
+        int(listed.content),
+    )

@@ -1,0 +1,133 @@
+"""Claims of locations: which tables lie where, so that no new one is put over, into or around another.
+
+Whether an overlap is allowed is decided by policies (`gates.overlap_requests`); here it is found out, and
+held against what was allowed in the transaction that claims the location.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sqlalchemy import Connection, Select, func, or_, select
+
+from catalog.base.errors import CommitConflict
+from catalog.db.schema import lw_table, lw_write
+from catalog.state import table_state
+from catalog.state.table_state import TableRecord, TableState
+from catalog.writes.sessions import ALIVE
+from policy.location.location import Location
+
+#: How long a creation may be under way before it counts as cut short.
+_CREATION_MS: Final = 15 * 60 * 1000
+#: The advisory lock for claiming locations on PostgreSQL; any number that nobody else uses.
+_LOCATIONS_LOCK: Final = 0x6C61_6B65_6C6F_6373
+
+
+def overlapping_any(
+    connection: Connection,
+    catalog: str,
+    locations: Iterable[Location],
+    except_id: str | None,
+    now_ms: int,
+) -> list[TableRecord]:
+    """Other tables whose location overlaps one of several, each table once; see `overlapping`."""
+    found = {
+        record.id: record
+        for location in dict.fromkeys(locations)
+        for record in overlapping(connection, catalog, location, except_id, now_ms)
+    }
+    return list(found.values())
+
+
+def overlapping(
+    connection: Connection, catalog: str, location: Location, except_id: str | None, now_ms: int
+) -> list[TableRecord]:
+    """Other tables whose location contains `location` or lies in it.
+
+    Dropped tables count until they are purged. A creation that is under way counts: one with a staged write
+    as long as that may be committed, and one that was cut short for a while.
+    """
+    columns = lw_table.c
+    inside = location.canonical + "/"
+    statement = select(lw_table).where(
+        columns.catalog == catalog,
+        columns.state != TableState.PURGED,
+        or_(
+            columns.state != TableState.PREPARED,
+            columns.created_ms > now_ms - _CREATION_MS,
+            columns.id.in_(_being_written(now_ms)),
+        ),
+        or_(
+            columns.location.in_(_with_ancestors(location)),
+            func.substr(columns.location, 1, len(inside)) == inside,
+        ),
+    )
+    records = [table_state.table_of(row) for row in connection.execute(statement)]
+    return [record for record in records if record.id != except_id]
+
+
+def require_unclaimed(
+    connection: Connection, catalog: str, record: TableRecord, overlaps: frozenset[str], now_ms: int
+) -> None:
+    """Make sure, under a lock, that nobody claimed the table's location since overlaps were authorized.
+
+    Args:
+        connection: in the transaction that claims the location.
+        catalog: the catalog's name.
+        record: the table, with the location that it is getting.
+        overlaps: ids of the tables that may be overlapped.
+        now_ms: the time in milliseconds.
+
+    Raises:
+        CommitConflict: another table is there.
+    """
+    lock_locations(connection)
+    others = overlapping(connection, catalog, record.location, record.id, now_ms)
+    if not overlaps.issuperset(other.id for other in others):
+        raise CommitConflict(
+            "Another table was put to an overlapping location meanwhile.",
+            table=str(record.name),
+            rule="overlap",
+            hint="Choose another location.",
+        )
+
+
+def is_shared(connection: Connection, catalog: str, record: TableRecord, now_ms: int) -> bool:
+    """Whether files below a table's location can belong to others.
+
+    They can if the catalog did not choose the location, or if another table lies or can be read from there.
+    """
+    location = record.location
+    if not record.default_location or overlapping(connection, catalog, location, record.id, now_ms):
+        return True
+    lists = table_state.allowed_of_others(connection, catalog, record.id)
+    return any(_meet(each, location) for allowed in lists for each in allowed.entries)
+
+
+def lock_locations(connection: Connection) -> None:
+    """Let one transaction at a time look for overlaps, and claim a location or change an allowed list.
+
+    SQLite has one writer anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCATIONS_LOCK)))
+
+
+def _meet(one: Location, other: Location) -> bool:
+    return one.contains(other) or other.contains(one)
+
+
+def _being_written(now_ms: int) -> Select[tuple[str]]:
+    """Ids of the tables that have a write which was not given up and has not expired."""
+    alive = (lw_write.c.state.in_(ALIVE), lw_write.c.expires_ms > now_ms)
+    return select(lw_write.c.table_id).where(*alive)
+
+
+def _with_ancestors(location: Location) -> list[str]:
+    """The location and every directory above it, in canonical form."""
+    root = location.canonical[: len(location.canonical) - sum(len(name) + 1 for name in location.segments)]
+    found = [root]
+    for name in location.segments:
+        found.append(f"{found[-1]}/{name}")
+    return found

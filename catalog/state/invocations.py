@@ -1,0 +1,151 @@
+"""How often each key of the catalog has encrypted, and that none does so too often.
+
+- A PEK seals data keys, bounds, write keys and keys for stock readers, each under a random nonce. After 2**32
+  times two nonces could be alike, and with them the key's authentication be lost; so none seals more often
+  (NIST SP 800-38D, section 8.3).
+- A number is counted in the database before a key is used, by whichever replica, so that nothing is forgotten
+  by a process that dies. A process takes a number in advance and uses it up by itself; what it does not use
+  counts as used. Each number is twice the one before, up to a bound: a large commit does not wait for the
+  database again and again, and a process that writes once takes little.
+- From half of the number on the log says so, and from all of it on the key is refused. A later version of the
+  key begins anew.
+- Opening is not counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.db.engine import write
+from catalog.db.schema import lw_key_invocations
+from policy.encryption.epochs import PekRef
+from policy.errors import CommitStateUnknown, KeyNotUsable, StateUnavailable
+
+logger = logging.getLogger(__name__)
+
+MOST: Final = 2**32
+_FIRST: Final = 1_024
+_LARGEST: Final = 65_536
+_ROWS: Final = lw_key_invocations.c
+
+
+class Invocations:
+    """Counts how often keys encrypt; safe for many threads.
+
+    Args:
+        engine: the catalog's database.
+        most: how often one version of a key may encrypt.
+    """
+
+    def __init__(self, engine: Engine, most: int = MOST) -> None:
+        self._engine = engine
+        self._most = most
+        self._lock = threading.Lock()
+        self._allowances: dict[PekRef, _Allowance] = {}
+
+    def of(self, ref: PekRef) -> Callable[[], None]:
+        """What is to be called before each encryption with a version of a key.
+
+        It raises KeyNotUsable where the key has encrypted as often as it may, and StateUnavailable where that
+        cannot be known.
+        """
+        with self._lock:
+            found = self._allowances.get(ref)
+            if found is None:
+                found = self._allowances[ref] = _Allowance(partial(self._take, ref))
+        return found.spend
+
+    def needs_rotation(self, counted: int) -> bool:
+        """Whether half of what a version may do is used up."""
+        return counted >= self._most // 2
+
+    def _take(self, ref: PekRef, wanted: int) -> int:
+        """Count up to so many uses of a key, at least one; how many."""
+        try:
+            try:
+                taken, counted = self._counted(ref, wanted)
+            except IntegrityError:
+                # Another replica was the first to count this key, just now.
+                taken, counted = self._counted(ref, wanted)
+        except CommitStateUnknown as unknown:
+            # Counted or not, nothing was encrypted.
+            raise StateUnavailable(
+                "The uses of a key could not be counted.", rule="key-invocations", hint="Try again."
+            ) from unknown
+        if self.needs_rotation(counted):
+            logger.warning(
+                "key %s version %d has encrypted %d times, and may %d times: rotate the keys of its table",
+                ref.pek_id,
+                ref.version,
+                counted,
+                self._most,
+            )
+        return taken
+
+    def _counted(self, ref: PekRef, wanted: int) -> tuple[int, int]:
+        """How many uses were counted, and how many there are by now."""
+        mine = (_ROWS.key_id == str(ref.pek_id), _ROWS.version == ref.version)
+        with write(self._engine) as connection:
+            known = connection.scalar(select(_ROWS.counted).where(*mine).with_for_update())
+            before = known or 0
+            after = min(before + wanted, self._most)
+            if after <= before:
+                raise _used_up(ref, before)
+            if known is None:
+                row = {"key_id": str(ref.pek_id), "version": ref.version, "counted": after}
+                connection.execute(insert(lw_key_invocations).values(row))
+            else:
+                connection.execute(update(lw_key_invocations).where(*mine).values(counted=after))
+        return after - before, after
+
+
+class _Allowance:
+    """What this process has taken of one version of a key, and not used up.
+
+    Args:
+        take: counts up to so many uses, at least one; how many.
+    """
+
+    def __init__(self, take: Callable[[int], int]) -> None:
+        self._take = take
+        self._lock = threading.Lock()
+        self._left = 0
+        self._wanted = _FIRST
+
+    def spend(self) -> None:
+        """Use the key once."""
+        with self._lock:
+            if self._left:
+                self._left -= 1
+                return
+            wanted = self._wanted
+        # Threads that come meanwhile take for themselves: none waits for another one's database.
+        taken = self._take(wanted)
+        with self._lock:
+            self._left += taken - 1
+            self._wanted = min(2 * wanted, _LARGEST)
+
+
+def counted(connection: Connection, key_ids: Iterable[UUID]) -> dict[tuple[UUID, int], int]:
+    """How often versions of keys have encrypted, at most, by id and version; those that never did are left
+    out.
+    """
+    mine = _ROWS.key_id.in_([str(each) for each in set(key_ids)])
+    rows = connection.execute(select(lw_key_invocations).where(mine))
+    return {(UUID(row.key_id), row.version): row.counted for row in rows}
+
+
+def _used_up(ref: PekRef, counted: int) -> KeyNotUsable:
+    return KeyNotUsable(
+        f"The key {ref.pek_id} version {ref.version} has encrypted {counted} times, as often as it may.",
+        rule="key-invocations",
+        hint="Rotate the table's keys with `lakewarden key rotate`, and then try again.",
+    )

@@ -1,0 +1,209 @@
+"""The records of tables' keys (PEKs) in the database: one row a version, wrapped by its master key.
+
+- New files are put under the version that the regime in force names; it is *active*. When a later version
+  takes its place, it becomes *decrypt-only*.
+- A *disabled* version opens nothing. With a time of destruction it is on its way out; until then it can be
+  enabled again.
+- A *destroyed* version is only a name: what was wrapped is overwritten, and what is under it is lost for
+  good.
+- States are read with every use, by every process; nothing has to be told to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.base.errors import CommitConflict
+from catalog.db.schema import lw_pek, lw_table
+from catalog.envelope.peks import PekRecord, PekState
+from catalog.state.table_state import TableRecord
+from policy.encryption.epochs import PekRef
+
+#: States in which there is something left of a key.
+LIVE: Final = (PekState.ACTIVE, PekState.DECRYPT_ONLY, PekState.DISABLED)
+_GONE: Final = {"state": PekState.DESTROYED, "wrapped": b"", "key_check": None, "destroy_after_ms": None}
+
+#: Every scan and write of an encrypted table asks this, so it is put together once.
+_OF_TABLE: Final = (
+    select(lw_pek)
+    .where(lw_pek.c.table_id == bindparam("table_id"))
+    .order_by(lw_pek.c.master_key_id, lw_pek.c.id, lw_pek.c.version)
+)
+
+
+def add(connection: Connection, peks: Iterable[PekRecord], at_ms: int) -> None:
+    """Record new PEKs, wrapped by their master keys.
+
+    Raises:
+        CommitConflict: another commit made a PEK for the same master key.
+    """
+    rows = [
+        {
+            "id": str(pek.id),
+            "version": pek.version,
+            "table_id": pek.table_id,
+            "master_key_id": pek.master_key_id,
+            "kms": pek.kms,
+            "wrapped": pek.wrapped,
+            "state": pek.state,
+            "created_ms": at_ms,
+            "key_check": pek.check,
+        }
+        for pek in peks
+    ]
+    if not rows:
+        return
+    try:
+        connection.execute(insert(lw_pek), rows)
+    except IntegrityError as error:
+        raise CommitConflict("Another change of the table's keys came first.") from error
+
+
+def of_table(connection: Connection, table: TableRecord) -> list[PekRecord]:
+    """All PEKs of a table in every version and state; versions of one PEK in order."""
+    rows = connection.execute(_OF_TABLE, {"table_id": table.id})
+    return [_pek(row, table.table_uuid) for row in rows]
+
+
+def require(connection: Connection, refs: Iterable[PekRef], *states: PekState) -> None:
+    """Make sure that versions are in one of some states, in the transaction that relies on it.
+
+    Raises:
+        CommitConflict: one is not, any more.
+    """
+    for ref in refs:
+        mine = (lw_pek.c.id == str(ref.pek_id), lw_pek.c.version == ref.version)
+        if connection.scalar(select(lw_pek.c.state).where(*mine)) not in states:
+            raise changed_meanwhile()
+
+
+def changed_meanwhile() -> CommitConflict:
+    """The error for keys that are not any more as they were read."""
+    return CommitConflict(
+        "The state of a key was changed by another request.",
+        rule="pek-state",
+        hint="Look again, and repeat what is still wanted.",
+    )
+
+
+def retire_before(connection: Connection, table_id: str, in_force: Iterable[PekRef]) -> None:
+    """Earlier versions of the PEKs in force are for reading alone from now on."""
+    for ref in in_force:
+        earlier = (
+            lw_pek.c.table_id == table_id,
+            lw_pek.c.id == str(ref.pek_id),
+            lw_pek.c.version < ref.version,
+            lw_pek.c.state == PekState.ACTIVE,
+        )
+        connection.execute(update(lw_pek).where(*earlier).values(state=PekState.DECRYPT_ONLY))
+
+
+def move(
+    connection: Connection, pek: PekRecord, after: PekState, *, destroy_after_ms: int | None = None
+) -> bool:
+    """Move a PEK version to another state; False if it is not any more as it was read.
+
+    Args:
+        connection: in a transaction that writes.
+        pek: the version, as it was read.
+        after: its new state; not `DESTROYED`, for which there is `destroy`.
+        destroy_after_ms: when it is going to be destroyed, in milliseconds since 1970.
+    """
+    values = {"state": after, "destroy_after_ms": destroy_after_ms}
+    return connection.execute(update(lw_pek).where(_as_read(pek)).values(**values)).rowcount == 1
+
+
+def due(connection: Connection, catalog: str, now_ms: int) -> list[PekRecord]:
+    """Versions whose time of destruction has come."""
+    statement = _joined(catalog).where(
+        lw_pek.c.state == PekState.DISABLED, lw_pek.c.destroy_after_ms <= now_ms
+    )
+    return [_pek(row, UUID(row.table_uuid)) for row in connection.execute(statement)]
+
+
+def destroy(connection: Connection, pek: PekRecord) -> bool:
+    """Overwrite a version that was on its way out; False if it is not any more as it was read."""
+    return connection.execute(update(lw_pek).where(_as_read(pek)).values(**_GONE)).rowcount == 1
+
+
+def destroy_all(connection: Connection, table_id: str) -> None:
+    """Overwrite every key of a table."""
+    connection.execute(update(lw_pek).where(lw_pek.c.table_id == table_id).values(**_GONE))
+
+
+def under_master_key(
+    connection: Connection, catalog: str, kms: str, master_key_id: str, after: PekRef | None, limit: int
+) -> list[PekRecord]:
+    """PEKs that a master key wraps, of every table, ordered by id and version.
+
+    Args:
+        connection: to read by.
+        catalog: the catalog's name.
+        kms: identifier of the KMS.
+        master_key_id: the master key.
+        after: the last one of the page before.
+        limit: the most to answer.
+    """
+    columns = lw_pek.c
+    statement = _joined(catalog).where(
+        columns.kms == kms, columns.master_key_id == master_key_id, columns.state.in_(LIVE)
+    )
+    if after is not None:
+        last = str(after.pek_id)
+        statement = statement.where(
+            or_(columns.id > last, and_(columns.id == last, columns.version > after.version))
+        )
+    rows = connection.execute(statement.order_by(columns.id, columns.version).limit(limit))
+    return [_pek(row, UUID(row.table_uuid)) for row in rows]
+
+
+def replace_wrapped(connection: Connection, pek: PekRecord, wrapped: bytes, check: bytes) -> bool:
+    """Store another wrapped form of the same key; False if it is not any more as it was read."""
+    same = (lw_pek.c.id == str(pek.id), lw_pek.c.version == pek.version, lw_pek.c.wrapped == pek.wrapped)
+    statement = update(lw_pek).where(*same, lw_pek.c.state.in_(LIVE))
+    return connection.execute(statement.values(wrapped=wrapped, key_check=check)).rowcount == 1
+
+
+def add_check(connection: Connection, ref: PekRef, check: bytes) -> None:
+    """Record the check value of a version that has none; one that is there stays."""
+    mine = (lw_pek.c.id == str(ref.pek_id), lw_pek.c.version == ref.version)
+    bare = (lw_pek.c.key_check.is_(None), lw_pek.c.state.in_(LIVE))
+    connection.execute(update(lw_pek).where(*mine, *bare).values(key_check=check))
+
+
+def _as_read(pek: PekRecord) -> ColumnElement[bool]:
+    at = lw_pek.c.destroy_after_ms
+    return and_(
+        lw_pek.c.id == str(pek.id),
+        lw_pek.c.version == pek.version,
+        lw_pek.c.state == pek.state,
+        at.is_(None) if pek.destroy_after_ms is None else at == pek.destroy_after_ms,
+    )
+
+
+def _joined(catalog: str) -> Select[tuple[Any, ...]]:
+    return (
+        select(lw_pek, lw_table.c.table_uuid)
+        .join(lw_table, lw_table.c.id == lw_pek.c.table_id)
+        .where(lw_table.c.catalog == catalog)
+    )
+
+
+def _pek(row: Row[tuple[object, ...]], table_uuid: UUID) -> PekRecord:
+    return PekRecord(
+        id=UUID(row.id),
+        table_id=row.table_id,
+        table_uuid=table_uuid,
+        master_key_id=row.master_key_id,
+        version=row.version,
+        wrapped=row.wrapped,
+        kms=row.kms,
+        state=PekState(row.state),
+        destroy_after_ms=row.destroy_after_ms,
+        check=row.key_check,
+    )

@@ -1,0 +1,371 @@
+"""Metadata pointers: which metadata.json is a table's current one.
+
+A `PointerStore` loads and compare-and-swaps pointers; it decides nothing. It is not trusted: whoever can
+write to it directly can move a pointer, which is why every pointer is held against the seals
+(`catalog.state.seals`).
+
+Properties of namespaces that protect tables are not in the pointer store, but among the governed state
+(`lw_namespace_property`): who can write the pointer store could switch the protection against that off.
+
+Each change records the outcome of its request in the same transaction (`catalog.state.idempotency.settle`).
+
+`SqlPointerStore` has the table layout of pyiceberg's `SqlCatalog`, so that an existing catalog database can
+be adopted and other tools can go on reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from catalog.base.errors import NamespaceExists, NoSuchNamespace, NoSuchTable, TableExists
+from catalog.base.identifiers import Namespace, TableName
+from catalog.db.engine import read, write
+from catalog.db.schema import iceberg_namespace_properties, iceberg_tables, lw_namespace_property
+from catalog.state.idempotency import settle
+from policy.errors import RequestInvalid
+from policy.privileges.namespaces import PROTECTING
+
+MAX_LOCATION_LENGTH: Final = 1000
+
+#: A namespace without properties is still a row, as in pyiceberg; one that was changed keeps this row.
+_EXISTS: Final = {"exists": "true"}
+_TABLE: Final = "TABLE"
+
+
+class PointerStore(Protocol):
+    """Where the pointers and the namespaces are kept."""
+
+    def load(self, name: TableName) -> str | None:
+        """The location of the table's current metadata.json, or None if there is no such table."""
+
+    def settled(self, name: TableName) -> str | None:
+        """As `load`, but waits for a move that is under way. A creation that is under way is not seen."""
+
+    def create(self, name: TableName, location: str) -> None:
+        """Make a pointer for a new table; TableExists if there is one, NoSuchNamespace without its
+        namespace."""
+
+    def swap(self, name: TableName, expected: str, location: str) -> bool:
+        """Move the pointer from `expected` to `location`; False, and no change, if it stood elsewhere."""
+
+    def delete(self, name: TableName, expected: str) -> bool:
+        """Remove the pointer if it stands on `expected`; False, and no change, otherwise."""
+
+    def rename(self, source: TableName, target: TableName, expected: str) -> None:
+        """Move the pointer, which stands on `expected`, to another name.
+
+        NoSuchTable if it does not stand there; TableExists or NoSuchNamespace for the target.
+        """
+
+    def tables(self, namespace: Namespace) -> list[TableName]:
+        """The tables directly in a namespace, sorted."""
+
+    def namespaces(self) -> list[Namespace]:
+        """Every namespace, parents of nested ones included, sorted."""
+
+    def namespace_properties(self, namespace: Namespace) -> dict[str, str] | None:
+        """The properties of a namespace, or None if it does not exist."""
+
+    def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
+        """Make a namespace; NamespaceExists if there is one."""
+
+    def change_namespace_properties(
+        self, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
+    ) -> frozenset[str]:
+        """Remove and set the properties that are named, and no other, in one step.
+
+        The outcome that is recorded with it is the positions of `removals` that were there.
+
+        Returns:
+            the names that were there and were removed.
+
+        Raises:
+            NoSuchNamespace: there is none.
+        """
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Remove a namespace; the caller has made sure that it is empty."""
+
+
+def _is_table() -> ColumnElement[bool]:
+    """Other tools keep views in the same table of pointers."""
+    kind = iceberg_tables.c.iceberg_type
+    return or_(kind.is_(None), kind == _TABLE)
+
+
+#: Each load asks this, so it is put together once.
+_LOCATION: Final = select(iceberg_tables.c.metadata_location).where(
+    *(
+        iceberg_tables.c[name] == bindparam(name)
+        for name in ("catalog_name", "table_namespace", "table_name")
+    ),
+    _is_table(),
+)
+
+
+class SqlPointerStore:
+    """Pointers in SQL tables of pyiceberg's layout.
+
+    Args:
+        engine: the database.
+        catalog: the catalog's name, part of every key.
+    """
+
+    def __init__(self, engine: Engine, catalog: str) -> None:
+        self._engine = engine
+        self._catalog = catalog
+
+    def load(self, name: TableName) -> str | None:
+        with read(self._engine) as connection:
+            location: str | None = connection.scalar(_LOCATION, self._key(name))
+        return location
+
+    def settled(self, name: TableName) -> str | None:
+        statement = select(iceberg_tables.c.metadata_location).where(*self._is(name)).with_for_update()
+        with write(self._engine) as connection:
+            location: str | None = connection.scalar(statement)
+        return location
+
+    def create(self, name: TableName, location: str) -> None:
+        self._require_namespace(name.namespace)
+        row = self._key(name) | {"metadata_location": _bounded(location), "iceberg_type": _TABLE}
+        try:
+            with write(self._engine) as connection:
+                connection.execute(insert(iceberg_tables).values(**row))
+                settle(connection, location)
+        except IntegrityError as error:
+            raise TableExists(f"The table {name} exists.", table=str(name)) from error
+
+    def swap(self, name: TableName, expected: str, location: str) -> bool:
+        statement = (
+            update(iceberg_tables)
+            .where(*self._is(name), iceberg_tables.c.metadata_location == expected)
+            .values(metadata_location=_bounded(location), previous_metadata_location=expected)
+        )
+        with write(self._engine) as connection:
+            moved = connection.execute(statement).rowcount == 1
+            if moved:
+                settle(connection, location)
+        return moved
+
+    def delete(self, name: TableName, expected: str) -> bool:
+        stands = iceberg_tables.c.metadata_location == expected
+        statement = delete(iceberg_tables).where(*self._is(name), stands)
+        with write(self._engine) as connection:
+            deleted = connection.execute(statement).rowcount == 1
+            if deleted:
+                settle(connection, expected)
+        return deleted
+
+    def rename(self, source: TableName, target: TableName, expected: str) -> None:
+        self._require_namespace(target.namespace)
+        stands = iceberg_tables.c.metadata_location == expected
+        statement = update(iceberg_tables).where(*self._is(source), stands).values(**self._key(target))
+        try:
+            with write(self._engine) as connection:
+                moved = connection.execute(statement).rowcount == 1
+                if moved:
+                    settle(connection, expected)
+        except IntegrityError as error:
+            raise TableExists(f"The table {target} exists.", table=str(target)) from error
+        if not moved:
+            raise NoSuchTable(f"The table {source} does not exist.", table=str(source))
+
+    def tables(self, namespace: Namespace) -> list[TableName]:
+        statement = select(iceberg_tables.c.table_name).where(
+            iceberg_tables.c.catalog_name == self._catalog,
+            iceberg_tables.c.table_namespace == ".".join(namespace),
+            _is_table(),
+        )
+        with read(self._engine) as connection:
+            return sorted(TableName(namespace, name) for name in connection.scalars(statement))
+
+    def namespaces(self) -> list[Namespace]:
+        with read(self._engine) as connection:
+            return self._namespaces(connection)
+
+    def _namespaces(self, connection: Connection) -> list[Namespace]:
+        stored = {*connection.scalars(self._declared()), *connection.scalars(self._implied())}
+        levels = (tuple(text.split(".")) for text in stored)
+        return sorted({each[:depth] for each in levels for depth in range(1, len(each) + 1)})
+
+    def namespace_properties(self, namespace: Namespace) -> dict[str, str] | None:
+        with read(self._engine) as connection:
+            found = self._stored(connection, namespace, iceberg_namespace_properties)
+            protecting = self._stored(connection, namespace, lw_namespace_property)
+            if not found and namespace not in self._namespaces(connection):
+                return None
+        return _shown(found) | protecting
+
+    def _stored(self, connection: Connection, namespace: Namespace, table: Table) -> dict[str, str]:
+        statement = select(table.c.property_key, table.c.property_value)
+        rows = connection.execute(statement.where(*self._is_namespace(namespace, table)))
+        return {row.property_key: row.property_value for row in rows}
+
+    def create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> None:
+        if self.namespace_properties(namespace) is not None:
+            raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.")
+        try:
+            with write(self._engine) as connection:
+                ordinary = {name: value for name, value in properties.items() if name not in PROTECTING}
+                rows = self._property_rows(namespace, ordinary or _EXISTS)
+                connection.execute(insert(iceberg_namespace_properties), rows)
+                # One of this name may have been removed behind our back. What protects its tables stays.
+                self._delete_exposing(connection, namespace)
+                protecting = {name: properties[name] for name in properties.keys() & PROTECTING.keys()}
+                if protecting:
+                    self._put(connection, lw_namespace_property, namespace, protecting, replace=True)
+                settle(connection)
+        except IntegrityError as error:
+            raise NamespaceExists(f"The namespace {'.'.join(namespace)} exists.") from error
+
+    def change_namespace_properties(
+        self, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
+    ) -> frozenset[str]:
+        with write(self._engine) as connection:
+            present = self._locked_properties(connection, namespace)
+            removed = present.keys() & set(removals)
+            for table in (iceberg_namespace_properties, lw_namespace_property):
+                gone = table.c.property_key.in_(sorted(removed))
+                connection.execute(delete(table).where(*self._is_namespace(namespace, table), gone))
+            # Whoever removes the last property at the same time finds the namespace in this row.
+            self._put(connection, iceberg_namespace_properties, namespace, _EXISTS, replace=False)
+            for table, some in _by_table(updates):
+                self._put(connection, table, namespace, some, replace=True)
+            settle(connection, " ".join(str(at) for at, name in enumerate(removals) if name in removed))
+        return frozenset(removed)
+
+    def _locked_properties(self, connection: Connection, namespace: Namespace) -> dict[str, str]:
+        """The properties of a namespace, which no other transaction changes or drops until this one ends."""
+        columns = iceberg_namespace_properties.c
+        query = select(columns.property_key, columns.property_value).where(*self._is_namespace(namespace))
+        connection.execute(query.order_by(columns.property_key).with_for_update())
+        # Read again: rows that were waited for, and others, may have changed meanwhile.
+        found = self._stored(connection, namespace, iceberg_namespace_properties)
+        if not found and namespace not in self._namespaces(connection):
+            raise _no_namespace(namespace)
+        return _shown(found) | self._stored(connection, namespace, lw_namespace_property)
+
+    def _put(
+        self,
+        connection: Connection,
+        table: Table,
+        namespace: Namespace,
+        properties: Mapping[str, str],
+        *,
+        replace: bool,
+    ) -> None:
+        """Insert properties; those that are there are replaced or left."""
+        insert_into = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        statement = insert_into(table)
+        keys = list(table.primary_key)
+        statement = (
+            statement.on_conflict_do_update(
+                index_elements=keys, set_={"property_value": statement.excluded.property_value}
+            )
+            if replace
+            else statement.on_conflict_do_nothing(index_elements=keys)
+        )
+        connection.execute(statement, self._property_rows(namespace, properties))
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        rows = self._is_namespace(namespace)
+        with write(self._engine) as connection:
+            connection.execute(
+                select(iceberg_namespace_properties.c.property_key).where(*rows).with_for_update()
+            )
+            connection.execute(delete(iceberg_namespace_properties).where(*rows))
+            self._delete_protecting(connection, namespace)
+            settle(connection)
+
+    def _require_namespace(self, namespace: Namespace) -> None:
+        if self.namespace_properties(namespace) is None:
+            raise _no_namespace(namespace)
+
+    def _key(self, name: TableName) -> dict[str, str]:
+        return {"catalog_name": self._catalog, "table_namespace": name.database, "table_name": name.name}
+
+    def _is(self, name: TableName) -> list[ColumnElement[bool]]:
+        return [iceberg_tables.c[column] == value for column, value in self._key(name).items()] + [
+            _is_table()
+        ]
+
+    def _delete_exposing(self, connection: Connection, namespace: Namespace) -> None:
+        rows = self._is_namespace(namespace, lw_namespace_property)
+        columns = lw_namespace_property.c
+        for name, (exposing, _) in PROTECTING.items():
+            said = (columns.property_key == name, columns.property_value == exposing)
+            connection.execute(delete(lw_namespace_property).where(*rows, *said))
+
+    def _delete_protecting(self, connection: Connection, namespace: Namespace) -> None:
+        rows = self._is_namespace(namespace, lw_namespace_property)
+        connection.execute(delete(lw_namespace_property).where(*rows))
+
+    def _is_namespace(
+        self, namespace: Namespace, table: Table = iceberg_namespace_properties
+    ) -> list[ColumnElement[bool]]:
+        columns = table.c
+        return [columns.catalog_name == self._catalog, columns.namespace == ".".join(namespace)]
+
+    def _declared(self) -> Select[tuple[str]]:
+        columns = iceberg_namespace_properties.c
+        return select(columns.namespace).where(columns.catalog_name == self._catalog).distinct()
+
+    def _implied(self) -> Select[tuple[str]]:
+        columns = iceberg_tables.c
+        return select(columns.table_namespace).where(columns.catalog_name == self._catalog).distinct()
+
+    def _property_rows(self, namespace: Namespace, properties: Mapping[str, str]) -> list[dict[str, str]]:
+        """In one order, so that two transactions never wait for each other."""
+        key = {"catalog_name": self._catalog, "namespace": ".".join(namespace)}
+        return [
+            key | {"property_key": name, "property_value": properties[name]} for name in sorted(properties)
+        ]
+
+
+def _by_table(properties: Mapping[str, str]) -> list[tuple[Table, dict[str, str]]]:
+    """Where properties are stored: those that protect tables apart from all others."""
+    protecting = {name: value for name, value in properties.items() if name in PROTECTING}
+    others = {name: value for name, value in properties.items() if name not in PROTECTING}
+    parts = [(iceberg_namespace_properties, others), (lw_namespace_property, protecting)]
+    return [(table, some) for table, some in parts if some]
+
+
+def _shown(stored: Mapping[str, str]) -> dict[str, str]:
+    """Ordinary properties; protecting ones found among them are ignored."""
+    return {
+        key: value
+        for key, value in stored.items()
+        if (key, value) not in _EXISTS.items() and key not in PROTECTING
+    }
+
+
+def _no_namespace(namespace: Namespace) -> NoSuchNamespace:
+    return NoSuchNamespace(
+        f"The namespace {'.'.join(namespace)} does not exist.", hint="Create the namespace first."
+    )
+
+
+def _bounded(location: str) -> str:
+    if len(location) > MAX_LOCATION_LENGTH:
+        raise RequestInvalid(
+            f"A metadata location has at most {MAX_LOCATION_LENGTH} characters.", rule="metadata-location"
+        )
+    return location

@@ -1,0 +1,416 @@
+"""Governed state: which table a name is bound to, what governs it, and its keys.
+
+Everything here is read from and written to the catalog's own database, through a connection that the caller
+opened, so that what belongs together changes in one transaction. Nothing is ever taken from a metadata file.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from catalog.base.errors import CommitConflict, TableExists
+from catalog.base.identifiers import TableName
+from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_table
+from catalog.state.seals import SealState
+from policy.encryption.encrypted_columns import KeyedFields
+from policy.encryption.epochs import PekRef, Regime, Regimes
+from policy.encryption.specification import EncryptionSpec
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
+
+
+class TableState(StrEnum):
+    """Where a table stands in its life: prepared is one whose creation is under way."""
+
+    PREPARED = "prepared"
+    ACTIVE = "active"
+    DROPPED = "dropped"
+    PURGED = "purged"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """A governed table, or the tombstone of one.
+
+    `location` is where it was created or relocated to by an authorized commit; `default_location` says
+    whether the catalog chose it. `pending_name` is the name that an unfinished rename or registration is
+    giving it; `dropping` says that a drop of it was begun, `purging` that its keys and files go with it.
+    `cleanups` counts how often garbage collection removed files of it.
+    """
+
+    id: str
+    table_uuid: UUID
+    name: TableName
+    owner: str
+    location: Location
+    default_location: bool
+    state: TableState
+    pending_name: TableName | None = None
+    dropping: bool = False
+    purging: bool = False
+    cleanups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """One version of what governs a table.
+
+    Attributes:
+        version: counts up with each change.
+        allowed: the list of locations that the table may be read from.
+        spec: the encryption of new files.
+        regimes: the encryption of every file, by sequence number.
+    """
+
+    version: int
+    allowed: AllowList
+    spec: EncryptionSpec
+    regimes: Regimes
+
+    @property
+    def ever_encrypted(self) -> bool:
+        """Whether any regime encrypts."""
+        return any(regime.spec.encrypts for regime in self.regimes.entries)
+
+    def to_properties(self) -> dict[str, str]:
+        """The governed properties in force, as users see them."""
+        shown = {"read.allowed.data.paths": self.allowed.to_property(), **self.spec.to_properties()}
+        if self.regimes.current.peks:
+            shown["encryption.pek-id"] = ",".join(str(ref.pek_id) for ref in self.regimes.current.peks)
+        return shown
+
+
+# Every load asks these, so they are put together once.
+_BOUND: Final = (
+    select(lw_table)
+    .join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
+    .where(
+        lw_binding.c.catalog == bindparam("catalog"),
+        lw_binding.c.namespace == bindparam("namespace"),
+        lw_binding.c.name == bindparam("name"),
+    )
+)
+_CURRENT_GOVERNED: Final = select(lw_governed).where(
+    lw_governed.c.table_id == bindparam("table_id"), lw_governed.c.state == SealState.CURRENT
+)
+
+
+def bound(connection: Connection, catalog: str, name: TableName) -> TableRecord | None:
+    """The active table of that name."""
+    wanted = {"catalog": catalog, "namespace": name.database, "name": name.name}
+    row = connection.execute(_BOUND, wanted).first()
+    return None if row is None else table_of(row)
+
+
+def require_unbound(connection: Connection, catalog: str, name: TableName) -> None:
+    """Make sure that a name is free.
+
+    Raises:
+        TableExists: it is bound to a table.
+    """
+    if bound(connection, catalog, name) is not None:
+        raise TableExists(f"The table {name} exists.", table=str(name))
+
+
+def bound_tables(connection: Connection, catalog: str) -> list[TableRecord]:
+    """Every active table."""
+    statement = select(lw_table).join(lw_binding, lw_binding.c.table_id == lw_table.c.id)
+    rows = connection.execute(statement.where(lw_binding.c.catalog == catalog))
+    return [table_of(row) for row in rows]
+
+
+def table_by_uuid(connection: Connection, table_uuid: UUID) -> TableRecord | None:
+    """The table, in whatever state, that has this UUID."""
+    row = connection.execute(select(lw_table).where(lw_table.c.table_uuid == str(table_uuid))).first()
+    return None if row is None else table_of(row)
+
+
+def tombstone(connection: Connection, catalog: str, table_uuid: UUID) -> TableRecord | None:
+    """What is left of a catalog's table that was dropped, or purged, with this UUID."""
+    mine = (lw_table.c.catalog == catalog, lw_table.c.table_uuid == str(table_uuid))
+    gone = lw_table.c.state.in_((TableState.DROPPED, TableState.PURGED))
+    row = connection.execute(select(lw_table).where(*mine, gone)).first()
+    return None if row is None else table_of(row)
+
+
+def table_by_id(connection: Connection, table_id: str) -> TableRecord | None:
+    """The table, in whatever state, that has this internal id."""
+    row = connection.execute(select(lw_table).where(lw_table.c.id == table_id)).first()
+    return None if row is None else table_of(row)
+
+
+def add_table(connection: Connection, catalog: str, record: TableRecord, at_ms: int) -> None:
+    """Record a table whose creation is under way.
+
+    Raises:
+        CommitConflict: its UUID is known already.
+    """
+    values = {
+        "id": record.id,
+        "catalog": catalog,
+        "table_uuid": str(record.table_uuid),
+        "namespace": record.name.database,
+        "name": record.name.name,
+        "owner": record.owner,
+        "location": record.location.canonical,
+        "default_location": record.default_location,
+        "state": record.state,
+        "created_ms": at_ms,
+    }
+    try:
+        connection.execute(insert(lw_table).values(**values))
+    except IntegrityError as error:
+        raise CommitConflict(
+            "The table is being created by another request.", table=str(record.name)
+        ) from error
+
+
+def bind(connection: Connection, catalog: str, record: TableRecord) -> None:
+    """Bind the table's name to it and make it active.
+
+    Raises:
+        TableExists: the name is bound to another table.
+    """
+    name = record.name
+    values = {"catalog": catalog, "namespace": name.database, "name": name.name, "table_id": record.id}
+    try:
+        connection.execute(insert(lw_binding).values(**values))
+    except IntegrityError as error:
+        raise TableExists(f"The table {name} exists.", table=str(name)) from error
+    statement = update(lw_table).where(lw_table.c.id == record.id)
+    connection.execute(
+        statement.values(
+            state=TableState.ACTIVE,
+            namespace=name.database,
+            name=name.name,
+            owner=record.owner,
+            dropped_ms=None,
+            purging=None,
+            pending_namespace=None,
+            pending_name=None,
+        )
+    )
+
+
+def rebind(connection: Connection, catalog: str, record: TableRecord, target: TableName) -> None:
+    """Give the table another name.
+
+    Raises:
+        TableExists: the new name is bound to another table.
+    """
+    values: dict[str, str | None] = {"namespace": target.database, "name": target.name}
+    try:
+        connection.execute(update(lw_binding).where(lw_binding.c.table_id == record.id).values(**values))
+    except IntegrityError as error:
+        raise TableExists(f"The table {target} exists.", table=str(target)) from error
+    values |= {"pending_namespace": None, "pending_name": None}
+    connection.execute(update(lw_table).where(lw_table.c.id == record.id).values(**values))
+
+
+def intend_rename(connection: Connection, record: TableRecord, target: TableName) -> None:
+    """Record that the table is being renamed, so that a rename that is cut short is finished.
+
+    Raises:
+        CommitConflict: the table has been renamed, dropped or registered meanwhile.
+    """
+    _intend(connection, record, {"pending_namespace": target.database, "pending_name": target.name})
+
+
+def take_back_rename(connection: Connection, record: TableRecord, target: TableName) -> None:
+    """The table is not being given that name after all."""
+    columns = lw_table.c
+    pending = (columns.pending_namespace == target.database, columns.pending_name == target.name)
+    statement = update(lw_table).where(columns.id == record.id, *pending)
+    connection.execute(statement.values(pending_namespace=None, pending_name=None))
+
+
+def intend_drop(connection: Connection, record: TableRecord, at_ms: int, *, purge: bool = False) -> None:
+    """Record that the table is being dropped or purged, so that what is cut short is finished.
+
+    Raises:
+        CommitConflict: the table has been renamed or dropped meanwhile.
+    """
+    _intend(connection, record, {"dropped_ms": at_ms, "purging": purge})
+
+
+def take_back_drop(connection: Connection, record: TableRecord) -> None:
+    """The table is not being dropped after all."""
+    statement = update(lw_table).where(lw_table.c.id == record.id, lw_table.c.state == TableState.ACTIVE)
+    connection.execute(statement.values(dropped_ms=None, purging=None))
+
+
+def _intend(connection: Connection, record: TableRecord, values: dict[str, object]) -> None:
+    columns = lw_table.c
+    as_it_was = (
+        columns.id == record.id,
+        columns.namespace == record.name.database,
+        columns.name == record.name.name,
+        columns.state == record.state,
+    )
+    if connection.execute(update(lw_table).where(*as_it_was).values(**values)).rowcount != 1:
+        raise CommitConflict(
+            "The table was renamed, dropped or registered by another request.",
+            table=str(record.name),
+            hint="Look again, and repeat what is still wanted.",
+        )
+
+
+def bury(connection: Connection, record: TableRecord) -> TableRecord:
+    """Unbind the name of a table whose drop was recorded as intended; it becomes a tombstone.
+
+    Returns:
+        the table as it is now; one that came back since the drop was intended stays.
+    """
+    mine = lw_table.c.id == record.id
+    intended = (mine, lw_table.c.state == TableState.ACTIVE, lw_table.c.dropped_ms.is_not(None))
+    buried = {"state": TableState.DROPPED, "pending_namespace": None, "pending_name": None}
+    if connection.execute(update(lw_table).where(*intended).values(**buried)).rowcount:
+        connection.execute(delete(lw_binding).where(lw_binding.c.table_id == record.id))
+    return table_of(connection.execute(select(lw_table).where(mine)).one())
+
+
+def dropping_before(connection: Connection, catalog: str, at_ms: int) -> list[TableRecord]:
+    """Tables whose drop was intended before a time and not finished, and tombstones whose files are left."""
+    columns = lw_table.c
+    active = columns.state == TableState.ACTIVE
+    left = and_(columns.state == TableState.DROPPED, columns.purging.is_(True))
+    mine = (columns.catalog == catalog, columns.dropped_ms < at_ms, or_(active, left))
+    return [table_of(row) for row in connection.execute(select(lw_table).where(*mine))]
+
+
+def set_table_state(connection: Connection, table_id: str, state: TableState) -> None:
+    """Move a table to another state."""
+    connection.execute(update(lw_table).where(lw_table.c.id == table_id).values(state=state))
+
+
+def set_location(connection: Connection, table_id: str, location: Location, *, default: bool = False) -> None:
+    """Record where an authorized commit puts the table."""
+    statement = update(lw_table).where(lw_table.c.id == table_id)
+    connection.execute(statement.values(location=location.canonical, default_location=default))
+
+
+def count_cleanup(connection: Connection, table_id: str) -> None:
+    """Record that files of the table are being removed."""
+    statement = update(lw_table).where(lw_table.c.id == table_id)
+    connection.execute(statement.values(cleanups=lw_table.c.cleanups + 1))
+
+
+def allowed_of_others(connection: Connection, catalog: str, except_id: str) -> Iterator[AllowList]:
+    """The allowed locations of every other table that is there or can come back."""
+    statement = (
+        select(lw_governed.c.allowed_paths)
+        .join(lw_table, lw_table.c.id == lw_governed.c.table_id)
+        .where(
+            lw_table.c.catalog == catalog,
+            lw_table.c.id != except_id,
+            lw_table.c.state != TableState.PURGED,
+            lw_governed.c.state.in_((SealState.CURRENT, SealState.PREPARED)),
+        )
+    )
+    for row in connection.execute(statement):
+        yield AllowList.of(json.loads(row.allowed_paths))
+
+
+def current_governed(connection: Connection, table_id: str) -> Governed | None:
+    """What governs the table now."""
+    row = connection.execute(_CURRENT_GOVERNED, {"table_id": table_id}).first()
+    return None if row is None else _governed(row)
+
+
+def governed_version(connection: Connection, table_id: str, version: int) -> Governed | None:
+    """A version of what governs, or is to govern, a table."""
+    mine = (lw_governed.c.table_id == table_id, lw_governed.c.version == version)
+    row = connection.execute(select(lw_governed).where(*mine)).first()
+    return None if row is None else _governed(row)
+
+
+def next_governed_version(connection: Connection, table_id: str) -> int:
+    """A version number that no governed version of the table has."""
+    highest = connection.scalar(
+        select(func.max(lw_governed.c.version)).where(lw_governed.c.table_id == table_id)
+    )
+    return (highest or 0) + 1
+
+
+def add_governed(connection: Connection, table_id: str, governed: Governed, author: str, at_ms: int) -> None:
+    """Record a governed version in state prepared; it takes force with the seal that names it.
+
+    Raises:
+        CommitConflict: another commit is preparing the same version.
+    """
+    values = {
+        "table_id": table_id,
+        "version": governed.version,
+        "state": SealState.PREPARED,
+        "allowed_paths": json.dumps([entry.canonical for entry in governed.allowed.entries]),
+        "properties": json.dumps(governed.spec.to_properties()),
+        "regimes": json.dumps([_regime_json(regime) for regime in governed.regimes.entries]),
+        "author": author,
+        "created_ms": at_ms,
+    }
+    try:
+        connection.execute(insert(lw_governed).values(**values))
+    except IntegrityError as error:
+        raise CommitConflict("Another change of the governed properties came first.") from error
+
+
+def forget_creation(connection: Connection, table_id: str) -> None:
+    """Leave nothing of a table that was never created but its tombstone: no claim, no key."""
+    connection.execute(delete(lw_pek).where(lw_pek.c.table_id == table_id))
+    set_table_state(connection, table_id, TableState.PURGED)
+
+
+def new_table_id() -> str:
+    """An internal id; it is never shown outside."""
+    return str(uuid.uuid4())
+
+
+def table_of(row: Row[tuple[object, ...]]) -> TableRecord:
+    """A row of `lw_table` as a record."""
+    return TableRecord(
+        row.id,
+        UUID(row.table_uuid),
+        TableName(tuple(row.namespace.split(".")), row.name),
+        row.owner,
+        Location.parse(row.location),
+        row.default_location,
+        TableState(row.state),
+        TableName(tuple(row.pending_namespace.split(".")), row.pending_name) if row.pending_name else None,
+        dropping=row.state == TableState.ACTIVE and row.dropped_ms is not None,
+        purging=bool(row.purging),
+        cleanups=row.cleanups,
+    )
+
+
+def _governed(row: Row[tuple[object, ...]]) -> Governed:
+    spec = EncryptionSpec.parse(json.loads(row.properties), catalog_master_key_id=None)
+    regimes = Regimes.of(_regime(each) for each in json.loads(row.regimes))
+    return Governed(row.version, AllowList.of(json.loads(row.allowed_paths)), spec, regimes)
+
+
+def _regime_json(regime: Regime) -> dict[str, object]:
+    return {
+        "from": regime.from_sequence_number,
+        "spec": regime.spec.to_properties(),
+        "columns": [[group.key_id, list(group.field_ids)] for group in regime.columns],
+        "peks": [[str(ref.pek_id), ref.version, ref.master_key_id] for ref in regime.peks],
+        "masks": regime.masks,
+    }
+
+
+def _regime(document: Any) -> Regime:
+    spec = EncryptionSpec.parse(document["spec"], catalog_master_key_id=None)
+    columns = tuple(KeyedFields(key, tuple(ids)) for key, ids in document["columns"])
+    peks = tuple(PekRef(UUID(pek_id), version, key_id) for pek_id, version, key_id in document["peks"])
+    # What was kept before masks were in effect has none.
+    masks = tuple((field_id, mask) for field_id, mask in document.get("masks", ()))
+    return Regime(document["from"], spec, columns, peks, masks)

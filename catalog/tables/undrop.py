@@ -1,0 +1,177 @@
+"""Brings a dropped table back: the same identity, governed state and keys.
+
+- That takes rights on the old table, and the metadata that was current when it was dropped; what governed it
+  then governs it again.
+- What gives a name is recorded as intended before the pointer changes: cut short before, nothing has
+  happened; cut short after, `loading.settle` finishes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from catalog.authorization import privileges
+from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.columns import ColumnNames, every_name, refuse_masks, selects
+from catalog.authorization.standard_clients import StandardClients
+from catalog.base import crash_points
+from catalog.base.errors import CommitConflict, NoSuchNamespace, TableExists
+from catalog.base.identifiers import TableName
+from catalog.db.engine import read, write
+from catalog.reading import loading
+from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.rules.encryption_policy import EncryptionPolicy
+from catalog.state import seals, table_state
+from catalog.state.pointers import PointerStore
+from catalog.state.seals import Seal, SealState
+from catalog.state.table_state import TableRecord, TableState
+from policy.errors import MetadataTampered, RequestInvalid
+from policy.privileges.requests import AccessRequest
+
+
+class Revival:
+    """Registers dropped tables again.
+
+    Args:
+        engine: the catalog's database.
+        catalog: the catalog's name.
+        pointers: where the pointers are.
+        loader: loads tables.
+        authorizer: decides and records.
+        encryption: holds tables against the encryption rules.
+        standard_clients: decides what standard clients get.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: str,
+        pointers: PointerStore,
+        loader: TableLoader,
+        authorizer: Authorizer,
+        encryption: EncryptionPolicy,
+        standard_clients: StandardClients,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._pointers = pointers
+        self._loader = loader
+        self._authorizer = authorizer
+        self._encryption = encryption
+        self._standard_clients = standard_clients
+
+    def revive(
+        self,
+        caller: Caller,
+        name: TableName,
+        found: LoadedTable,
+        data: bytes,
+        first: list[AccessRequest],
+    ) -> LoadedTable:
+        """Register a dropped table again.
+
+        Args:
+            caller: who asks.
+            name: the name that it gets.
+            found: the table, with the metadata that is offered.
+            data: the bytes of that.
+            first: what is needed beside the rights on the old table.
+
+        Raises:
+            NotAuthorized: a right is missing.
+            TableExists: the name is taken.
+            MetadataTampered: the UUID is another table's, or the metadata is not what was current.
+            RequestInvalid: it was purged.
+            EncryptionPolicyViolation: under its new name the table would break a rule.
+            CommitConflict: it came back under another name meanwhile.
+        """
+        known, location = found.record, found.metadata_location
+        with read(self._engine) as connection:
+            seal = seals.find(connection, location)
+            governed = table_state.current_governed(connection, known.id)
+        _require_dropped(known, name)
+        verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
+        spec = (governed or found.governed).spec
+        loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name, spec)
+        rights = _rights_on_the_old(caller, known, loosens)
+        # Policies go by names: a right on the new one must not be a way around a denial of the old one.
+        columns = every_name(found) if name != known.name else ColumnNames()
+        rights += selects(self._authorizer, caller, found, columns)
+        self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
+        if columns.columns:
+            refuse_masks(self._authorizer, caller, found, columns, action="table.register")
+        if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
+            raise MetadataTampered(
+                "A dropped table comes back only with the metadata that was current when it was dropped.",
+                table=str(name),
+                rule="rollback",
+            )
+        seals.check_digest(data, seal.digest, what="table metadata", path=location, table=str(name))
+        if verdict is not None:
+            verdict.enforce(str(name))
+        revived = replace(known, name=name, state=TableState.ACTIVE)
+        table = replace(found, record=revived, governed=governed, seal=seal)
+        self._standard_clients.require(caller, "table.register", table)
+        self._bind(known, name, seal)
+        return table
+
+    def _bind(self, known: TableRecord, name: TableName, seal: Seal) -> None:
+        """Let the name and the pointer be the table's again."""
+        location = seal.metadata_location
+        with write(self._engine) as connection:
+            table_state.require_unbound(connection, self._catalog, name)
+            table_state.intend_rename(connection, known, name)
+        crash_points.point("revive:intended")
+        try:
+            point_at(self._pointers, name, location)
+        except (TableExists, NoSuchNamespace):
+            with write(self._engine) as connection:
+                table_state.take_back_rename(connection, known, name)
+            raise
+        crash_points.point("revive:pointer-made")
+        finished = True
+        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
+            finished = loading.finish(connection, self._catalog, name, seal)
+        if not finished:
+            self._pointers.delete(name, location)
+            raise CommitConflict(
+                "The table came back under another name at the same time.",
+                table=str(name),
+                hint="Look for it under its other name.",
+            )
+        crash_points.point("revive:bound")
+
+
+def _require_dropped(known: TableRecord, name: TableName) -> None:
+    if known.state is TableState.ACTIVE and known.name == name:
+        raise TableExists(f"The table {name} exists.", table=str(name))
+    if known.state is not TableState.DROPPED:
+        raise MetadataTampered(
+            "The metadata carries the UUID of another table.", table=str(name), rule="table-uuid"
+        )
+    if known.purging:
+        raise RequestInvalid(
+            "The table was purged: its keys are destroyed, and its files are being deleted.",
+            table=str(name),
+            rule="purged",
+        )
+
+
+def _rights_on_the_old(caller: Caller, known: TableRecord, loosens: bool) -> list[AccessRequest]:
+    """What is needed on the table that was dropped; more where it would be protected less."""
+    alter = privileges.table_request(
+        caller.principal, known.name.database, known.name.name, "alter", known.owner
+    )
+    return [alter, replace(alter, access="unprotect")] if loosens else [alter]
+
+
+def point_at(pointers: PointerStore, name: TableName, location: str) -> None:
+    """Make the pointer; one that stands there already (an adopted table, a repeated call) is fine.
+
+    Raises:
+        TableExists, NoSuchNamespace: as it says.
+    """
+    if pointers.load(name) != location:
+        pointers.create(name, location)

@@ -1,0 +1,1 @@
+"""What a table's properties say of its encryption: specification, epochs, columns, downgrades."""

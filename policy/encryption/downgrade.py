@@ -1,0 +1,153 @@
+"""What a change of a table's encryption takes away, and so needs the right to unprotect the table.
+
+A change weakens a table if its new files would promise less than they do now:
+- a column that is encrypted would be in clear; from all columns to some counts, also if all are named, since
+  one that is added later would be in clear;
+- a column, or the footer, would be under another key: who may have that one can be somebody else. So would
+  columns with keys of their own that came under one key for all, from which an engine alone keeps them;
+- changes of a file would be noticed less: fewer tags where no digest is always looked at (AES_GCM_V1 tags
+  all, AES_GCM_CTR_V1 all but the pages, ORC nothing); or a digest that is looked at less often, which also
+  tells what somebody changed who had a file's data key;
+- the footer would be in clear, with names, types and sizes of all columns; or data keys would be shorter;
+- what is masked would show hashes or redacted values, or files would carry what stock readers need;
+- standard clients could load the table: it would say so, or it would no longer say that they cannot.
+
+More columns under keys, and columns that come under a key beside those that are there, weaken nothing: nobody
+gets a key who may not select every column under it.
+
+Source: docs/encryption.md, "Changing one's mind".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import accumulate
+from typing import Final
+
+from policy.encryption import governed
+from policy.encryption.encrypted_columns import KeyedFields
+from policy.encryption.file_formats import FileFormat
+from policy.encryption.specification import (
+    NULLIFY,
+    Algorithm,
+    EncryptionSpec,
+    Footer,
+    Mechanism,
+    StandardClients,
+    VerifyDigest,
+)
+
+#: From the least often on.
+_HOW_OFTEN: Final = (VerifyDigest.NEVER, VerifyDigest.FIRST_READ, VerifyDigest.ALWAYS)
+#: From the least open on; a table that says nothing follows its namespace.
+_LET_IN: Final = (StandardClients.REFUSE, None, StandardClients.LOAD)
+#: From the one with the fewest tags on.
+_TAGGED: Final = (Algorithm.ORC_AES_CTR, Algorithm.AES_GCM_CTR_V1, Algorithm.AES_GCM_V1)
+#: By property, the values that weaken no table.
+_HARMLESS: Final[Mapping[str, Collection[str]]] = {
+    governed.MECHANISM: {Mechanism.ENVELOPE},
+    governed.ALGORITHM: {Algorithm.AES_GCM_V1},
+    governed.FOOTER: {Footer.ENCRYPTED},
+    governed.DATA_KEY_LENGTH: {"32"},
+    governed.VERIFY_DIGEST: {VerifyDigest.ALWAYS},
+    governed.STOCK_READERS: {"false"},
+    governed.STANDARD_CLIENTS: {StandardClients.REFUSE},
+    governed.COLUMNS: (),
+    governed.MASTER_KEY_ID: (),
+}
+
+
+def weakens(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether new files would promise less, with columns by the names of one and the same schema.
+
+    Where the schema changes as well, names may stand for other columns: see `uncovers_fields`.
+    """
+    return weakens_files(before, after) or uncovers(before, after)
+
+
+def weakens_files(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether new files would promise less as a whole, whatever columns they have."""
+    opened = (
+        (after.stock_readers and not before.stock_readers)
+        or _LET_IN.index(after.standard_clients) > _LET_IN.index(before.standard_clients)
+        or not _shown(after) <= _shown(before)
+    )
+    if not (before.encrypts and after.encrypts):
+        return opened or before.encrypts
+    return (
+        opened
+        or before.master_key_id != after.master_key_id
+        or (_tags_less(before, after) and after.verify_digest is not VerifyDigest.ALWAYS)
+        or _HOW_OFTEN.index(before.verify_digest) > _HOW_OFTEN.index(after.verify_digest)
+        or (_hides_footer(before) and not _hides_footer(after))
+        or before.data_key_length > after.data_key_length
+    )
+
+
+def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    """Whether columns that new files hide would be in clear, or under other keys."""
+    if not before.encrypts or not after.encrypts:
+        return before.encrypts
+    if not before.columns or not after.columns:
+        return before.columns != after.columns
+    keys = {column: group.key_id for group in after.columns for column in group.columns}
+    return any(_key_of(column, keys) != group.key_id for group in before.columns for column in group.columns)
+
+
+def keys_of_fields(spec: EncryptionSpec, keyed: tuple[KeyedFields, ...]) -> dict[int, str] | None:
+    """The key of each field that files of the specification encrypt; None if all are under one key.
+
+    Args:
+        spec: the table's specification.
+        keyed: its columns by field id, from `resolve_columns`.
+    """
+    if spec.encrypts and not spec.columns:
+        return None
+    return {field_id: group.key_id for group in keyed for field_id in group.field_ids}
+
+
+def uncovers_fields(
+    before: Mapping[int, str] | None, after: Mapping[int, str] | None, fields: Collection[int]
+) -> bool:
+    """Whether fields that new files hide would be in clear, or under other keys, whatever they are called.
+
+    Args:
+        before: the keys of the fields that are hidden now, from `keys_of_fields`; None for one key for all.
+        after: those of the fields that would be hidden.
+        fields: the fields of the schema that comes; one that is dropped needs no protection.
+    """
+    if before is None:
+        return after is not None
+    left = before.keys() & set(fields)
+    if after is None:
+        return bool(left)
+    return any(after.get(each) != before[each] for each in left)
+
+
+def could_weaken(given: Mapping[str, str]) -> bool:
+    """Whether properties would weaken a table of which nothing is known, if it is encrypted well.
+
+    Args:
+        given: governed properties that are set, by canonical name, in normal form.
+    """
+    return any(name in _HARMLESS and value not in _HARMLESS[name] for name, value in given.items())
+
+
+def _key_of(column: str, keys: Mapping[str, str]) -> str | None:
+    """The key that a column is under, or a struct around it."""
+    outer = accumulate(column.split("."), "{}.{}".format)
+    return next((keys[each] for each in outer if each in keys), None)
+
+
+def _tags_less(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+    return _TAGGED.index(before.algorithm) > _TAGGED.index(after.algorithm)
+
+
+def _hides_footer(spec: EncryptionSpec) -> bool:
+    return spec.file_format is FileFormat.PARQUET and spec.footer is Footer.ENCRYPTED
+
+
+def _shown(spec: EncryptionSpec) -> set[tuple[str, str]]:
+    """Masks that show hashes or redacted values to those who may not select a column."""
+    groups = (group for group in spec.masks if group.mask != NULLIFY)
+    return {(group.mask, column) for group in groups for column in group.columns}

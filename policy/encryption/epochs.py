@@ -1,0 +1,324 @@
+"""From which sequence number on which encryption holds, and whether a file fits.
+
+Rules:
+- The regimes of a table begin at sequence number 0, are ordered, and leave no gap.
+- A new file is judged by the current regime, a sealed file by the one of its file sequence number. So a table
+  can be encrypted, or change its algorithm or keys, without an instant in which old or new files escape.
+- A file must be exactly what its regime says: encrypted or not, with that algorithm, footer, keys and
+  columns. What cannot be decided is refused.
+- A sealed file may be as the current regime says, too; then a rewrite has not to touch it. When all are, the
+  other regimes can go, so that no file is ever judged by them again.
+- Of a PEK, a regime names the version that holds from its first sequence number on. A new file is under that
+  version. A sealed one is under it or a later version of the same PEK: a file whose keys were wrapped anew
+  keeps its sequence number.
+
+Source: docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+from uuid import UUID
+
+from policy.decision import Decision, Reason
+from policy.encryption.encrypted_columns import KeyedFields
+from policy.encryption.file_formats import FileFormat
+from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, VerifyDigest
+from policy.errors import EncryptionPolicyViolation
+
+#: The rule that refuses a file under a key that its regime does not name.
+FOREIGN_PEK: Final = "pek"
+
+
+@dataclass(frozen=True, slots=True)
+class PekRef:
+    """Names one version of a table's key.
+
+    Attributes:
+        pek_id: id of the PEK.
+        version: its version, 1 or more.
+        master_key_id: the master key that wraps it.
+    """
+
+    pek_id: UUID
+    version: int
+    master_key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileKey:
+    """One key of a file, as its key metadata states it.
+
+    Attributes:
+        pek: the PEK that wraps the key.
+        field_ids: the columns under the key; empty for the footer key, or the key of the whole file.
+        length: length of the key in bytes.
+    """
+
+    pek: PekRef
+    field_ids: tuple[int, ...]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """What a file's key metadata states, without the keys.
+
+    Attributes:
+        algorithm: the algorithm of the file.
+        footer: whether the footer is encrypted.
+        keys: the footer key first, then the column keys.
+        stock_readers: whether the file also carries what stock readers need.
+        digest: whether the key metadata keeps the file's digest.
+        footer_digest: whether it keeps that of the file's footer.
+    """
+
+    algorithm: Algorithm
+    footer: Footer
+    keys: tuple[FileKey, ...]
+    stock_readers: bool = False
+    digest: bool = False
+    footer_digest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """The encryption that holds from one sequence number on.
+
+    Attributes:
+        from_sequence_number: the first sequence number it governs, 0 or more.
+        spec: mechanism, algorithm, keys and columns.
+        columns: the columns of `spec` by field id.
+        peks: the PEK versions that new files are under; none for plaintext.
+        masks: the masks of `spec`, each after the id of its field; ascending.
+    """
+
+    from_sequence_number: int
+    spec: EncryptionSpec
+    columns: tuple[KeyedFields, ...] = ()
+    peks: tuple[PekRef, ...] = ()
+    masks: tuple[tuple[int, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.from_sequence_number < 0:
+            raise _malformed("A regime begins at a negative sequence number.")
+        if tuple(group.key_id for group in self.columns) != tuple(g.key_id for g in self.spec.columns):
+            raise _malformed("A regime's columns are not those of its specification.")
+        if {ref.master_key_id for ref in self.peks} != set(self.spec.key_ids()):
+            raise _malformed("A regime's PEKs are not those of its master keys.")
+        if len(set(self.peks)) != len(self.peks):
+            raise _malformed("A regime names a PEK twice.")
+
+
+@dataclass(frozen=True, slots=True)
+class Regimes:
+    """All regimes of a table, oldest first.
+
+    Raises:
+        EncryptionPolicyViolation: no regime, none at sequence number 0, or not in ascending order.
+    """
+
+    entries: tuple[Regime, ...]
+    _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        starts = tuple(regime.from_sequence_number for regime in self.entries)
+        if not starts or starts[0] != 0:
+            raise _malformed("No regime governs the first sequence numbers.")
+        if any(later <= earlier for earlier, later in pairwise(starts)):
+            raise _malformed("The regimes are not in ascending order.")
+        object.__setattr__(self, "_starts", starts)
+
+    @classmethod
+    def of(cls, regimes: Iterable[Regime]) -> Regimes:
+        """The regimes given, oldest first."""
+        return cls(tuple(regimes))
+
+    @property
+    def current(self) -> Regime:
+        """The regime of new files."""
+        return self.entries[-1]
+
+    def followed_by(self, regime: Regime) -> Regimes:
+        """These regimes and a newer one, which replaces the current one if it begins with it.
+
+        Raises:
+            EncryptionPolicyViolation: the regime begins before the current one.
+        """
+        replaced = regime.from_sequence_number == self.current.from_sequence_number
+        return Regimes((*(self.entries[:-1] if replaced else self.entries), regime))
+
+
+def regime_for(regimes: Regimes, sequence_number: int) -> Regime:
+    """The regime that governs a sequence number.
+
+    Raises:
+        EncryptionPolicyViolation: the sequence number is negative.
+    """
+    if sequence_number < 0:
+        raise EncryptionPolicyViolation(
+            f"No regime governs sequence number {sequence_number}.",
+            rule="regime",
+            hint="The metadata is malformed; restore it from a sealed version.",
+        )
+    return regimes.entries[bisect_right(regimes._starts, sequence_number) - 1]
+
+
+def judge_new_file(regimes: Regimes, keys: FileKeys | None) -> Decision:
+    """Whether a file that is about to be committed fits the current regime.
+
+    Args:
+        regimes: the table's regimes.
+        keys: what the file's key metadata states; None for a file without any.
+    """
+    regime = regimes.current
+    return _judge(regime, keys, lambda pek: pek in regime.peks)
+
+
+def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileKeys | None) -> Decision:
+    """Whether a committed file fits the regime of its file sequence number.
+
+    Not of its data sequence number: a file that a compaction wrote today keeps the data sequence numbers of
+    the rows it took over, and is encrypted as today's regime says (Iceberg spec, "Sequence Numbers").
+
+    Args:
+        regimes: the table's regimes.
+        sequence_number: the file's file sequence number after inheritance; None if it is not known.
+        keys: what the file's key metadata states; None for a file without any.
+    """
+    if sequence_number is None or sequence_number < 0:
+        return _deny("regime", "The file's sequence number is not known, so no regime can judge it.")
+    regime = regime_for(regimes, sequence_number)
+    return _judge(regime, keys, lambda pek: any(_is_later(pek, named) for named in regime.peks))
+
+
+def judge_migrated(regimes: Regimes, keys: FileKeys | None) -> Decision:
+    """Whether a sealed file is as the current regime says, under whichever version of its PEKs.
+
+    Versions are not what a rewrite is for: data keys move to later ones without it. But it alone gives files
+    with keys of columns the digest of their footer, which they have not always had.
+
+    Args:
+        regimes: the table's regimes.
+        keys: what the file's key metadata states; None for a file without any.
+    """
+    named = {(ref.pek_id, ref.master_key_id) for ref in regimes.current.peks}
+    judged = _judge(regimes.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
+    if judged.allowed and keys is not None and _lacks_footer_digest(keys):
+        return _deny("footer-digest", "The key metadata does not keep the digest of the file's footer.")
+    return judged
+
+
+def _lacks_footer_digest(keys: FileKeys) -> bool:
+    parquet = keys.algorithm.file_format is FileFormat.PARQUET
+    return parquet and len(keys.keys) > 1 and not keys.footer_digest
+
+
+def migrated(regimes: Regimes) -> Regimes:
+    """The regimes that are left once every file is as the current one says.
+
+    The current one governs from 0 on, naming of each PEK the first version that any regime names: older files
+    may be under that one still. Those that differ from it in versions alone stay.
+    """
+    current = regimes.current
+    known = [ref for regime in regimes.entries for ref in regime.peks]
+    first = dict.fromkeys(
+        replace(ref, version=min(each.version for each in known if _is_later(ref, each)))
+        for ref in current.peks
+    )
+    kept = [replace(current, from_sequence_number=0, peks=tuple(first))]
+    for regime in regimes.entries:
+        if regime.from_sequence_number > 0 and kind(regime) == kind(current) and regime.peks != kept[-1].peks:
+            kept.append(regime)
+    return Regimes.of(kept)
+
+
+def writes_alike(before: Regime, now: Regime) -> bool:
+    """Whether a file that was written as one regime says is what another one says, once its keys are wrapped.
+
+    The versions of PEKs make no difference, nor the names of columns, nor when digests are looked at.
+    """
+    return _written(before) == _written(now)
+
+
+def _written(regime: Regime) -> tuple[object, ...]:
+    spec = replace(regime.spec, columns=(), masks=(), verify_digest=VerifyDigest.NEVER)
+    return spec, regime.spec.keeps_digests, regime.columns, regime.masks
+
+
+def kind(regime: Regime) -> Regime:
+    """A regime but for where it begins, and the versions of its PEKs."""
+    peks = {replace(ref, version=1) for ref in regime.peks}
+    return replace(regime, from_sequence_number=0, peks=tuple(sorted(peks, key=lambda ref: ref.pek_id)))
+
+
+_PLAINTEXT_FITS = Decision.allow(Reason("plaintext-required", "The table is not encrypted, nor is the file."))
+_KEYS_FIT = Decision.allow(Reason("encryption-required", "The file is encrypted as its regime says."))
+
+
+def _is_later(pek: PekRef, named: PekRef) -> bool:
+    """Whether a PEK is the one that is named, in that version or a later one."""
+    same = (pek.pek_id, pek.master_key_id) == (named.pek_id, named.master_key_id)
+    return same and pek.version >= named.version
+
+
+def _judge(regime: Regime, keys: FileKeys | None, fits: Callable[[PekRef], bool]) -> Decision:
+    if not regime.spec.encrypts:
+        if keys is None:
+            return _PLAINTEXT_FITS
+        return _deny("plaintext-required", "The file has key metadata, but its regime is plaintext.")
+    if keys is None:
+        return _deny("encryption-required", "The file is plaintext, and its encryption epoch is not.")
+    return _judge_keys(regime, keys, fits)
+
+
+def _judge_keys(regime: Regime, keys: FileKeys, fits: Callable[[PekRef], bool]) -> Decision:
+    spec = regime.spec
+    if keys.algorithm is not spec.algorithm:
+        return _deny("algorithm", f"The file uses {keys.algorithm}, its regime says {spec.algorithm}.")
+    if keys.footer is not spec.footer:
+        return _deny("footer", f"The file's footer is {keys.footer}, its regime says {spec.footer}.")
+    if keys.stock_readers is not spec.stock_readers:
+        carried = "carries" if keys.stock_readers else "does not carry"
+        return _deny(
+            "stock-readers", f"The file {carried} what stock readers need, its regime says otherwise."
+        )
+    if keys.digest is not spec.keeps_digests:
+        kept = "keeps" if keys.digest else "does not keep"
+        return _deny("file-digest", f"The key metadata {kept} the file's digest, its regime says otherwise.")
+    for key in keys.keys:
+        if not fits(key.pek):
+            return _deny(
+                FOREIGN_PEK, f"The file is under PEK {key.pek.pek_id}, which its regime does not name."
+            )
+        if key.length != spec.data_key_length:
+            return _deny(
+                "data-key-length", f"The file has a key of {key.length} bytes, not what its regime says."
+            )
+    return _judge_columns(regime, keys)
+
+
+def _judge_columns(regime: Regime, keys: FileKeys) -> Decision:
+    """The footer under the table's master key, and each group of columns under its own."""
+    if not keys.keys or keys.keys[0].field_ids or keys.keys[0].pek.master_key_id != regime.spec.master_key_id:
+        return _deny(FOREIGN_PEK, "The file's footer is not under the master key that its regime says.")
+    if len(keys.keys) == 1 and not regime.columns:
+        return _KEYS_FIT
+    stated = sorted((key.pek.master_key_id, key.field_ids) for key in keys.keys[1:])
+    if stated != sorted((group.key_id, group.field_ids) for group in regime.columns):
+        return _deny("columns", "The file's column keys are not those that its regime says.")
+    return _KEYS_FIT
+
+
+def _deny(rule: str, detail: str) -> Decision:
+    return Decision.deny(Reason(rule, detail))
+
+
+def _malformed(message: str) -> EncryptionPolicyViolation:
+    return EncryptionPolicyViolation(
+        message, rule="regime", hint="The table's governed state is damaged; restore the catalog's database."
+    )

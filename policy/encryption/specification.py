@@ -1,0 +1,338 @@
+"""What a table's encryption properties say, as one typed specification.
+
+Rules:
+- Every governed encryption property is parsed, also those that a later release gives effect to. What has no
+  effect in this one is named by `EncryptionSpec.not_in_effect`, and the catalog refuses it at CREATE and
+  ALTER: nobody may believe in protection that is not there.
+- `envelope` is the mechanism as soon as another encryption property is given. `plaintext` beside another
+  one is a contradiction.
+- Without `encryption.columns` every column is encrypted, under the footer key. With it, those columns are.
+- Which columns that is, by field id, is in `policy.encryption.encrypted_columns`.
+
+Source: docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from policy.encryption import governed
+from policy.encryption.file_formats import WRITE_FORMAT, FileFormat
+from policy.encryption.governed_values import column_groups, groups_text, is_master_key_id, mask_groups
+from policy.errors import PropertyInvalid
+
+#: The mask that shows nothing but NULL.
+NULLIFY: Final = "nullify"
+_ORC_KEY_LENGTHS: Final = frozenset({16, 32})
+
+
+class Mechanism(StrEnum):
+    """How files are protected: not at all, or with a data key of their own that is wrapped by a table key."""
+
+    PLAINTEXT = "plaintext"
+    ENVELOPE = "envelope"
+
+
+class Algorithm(StrEnum):
+    """How a file's bytes are encrypted: Parquet's algorithms, and what ORC has instead of a choice."""
+
+    AES_GCM_V1 = "AES_GCM_V1"
+    AES_GCM_CTR_V1 = "AES_GCM_CTR_V1"
+    ORC_AES_CTR = "ORC_AES_CTR"
+
+    @property
+    def file_format(self) -> FileFormat:
+        """The one format that has the algorithm."""
+        return FileFormat.ORC if self is Algorithm.ORC_AES_CTR else FileFormat.PARQUET
+
+
+class VerifyDigest(StrEnum):
+    """When a file is held against the digest that its key metadata keeps."""
+
+    NEVER = "never"
+    FIRST_READ = "first-read"
+    ALWAYS = "always"
+
+
+class StandardClients(StrEnum):
+    """Whether Iceberg clients without Lakewarden can load the metadata of an encrypted table."""
+
+    LOAD = "load"
+    REFUSE = "refuse"
+
+
+class Footer(StrEnum):
+    """Whether a file's footer is encrypted, or in clear and signed."""
+
+    ENCRYPTED = "encrypted"
+    PLAINTEXT = "plaintext"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKey:
+    """The columns that one master key protects.
+
+    Attributes:
+        key_id: master key id in the KMS.
+        columns: dotted column names, sorted.
+    """
+
+    key_id: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMask:
+    """The columns that are shown through a mask to those who may not see them.
+
+    Attributes:
+        mask: ``nullify``, ``sha256`` or ``redact``.
+        columns: dotted column names, sorted.
+    """
+
+    mask: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionSpec:
+    """A table's encryption, parsed and free of contradictions.
+
+    Attributes:
+        mechanism: plaintext or envelope.
+        master_key_id: the master key of the footer, or of the whole file; None for plaintext tables alone.
+        algorithm: the Parquet algorithm that files must use.
+        data_key_length: length of data keys in bytes.
+        columns: column keys, sorted by key id; empty means all columns under the footer key.
+        footer: encrypted, or plaintext and signed.
+        masks: masks for columns that are denied, sorted by mask.
+        stock_readers: whether files also carry what stock readers need.
+        foreign_key_providers: the foreign key provider properties that were given, with their values.
+        verify_digest: when files are held against their digests.
+        standard_clients: whether standard clients can load the table; None if its namespace decides. It says
+            nothing of files, so that changing it begins no encryption epoch.
+    """
+
+    mechanism: Mechanism
+    master_key_id: str | None = None
+    algorithm: Algorithm = Algorithm.AES_GCM_V1
+    data_key_length: int = 32
+    columns: tuple[ColumnKey, ...] = ()
+    footer: Footer = Footer.ENCRYPTED
+    masks: tuple[ColumnMask, ...] = ()
+    stock_readers: bool = False
+    foreign_key_providers: tuple[tuple[str, str], ...] = ()
+    verify_digest: VerifyDigest = VerifyDigest.NEVER
+    standard_clients: StandardClients | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        properties: Mapping[str, str],
+        *,
+        catalog_master_key_id: str | None,
+        file_format: FileFormat | None = None,
+    ) -> EncryptionSpec:
+        """The specification that a table's properties make; ordinary properties are passed over.
+
+        Args:
+            properties: table properties in any accepted spelling.
+            catalog_master_key_id: the catalog's master key, for tables that name none.
+            file_format: the format of new files; None if it follows from the algorithm.
+
+        Raises:
+            PropertyInvalid: see `governed.split`; or properties that contradict `plaintext`; or no master
+                key, neither the table's nor the catalog's; or what files of the format cannot have.
+        """
+        given, _ = governed.split(properties)
+        given.pop(governed.ALLOWED_PATHS, None)
+        if not given or given.get(governed.MECHANISM) == Mechanism.PLAINTEXT:
+            _refuse_beside_plaintext(given)
+            return cls(Mechanism.PLAINTEXT)
+        algorithm = _algorithm(given, file_format)
+        spec = cls(
+            mechanism=Mechanism.ENVELOPE,
+            master_key_id=_master_key_id(given, catalog_master_key_id),
+            algorithm=algorithm,
+            data_key_length=int(given.get(governed.DATA_KEY_LENGTH, "32")),
+            columns=_column_keys(given),
+            footer=Footer(given.get(governed.FOOTER, Footer.ENCRYPTED)),
+            masks=_column_masks(given),
+            stock_readers=given.get(governed.STOCK_READERS) == "true",
+            foreign_key_providers=tuple(
+                (name, given[name]) for name in governed.FOREIGN_KEY_PROVIDERS if name in given
+            ),
+            verify_digest=VerifyDigest(
+                given.get(governed.VERIFY_DIGEST, default_verification(algorithm.file_format))
+            ),
+            standard_clients=_standard_clients(given),
+        )
+        refuse_unfit(spec, given)
+        return spec
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether files of the table are encrypted."""
+        return self.mechanism is not Mechanism.PLAINTEXT
+
+    @property
+    def file_format(self) -> FileFormat | None:
+        """The format of the table's encrypted files; None for plaintext, where any is right."""
+        return self.algorithm.file_format if self.encrypts else None
+
+    @property
+    def keeps_digests(self) -> bool:
+        """Whether key metadata keeps the digests of new files: of ORC always, which lacks integrity."""
+        return self.encrypts and (
+            self.file_format is FileFormat.ORC or self.verify_digest is not VerifyDigest.NEVER
+        )
+
+    @property
+    def opens_to_others(self) -> bool:
+        """Whether clients for which the catalog does not plan get something of the table."""
+        return self.stock_readers or self.standard_clients is StandardClients.LOAD
+
+    def encrypts_as(self, other: EncryptionSpec) -> bool:
+        """Whether files are the same under another specification."""
+        return self == replace(other, standard_clients=self.standard_clients)
+
+    def key_ids(self) -> tuple[str, ...]:
+        """The distinct master key ids, the footer's first; none for plaintext."""
+        footer = () if self.master_key_id is None else (self.master_key_id,)
+        return tuple(dict.fromkeys((*footer, *(group.key_id for group in self.columns))))
+
+    def to_properties(self) -> dict[str, str]:
+        """The canonical governed properties in force, defaults included, `encryption.pek-id` not.
+
+        Parsing them gives an equal specification, whatever the catalog's master key.
+        """
+        if self.master_key_id is None:
+            return {governed.MECHANISM: self.mechanism.value}
+        properties = {
+            governed.MECHANISM: self.mechanism.value,
+            governed.MASTER_KEY_ID: self.master_key_id,
+            governed.ALGORITHM: self.algorithm.value,
+            governed.DATA_KEY_LENGTH: str(self.data_key_length),
+            governed.STOCK_READERS: "true" if self.stock_readers else "false",
+            governed.VERIFY_DIGEST: self.verify_digest.value,
+        }
+        if self.file_format is FileFormat.PARQUET:
+            properties[governed.FOOTER] = self.footer.value
+        if self.columns:
+            properties[governed.COLUMNS] = groups_text(tuple((g.key_id, g.columns) for g in self.columns))
+        if self.masks:
+            properties[governed.MASKS] = groups_text(tuple((m.mask, m.columns) for m in self.masks))
+        if self.standard_clients is not None:
+            properties[governed.STANDARD_CLIENTS] = self.standard_clients.value
+        return {**properties, **dict(self.foreign_key_providers)}
+
+    def not_in_effect(self) -> tuple[str, ...]:
+        """One sentence for each part that has no effect in this release; empty if all is in effect."""
+        return tuple(_not_in_effect(self))
+
+
+def _refuse_beside_plaintext(given: Mapping[str, str]) -> None:
+    other = next((name for name in given if name != governed.MECHANISM), None)
+    if other is not None:
+        raise governed.contradiction(f"{governed.MECHANISM}={Mechanism.PLAINTEXT}", other)
+
+
+def _algorithm(given: Mapping[str, str], file_format: FileFormat | None) -> Algorithm:
+    """The algorithm that is given, or the format's default."""
+    said = given.get(governed.ALGORITHM)
+    if said is not None:
+        algorithm = Algorithm(said)
+        if file_format not in (None, algorithm.file_format):
+            raise PropertyInvalid(
+                f"{governed.ALGORITHM}={algorithm} is not for files in {file_format}.",
+                rule="format-algorithm",
+                hint="Leave the algorithm out: each format has a default, and ORC no other.",
+            )
+        return algorithm
+    if file_format not in (None, FileFormat.PARQUET, FileFormat.ORC):
+        raise PropertyInvalid(
+            f"Files in {file_format} cannot be encrypted.",
+            rule="format-encryption",
+            hint=f"Set {WRITE_FORMAT} to parquet or orc.",
+        )
+    return Algorithm.ORC_AES_CTR if file_format is FileFormat.ORC else Algorithm.AES_GCM_V1
+
+
+def default_verification(file_format: FileFormat) -> VerifyDigest:
+    """ORC's encryption has no integrity of its own, so each opening is verified; Parquet's by default has."""
+    return VerifyDigest.ALWAYS if file_format is FileFormat.ORC else VerifyDigest.NEVER
+
+
+def refuse_unfit(spec: EncryptionSpec, given: Collection[str]) -> None:
+    """Refuse what files of the format cannot have.
+
+    Args:
+        spec: the specification.
+        given: names of the governed properties that were given.
+
+    Raises:
+        PropertyInvalid: there is such a thing.
+    """
+    if spec.file_format is FileFormat.ORC:
+        if spec.data_key_length not in _ORC_KEY_LENGTHS:
+            raise _unfit(governed.DATA_KEY_LENGTH, "ORC has keys of 16 and 32 bytes alone", "Set 16 or 32.")
+        if governed.FOOTER in given:
+            raise _unfit(governed.FOOTER, "ORC's footer is always in clear", "Leave the property out.")
+        if spec.stock_readers:
+            raise _unfit(
+                governed.STOCK_READERS, "stock readers of ORC have keys of the KMS door", "Set it to false."
+            )
+        return
+    other = [mask.mask for mask in spec.masks if mask.mask != NULLIFY]
+    if other:
+        raise _unfit(governed.MASKS, f"Parquet files hold no masked values for {other[0]}", f"Use {NULLIFY}.")
+
+
+def _unfit(name: str, why: str, hint: str) -> PropertyInvalid:
+    return PropertyInvalid(f"{name}: {why}.", rule="format-property", hint=hint)
+
+
+def _master_key_id(given: Mapping[str, str], catalog_master_key_id: str | None) -> str:
+    key_id = given.get(governed.MASTER_KEY_ID, catalog_master_key_id)
+    if key_id is None:
+        raise PropertyInvalid(
+            "The table is to be encrypted, but neither it nor the catalog names a master key.",
+            rule="master-key-id",
+            hint=f"Set {governed.MASTER_KEY_ID}.",
+        )
+    if not is_master_key_id(key_id):
+        raise PropertyInvalid(
+            "The catalog's master key id cannot be the id of a master key.",
+            rule="master-key-id",
+            hint="Correct it in the catalog's configuration.",
+        )
+    return key_id
+
+
+def _column_keys(given: Mapping[str, str]) -> tuple[ColumnKey, ...]:
+    if governed.COLUMNS not in given:
+        return ()
+    return tuple(ColumnKey(*group) for group in column_groups(governed.COLUMNS, given[governed.COLUMNS]))
+
+
+def _column_masks(given: Mapping[str, str]) -> tuple[ColumnMask, ...]:
+    if governed.MASKS not in given:
+        return ()
+    return tuple(ColumnMask(*group) for group in mask_groups(governed.MASKS, given[governed.MASKS]))
+
+
+def _standard_clients(given: Mapping[str, str]) -> StandardClients | None:
+    said = given.get(governed.STANDARD_CLIENTS)
+    return None if said is None else StandardClients(said)
+
+
+def _not_in_effect(spec: EncryptionSpec) -> Iterator[str]:
+    later = "has no effect in this release"
+    for name, value in spec.foreign_key_providers:
+        if spec.file_format is not FileFormat.ORC:
+            yield f"{name} {later}: keys come from the catalog's own KMS."
+        elif name == governed.ORC_KEY_PROVIDER and value != "hadoop":
+            yield f"{name}={value[:80]} {later}: the catalog stands in for hadoop alone."

@@ -1,0 +1,1 @@
+"""The privileges that each operation requires, as requests to the policies."""

@@ -1,0 +1,178 @@
+"""Which rights a change of locations, properties and keys needs.
+
+Every way in (create, staged create, register, commit, rename, namespace), and whoever judges a statement
+before it runs, builds its list of requests here, so that there is one gate:
+
+- each location that a table may be read from, or that its writers are sent to, is an RWStorage request
+  (HIVE-27927), unless it lies in the table's own default location;
+- each master key needs `use`;
+- properties that would configure the *reader's* file access are refused outright: a table's writer has no say
+  in which endpoint, credential or code its readers use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from policy.errors import LocationInvalid, PropertyInvalid
+from policy.location.location import Location
+from policy.principal import Principal
+from policy.privileges.requests import AccessRequest, Resource
+
+#: Table properties that tell writers where to put files (Iceberg documentation, "Write properties").
+WRITE_PATHS: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+#: Leaves room for the names of metadata files below what the pointer store can hold.
+MAX_TABLE_LOCATION: Final = 800
+
+_READER_PREFIXES: Final = (
+    "s3.",
+    "s3a.",
+    "adls.",
+    "gcs.",
+    "hdfs.",
+    "oss.",
+    "ecs.",
+    "hf.",
+    "client.",
+    "http-client.",
+    "rest.",
+    "auth.",
+    "ssl.",
+    "header.",
+    "fs.",
+)
+_READER_NAMES: Final = frozenset(
+    {
+        "io-impl",
+        "py-io-impl",
+        "write.location-provider.impl",
+        "write.py-location-provider.impl",
+        "uri",
+        "token",
+        "credential",
+        "oauth2-server-uri",
+        "auth",
+        "ssl",
+        "botocore_session",
+        "warehouse",
+        "default_scheme",
+        "default_netloc",
+    }
+)
+_LOCATION: Final = "location"
+
+
+def storage_requests(
+    principal: Principal, locations: Iterable[Location], exempt: Location | None, owner: str | None
+) -> list[AccessRequest]:
+    """An RWStorage request for each location outside of the table's own default location.
+
+    Args:
+        principal: who asks.
+        locations: what is asked for.
+        exempt: the table's own default location; None if it has none.
+        owner: whose the table is, or will be; None for a namespace, which is nobody's.
+    """
+    wanted = {location for location in locations if exempt is None or not exempt.contains(location)}
+    return [
+        AccessRequest(principal, Resource.storage(location.canonical), "rwstorage", owner)
+        for location in sorted(wanted, key=lambda each: each.canonical)
+    ]
+
+
+def table_request(
+    principal: Principal, database: str, table: str, access: str, owner: str | None = None
+) -> AccessRequest:
+    """A request on a whole table."""
+    return AccessRequest(principal, Resource.table(database, table), access, owner=owner)
+
+
+def key_requests(
+    principal: Principal, master_key_ids: Iterable[str], access: str = "use"
+) -> list[AccessRequest]:
+    """A request for each master key."""
+    return [AccessRequest(principal, Resource.key(key_id), access) for key_id in sorted(set(master_key_ids))]
+
+
+def check_table_location(location: Location, table: str) -> None:
+    """Refuse a location below which the catalog could not name its metadata files.
+
+    Raises:
+        LocationInvalid: it is too long.
+    """
+    if len(location.canonical) > MAX_TABLE_LOCATION:
+        raise LocationInvalid(
+            f"A table's location has at most {MAX_TABLE_LOCATION} characters.",
+            table=table,
+            rule="location-length",
+            hint="Choose a shorter one.",
+        )
+
+
+def write_paths(properties: Mapping[str, str]) -> list[Location]:
+    """The locations that properties send writers to.
+
+    Raises:
+        LocationInvalid: one of them is not a location.
+    """
+    return [Location.parse(properties[name]) for name in WRITE_PATHS if name in properties]
+
+
+def configures_readers(name: str) -> bool:
+    """Whether a table property would configure how readers reach storage."""
+    folded = name.strip().lower()
+    return folded in _READER_NAMES or folded.startswith(_READER_PREFIXES)
+
+
+def refuse_location_property(names: Iterable[str], table: str) -> None:
+    """Refuse a table property that says where the table lies: it would be kept, and mean nothing.
+
+    Raises:
+        PropertyInvalid: such a property.
+    """
+    for name in names:
+        known = _near_write_path(name)
+        if known is not None:
+            raise PropertyInvalid(
+                f"The table property {name[:120]!r} is not {known}, and no writer would follow it.",
+                table=table,
+                rule="property-name",
+                hint=f"Write it in small letters: {known}.",
+            )
+        if name.strip().lower() == _LOCATION:
+            raise PropertyInvalid(
+                f"The table property {name[:120]!r} would not move the table.",
+                table=table,
+                rule="location-property",
+                hint="Say where a table is to lie when it is created, or by an update of its location.",
+            )
+
+
+def _near_write_path(name: str) -> str | None:
+    """The property that tells writers where to put files which a name is taken for, and is not."""
+    if name in WRITE_PATHS:
+        return None
+    return next((known for known in WRITE_PATHS if name.strip().lower() == known), None)
+
+
+def check_ordinary_properties(names: Iterable[str], table: str) -> None:
+    """Refuse properties that would configure the reader's file access.
+
+    Raises:
+        PropertyInvalid: such a property.
+    """
+    for name in names:
+        if configures_readers(name):
+            raise PropertyInvalid(
+                f"The table property {name[:120]!r} would configure how readers reach storage.",
+                table=table,
+                rule="reader-configuration",
+                hint="Set it in the configuration of the client or engine, not on the table.",
+            )

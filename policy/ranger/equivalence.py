@@ -1,0 +1,112 @@
+"""Columns and people whom the policies about a table cannot tell apart: one answer holds for all of them.
+
+Rules:
+- Columns are alike if each policy relates to them in the same way.
+- People are alike if each item names all of them or none; the roles that they hold count.
+- Where a policy's resources have a macro, everybody and everything is told apart, by name.
+
+Whether a policy is in force now, and whether it can be evaluated, is the same for all columns and people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Final, TypeVar
+
+from policy.principal import Principal
+from policy.privileges.requests import Resource
+from policy.ranger.evaluate import is_named
+from policy.ranger.matching import Match, Target
+from policy.ranger.policy_set import PolicySet, relation
+
+T = TypeVar("T")
+
+#: Stands for whoever is in a group, or holds a role, or is named by no policy; no user has this name.
+_SOMEBODY: Final = "(somebody)"
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Some who are alike.
+
+    Attributes:
+        who: for people: ``user 'ann'``, ``group 'hr'``, ``role 'clerk'`` or ``everybody else``.
+        principal: one of them.
+    """
+
+    who: tuple[str, ...]
+    principal: Principal
+
+
+class Likeness:
+    """Tells for one table who and what is alike.
+
+    Args:
+        policies: those in force.
+        table: its database and name.
+        owner: the table's owner.
+
+    Attributes:
+        size: how many policies and items a column or somebody is matched with; 1 or more.
+    """
+
+    def __init__(self, policies: PolicySet, table: tuple[str, str], owner: str | None) -> None:
+        self._policies = policies
+        self._table = table
+        self._owner = owner
+        self._about = policies.about_table(*table)
+        self._items = [item for policy in self._about for item in policy.items]
+        resources = [resource for policy in self._about for resource in policy.resources]
+        self.size = max(1, len(self._about), len(self._items))
+        self._by_name = any(level.named for resource in resources for level in resource.patterns)
+
+    def people(self, most: int) -> tuple[list[People], bool]:
+        """Whom the policies name, and somebody whom none names; and whether that is all of them.
+
+        Each user, group and role stands by itself: who belongs to several groups is nobody of these.
+
+        Args:
+            most: how many to look at.
+        """
+        named = list(islice(self._named(), most + 1))
+        alike = _grouped(named[:most], lambda each: self._kind_of_person(each[1]))
+        people = [People(tuple(who for who, _ in each), each[0][1]) for each in alike]
+        return people, len(named) <= most
+
+    def columns(self, names: Iterable[str]) -> list[list[str]]:
+        """Columns by their full names, those together that are alike."""
+        return _grouped(names, self._kind_of_column)
+
+    def _named(self) -> Iterator[tuple[str, Principal]]:
+        yield "everybody else", Principal(_SOMEBODY)
+        for group in sorted({name for item in self._items for name in item.groups}):
+            yield f"group {group!r}", Principal(_SOMEBODY, groups=frozenset({group}))
+        for role in sorted({name for item in self._items for name in item.roles}):
+            yield f"role {role!r}", Principal(_SOMEBODY, roles=frozenset({role}))
+        for user in sorted({name for item in self._items for name in item.users}):
+            yield f"user {user!r}", Principal(user)
+
+    def _kind_of_person(self, principal: Principal) -> Hashable:
+        if self._by_name:
+            return principal
+        subject = self._policies.subject(principal, self._owner)
+        return tuple(is_named(item, subject) for item in self._items)
+
+    def _kind_of_column(self, name: str) -> Hashable:
+        """A nested field is decided with all that is around it."""
+        if self._by_name:
+            return name
+        return tuple(map(self._relations, accumulate(name.split("."), "{}.{}".format)))
+
+    def _relations(self, name: str) -> tuple[Match, ...]:
+        target = Target.of(Resource.column(*self._table, name))
+        return tuple(relation(policy, target, "", None) for policy in self._about)
+
+
+def _grouped(each: Iterable[T], kind_of: Callable[[T], Hashable]) -> list[list[T]]:
+    found: dict[Hashable, list[T]] = {}
+    for one in each:
+        found.setdefault(kind_of(one), []).append(one)
+    return list(found.values())

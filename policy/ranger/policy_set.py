@@ -1,0 +1,263 @@
+"""The policies in force, and the questions that can be put to them.
+
+A policy set is a value: made once from documents, never changed, and named by a digest of them. It reads no
+clock; whoever asks says what time it is. Where no policy has a schedule, time decides nothing, and what was
+answered to the same question before is answered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+from policy.decision import Decision, Reason
+from policy.digests import digest_of_documents
+from policy.errors import RequestInvalid
+from policy.principal import Principal
+from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
+from policy.ranger.administer import may_administer
+from policy.ranger.evaluate import (
+    Applicable,
+    MaskRule,
+    Scope,
+    Subject,
+    decide_access,
+    doubt_about,
+    mask_in_force,
+    row_filter_in_force,
+)
+from policy.ranger.index import PolicyIndex
+from policy.ranger.matching import Match, ResourcePattern, Target
+from policy.ranger.model import Policy, PolicyType
+from policy.ranger.parse import Contents, parse_documents
+from policy.ranger.roles import RoleGraph
+from policy.ranger.servicedef import LEVELS
+from policy.ranger.validity import active
+
+#: Questions, the latest ones, whose answers are kept.
+_KEPT_ANSWERS: Final = 4096
+#: Where the time decides nothing, it is this one.
+_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
+
+
+class PolicySet:
+    """Ranger policies and roles, ready to decide.
+
+    Attributes:
+        version: SHA-256 of the documents with their names, in hexadecimal.
+    """
+
+    __slots__ = ("_decide", "_indexes", "_mask", "_roles", "_scheduled", "version")
+
+    def __init__(self, contents: Contents, version: str) -> None:
+        self.version = version
+        self._roles = RoleGraph.of(contents.roles.values())
+        self._indexes = {
+            kind: PolicyIndex(policy for policy in contents.policies if policy.type is kind)
+            for kind in PolicyType
+        }
+        self._scheduled = any(policy.schedules for policy in contents.policies)
+        kept = 0 if self._scheduled else _KEPT_ANSWERS
+        self._decide = lru_cache(kept)(self._decided)
+        self._mask = lru_cache(kept)(self._mask_of)
+
+    @classmethod
+    def parse(cls, documents: Mapping[str, bytes | str]) -> PolicySet:
+        """Read policy documents: all of them, or none.
+
+        Args:
+            documents: JSON texts by name, as `policy.ranger.parse` describes them.
+
+        Raises:
+            PolicyInvalid: naming document, line and field.
+        """
+        return cls(parse_documents(documents), digest_of_documents(documents))
+
+    @classmethod
+    def empty(cls) -> PolicySet:
+        """No policies: everything is denied."""
+        return cls.parse({})
+
+    def decide(self, request: AccessRequest, now: datetime) -> Decision:
+        """Decide one request.
+
+        Args:
+            request: the request. `ALL` is granted where each access type of the resource is; `ANY` where one
+                is, at or below the resource.
+            now: the time, with time zone.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        return self._decide(request, self._time(now))
+
+    def _time(self, now: datetime) -> datetime:
+        """The time as far as it decides anything."""
+        _require_zone(now)
+        return now if self._scheduled else _ANY_TIME
+
+    def _decided(self, request: AccessRequest, now: datetime) -> Decision:
+        applicable = self._applicable(
+            PolicyType.ACCESS, request.resource, request.principal, request.owner, now
+        )
+        subject = self.subject(request.principal, request.owner)
+        single = request.access not in (ALL, ANY)
+        accesses = [request.access] if single else sorted(request.resource.access_types)
+        scope = _scope(request)
+        decisions = (
+            decide_access(applicable, subject, access, scope, _question(request, access))
+            for access in accesses
+        )
+        return _any_of(decisions, request) if request.access == ANY else Decision.all_of(decisions)
+
+    def mask_for(
+        self,
+        principal: Principal,
+        database: str,
+        table: str,
+        column: str,
+        now: datetime,
+        *,
+        owner: str | None = None,
+    ) -> MaskRule | None:
+        """The mask that `principal` sees a column through; None for the values as they are.
+
+        It says nothing about whether the column may be selected at all. `owner` is the table's, for items
+        that name ``{OWNER}``.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        return self._mask(principal, Resource.column(database, table, column), owner, self._time(now))
+
+    def _mask_of(
+        self, principal: Principal, column: Resource, owner: str | None, now: datetime
+    ) -> MaskRule | None:
+        applicable = self._applicable(PolicyType.MASK, column, principal, owner, now)
+        return mask_in_force(applicable, self.subject(principal, owner))
+
+    def has_row_filter(
+        self, principal: Principal, database: str, table: str, now: datetime, *, owner: str | None = None
+    ) -> bool:
+        """Whether `principal` may see only some rows of a table, whose owner is `owner`.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        asked = Resource.table(database, table)
+        applicable = self._applicable(PolicyType.ROW_FILTER, asked, principal, owner, now)
+        return row_filter_in_force(applicable, self.subject(principal, owner))
+
+    def about_table(self, database: str, table: str) -> tuple[Policy, ...]:
+        """The access and masking policies that may be about a table or its columns; some may not be."""
+        target = Target.of(Resource.table(database, table))
+        kinds = (PolicyType.ACCESS, PolicyType.MASK)
+        return tuple(policy for kind in kinds for policy in self._indexes[kind].candidates(target))
+
+    def someone_may(self, resource: Resource, access: str) -> Reason | None:
+        """Why somebody may hold a right at some time; None if no policy grants it to anyone.
+
+        What takes the grant away again (denials, exceptions, schedules, names that a macro stands for) is not
+        looked at: the answer is for what must be safe for every user, at every time.
+        """
+        target = Target.of(resource)
+        for policy in self._indexes[PolicyType.ACCESS].candidates(target):
+            if policy.limit is not None or not any(_may_match(each, target) for each in policy.resources):
+                continue
+            for item in policy.allow:
+                if not item.conditional and item.accesses & {access, ALL}:
+                    detail = f"{policy.title} grants {access} on {resource}."
+                    return Reason("policy-grant", detail, policy.name, item.label)
+        return None
+
+    def subject(self, principal: Principal, owner: str | None) -> Subject:
+        """Somebody with every role that he holds, and the owner of what he asks for."""
+        roles = self._roles.held_by(principal.name, principal.groups, principal.roles)
+        return Subject(principal.name, principal.groups, roles, owner)
+
+    def may_administer(self, principal: Principal, changed: Iterable[Policy], now: datetime) -> Decision:
+        """Whether `principal` may add, change or remove policies, as one who has their resources delegated.
+
+        Args:
+            principal: who wants to change them.
+            changed: the policies as `policy.ranger.parse` reads them, disabled ones too; of one that is
+                changed, both the one before and the one after. None at all are refused.
+            now: the time, with time zone.
+
+        Raises:
+            RequestInvalid: if `now` has no time zone.
+        """
+        _require_zone(now)
+        policies = (policy for index in self._indexes.values() for policy in index.policies)
+        in_force = [policy for policy in policies if active(policy.schedules, now)]
+        in_force.sort(key=lambda policy: policy.priority, reverse=True)
+        subject = self.subject(principal, None)
+        return Decision.all_of(may_administer(in_force, subject, policy) for policy in changed)
+
+    def _applicable(
+        self,
+        kind: PolicyType,
+        resource: Resource,
+        principal: Principal,
+        owner: str | None,
+        now: datetime,
+    ) -> list[Applicable]:
+        """The policies of a type that are about `resource` and can be in force, highest priority first."""
+        _require_zone(now)
+        target = Target.of(resource)
+        found = []
+        for policy in self._indexes[kind].candidates(target):
+            match = relation(policy, target, principal.name, owner)
+            if match in (Match.NONE, Match.ABOVE):
+                continue
+            if active(policy.schedules, now):
+                found.append(Applicable(policy, match, doubt_about(policy, principal.name, owner)))
+        return found
+
+
+def _require_zone(now: datetime) -> None:
+    if now.tzinfo is None:
+        raise RequestInvalid("A time without a time zone decides nothing.", rule="now")
+
+
+def relation(policy: Policy, target: Target, user: str, owner: str | None) -> Match:
+    """How a policy's resources relate to a requested one: the closest of all its sets of resources."""
+    if len(policy.resources) == 1:
+        return policy.resources[0].match(target, user, owner)
+    matches = [resource.match(target, user, owner) for resource in policy.resources]
+    closest = (Match.SELF_AND_BELOW, Match.SELF, Match.BELOW, Match.ABOVE, Match.NONE)
+    return min(matches, key=closest.index)
+
+
+def _may_match(resource: ResourcePattern, target: Target) -> bool:
+    """Whether these resources are the target's for anyone."""
+    if any(level.named for level in resource.patterns):
+        return resource.hierarchy[len(target.levels) - 1].name == target.levels[-1]
+    return resource.match(target, "").covers
+
+
+def _scope(request: AccessRequest) -> Scope:
+    if request.access == ANY:
+        return Scope.ANYWHERE
+    return Scope.TREE if LEVELS[request.resource.levels[-1]].location else Scope.SELF
+
+
+def _question(request: AccessRequest, access: str) -> str:
+    return f"{access} on {request.resource} to {request.principal.name!r}"
+
+
+def _any_of(decisions: Iterable[Decision], request: AccessRequest) -> Decision:
+    """The first grant; else a refusal that a policy spoke; else that none granted anything."""
+    refused = []
+    for decision in decisions:
+        if decision.allowed:
+            return decision
+        refused.append(decision)
+    spoken = next((each for each in refused if each.reasons[0].rule == "policy-deny"), None)
+    if spoken is not None:
+        return spoken
+    doubtful = dict.fromkeys(reason for each in refused for reason in each.reasons[1:])
+    who = f"{request.principal.name!r} any right on {request.resource} or below it"
+    return Decision.deny(Reason("policy-no-match", f"No policy grants {who}."), *doubtful)

@@ -1,0 +1,180 @@
+"""Columns, their types, and partitioning, in both dialects.
+
+Only what Iceberg has a like for is read. A clause that would be lost (a default, a constraint, a collation)
+is refused, as the catalog refuses it.
+
+Both engines find a column whatever the letter case, and have no two that differ in it alone. Hive makes small
+letters of every name; Spark keeps names as they are typed, and the catalog goes by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from policy.sql_lint.cursor import Cursor, Name
+from policy.sql_lint.lexer import Kind
+from policy.sql_lint.problems import Problem
+from policy.sql_lint.statements import Column
+
+MAX_COLUMNS: Final = 5_000
+MAX_TYPE_DEPTH: Final = 32
+
+_BOTH_TYPES: Final = (
+    "BOOLEAN TINYINT SMALLINT INT INTEGER BIGINT FLOAT DOUBLE STRING BINARY DATE TIMESTAMP DECIMAL "
+    "NUMERIC CHAR VARCHAR"
+)
+_SPARKS_TYPES: Final = "BYTE SHORT LONG REAL TIMESTAMP_NTZ TIMESTAMP_LTZ DEC CHARACTER"
+_HIVE_TYPES: Final = frozenset(_BOTH_TYPES.split())
+_SPARK_TYPES: Final = _HIVE_TYPES | frozenset(_SPARKS_TYPES.split())
+_SIZED: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "CHAR", "CHARACTER", "VARCHAR"})
+_UNITS: Final = frozenset({"YEAR", "MONTH", "DAY", "HOUR"})
+_TRANSFORMS: Final = frozenset({"BUCKET", "TRUNCATE", *_UNITS, *(f"{unit}S" for unit in _UNITS)})
+
+
+def columns_of(cursor: Cursor) -> tuple[Column, ...]:
+    """The columns of a new table, in parentheses."""
+    start = cursor.next.start
+    columns = tuple(cursor.listed(lambda: column(cursor)))
+    if any(len(each.name) > 1 for each in columns):
+        raise _twice(start)
+    _refuse_twice(start, (each.name[-1] for each in columns))
+    if len(columns) > MAX_COLUMNS:
+        raise Problem(start, "columns", f"There are more than {MAX_COLUMNS} columns.", "Leave some out.")
+    return columns
+
+
+def column(cursor: Cursor, *, required: bool = True) -> Column:
+    """One column with its type.
+
+    Args:
+        cursor: where it stands.
+        required: whether it may be NOT NULL; one that is added to a table may not.
+    """
+    name = column_name(cursor)
+    inside = column_type(cursor)
+    while not cursor.next.is_symbol(",", ")") and cursor.next.kind is not Kind.END:
+        if required and cursor.took("NOT", "NULL"):
+            continue
+        if not cursor.took("COMMENT"):
+            if cursor.next.is_word("FIRST", "AFTER"):
+                break
+            cursor.refuse("this clause of a column is not kept by the catalog")
+        cursor.remark()
+    return Column(name, tuple(f"{'.'.join(name)}.{each}" for each in inside))
+
+
+def column_name(cursor: Cursor) -> Name:
+    """The name of a column, as the engine hands it on."""
+    name = cursor.name()
+    return tuple(each.lower() for each in name) if cursor.hive else name
+
+
+def column_type(cursor: Cursor, depth: int = 0) -> tuple[str, ...]:
+    """A type; the names of what is nested in it, dotted, as Iceberg names them."""
+    if depth > MAX_TYPE_DEPTH:
+        cursor.refuse("the type is nested too deeply")
+    start = cursor.next.start
+    word = cursor.part().upper()
+    if word == "ARRAY":
+        return _elements(cursor, ("element",), depth)
+    if word == "MAP":
+        return _elements(cursor, ("key", "value"), depth)
+    if word == "STRUCT":
+        return _fields(cursor, depth)
+    if word not in (_HIVE_TYPES if cursor.hive else _SPARK_TYPES):
+        raise Problem(
+            start, "column-type", f"The type {word[:40]!a} has no like in Iceberg here.", "Choose another."
+        )
+    if word in _SIZED and cursor.next.is_symbol("("):
+        cursor.listed(lambda: _number(cursor))
+    if word == "DOUBLE":
+        cursor.took("PRECISION")
+    return ()
+
+
+def partitioned_by(cursor: Cursor) -> tuple[tuple[Name, ...], tuple[Column, ...]]:
+    """PARTITIONED BY: the columns whose values show in paths, and the columns that it adds to the table."""
+    cursor.took("SPEC")
+    found = cursor.listed(lambda: _partition(cursor))
+    return tuple(name for name, _ in found), tuple(added for _, added in found if added is not None)
+
+
+def _partition(cursor: Cursor) -> tuple[Name, Column | None]:
+    start, name = cursor.next.start, column_name(cursor)
+    if cursor.next.is_symbol("("):
+        return _source(cursor, start, name), None
+    if cursor.next.is_symbol(",", ")"):
+        return name, None
+    inside = column_type(cursor)
+    if cursor.took("COMMENT"):
+        cursor.remark()
+    return name, Column(name, tuple(f"{'.'.join(name)}.{each}" for each in inside))
+
+
+def _source(cursor: Cursor, start: int, transform: Name) -> Name:
+    """The one column among the arguments of a partition transform."""
+    arguments = cursor.listed(lambda: _argument(cursor))
+    sources = [each for each in arguments if each is not None]
+    if len(transform) > 1 or transform[0].upper() not in _TRANSFORMS or len(sources) != 1:
+        raise Problem(
+            start,
+            "partition-transform",
+            f"A table cannot be partitioned by {'.'.join(transform)[:60]!a} of this.",
+            "Take a column, bucket(n, c), truncate(w, c), years(c), months(c), days(c) or hours(c).",
+        )
+    return sources[0]
+
+
+def _argument(cursor: Cursor) -> Name | None:
+    if cursor.next.kind is Kind.NUMBER:
+        cursor.take()
+        return None
+    return column_name(cursor)
+
+
+def _elements(cursor: Cursor, names: tuple[str, ...], depth: int) -> tuple[str, ...]:
+    cursor.expect_symbol("<")
+    found: list[str] = []
+    for number, name in enumerate(names):
+        if number:
+            cursor.expect_symbol(",")
+        found += [name, *(f"{name}.{each}" for each in column_type(cursor, depth + 1))]
+    cursor.expect_symbol(">")
+    return tuple(found)
+
+
+def _fields(cursor: Cursor, depth: int) -> tuple[str, ...]:
+    start = cursor.next.start
+    cursor.expect_symbol("<")
+    names: list[str] = []
+    found: list[str] = []
+    while True:
+        name = cursor.part().lower() if cursor.hive else cursor.part()
+        names.append(name)
+        cursor.took_symbol(":")
+        found += [name, *(f"{name}.{each}" for each in column_type(cursor, depth + 1))]
+        cursor.took("NOT", "NULL")
+        if cursor.took("COMMENT"):
+            cursor.remark()
+        if not cursor.took_symbol(","):
+            break
+    cursor.expect_symbol(">")
+    _refuse_twice(start, names)
+    return tuple(found)
+
+
+def _refuse_twice(start: int, names: Iterable[str]) -> None:
+    folded = [each.lower() for each in names]
+    if len(set(folded)) < len(folded):
+        raise _twice(start)
+
+
+def _twice(start: int) -> Problem:
+    return Problem(start, "columns", "A column stands twice, or has a dot in its name.", "Rename it.")
+
+
+def _number(cursor: Cursor) -> str:
+    if cursor.next.kind is not Kind.NUMBER:
+        cursor.refuse("a number is expected")
+    return cursor.take().text

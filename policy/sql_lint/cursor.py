@@ -1,0 +1,224 @@
+"""Reading tokens one after the other: names, strings, keywords, lists of properties.
+
+Whatever is not expected is a `Problem` at its place; nothing is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn, TypeVar
+
+from policy.sql_lint.lexer import Kind, Token
+from policy.sql_lint.problems import Problem
+
+MAX_NAME_PARTS: Final = 16
+
+Name = tuple[str, ...]
+T = TypeVar("T")
+
+_END: Final = "the end of the statement"
+
+
+class Cursor:
+    """A place in the tokens of one statement.
+
+    Args:
+        tokens: of the statement, without its semicolon.
+        end: index of the character behind the statement.
+        text: the script, for what is read by another parser.
+        hive: whether Hive reads it.
+    """
+
+    def __init__(self, tokens: Sequence[Token], end: int, text: str, *, hive: bool) -> None:
+        self._tokens = tokens
+        self._text = text
+        self._end = Token(Kind.END, _END, end, end)
+        self._at = 0
+        self.hive = hive
+
+    @property
+    def next(self) -> Token:
+        """The token that comes next; at the end one of the kind END."""
+        return self._tokens[self._at] if self._at < len(self._tokens) else self._end
+
+    @property
+    def rest(self) -> Sequence[Token]:
+        """All tokens that were not taken yet."""
+        return self._tokens[self._at :]
+
+    def rest_taken(self) -> tuple[int, str, Sequence[Token]]:
+        """Take everything that is left: where it begins, its text, and its tokens."""
+        start, rest = self.next.start, self.rest
+        self._at = len(self._tokens)
+        return start, self._text[start : rest[-1].end] if rest else "", rest
+
+    def ahead(self, *words: str) -> bool:
+        """Whether these keywords come next, one after the other."""
+        wanted = self._tokens[self._at : self._at + len(words)]
+        return len(wanted) == len(words) and all(map(Token.is_word, wanted, words))
+
+    def take(self) -> Token:
+        """The next token, which is then taken."""
+        token = self.next
+        if token.kind is Kind.END:
+            self.refuse()
+        self._at += 1
+        return token
+
+    def took(self, *words: str) -> bool:
+        """Take these keywords if they come next."""
+        if not self.ahead(*words):
+            return False
+        self._at += len(words)
+        return True
+
+    def took_one(self, *words: str) -> bool:
+        """Take one of these keywords if it comes next."""
+        return any(self.took(word) for word in words)
+
+    def took_symbol(self, symbol: str) -> bool:
+        """Take a symbol if it comes next."""
+        if not self.next.is_symbol(symbol):
+            return False
+        self._at += 1
+        return True
+
+    def expect(self, *words: str) -> None:
+        """Take these keywords.
+
+        Raises:
+            Problem: something else comes next.
+        """
+        if not self.took(*words):
+            self.refuse(f"{' '.join(words)} is expected")
+
+    def expect_symbol(self, symbol: str) -> None:
+        """Take a symbol.
+
+        Raises:
+            Problem: something else comes next.
+        """
+        if not self.took_symbol(symbol):
+            self.refuse(f"{symbol} is expected")
+
+    def expect_end(self) -> None:
+        """Make sure that everything was taken.
+
+        Raises:
+            Problem: something is left.
+        """
+        if self.next.kind is not Kind.END:
+            self.refuse()
+
+    def part(self) -> str:
+        """One part of a name."""
+        token = self.next
+        if token.kind not in (Kind.WORD, Kind.QUOTED):
+            self.refuse("a name is expected")
+        self._at += 1
+        if token.is_word("IDENTIFIER") and self.next.is_symbol("("):
+            self.refuse("a name that is computed is not known")
+        return token.text
+
+    def name(self) -> Name:
+        """A name with dots between its parts."""
+        start = self.next.start
+        parts = [self.part()]
+        while self.took_symbol("."):
+            parts.append(self.part())
+        if len(parts) > MAX_NAME_PARTS:
+            raise Problem(start, "name", f"A name has more than {MAX_NAME_PARTS} parts.", "Shorten it.")
+        return tuple(parts)
+
+    def string(self) -> str:
+        """A string whose text means itself, such as a location.
+
+        Raises:
+            Problem: there is none, or one with escapes, or several in a row, which Spark joins.
+        """
+        token = self._any_string()
+        if not token.plain:
+            raise Problem(
+                token.start,
+                "escape",
+                "The string has a backslash; what it stands for depends on the reader's settings.",
+                "Write the string without escapes.",
+            )
+        return token.text
+
+    def remark(self) -> None:
+        """A string whose content means nothing, such as a comment."""
+        self._any_string(joined=True)
+
+    def listed(self, item: Callable[[], T]) -> list[T]:
+        """Items in parentheses, with commas between them; at least one."""
+        self.expect_symbol("(")
+        items = [item()]
+        while self.took_symbol(","):
+            items.append(item())
+        self.expect_symbol(")")
+        return items
+
+    def properties(self) -> dict[str, str]:
+        """`(key = value, …)`.
+
+        Raises:
+            Problem: a key stands twice, a value is missing or is computed.
+        """
+        found: dict[str, str] = {}
+        for start, key, value in self.listed(self._property):
+            if key in found:
+                raise Problem(start, "duplicate-key", f"The property {key[:80]!a} stands twice.", "Keep one.")
+            found[key] = value
+        return found
+
+    def property_names(self) -> list[str]:
+        """`(key, …)`."""
+        return self.listed(self._key)
+
+    def refuse(self, why: str = "this is not understood here") -> NoReturn:
+        """Refuse what comes next.
+
+        Raises:
+            Problem: always.
+        """
+        token = self.next
+        shown = _END if token.kind is Kind.END else ascii(token.text[:60])
+        raise Problem(
+            token.start,
+            "syntax",
+            f"At {shown}: {why}.",
+            "Write the statement as docs/lint.md shows, or have somebody look at it who may allow it.",
+        )
+
+    def _any_string(self, *, joined: bool = False) -> Token:
+        if self.next.kind is not Kind.STRING:
+            self.refuse("a string is expected")
+        token = self.take()
+        while self.next.kind is Kind.STRING:
+            if not joined:
+                self.refuse("strings in a row are joined by some readers and not by others")
+            self._at += 1
+        return token
+
+    def _property(self) -> tuple[int, str, str]:
+        start, key = self.next.start, self._key()
+        if not self.took_symbol("=") and self.hive:
+            self.refuse("= is expected")
+        return start, key, self._value()
+
+    def _key(self) -> str:
+        if self.next.kind is Kind.STRING:
+            return self.string()
+        if self.hive:
+            self.refuse("a property is named in quotes")
+        return ".".join(self.name())
+
+    def _value(self) -> str:
+        if self.next.kind is Kind.STRING:
+            return self.string()
+        if self.next.kind is Kind.NUMBER and not self.hive:
+            return self.take().text
+        if self.next.is_word("TRUE", "FALSE") and not self.hive:
+            return self.take().text.lower()
+        self.refuse("a value is expected, in quotes")

@@ -1,0 +1,145 @@
+"""The one question about a script: which of its statements would be allowed?
+
+- Each statement is understood as a whole, or denied. What it would need is what the catalog would ask for it;
+  it is allowed if the policies grant all of that.
+- What a statement makes, renames or drops is known to those after it, if it is allowed. After a USE that is
+  denied, the current namespace is not known.
+- Where the owner of a table is not known, a statement is allowed only if the policies grant it to the owner
+  and to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from policy.decision import Decision, Reason
+from policy.errors import LakewardenError
+from policy.privileges.requests import AccessRequest
+from policy.sql_lint.context import LintContext
+from policy.sql_lint.denials import Refusal
+from policy.sql_lint.needs import Ask
+from policy.sql_lint.parse import Parsed, parse
+from policy.sql_lint.positions import Positions
+from policy.sql_lint.problems import Problem
+from policy.sql_lint.script import Script
+
+Dialect = Literal["spark", "hive"]
+
+_ASK: Final = "Ask an administrator for a policy that grants it."
+_NOTHING: Final = Decision.allow(Reason("nothing-asked", "The statement asks for nothing."))
+
+
+@dataclass(frozen=True, slots=True)
+class StatementDecision:
+    """The answer for one statement.
+
+    Attributes:
+        line: line of its first character, or of what could not be read; from 1.
+        column: column of that, from 1.
+        kind: its first words.
+        decision: whether it would be allowed, and why or why not.
+        needed: what was asked of the policies; where one of several ways is enough, the one that counted.
+        assumed: what has to hold beside, and is not known here.
+        hint: what to do about a denial; None if the reasons say it all.
+        notes: what is worth knowing of an allowed statement, and denies nothing.
+    """
+
+    line: int
+    column: int
+    kind: str
+    decision: Decision
+    needed: tuple[AccessRequest, ...] = ()
+    assumed: tuple[str, ...] = ()
+    hint: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def lint(text: str, dialect: Dialect, context: LintContext) -> list[StatementDecision]:
+    """Decide each statement of a script, in order.
+
+    Args:
+        text: the script.
+        dialect: whose SQL it is.
+        context: by whom, when and under what rules it would be run.
+
+    Returns:
+        one answer a statement; what cannot be read any further is one denial at its place.
+
+    Raises:
+        RequestInvalid: the context names no namespace, or a time without a zone.
+    """
+    judge = _Judge(context, Script.begun(context, hive=dialect == "hive"))
+    positions = Positions(text)
+    return [judge.judge(each, positions) for each in parse(text, hive=dialect == "hive")]
+
+
+@dataclass
+class _Judge:
+    """Decides the statements of a script, one after the other."""
+
+    context: LintContext
+    script: Script
+
+    def judge(self, parsed: Parsed, positions: Positions) -> StatementDecision:
+        """Decide the next statement."""
+        at = parsed.start
+        asks = self.script.asks(self.context)
+        hint: str | None
+        try:
+            if isinstance(parsed.statement, Problem):
+                raise parsed.statement
+            after = self.script.ask(parsed.statement, asks)
+            decision, needed = self._decide(asks.needed)
+            hint = None if decision.allowed else _ASK
+            if decision.allowed:
+                after()
+        except Problem as problem:
+            at, hint = problem.at, problem.hint
+            decision, needed = Decision.deny(Reason(problem.rule, problem.message)), ()
+        except Refusal as refusal:
+            decision, needed = Decision.deny(Reason(refusal.rule, refusal.message)), ()
+            hint = refusal.hint
+        except LakewardenError as error:
+            rule = error.rule or type(error).__name__
+            where = f" ({error.path})" if error.path else ""
+            decision, needed = Decision.deny(Reason(rule, f"{error.message}{where}")), ()
+            hint = error.hint
+        if not decision.allowed:
+            self.script.denied(parsed.kind)
+        line, column = positions.of(at)
+        assumed = tuple(dict.fromkeys(asks.assumed)) if decision.allowed else ()
+        notes = tuple(dict.fromkeys(asks.notes)) if decision.allowed else ()
+        return StatementDecision(line, column, parsed.kind, decision, needed, assumed, hint, notes)
+
+    def _decide(self, asks: Iterable[Ask]) -> tuple[Decision, tuple[AccessRequest, ...]]:
+        answers = [self._answer(each) for each in dict.fromkeys(asks)]
+        if not answers:
+            return _NOTHING, ()
+        decision = Decision.all_of(answer for answer, _ in answers)
+        return decision, tuple(request for _, request in answers)
+
+    def _answer(self, ask: Ask) -> tuple[Decision, AccessRequest]:
+        """The first way that is granted, else the refusal of the first one."""
+        answers = [(self._granted(ask, way), way) for way in ask.ways]
+        return next((each for each in answers if each[0].allowed), answers[0])
+
+    def _granted(self, ask: Ask, request: AccessRequest) -> Decision:
+        owners = [request.owner] if ask.owner_known else [None, request.principal.name]
+        return Decision.all_of(self._granted_if(ask, replace(request, owner=owner)) for owner in owners)
+
+    def _granted_if(self, ask: Ask, request: AccessRequest) -> Decision:
+        policies, now = self.context.policies, self.context.now
+        decision = policies.decide(request, now)
+        if ask.unless_denied and all(each.rule == "policy-no-match" for each in decision.reasons):
+            decision = Decision.allow(Reason("nested-field", "No policy speaks against the field."))
+        if not ask.reads or not decision.allowed:
+            return decision
+        database, table, column = request.resource.values
+        owner = request.owner
+        if policies.mask_for(request.principal, database, table, column, now, owner=owner) is not None:
+            return Decision.deny(Reason("mask", f"A policy masks the column {column!r}."))
+        if policies.has_row_filter(request.principal, database, table, now, owner=owner):
+            return Decision.deny(Reason("row-filter", f"A policy filters the rows of {database}.{table}."))
+        return decision

@@ -1,0 +1,111 @@
+"""What a statement needs, collected: requests to the policies, and what has to hold beside.
+
+Where the owner of a table is not known, a request says so, and is judged for the owner and for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from policy.identifiers import TableName
+from policy.location.location import Location
+from policy.privileges import tables
+from policy.privileges.requests import AccessRequest, Resource
+from policy.sql_lint.context import LintContext, TableFacts
+from policy.sql_lint.denials import Refusal
+from policy.sql_lint.names import Names
+from policy.sql_lint.statements import Query
+
+_LOADING: Final = ("select", "update", "alter")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One thing that a statement needs.
+
+    Attributes:
+        ways: requests, one of which has to be granted.
+        owner_known: whether they say whose the resource is, where it is somebody's.
+        reads: whether a column is read, so that no mask may be in the way.
+        unless_denied: whether it is enough that no policy speaks against it.
+    """
+
+    ways: tuple[AccessRequest, ...]
+    owner_known: bool = True
+    reads: bool = False
+    unless_denied: bool = False
+
+
+@dataclass
+class Needs:
+    """Collects what a statement needs.
+
+    Attributes:
+        context: what it is judged by.
+        names: how its names are resolved.
+        facts: what the statements before made known of tables; None of one that is gone.
+        views: temporary views, with the names as they were resolved where each was made.
+        needed: what it needs.
+        assumed: what has to hold beside, and is not known.
+        notes: what is worth knowing of it, and denies nothing.
+    """
+
+    context: LintContext
+    names: Names
+    facts: Mapping[TableName, TableFacts | None]
+    views: Mapping[str, tuple[Names, Query]] = field(default_factory=dict)
+    needed: list[Ask] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def known(self, name: TableName) -> TableFacts:
+        """What is known of a table."""
+        if name in self.facts:
+            return self.facts[name] or TableFacts(None)
+        return self.context.known(name) or TableFacts(self.context.owner)
+
+    def _exists(self, name: TableName) -> bool:
+        """Whether a table is known to exist."""
+        return (self.facts[name] if name in self.facts else self.context.known(name)) is not None
+
+    def code(self, what: str) -> None:
+        """Code of users in the engine."""
+        if self.context.engine is None:
+            raise Refusal(
+                "code",
+                f"{what[:80]} runs code in the engine, and which engine that is, is not known.",
+                "Give --engine, to ask whether the user may run code in it.",
+            )
+        resource = Resource.engine(self.context.engine)
+        self.needed.append(Ask((AccessRequest(self.context.principal, resource, "code"),)))
+
+    def _keys(self, key_ids: Iterable[str]) -> None:
+        self._all(tables.key_requests(self.context.principal, key_ids))
+        self.assumed += [f"the KMS has the master key {key_id}" for key_id in sorted(key_ids)]
+
+    def _table(self, name: TableName, access: str, facts: TableFacts | None) -> None:
+        known = facts is None or facts.owner is not None
+        self.needed.append(Ask((self._request(name, access, facts),), owner_known=known))
+
+    def _select(self, name: TableName, column: str, facts: TableFacts) -> AccessRequest:
+        resource = Resource.column(name.database, name.name, column)
+        return AccessRequest(self.context.principal, resource, "select", owner=facts.owner)
+
+    def _load(self, name: TableName, facts: TableFacts, columns: Iterable[str]) -> None:
+        """A right on the table, or SELECT on one of its columns."""
+        ways = tuple(self._request(name, access, facts) for access in _LOADING)
+        ways += tuple(self._select(name, each, facts) for each in columns)
+        self.needed.append(Ask(ways, owner_known=facts.owner is not None))
+
+    def _request(self, name: TableName, access: str, facts: TableFacts | None) -> AccessRequest:
+        owner = None if facts is None else facts.owner
+        return tables.table_request(self.context.principal, name.database, name.name, access, owner)
+
+    def _storage(self, paths: Iterable[Location], exempt: Location | None, facts: TableFacts) -> None:
+        requests = tables.storage_requests(self.context.principal, paths, exempt, facts.owner)
+        self.needed += [Ask((each,), owner_known=facts.owner is not None) for each in requests]
+
+    def _all(self, requests: Iterable[AccessRequest]) -> None:
+        self.needed += [Ask((each,)) for each in requests]

@@ -1,0 +1,117 @@
+"""What reading takes: of a query, and of the statements that show a table.
+
+Which columns a query reads of which table is worked out as far as the tables are known; else every column
+that it may read is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policy.identifiers import TableName
+from policy.sql_lint.context import TableFacts
+from policy.sql_lint.cursor import Name
+from policy.sql_lint.denials import Refusal
+from policy.sql_lint.functions import BUILT_IN
+from policy.sql_lint.needs import Ask, Needs
+from policy.sql_lint.statements import Look, Query
+
+
+@dataclass
+class ReadingNeeds(Needs):
+    """Collects what reading takes."""
+
+    def look(self, statement: Look) -> None:
+        """Loading a table's metadata: any of several rights lets one do it."""
+        name = self.names.table(statement.name)
+        facts = self.known(name)
+        self._load(name, facts, facts.columns or ())
+
+    def read(self, query: Query) -> None:
+        """What a query reads, and the code that it runs."""
+        for each in query.functions:
+            self._function(each)
+        tables = [None if self._view(each) else self.names.table(each) for each in query.tables]
+        facts = [_NO_FACTS if each is None else self.known(each) for each in tables]
+        paths = _paths(query, facts)
+        for number, name in enumerate(tables):
+            if name is not None:
+                whole = number in query.whole or not paths[number]
+                self._columns(name, facts[number], None if whole else paths[number])
+
+    def _function(self, name: str) -> None:
+        """A function that the engine does not bring along; the catalog's own are none of them."""
+        if name.lower().removeprefix(f"{self.context.catalog.lower()}.") not in BUILT_IN:
+            self.code(name)
+
+    def _view(self, name: Name) -> bool:
+        """Whether a name is that of a temporary view; then everything is asked for that the view reads."""
+        found = self.views.get(name[0].lower()) if len(name) == 1 else None
+        if found is None:
+            return False
+        names, query = found
+        inner = replace(self, names=names, views={k: v for k, v in self.views.items() if v is not found})
+        inner.read(query)
+        return True
+
+    def _columns(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]] | None) -> None:
+        """What loading the table takes, and the right to read columns of it; None for all."""
+        if paths is None:
+            if facts.columns is None:
+                raise Refusal(
+                    "columns-unknown",
+                    f"Every column of {name} is read, and which ones it has is not known.",
+                    "Name the columns, or give --live to look them up.",
+                )
+            paths = {(each,) for each in facts.columns}
+        self._load(name, facts, sorted({path[0] for path in paths}))
+        self._selected(name, facts, paths)
+
+    def _selected(self, name: TableName, facts: TableFacts, paths: set[tuple[str, ...]]) -> None:
+        """SELECT on top-level columns.
+
+        On what is nested in these, it is enough that no policy speaks against it.
+        """
+        for column in sorted({path[0] for path in paths}):
+            self._column(name, column, facts, unless_denied=False)
+        nested = {".".join(path) for path in paths if len(path) > 1}
+        nested |= {each for each in facts.nested or () if any(_reads(path, each, facts) for path in paths)}
+        for column in sorted(nested):
+            self._column(name, column, facts, unless_denied=True)
+        if facts.nested is None:
+            self.assumed.append(f"no policy withholds a field inside of a column of {name}")
+
+    def _column(self, name: TableName, column: str, facts: TableFacts, *, unless_denied: bool) -> None:
+        request = self._select(name, column, facts)
+        self.needed.append(Ask((request,), facts.owner is not None, reads=True, unless_denied=unless_denied))
+
+
+_NO_FACTS: Final = TableFacts(None)
+
+
+def _reads(path: Name, field: str, facts: TableFacts) -> bool:
+    """Whether to read `path` is to read `field`; a path that is written in another way may read all."""
+    read, known = ".".join(path).lower(), {each.lower() for each in facts.nested or ()}
+    above = read if len(path) == 1 or read in known else path[0].lower()
+    return f"{field.lower()}.".startswith(f"{above}.")
+
+
+def _paths(query: Query, facts: Sequence[TableFacts]) -> list[set[Name]]:
+    """The columns, and the fields in them, that a query reads of each of its tables."""
+    paths: list[set[Name]] = [set() for _ in facts]
+    for reference in query.columns:
+        holders = [number for number in reference.tables if _may_have(facts[number], reference.path[0])]
+        if not holders and not reference.optional:
+            raise Refusal(
+                "column", f"No table of the query has a column {reference.path[0][:80]!a}.", "Correct it."
+            )
+        for number in holders:
+            paths[number].add(reference.path)
+    return paths
+
+
+def _may_have(facts: TableFacts, column: str) -> bool:
+    """Spark finds columns whatever the case of their names."""
+    return facts.columns is None or column.lower() in {each.lower() for each in facts.columns}

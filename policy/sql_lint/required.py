@@ -1,0 +1,416 @@
+"""From what a statement says to what the catalog would ask for it.
+
+Each function here follows a door of the catalog and uses the gates that it uses: creation and drafts for
+CREATE TABLE, commits for ALTER, lifecycle for RENAME and DROP, namespaces, the planner for what is read.
+Where the catalog would look at a table's present state and that is not known, everything is asked for that it
+might ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policy.encryption import governed as governed_names
+from policy.encryption import requested
+from policy.encryption.downgrade import could_weaken
+from policy.encryption.encrypted_columns import judge_sources, require_column_left, resolve_columns
+from policy.encryption.file_formats import WRITE_FORMAT, FileFormat, written_format
+from policy.encryption.specification import EncryptionSpec
+from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
+from policy.identifiers import TableName, slug, table_name
+from policy.key_groups import splits
+from policy.location.allow_list import AllowList
+from policy.location.location import Location
+from policy.privileges import tables
+from policy.privileges.namespaces import check_namespace_properties, namespace_requests
+from policy.sql_lint import protection
+from policy.sql_lint.context import TableFacts
+from policy.sql_lint.denials import Refusal
+from policy.sql_lint.reading_needs import ReadingNeeds
+from policy.sql_lint.statements import (
+    AlterColumns,
+    AlterProperties,
+    CallOnKeys,
+    CallRewrite,
+    Column,
+    CreateTable,
+    DropTable,
+    Insert,
+    Look,
+    Namespace,
+    RenameTable,
+)
+
+_FORMAT_VERSION: Final = "format-version"
+_WRITTEN: Final = "2"
+_SYSTEM: Final = "system"
+
+
+@dataclass
+class Asks(ReadingNeeds):
+    """Collects what any statement needs, statement by statement."""
+
+    def create_table(self, statement: CreateTable) -> tuple[TableName, TableFacts]:
+        """CREATE TABLE; what is known of the table afterwards."""
+        name = self.names.table(statement.name)
+        governed, ordinary = governed_names.split(statement.properties)
+        _check_ordinary(ordinary, str(name))
+        location = None if statement.location is None else Location.parse(statement.location)
+        if location is not None:
+            tables.check_table_location(location, str(name))
+            self.assumed.append(f"no other table lies at or around {location}")
+        asked = requested.for_new_table(
+            governed,
+            location,
+            self.context.master_key_id,
+            str(name),
+            file_format=written_format(ordinary),
+        )
+        paths = {*asked.added, *tables.write_paths(ordinary), *([location] if location else [])}
+        self._table(name, "create", None)
+        self._storage(paths, None, TableFacts(self.context.principal.name))
+        self._keys(asked.new_keys)
+        if asked.unprotects:
+            self._table(name, "unprotect", TableFacts(self.context.principal.name))
+        facts = self._made(statement, asked, location)
+        protection.require_new(self.context.encryption, name, facts)
+        _check_columns(statement, asked.spec, facts, str(name))
+        self._note_splits(name, facts)
+        if statement.like is not None:
+            self.look(Look(statement.like))
+        if statement.query is not None:
+            self.read(statement.query)
+            if governed_names.ALLOWED_PATHS in governed:
+                self._require_own_place(name, asked.allowed, location)
+        if statement.may_exist:
+            # If it is there it stays as it is, and somebody else's.
+            return name, self.known(name)
+        if self._exists(name):
+            raise Refusal("table-exists", f"The table {name} exists.", "Take another name.")
+        self.assumed.append(f"there is no table {name} yet")
+        return name, facts
+
+    def alter_properties(self, statement: AlterProperties) -> tuple[TableName, TableFacts]:
+        """SET and UNSET of properties; what is known of the table afterwards."""
+        name = self.names.table(statement.name)
+        facts = self.known(name)
+        governed, ordinary = governed_names.split(statement.updates)
+        governed_names.check_count(len(statement.removals))
+        _check_ordinary(ordinary, str(name), new=False)
+        unset = {each for each in statement.removals if governed_names.is_governed(each)}
+        removed = frozenset(governed_names.canonical_name(each) for each in unset)
+        moved = tables.write_paths(ordinary)
+        if statement.location is not None:
+            moved.append(Location.parse(statement.location))
+        for each in moved:
+            tables.check_table_location(each, str(name))
+            self.assumed.append(f"no other table lies at or around {each}")
+        self._table(name, "alter", facts)
+        said = _format_said(ordinary, statement.removals)
+        asked = self._next(facts, governed, removed, str(name), said)
+        own = facts.location if facts.default_location else None
+        self._storage([*moved, *asked.added], own, facts)
+        self._keys(asked.new_keys)
+        if asked.unprotects:
+            self._table(name, "unprotect", facts)
+        if governed or removed:
+            self.assumed.append("no live snapshot needs a location that the allowed list would lose")
+            self._check_keyed(asked.spec, facts)
+        after = _with(facts, asked, said) if governed or removed or said else facts
+        if governed or removed:
+            self._note_splits(name, after)
+        if after.spec is None or after.spec != facts.spec:
+            protection.require_change(self.context.encryption, name, facts, after)
+        return name, after
+
+    def alter_columns(self, statement: AlterColumns) -> tuple[TableName, TableFacts]:
+        """A change of columns; what is known of the table afterwards."""
+        name = self.names.table(statement.name)
+        facts = self.known(name)
+        after = protection.with_columns(facts, statement)
+        if facts.spec is not None and after.spec is not None:
+            require_column_left(facts.spec, after.spec, str(name))
+        self._table(name, "alter", facts)
+        if statement.renamed is not None and statement.renamed[0] != statement.renamed[1]:
+            # A right on the new name must not be a way around a denial of the old one.
+            self._selected(name, facts, {statement.renamed[0]})
+            self.assumed.append("the column had no other name before, under which a policy withholds it")
+        protection.require_change(self.context.encryption, name, facts, after)
+        self.assumed.append("the table's columns and their types allow the change")
+        if statement.replaced and facts.spec is not None and facts.spec.columns:
+            self.assumed.append("a column is left that encryption.columns names")
+        return name, after
+
+    def rename(self, statement: RenameTable) -> tuple[TableName, TableName]:
+        """RENAME TO: the table, and what it is called then."""
+        source = self.names.table(statement.name)
+        target = self.names.beside(source, statement.target)
+        self._table(source, "alter", self.known(source))
+        self._table(target, "create", None)
+        facts = self.known(source)
+        # A right on the new name must not be a way around a denial of the old one.
+        if facts.columns is not None:
+            self._columns(source, facts, None)
+        self.assumed.append(f"no policy withholds a column of {source} under a name that it has or had")
+        if protection.require_name(self.context.encryption, source, target, facts):
+            self._table(source, "unprotect", facts)
+        elif source.namespace != target.namespace:
+            self.assumed.append(
+                f"the table may have unsealed metadata where it is, or may not in {target.database}"
+            )
+        return source, target
+
+    def drop_table(self, statement: DropTable) -> TableName:
+        """DROP TABLE; of a temporary view Spark drops the view instead."""
+        if len(statement.name) == 1 and statement.name[0].lower() in self.views:
+            raise Refusal(
+                "view", f"{statement.name[0][:80]!a} is a temporary view.", "Drop it with DROP VIEW."
+            )
+        name = self.names.table(statement.name)
+        self._table(name, "drop", self.known(name))
+        return name
+
+    def insert(self, statement: Insert) -> None:
+        """INSERT INTO."""
+        name = self.names.table(statement.name)
+        self._table(name, "update", self.known(name))
+        self.read(statement.query)
+
+    def call_on_keys(self, statement: CallOnKeys) -> None:
+        """CALL of rotate_key or rewrap_keys."""
+        name = self._called(statement)
+        facts = self.known(name)
+        self._table(name, "alter", facts)
+        if facts.spec is None:
+            raise Refusal(
+                "state-unknown",
+                "Which master keys the table's keys are under is not known.",
+                "Give --live to look it up.",
+            )
+        if not statement.rewraps and not facts.spec.encrypts:
+            raise Refusal(
+                "plaintext", "The table is not encrypted, so it has no key to rotate.", "Leave it out."
+            )
+        self._all(tables.key_requests(self.context.principal, facts.spec.key_ids(), "rotate"))
+        if statement.rewraps:
+            self.assumed.append("the table has no key under another master key, from before")
+
+    def call_rewrite(self, statement: CallRewrite) -> None:
+        """CALL of rewrite_data_files: it reads every column, and writes."""
+        name = self._called(statement)
+        facts = self.known(name)
+        self._table(name, "update", facts)
+        self._columns(name, facts, None)
+        if statement.forbids:
+            self._table(name, "alter", facts)
+            self.assumed.append("no retained snapshot has files of an earlier encryption that stay")
+
+    def _called(self, statement: CallOnKeys | CallRewrite) -> TableName:
+        """The table that a procedure is called on; the names of tables there are this catalog's."""
+        catalog, wanted_table = self.context.catalog, statement.table
+        if statement.procedure[:-1] != (catalog, _SYSTEM):
+            raise Refusal(
+                "procedure",
+                f"{'.'.join(statement.procedure)[:80]!a} need not be a procedure of the catalog {catalog}.",
+                f"Write {catalog}.{_SYSTEM}.{statement.procedure[-1].lower()}.",
+            )
+        if len(wanted_table) > 2 and wanted_table[0] == catalog:
+            wanted_table = wanted_table[1:]
+        if len(wanted_table) < 2:
+            raise Refusal("identifier", "The table has no namespace.", "Name it as 'NAMESPACE.TABLE'.")
+        return table_name(wanted_table[:-1], wanted_table[-1])
+
+    def namespace(self, statement: Namespace) -> None:
+        """An operation on a namespace; on the catalog itself nothing is asked for."""
+        current = statement.name is None
+        levels = self.names.current_namespace() if current else self.names.namespace(statement.name or ())
+        if not levels:
+            if statement.access != "_any":
+                raise Refusal("namespace", "The catalog itself is no namespace.", "Name a namespace.")
+            return
+        check_namespace_properties(statement.updates)
+        database = ".".join(levels)
+        principal, access = self.context.principal, statement.access
+        removals, updates = statement.removals, statement.updates
+        self._all(namespace_requests(principal, database, access, updates, removals))
+        if statement.cascades:
+            self.assumed.append("the namespace is empty: CASCADE does not drop its tables")
+
+    def _next(
+        self,
+        facts: TableFacts,
+        governed: Mapping[str, str],
+        removed: frozenset[str],
+        table: str,
+        said: FileFormat | None,
+    ) -> requested.Wanted:
+        """What governs an existing table next; where its present state is not known, at its widest."""
+        key = self.context.master_key_id
+        place_counts = governed_names.ALLOWED_PATHS in removed
+        place = facts.location or (None if place_counts else _ANYWHERE)
+        if facts.allowed is not None and facts.spec is not None and place is not None:
+            written = said or facts.file_format
+            return requested.for_change(
+                facts.allowed, facts.spec, governed, removed, place, key, table, file_format=written
+            )
+        if place_counts:
+            raise Refusal(
+                "state-unknown",
+                "The allowed list would go back to the table's own location, which is not known.",
+                "Give --live to look it up, or set the list.",
+            )
+        return _widest(governed, removed, key, table, said)
+
+    def _check_keyed(self, spec: EncryptionSpec, facts: TableFacts) -> None:
+        """Columns that get keys are there, as far as it is known which are."""
+        if not spec.columns:
+            return
+        self.assumed.append("no column with a key partitions or sorts the table")
+        if facts.columns is None or facts.nested is None:
+            self.assumed.append("the table has the columns that encryption.columns names")
+        else:
+            names = [*facts.columns, *facts.nested]
+            resolve_columns(spec, {name: number for number, name in enumerate(names, start=1)})
+
+    def _note_splits(self, name: TableName, facts: TableFacts) -> None:
+        """Tell which key groups the policies split; of columns that are not known, by what is named alone."""
+        spec = facts.spec
+        if spec is None or not spec.columns:
+            return
+        known = {*(facts.columns or ()), *(facts.nested or ())}
+        groups = {
+            group.key_id: {
+                *group.columns,
+                *(each for each in known if any(each.startswith(f"{outer}.") for outer in group.columns)),
+            }
+            for group in spec.columns
+        }
+        where = (name.database, name.name)
+        found = splits(self.context.policies, where, groups, self.context.now, owner=facts.owner)
+        self.notes += found.notes
+
+    def _require_own_place(self, name: TableName, allowed: AllowList, location: Location | None) -> None:
+        """What is written with a table's creation has to be readable: its list covers its own place."""
+        place = location or _above_default(self.context.warehouse, name)
+        if place is None:
+            self.assumed.append("the allowed list covers the place that the table gets")
+        elif not allowed.covers(place):
+            raise Refusal(
+                "allowed-paths",
+                "The table's own location is not in its allowed list; what is written could not be read.",
+                "Add it to read.allowed.data.paths.",
+            )
+
+    def _made(self, statement: CreateTable, asked: requested.Wanted, location: Location | None) -> TableFacts:
+        columns = nested = leaves = None
+        if statement.columns is not None:
+            columns = tuple(each.name[-1] for each in statement.columns)
+            nested = tuple(name for each in statement.columns for name in each.inside)
+            leaves = protection.leaves_of(statement.columns)
+        elif statement.query is not None and statement.query.outputs is not None:
+            columns = self._made_of(statement.query.outputs)
+            leaves = protection.leaves_of(Column((each,)) for each in columns)
+        return TableFacts(
+            owner=self.context.principal.name,
+            columns=columns,
+            nested=nested,
+            leaves=leaves,
+            allowed=asked.allowed,
+            spec=asked.spec,
+            file_format=written_format(statement.properties) or FileFormat.AVRO,
+            location=location,
+            default_location=location is None,
+        )
+
+    def _made_of(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns of a table that a query makes: Hive's are in small letters."""
+        folded = tuple(each.lower() for each in outputs)
+        if len(set(folded)) < len(folded):
+            raise Refusal("columns", "The query answers two columns of one name.", "Give one another name.")
+        return folded if self.names.hive else outputs
+
+
+#: A list is never sent back to this: see `Asks._next`.
+_ANYWHERE: Final = Location.parse("file:///lakewarden/unknown")
+
+
+def _above_default(warehouse: Location | None, name: TableName) -> Location | None:
+    """The directory below which the catalog chooses a new table's place."""
+    return None if warehouse is None else warehouse.child(*(slug(level) for level in name.namespace))
+
+
+def _widest(
+    governed: Mapping[str, str],
+    removed: frozenset[str],
+    key: str | None,
+    table: str,
+    file_format: FileFormat | None,
+) -> requested.Wanted:
+    """All that a change could bring or take away, whatever governs the table now."""
+    nothing = EncryptionSpec.parse({}, catalog_master_key_id=key)
+    given = requested.for_change(
+        AllowList.of([]), nothing, governed, frozenset(), _ANYWHERE, key, table, file_format=file_format
+    )
+    keys = set(given.new_keys)
+    if removed and key is not None:
+        keys.add(key)
+    touched = bool(removed or file_format) or given.unprotects or could_weaken(governed)
+    return requested.Wanted(given.allowed, given.spec, given.added, tuple(sorted(keys)), touched)
+
+
+def _format_said(ordinary: Mapping[str, str], removals: Collection[str]) -> FileFormat | None:
+    """The format that new files get by a change of properties; None if it says nothing of it."""
+    if WRITE_FORMAT not in ordinary and WRITE_FORMAT not in removals:
+        return None
+    return written_format(ordinary) or FileFormat.AVRO
+
+
+def _with(facts: TableFacts, asked: requested.Wanted, said: FileFormat | None) -> TableFacts:
+    certain = facts.allowed is not None and facts.spec is not None
+    return replace(
+        facts,
+        allowed=asked.allowed if certain else None,
+        spec=asked.spec if certain else None,
+        file_format=said or facts.file_format,
+    )
+
+
+def _check_ordinary(ordinary: Mapping[str, str], table: str, *, new: bool = True) -> None:
+    tables.check_ordinary_properties(ordinary, table)
+    tables.refuse_location_property(ordinary, table)
+    version = ordinary.get(_FORMAT_VERSION, _WRITTEN)
+    if new and version != _WRITTEN:
+        raise UnsupportedFormatVersion(
+            f"Tables of format version {version[:20]!r} are not written here.",
+            table=table,
+            rule="format-version",
+            hint=f"Use format version {_WRITTEN}.",
+        )
+
+
+def _check_columns(statement: CreateTable, spec: EncryptionSpec, facts: TableFacts, table: str) -> None:
+    """Encrypted columns exist, and are neither partition nor sort sources."""
+    names = [*(facts.columns or ()), *(facts.nested or ())]
+    ids = {name: number for number, name in enumerate(names, start=1)}
+    sources = [".".join(each) for each in statement.sources]
+    unknown = [each for each in sources if facts.columns is not None and not _has(each, names)]
+    if unknown:
+        raise Refusal("partition-spec", f"There is no column {unknown[0][:80]!a}.", "Correct it.")
+    if not spec.encrypts:
+        return
+    keyed = resolve_columns(spec, ids)
+    folded = {name.lower(): number for name, number in ids.items()}
+    decision = judge_sources(spec, keyed, [(each, folded.get(each.lower(), 0)) for each in sources])
+    if not decision.allowed:
+        raise EncryptionPolicyViolation(
+            decision.explanation,
+            table=table,
+            rule=decision.reasons[0].rule,
+            hint="Partition by columns that are not encrypted.",
+        )
+
+
+def _has(column: str, names: Iterable[str]) -> bool:
+    return column.lower() in {each.lower() for each in names}

@@ -1,0 +1,70 @@
+"""SET: which settings a script may change.
+
+A setting can change what every statement after it means: where a name leads, how text is parsed, which code
+is run, which storage is opened. So there is a list of harmless ones, and every other is refused,
+`spark.sql.catalog.…` above all: it puts another catalog, or another address, under a name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policy.sql_lint.cursor import Cursor
+from policy.sql_lint.lexer import Kind
+from policy.sql_lint.problems import Problem
+
+_HARMLESS: Final = frozenset(
+    {
+        "hive.exec.dynamic.partition",
+        "hive.exec.dynamic.partition.mode",
+        "hive.exec.parallel",
+        "hive.execution.engine",
+        "hive.vectorized.execution.enabled",
+        "mapreduce.job.name",
+        "mapreduce.job.queuename",
+        "spark.sql.autobroadcastjointhreshold",
+        "spark.sql.broadcasttimeout",
+        "spark.sql.cbo.enabled",
+        "spark.sql.files.maxpartitionbytes",
+        "spark.sql.files.maxrecordsperfile",
+        "spark.sql.session.timezone",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.sources.partitionoverwritemode",
+        "tez.queue.name",
+    }
+)
+_HARMLESS_BELOW: Final = ("spark.sql.adaptive.",)
+#: Among those: a class that the engine loads, and rules of the engine that are left out.
+_NOT_HARMLESS: Final = frozenset(
+    {"spark.sql.adaptive.customcostevaluatorclass", "spark.sql.adaptive.optimizer.excludedrules"}
+)
+
+
+def check_setting(cursor: Cursor) -> None:
+    """Read what follows SET.
+
+    Raises:
+        Problem: the setting is not one of the harmless ones.
+    """
+    start = cursor.next.start
+    if cursor.took("TIME", "ZONE"):
+        if not cursor.took("LOCAL"):
+            cursor.string()
+        return
+    name = ".".join(cursor.name())
+    # What follows a harmless name is its value, whatever it is.
+    is_assignment = cursor.next.is_symbol("=")
+    if not is_assignment or not _is_harmless(name.lower()):
+        raise Problem(
+            start,
+            "setting",
+            f"The setting {name[:120]!a} is not one of those known to be harmless.",
+            "Set it when the session is launched, by whoever is responsible for the engine.",
+        )
+    cursor.expect_symbol("=")
+    while cursor.next.kind is not Kind.END:
+        cursor.take()
+
+
+def _is_harmless(name: str) -> bool:
+    return name in _HARMLESS or (name.startswith(_HARMLESS_BELOW) and name not in _NOT_HARMLESS)

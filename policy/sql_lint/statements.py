@@ -1,0 +1,251 @@
+"""What a statement says, once its text was understood; nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policy.sql_lint.cursor import Name
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table that is made or altered.
+
+    Attributes:
+        name: its name, nested ones by their path.
+        inside: dotted names of what is nested in it, below its own name.
+    """
+
+    name: Name
+    inside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A column as a query names it.
+
+    Attributes:
+        tables: indexes into the query's tables, of those that the column may belong to.
+        path: the column and the fields in it.
+        optional: whether the name may mean something else than a column.
+    """
+
+    tables: frozenset[int]
+    path: Name
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a query reads.
+
+    Attributes:
+        tables: the names of the tables that it reads.
+        whole: those of them of which every column is read, or none is named; by index.
+        columns: the columns that it names.
+        functions: the functions and scripts that it calls, by name.
+        outputs: names of the columns that it answers; None where they are not known.
+    """
+
+    tables: tuple[Name, ...]
+    whole: frozenset[int]
+    columns: tuple[Reference, ...]
+    functions: tuple[str, ...]
+    outputs: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE.
+
+    Attributes:
+        name: the table.
+        properties: its properties, options among them.
+        location: where it is to lie.
+        columns: its columns, unless they come from elsewhere.
+        sources: the columns that partition it.
+        query: the query that it is made from.
+        like: the table that it is made like.
+        may_exist: whether it is no error if it exists.
+    """
+
+    name: Name
+    properties: Mapping[str, str]
+    location: str | None = None
+    columns: tuple[Column, ...] | None = None
+    sources: tuple[Name, ...] = ()
+    query: Query | None = None
+    like: Name | None = None
+    may_exist: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterProperties:
+    """SET or UNSET TBLPROPERTIES, SET LOCATION, COMMENT ON TABLE, and what else changes no columns."""
+
+    name: Name
+    updates: Mapping[str, str] = field(default_factory=dict)
+    removals: tuple[str, ...] = ()
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterColumns:
+    """ADD, DROP, RENAME, CHANGE, REPLACE COLUMNS.
+
+    Attributes:
+        name: the table.
+        added: columns that are new.
+        removed: columns that go.
+        renamed: one that is called otherwise, and what it is called then.
+        replaced: whether all columns are other ones.
+    """
+
+    name: Name
+    added: tuple[Column, ...] = ()
+    removed: tuple[Name, ...] = ()
+    renamed: tuple[Name, Name] | None = None
+    replaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """RENAME TO."""
+
+    name: Name
+    target: Name
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO."""
+
+    name: Name
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A query by itself."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE TEMPORARY VIEW."""
+
+    name: str
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class DropView:
+    """DROP VIEW."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """SHOW and DESCRIBE of a table."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """An operation on a namespace.
+
+    Attributes:
+        name: the namespace; None is the current one, and empty names the catalog.
+        access: the access type of the operation.
+        updates: properties that are set.
+        removals: properties that are removed.
+        uses: whether it becomes the current one.
+        cascades: whether what is in it is to go too.
+    """
+
+    name: Name | None
+    access: str
+    updates: Mapping[str, str] = field(default_factory=dict)
+    removals: tuple[str, ...] = ()
+    uses: bool = False
+    cascades: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What brings code into the engine."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN of another statement, which has no effect then."""
+
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class CallOnKeys:
+    """CALL of a procedure on a table's keys.
+
+    Attributes:
+        procedure: its name as it is written.
+        table: the table's name, which the procedure is given.
+        rewraps: whether data keys are moved to later versions of keys, and not keys rotated.
+    """
+
+    procedure: Name
+    table: Name
+    rewraps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallRewrite:
+    """CALL of the procedure that writes files anew.
+
+    Attributes:
+        procedure: its name as it is written.
+        table: the table's name, which the procedure is given.
+        forbids: whether files of earlier encryption are to be refused from then on.
+    """
+
+    procedure: Name
+    table: Name
+    forbids: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """What asks for nothing, such as a harmless setting."""
+
+
+Statement = (
+    CreateTable
+    | AlterProperties
+    | AlterColumns
+    | RenameTable
+    | DropTable
+    | Insert
+    | Select
+    | CreateView
+    | DropView
+    | Look
+    | Namespace
+    | Code
+    | Explain
+    | CallOnKeys
+    | CallRewrite
+    | Nothing
+)

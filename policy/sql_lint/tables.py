@@ -1,0 +1,342 @@
+"""CREATE and ALTER of tables: Spark's and Hive's grammar, as far as the catalog carries it out.
+
+A clause that is not read here is refused, and none may stand twice: what one reader takes from the first and
+another from the last would be decided for the wrong one.
+
+Source: Spark's SqlBaseParser.g4 (createTable, alterTable…) and AstBuilder (cleanTableOptions, the reserved
+properties), Hive's HiveParser.g, and its HiveIcebergStorageHandler for what WITH SERDEPROPERTIES becomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from policy.sql_lint.columns import column, column_name, column_type, columns_of, partitioned_by
+from policy.sql_lint.cursor import Cursor, Name
+from policy.sql_lint.problems import Problem
+from policy.sql_lint.queries import read_query
+from policy.sql_lint.statements import (
+    AlterColumns,
+    AlterProperties,
+    Column,
+    CreateTable,
+    RenameTable,
+    Statement,
+)
+
+_ICEBERG: Final = "iceberg"
+_HANDLER: Final = "org.apache.iceberg.mr.hive.HiveIcebergStorageHandler"
+_FILE_FORMATS: Final = frozenset({"parquet", "orc", "avro"})
+#: `USING` one of these makes an Iceberg table whose files are written in it.
+_SPARK_FORMATS: Final = frozenset({"parquet", "orc"})
+_WRITE_FORMAT: Final = "write.format.default"
+#: Spark keeps these names for clauses of its own, or for itself.
+_SPARK_RESERVED: Final = frozenset({"provider", "location", "owner", "external", "is_managed_location"})
+#: With these, Hive takes over metadata that is there already, or takes the table from another catalog.
+_HIVE_TAKES_OVER: Final = frozenset(
+    {"metadata_location", "previous_metadata_location", "iceberg.catalog", "storage_handler"}
+)
+_PATH: Final = "path"
+_OPTION: Final = "option."
+
+
+@dataclass
+class _Clauses:
+    """The clauses of a CREATE TABLE, as they come."""
+
+    cursor: Cursor
+    seen: set[tuple[str, ...]] = field(default_factory=set)
+    properties: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    location: str | None = None
+    sources: tuple[Name, ...] = ()
+    added: tuple[Column, ...] = ()
+    is_iceberg: bool = False
+    file_format: str | None = None
+
+    def read(self) -> None:
+        """Read clauses as long as any comes."""
+        readers = _HIVE if self.cursor.hive else _SPARK
+        while True:
+            words = next((words for words in readers if self.cursor.ahead(*words)), None)
+            if words is None:
+                return
+            if words in self.seen:
+                self.cursor.refuse("the clause stands twice")
+            self.seen.add(words)
+            self.cursor.expect(*words)
+            readers[words](self)
+
+    def using(self) -> None:
+        start, name = self.cursor.next.start, self.cursor.part()
+        if name.lower() in _SPARK_FORMATS:
+            self.file_format = name.lower()
+        elif name.lower() != _ICEBERG:
+            raise _not_iceberg(start, name)
+
+    def stored_by(self) -> None:
+        start = self.cursor.next.start
+        name = _ICEBERG if self.cursor.took("ICEBERG") else self.cursor.string()
+        if name not in (_ICEBERG, _HANDLER):
+            raise _not_iceberg(start, name)
+        self.is_iceberg = True
+        if self.cursor.took("WITH", "SERDEPROPERTIES"):
+            self.options = self.cursor.properties()
+
+    def stored_in_spark(self) -> None:
+        raise _not_iceberg(self.cursor.next.start, "STORED")
+
+    def stored_as(self) -> None:
+        start, name = self.cursor.next.start, self.cursor.part()
+        if name.lower() not in _FILE_FORMATS:
+            raise _not_iceberg(start, name)
+        self.file_format = name.lower()
+
+    def partitioned(self) -> None:
+        self.sources, self.added = partitioned_by(self.cursor)
+
+    def take_options(self) -> None:
+        self.options = self.cursor.properties()
+
+    def take_properties(self) -> None:
+        self.properties = self.cursor.properties()
+
+    def take_location(self) -> None:
+        self.location = self.cursor.string()
+
+    def comment(self) -> None:
+        self.cursor.remark()
+
+
+_Readers = Mapping[tuple[str, ...], Callable[[_Clauses], None]]
+_BOTH: Final[_Readers] = {
+    ("LOCATION",): _Clauses.take_location,
+    ("COMMENT",): _Clauses.comment,
+    ("TBLPROPERTIES",): _Clauses.take_properties,
+    ("PARTITIONED", "BY"): _Clauses.partitioned,
+}
+_SPARK: Final[_Readers] = {
+    **_BOTH,
+    ("STORED",): _Clauses.stored_in_spark,
+    ("USING",): _Clauses.using,
+    ("OPTIONS",): _Clauses.take_options,
+}
+_HIVE: Final[_Readers] = {
+    **_BOTH,
+    ("STORED", "BY"): _Clauses.stored_by,
+    ("STORED", "AS"): _Clauses.stored_as,
+}
+
+
+def create_table(cursor: Cursor) -> Statement:
+    """What follows CREATE TABLE."""
+    start = cursor.next.start
+    may_exist = cursor.took("IF", "NOT", "EXISTS")
+    name = cursor.name()
+    like = _like(cursor)
+    columns = columns_of(cursor) if like is None and cursor.next.is_symbol("(") else None
+    clauses = _Clauses(cursor)
+    clauses.read()
+    if cursor.hive and not clauses.is_iceberg:
+        raise _not_iceberg(start, "Hive's own")
+    query = None
+    if like is None and (cursor.took("AS") or cursor.next.is_word("SELECT", "WITH")):
+        query = read_query(cursor)
+    cursor.expect_end()
+    if [columns, query, like].count(None) != 2:
+        raise Problem(
+            start, "columns", "A table has its columns from one place.", "Name them, or make it from a query."
+        )
+    properties, location = _merged(clauses, start)
+    _refuse_reserved(properties, start, hive=cursor.hive)
+    all_columns = None if columns is None else (*columns, *clauses.added)
+    return CreateTable(name, properties, location, all_columns, clauses.sources, query, like, may_exist)
+
+
+def alter_table(cursor: Cursor) -> Statement:
+    """What follows ALTER TABLE."""
+    name = cursor.name()
+    words = next((words for words in _ALTERATIONS if cursor.ahead(*words)), None)
+    if words is None:
+        cursor.refuse("this change of a table is not carried out, or not known")
+    cursor.expect(*words)
+    statement = _ALTERATIONS[words](cursor, name)
+    cursor.expect_end()
+    return statement
+
+
+def _like(cursor: Cursor) -> Name | None:
+    if not cursor.ahead("LIKE"):
+        return None
+    if not cursor.hive:
+        cursor.refuse("Spark does not make tables of this catalog like others")
+    cursor.expect("LIKE")
+    return cursor.name()
+
+
+def _merged(clauses: _Clauses, start: int) -> tuple[dict[str, str], str | None]:
+    """Properties and options as one, as Spark hands them over; an option `path` is the location."""
+    merged, location = dict(clauses.properties), clauses.location
+    for key, value in [*clauses.properties.items(), *clauses.options.items()]:
+        is_option = key in clauses.options or key.startswith(_OPTION)
+        if key.lower() == _PATH and is_option:
+            if location is not None:
+                raise Problem(start, "location", "The location stands twice.", "Keep LOCATION.")
+            location = value
+            merged.pop(key, None)
+            continue
+        bare = key.removeprefix(_OPTION)
+        if merged.get(bare, value) != value:
+            raise Problem(
+                start,
+                "option",
+                f"OPTIONS and TBLPROPERTIES give {bare[:80]!a} different values.",
+                "Give it once.",
+            )
+        merged.pop(key, None)
+        merged[bare] = value
+    if clauses.file_format is not None:
+        if merged.get(_WRITE_FORMAT, clauses.file_format).lower() != clauses.file_format:
+            raise Problem(
+                start,
+                "table-format",
+                f"{clauses.file_format} contradicts {_WRITE_FORMAT}.",
+                "Say it once.",
+            )
+        merged[_WRITE_FORMAT] = clauses.file_format
+    return merged, location
+
+
+def _refuse_reserved(properties: Mapping[str, str], start: int, *, hive: bool) -> None:
+    reserved = _HIVE_TAKES_OVER if hive else _SPARK_RESERVED
+    for name in properties:
+        folded = name.lower()
+        if folded in reserved or (hive and folded.startswith("iceberg.catalog.")):
+            raise Problem(
+                start,
+                "reserved-property",
+                f"{name[:80]!a} is no property to be set: it says where or whose the table is.",
+                "Use the clause that is meant, such as LOCATION, or register the table.",
+            )
+
+
+def _not_iceberg(start: int, name: str) -> Problem:
+    return Problem(
+        start,
+        "table-format",
+        f"The catalog makes Iceberg tables, and no others ({name[:80]!a}).",
+        "Write USING iceberg for Spark, STORED BY ICEBERG for Hive.",
+    )
+
+
+def _set_properties(cursor: Cursor, name: Name) -> Statement:
+    start, updates = cursor.next.start, cursor.properties()
+    _refuse_reserved(updates, start, hive=cursor.hive)
+    return AlterProperties(name, updates)
+
+
+def _unset_properties(cursor: Cursor, name: Name) -> Statement:
+    cursor.took("IF", "EXISTS")
+    start, removals = cursor.next.start, cursor.property_names()
+    _refuse_reserved(dict.fromkeys(removals, ""), start, hive=cursor.hive)
+    return AlterProperties(name, removals=tuple(removals))
+
+
+def _set_location(cursor: Cursor, name: Name) -> Statement:
+    start, location = cursor.next.start, cursor.string()
+    if not cursor.hive:
+        raise Problem(
+            start,
+            "not-supported-yet",
+            "Spark does not give a table another location yet.",
+            "Make a new table there.",
+        )
+    return AlterProperties(name, location=location)
+
+
+def _rename(cursor: Cursor, name: Name) -> Statement:
+    return RenameTable(name, cursor.name())
+
+
+def _add_columns(cursor: Cursor, name: Name) -> Statement:
+    if cursor.next.is_symbol("("):
+        added = cursor.listed(lambda: _new_column(cursor))
+    else:
+        added = [_new_column(cursor)]
+        while cursor.took_symbol(","):
+            added.append(_new_column(cursor))
+    return AlterColumns(name, tuple(added))
+
+
+def _add_column(cursor: Cursor, name: Name) -> Statement:
+    if cursor.hive:
+        cursor.refuse("Hive adds COLUMNS")
+    return _add_columns(cursor, name)
+
+
+def _new_column(cursor: Cursor) -> Column:
+    added = column(cursor, required=False)
+    _position(cursor)
+    return added
+
+
+def _drop_columns(cursor: Cursor, name: Name) -> Statement:
+    cursor.took("IF", "EXISTS")
+    if cursor.next.is_symbol("("):
+        return AlterColumns(name, removed=tuple(cursor.listed(lambda: column_name(cursor))))
+    removed = [column_name(cursor)]
+    while cursor.took_symbol(","):
+        removed.append(column_name(cursor))
+    return AlterColumns(name, removed=tuple(removed))
+
+
+def _rename_column(cursor: Cursor, name: Name) -> Statement:
+    old = column_name(cursor)
+    cursor.expect("TO")
+    return AlterColumns(name, renamed=(old, (*old[:-1], cursor.part())))
+
+
+def _change_column(cursor: Cursor, name: Name) -> Statement:
+    """Hive's CHANGE gives old name, new name and type; Spark's the old name and what becomes of it."""
+    old = column_name(cursor)
+    if cursor.hive:
+        changed = column(cursor, required=False)
+        _position(cursor)
+        return AlterColumns(name, renamed=(old, changed.name))
+    if cursor.took("TYPE"):
+        column_type(cursor)
+    elif cursor.took("COMMENT"):
+        cursor.remark()
+    elif not cursor.took("DROP", "NOT", "NULL") and not _position(cursor):
+        cursor.refuse("a change of a column is expected that the catalog carries out")
+    return AlterColumns(name)
+
+
+def _replace_columns(cursor: Cursor, name: Name) -> Statement:
+    return AlterColumns(name, columns_of(cursor), replaced=True)
+
+
+def _position(cursor: Cursor) -> bool:
+    if cursor.took("AFTER"):
+        cursor.part()
+        return True
+    return cursor.took("FIRST")
+
+
+_ALTERATIONS: Final[Mapping[tuple[str, ...], Callable[[Cursor, Name], Statement]]] = {
+    ("SET", "TBLPROPERTIES"): _set_properties,
+    ("UNSET", "TBLPROPERTIES"): _unset_properties,
+    ("SET", "LOCATION"): _set_location,
+    ("RENAME", "TO"): _rename,
+    ("RENAME", "COLUMN"): _rename_column,
+    ("ADD", "COLUMNS"): _add_columns,
+    ("ADD", "COLUMN"): _add_column,
+    ("DROP", "COLUMNS"): _drop_columns,
+    ("DROP", "COLUMN"): _drop_columns,
+    ("ALTER", "COLUMN"): _change_column,
+    ("CHANGE", "COLUMN"): _change_column,
+    ("CHANGE",): _change_column,
+    ("REPLACE", "COLUMNS"): _replace_columns,
+}
