@@ -22,7 +22,8 @@ from rich.console import Console
 from bench.report import Figure, at_most, figure, show
 from bench.samples import root_of
 from catalog.base.identifiers import TableName
-from catalog.planning.plan import Plan, ScanRequest
+from catalog.planning.plan import Plan
+from catalog.planning.request import ScanRequest
 from tests.support.lake import ALICE, Lake, open_lake
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of
 

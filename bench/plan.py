@@ -15,7 +15,8 @@ from pyiceberg.table import StaticTable
 from bench.report import Figure, figure, seconds
 from bench.samples import ROWS_A_FILE, make_table, root_of
 from catalog.base.identifiers import table_name
-from catalog.planning.plan import Plan, ScanRequest
+from catalog.planning.plan import Plan
+from catalog.planning.request import ScanRequest
 from tests.support.lake import ALICE, Lake, open_lake
 
 NAME = table_name(["db"], "t")

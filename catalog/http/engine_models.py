@@ -14,7 +14,7 @@ from catalog.envelope.transport import KeyLabel, TransportKey
 from catalog.envelope.write_keys import WrittenKey
 from catalog.http.bodies import Answer, Base64, OwnBody
 from catalog.http.expressions import filter_of
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.rules.governance import column_ids
 from catalog.writes.new_files import FileCommit, NewFile

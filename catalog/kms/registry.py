@@ -1,13 +1,12 @@
-"""KMS back ends and encryption mechanisms by name: the built-in ones, and more by entry point.
+"""KMS back ends by name: the built-in ones, and more by entry point.
 
 Rules:
 - A built-in name cannot be taken over by an installed package, and a name that two packages claim is refused.
 - Nothing is imported but the one that is named. What it raises beside our errors is refused by its
   type alone: it was given secrets, and its message may show them.
 
-Entry point groups: ``lakewarden.kms``, a callable that takes the options as a mapping, secrets in it as
-`SecretBytes`, and returns a `KmsClient`;
-``lakewarden.encryption_managers``, a callable without arguments that returns an `EncryptionManager`.
+Entry point group ``lakewarden.kms``: a callable that takes the options as a mapping, secrets in it as
+`SecretBytes`, and returns a `KmsClient`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from typing import Final, TypeVar
 from pydantic import SecretStr, ValidationError
 
 from catalog.crypto.secret import SecretBytes
-from catalog.envelope.mechanisms import EncryptionManager, EnvelopeManager, PlaintextManager
 from catalog.kms.back_ends import misconfigured
 from catalog.kms.interface import KmsClient
 from catalog.kms.local import LocalKms
@@ -36,7 +34,6 @@ from catalog.settings.kms_options import (
 from policy.errors import LakewardenError, PropertyInvalid
 
 KMS_GROUP: Final = "lakewarden.kms"
-MANAGER_GROUP: Final = "lakewarden.encryption_managers"
 
 KmsOptions = Mapping[str, OptionValue | SecretBytes]
 
@@ -57,32 +54,13 @@ def load_kms(name: str, options: KmsOptions) -> KmsClient:
     built_in = _BUILT_IN.get(name)
     if built_in is not None:
         return built_in(options)
-    client = _made(KMS_GROUP, name, options)
+    client = from_entry_point(KMS_GROUP, name, options)
     if not isinstance(client, KmsClient):
         raise misconfigured(f"{name!r} of {KMS_GROUP} does not make a KmsClient.")
     return client
 
 
-def load_encryption_manager(name: str) -> EncryptionManager:
-    """An encryption mechanism.
-
-    Args:
-        name: ``envelope``, ``plaintext``, or the name of an entry point.
-
-    Raises:
-        PropertyInvalid: an unknown name, or an entry point that fails.
-    """
-    if name == EnvelopeManager.identifier:
-        return EnvelopeManager()
-    if name == PlaintextManager.identifier:
-        return PlaintextManager()
-    manager = _made(MANAGER_GROUP, name)
-    if not isinstance(manager, EncryptionManager):
-        raise misconfigured(f"{name!r} of {MANAGER_GROUP} does not make an EncryptionManager.")
-    return manager
-
-
-def _made(group: str, name: str, *arguments: KmsOptions) -> object:
+def from_entry_point(group: str, name: str, *arguments: KmsOptions) -> object:
     """What the entry point of a name makes."""
     found: set[EntryPoint] = set(entry_points(group=group, name=name))
     if len(found) != 1:

@@ -15,12 +15,11 @@ files that are left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 
@@ -40,6 +39,7 @@ from catalog.planning.gathering import Gathered, gathered
 from catalog.planning.masks import masked_for, record_masked, weakened, without_masked
 from catalog.planning.prune import Pruner
 from catalog.planning.releases import release
+from catalog.planning.request import ScanRequest
 from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
 from catalog.planning.sealed import SealedPruner
@@ -48,29 +48,6 @@ from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outsi
 from catalog.snapshot_checks.entries import DELETED
 from catalog.snapshot_checks.inspection import Inspector
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
-
-
-@dataclass(frozen=True, slots=True)
-class ScanRequest:
-    """What somebody wants to read.
-
-    Attributes:
-        snapshot_id: the snapshot, or
-        ref: the branch or tag, or
-        as_of_ms: the time, in milliseconds since 1970, as of which to read; by default the current snapshot.
-        columns: columns to read, nested ones dotted; None for all.
-        filter: rows that are wanted; files without any may be left out.
-        case_sensitive: whether names in `columns` and `filter` are.
-        files: paths of the data files to read and no others, in order to write their rows anew; None for all.
-    """
-
-    snapshot_id: int | None = None
-    ref: str | None = None
-    as_of_ms: int | None = None
-    columns: tuple[str, ...] | None = None
-    filter: BooleanExpression = field(default_factory=AlwaysTrue)
-    case_sensitive: bool = True
-    files: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ shown would be lost with the file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
@@ -15,11 +13,9 @@ from pyiceberg.schema import Schema
 
 from catalog.authorization.columns import ScanColumns
 from catalog.base.errors import CommitConflict
+from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from policy.errors import NotSupportedYet, RequestInvalid
-
-if TYPE_CHECKING:
-    from catalog.planning.plan import ScanRequest
 
 
 def require_whole(table: LoadedTable, schema: Schema, columns: ScanColumns, request: ScanRequest) -> None:

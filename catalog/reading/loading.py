@@ -22,7 +22,6 @@ from typing import Final
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import Connection, Engine
 
-from catalog.authorization import privileges
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
@@ -45,6 +44,7 @@ from policy.errors import (
 )
 from policy.location.location import Location
 from policy.privileges.namespaces import UNSEALED_PROPERTY
+from policy.privileges.tables import configures_readers
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class LoadedTable:
         ordinary = {
             name: value
             for name, value in self.metadata.properties.items()
-            if not governed_names.is_governed(name) and not privileges.configures_readers(name)
+            if not governed_names.is_governed(name) and not configures_readers(name)
         }
         return self.metadata.model_copy(update={"properties": ordinary | self.governed.to_properties()})
 

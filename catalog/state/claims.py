@@ -15,7 +15,7 @@ from catalog.base.errors import CommitConflict
 from catalog.db.schema import lw_table, lw_write
 from catalog.state import table_state
 from catalog.state.table_state import TableRecord, TableState
-from catalog.writes.sessions import ALIVE
+from catalog.state.write_states import ALIVE
 from policy.location.location import Location
 
 #: How long a creation may be under way before it counts as cut short.

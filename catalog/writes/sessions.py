@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
@@ -22,28 +21,13 @@ from catalog.db.schema import lw_write
 from catalog.envelope.parquet_key_tools import StockKey
 from catalog.envelope.transport import TransportKey
 from catalog.reading.loading import LoadedTable
+from catalog.state.write_states import ALIVE, WriteState
 from policy.errors import CommitStateUnknown, RequestInvalid, StateUnavailable
 from policy.location.location import Location
 
 logger = logging.getLogger(__name__)
 
 
-class WriteState(StrEnum):
-    """Where a write stands in its life."""
-
-    OPEN = "open"
-    COMMITTING = "committing"
-    COMMITTED = "committed"
-    CLOSED = "closed"
-    CLEARING = "clearing"
-    ABORTED = "aborted"
-    SWEPT = "swept"
-
-
-#: A write that may still be committed.
-ALIVE: Final = (WriteState.OPEN, WriteState.COMMITTING)
-#: A write whose commit is known to have landed.
-DONE: Final = (WriteState.COMMITTED, WriteState.CLOSED)
 #: A write of which nothing is left.
 GONE: Final = (WriteState.ABORTED, WriteState.SWEPT)
 #: States in which something of a write may be left, once it has expired.

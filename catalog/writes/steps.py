@@ -19,11 +19,12 @@ from catalog.base import crash_points
 from catalog.base.identifiers import TableName
 from catalog.reading.loading import LoadedTable
 from catalog.rules.table_changes import refuse_reserved_names
+from catalog.state.write_states import ALIVE, DONE, WriteState
 from catalog.storage.base import Storage
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from catalog.writes.orphans import Orphans
-from catalog.writes.sessions import ALIVE, DONE, GONE, WriteLog, WriteRow, WriteSession, WriteState, not_open
+from catalog.writes.sessions import GONE, WriteLog, WriteRow, WriteSession, not_open
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.table_writes import Granted, TableWrites
 from policy.decision import Decision, Reason

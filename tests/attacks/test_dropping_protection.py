@@ -18,7 +18,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from catalog.base.identifiers import table_name
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.tables.alter import SetProperty
 from policy.errors import LakewardenError, LocationNotAllowed, NotAuthorized, PropertyInvalid

@@ -26,7 +26,7 @@ from sqlalchemy import func, select
 from catalog.base.identifiers import table_name
 from catalog.db import schema
 from catalog.db.engine import read
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from policy.errors import NotAuthorized
 from policy.location.allow_list import AllowList
 from policy.principal import Principal

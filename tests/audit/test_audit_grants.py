@@ -12,7 +12,7 @@ from pyiceberg.types import LongType, NestedField
 from catalog.audit.records import MAX_REASONS
 from catalog.audit.trail import AuditRecord
 from catalog.authorization.authorizer import Authorizer
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from policy.errors import NotAuthorized
 from policy.privileges.requests import AccessRequest, Resource
 from tests.support.lake import ALICE, BOB, MASTER_KEY, Lake, open_lake

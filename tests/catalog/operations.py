@@ -26,7 +26,7 @@ from pyiceberg.types import LongType, NestedField
 from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NamespaceNotEmpty, NoSuchTable
 from catalog.base.identifiers import TableName
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.tables.alter import Change, SetProperty
 from catalog.tables.drafts import NewTable
 from catalog.tables.schema_changes import AddColumn, DropColumn

@@ -16,7 +16,7 @@ from catalog.base.identifiers import TableName
 from catalog.db.engine import write
 from catalog.db.schema import iceberg_tables
 from catalog.iceberg.metadata import dump_metadata
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from policy.errors import MetadataUnsealed, NotAuthorized, Refused, UnsupportedFormatVersion
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, SCHEMA, fresh, make, name_of, records, rows

@@ -15,7 +15,7 @@ from pyiceberg.table.update import (
 from catalog.authorization.authorizer import Caller, Records
 from catalog.base.errors import NoSuchNamespace
 from catalog.base.identifiers import TableName
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from policy.errors import (

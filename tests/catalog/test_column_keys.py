@@ -18,7 +18,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.transport import KeyLabel, open_transported
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.tables.alter import RemoveProperty, SetProperty
 from catalog.tables.drafts import NewTable
 from catalog.tables.schema_changes import AddColumn, DropColumn, RenameColumn

@@ -35,7 +35,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.writes.new_files import FileCommit
 from policy.errors import KeyNotUsable, LakewardenError, NotAuthorized, RequestInvalid

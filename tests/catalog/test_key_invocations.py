@@ -10,7 +10,7 @@ from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_key_invocations
 from catalog.kms_server.store import Denial, KeySpec
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.state import invocations
 from policy.errors import KeyNotUsable
 from tests.support.lake import ALICE, Lake

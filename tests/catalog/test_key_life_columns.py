@@ -26,7 +26,7 @@ from catalog.base.identifiers import TableName
 from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.key_metadata import KeyMetadata
 from catalog.envelope.transport import KeyLabel, open_transported
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from policy.errors import KeyNotUsable
 from tests.support.lake import ALICE, MASTER_KEY, Lake, open_lake
 from tests.support.table_keys import load, peks, rewrap

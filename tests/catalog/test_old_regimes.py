@@ -8,7 +8,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from catalog.base import crash_points
 from catalog.maintenance.old_epochs import RegimeReport
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.inspection import Inspector
 from catalog.writes import new_files

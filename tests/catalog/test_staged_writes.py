@@ -17,7 +17,7 @@ from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_pek, lw_table, lw_write
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from policy.errors import (

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from catalog.base.errors import CommitConflict
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.service.services import Warden
 from catalog.writes.new_files import FileCommit
 from policy.errors import (

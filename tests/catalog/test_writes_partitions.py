@@ -22,7 +22,7 @@ from pyiceberg.types import (
 )
 
 from catalog.base.errors import CommitConflict
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from policy.errors import RequestInvalid
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import Engine, append_files, make, name_of

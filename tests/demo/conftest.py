@@ -21,7 +21,7 @@ from catalog.envelope.data_keys import new_dek
 from catalog.envelope.file_ids import FileIdentity, new_file_name
 from catalog.envelope.transport import KeyLabel, wrap_for_write
 from catalog.envelope.write_keys import WrittenKey
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.service.pyiceberg_catalog import GuardedCatalog
 from catalog.writes.new_files import FileCommit, NewFile
 from catalog.writes.steps import WriteSession

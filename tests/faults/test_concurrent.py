@@ -14,7 +14,7 @@ from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.db.engine import read
 from catalog.db.schema import lw_seal
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.writes.new_files import FileCommit
 from policy.errors import StateUnavailable
 from tests.faults.conftest import Shared

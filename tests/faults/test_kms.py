@@ -15,7 +15,7 @@ from catalog.db.engine import read
 from catalog.db.schema import iceberg_tables, lw_pek, lw_seal, lw_table, lw_write
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
 from catalog.kms.local import LocalKms
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.service.services import Warden
 from catalog.settings.kms import KmsCallSettings
 from catalog.writes.new_files import FileCommit

@@ -18,7 +18,7 @@ from catalog.cli.first_use import make_catalog
 from catalog.cli.session import open_kms, open_local_kms
 from catalog.kms.interface import KmsClient
 from catalog.kms.local import EmbeddedKmsWarning
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.service.services import Warden
 from catalog.settings.catalog import Settings
 from policy.errors import KeyNotUsable, KmsUnavailable, PropertyInvalid, RequestInvalid

@@ -8,13 +8,15 @@ from uuid import UUID
 import pytest
 
 from catalog.crypto.secret import SecretBytes
+from catalog.envelope import registry as mechanism_registry
 from catalog.envelope.data_keys import NewKey, new_dek
 from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
 from catalog.envelope.mechanisms import EnvelopeManager, PlaintextManager
 from catalog.envelope.peks import PekCache, create_pek
+from catalog.envelope.registry import load_encryption_manager
 from catalog.kms import registry
 from catalog.kms.local import LocalKms
-from catalog.kms.registry import load_encryption_manager, load_kms
+from catalog.kms.registry import load_kms
 from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, Mechanism
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable, PropertyInvalid
 
@@ -150,8 +152,8 @@ def test_entry_points_add_back_ends_but_replace_no_built_in_one(monkeypatch, kms
     install(
         monkeypatch,
         point("mine", "make_kms", registry.KMS_GROUP),
-        point("mine", "make_manager", registry.MANAGER_GROUP),
-        point("envelope", "make_manager", registry.MANAGER_GROUP),
+        point("mine", "make_manager", mechanism_registry.MANAGER_GROUP),
+        point("envelope", "make_manager", mechanism_registry.MANAGER_GROUP),
         point("local", "make_kms", registry.KMS_GROUP),
     )
     assert load_kms("mine", {"kms": kms}) is kms
@@ -164,8 +166,8 @@ def test_entry_points_add_back_ends_but_replace_no_built_in_one(monkeypatch, kms
 def test_entry_points_that_clash_or_make_something_else_are_refused(monkeypatch):
     install(
         monkeypatch,
-        point("twice", "make_manager", registry.MANAGER_GROUP),
-        point("twice", "make_kms", registry.MANAGER_GROUP),
+        point("twice", "make_manager", mechanism_registry.MANAGER_GROUP),
+        point("twice", "make_kms", mechanism_registry.MANAGER_GROUP),
         point("wrong", "make_kms", registry.KMS_GROUP),
     )
     with pytest.raises(PropertyInvalid, match="more than one"):

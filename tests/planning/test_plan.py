@@ -21,7 +21,7 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, StructT
 from catalog.envelope.data_keys import new_dek
 from catalog.envelope.file_ids import FileIdentity
 from catalog.envelope.transport import open_transported
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.writes.new_files import FileCommit
 from policy.errors import LocationNotAllowed, NotAuthorized, RequestInvalid
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy

@@ -16,7 +16,8 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 from catalog.envelope.key_metadata import Binding
 from catalog.keyring.file_epochs import JudgedFiles
 from catalog.keyring.keyring import Keyring
-from catalog.planning.plan import Plan, ScanRequest
+from catalog.planning.plan import Plan
+from catalog.planning.request import ScanRequest
 from catalog.tables.alter import SetProperty
 from policy.errors import DecryptionRefused, NotAuthorized
 from tests.support import plans

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from catalog.audit.records import MAX_REASONS
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.tables.alter import SetProperty
 from policy.errors import NotAuthorized
 from tests.support import plans

@@ -14,7 +14,8 @@ from catalog.audit import trail as audit
 from catalog.audit.store import ChainWriter
 from catalog.audit.trail import AuditTrail
 from catalog.keyring.keyring import Keyring
-from catalog.planning.plan import Plan, Planner, ScanRequest
+from catalog.planning.plan import Plan, Planner
+from catalog.planning.request import ScanRequest
 from policy.errors import NotAuthorized, StateUnavailable
 from tests.support.lake import ALICE, CAROL, Lake, open_lake, policy, standard_policies
 from tests.support.tables import ENCRYPTED, append_files, make, name_of

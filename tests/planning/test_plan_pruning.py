@@ -42,7 +42,7 @@ from pyiceberg.types import (
     DoubleType,
 )
 
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from tests.support.lake import ALICE, Lake
 from tests.support.made_up_files import COLUMNS, SCHEMA, a_file, a_filter, a_value
 from tests.support.tables import Engine, make, name_of

@@ -18,7 +18,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from catalog.base.errors import NoSuchTable
-from catalog.planning.plan import Plan, ScanRequest
+from catalog.planning.plan import Plan
+from catalog.planning.request import ScanRequest
 from policy.errors import NotAuthorized, RequestInvalid
 from tests.support import plans
 from tests.support.attacker import Attacker, data_file, entry

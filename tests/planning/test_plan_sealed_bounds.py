@@ -28,7 +28,8 @@ from pyiceberg.types import DoubleType, LongType
 
 from catalog.crypto.aead import Aead
 from catalog.keyring.keyring import Keyring
-from catalog.planning.plan import Plan, ScanRequest
+from catalog.planning.plan import Plan
+from catalog.planning.request import ScanRequest
 from catalog.tables.alter import RemoveProperty, SetProperty
 from catalog.tables.schema_changes import RenameColumn
 from policy.errors import KmsUnavailable, LakewardenError, NotAuthorized

@@ -50,7 +50,8 @@ from catalog.envelope.data_keys import new_dek
 from catalog.envelope.file_ids import FileIdentity, new_file_name
 from catalog.envelope.transport import KeyLabel, wrap_for_write
 from catalog.envelope.write_keys import WrittenKey
-from catalog.planning.plan import Plan, ScanRequest
+from catalog.planning.plan import Plan
+from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest
 from catalog.service.pyiceberg_catalog import GuardedCatalog

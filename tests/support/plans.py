@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from catalog.planning.plan import Plan, ScanRequest
+from catalog.planning.plan import Plan
+from catalog.planning.request import ScanRequest
 from policy.errors import NotAuthorized
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import name_of

@@ -12,7 +12,7 @@ from catalog.envelope.key_metadata import KeyMetadata
 from catalog.envelope.peks import PekRecord
 from catalog.envelope.transport import open_transported
 from catalog.key_management.states import ShownKey
-from catalog.planning.plan import ScanRequest
+from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from policy.encryption.epochs import PekRef
 from tests.support.lake import ALICE, Lake

@@ -1,0 +1,34 @@
+"""Encryption mechanisms by name: the built-in ones, and more by entry point.
+
+Entry point group ``lakewarden.encryption_managers``: a callable without arguments that returns an
+`EncryptionManager`. What holds of KMS back ends (`catalog.kms.registry`) holds of mechanisms too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from catalog.envelope.mechanisms import EncryptionManager, EnvelopeManager, PlaintextManager
+from catalog.kms.back_ends import misconfigured
+from catalog.kms.registry import from_entry_point
+
+MANAGER_GROUP: Final = "lakewarden.encryption_managers"
+
+
+def load_encryption_manager(name: str) -> EncryptionManager:
+    """An encryption mechanism.
+
+    Args:
+        name: ``envelope``, ``plaintext``, or the name of an entry point.
+
+    Raises:
+        PropertyInvalid: an unknown name, or an entry point that fails.
+    """
+    if name == EnvelopeManager.identifier:
+        return EnvelopeManager()
+    if name == PlaintextManager.identifier:
+        return PlaintextManager()
+    manager = from_entry_point(MANAGER_GROUP, name)
+    if not isinstance(manager, EncryptionManager):
+        raise misconfigured(f"{name!r} of {MANAGER_GROUP} does not make an EncryptionManager.")
+    return manager

@@ -1,0 +1,24 @@
+"""The states of a write."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class WriteState(StrEnum):
+    """Where a write stands in its life."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    CLOSED = "closed"
+    CLEARING = "clearing"
+    ABORTED = "aborted"
+    SWEPT = "swept"
+
+
+#: A write that may still be committed.
+ALIVE: Final = (WriteState.OPEN, WriteState.COMMITTING)
+#: A write whose commit is known to have landed.
+DONE: Final = (WriteState.COMMITTED, WriteState.CLOSED)
