@@ -121,8 +121,8 @@ class _NotLookedAt:
 
 
 def _cpu_ms(lake: Lake, name: str, stage: Callable[[], TableMetadata]) -> Mapping[str, float]:
-    loaded = lake.warden.loader.load_sealed(table_name(["db"], name))
-    inspector = copy.copy(lake.warden.committer._inspector)
+    loaded = lake.services.loader.load_sealed(table_name(["db"], name))
+    inspector = copy.copy(lake.services.committer._inspector)
     vars(inspector)["_added_files"] = _NotLookedAt()
     staged = stage()
     return {what: _timed(lambda: inspector.commit(loaded, staged)) for what in (FIRST, AGAIN)}
@@ -147,5 +147,5 @@ def _looking(lake: Lake, runs: int) -> Figure:
     table = make_table(lake.catalog(), "db.looked_at", LOOKED_AT, LOOKED_AT)
     files = table.inspect.files()
     added = pa.table({name: files[name] for name in ("file_path", "file_size_in_bytes")})
-    taken = [_timed(lambda: lake.warden.added_files.check([added], "db.looked_at")) for _ in range(runs)]
+    taken = [_timed(lambda: lake.services.added_files.check([added], "db.looked_at")) for _ in range(runs)]
     return figure(f"looking at {LOOKED_AT:,} added files", taken, "ms")

@@ -124,11 +124,11 @@ def _ciphers_alone(count: int) -> float:
 
 def _plan(lake: Lake, name: TableName, row_filter: BooleanExpression | None = None) -> Plan:
     request = ScanRequest(filter=row_filter or AlwaysTrue())
-    return lake.warden.planner.plan(lake.caller(ALICE, "spark"), name, request)
+    return lake.services.planner.plan(lake.caller(ALICE, "spark"), name, request)
 
 
 def _kms_calls(lake: Lake) -> int:
-    return sum(lake.warden.kms_calls.counts().values())
+    return sum(lake.services.kms_calls.counts().values())
 
 
 if __name__ == "__main__":

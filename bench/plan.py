@@ -28,7 +28,7 @@ def measure(root: Path, files: int, runs: int) -> list[Figure]:
         lake.catalog().create_namespace("db")
         table = make_table(lake.catalog(), "db.t", files, 10_000)
         some = GreaterThanOrEqual("id", (files - files // 100) * ROWS_A_FILE)
-        stock = StaticTable.from_metadata(lake.warden.loader.load(NAME).metadata_location)
+        stock = StaticTable.from_metadata(lake.services.loader.load(NAME).metadata_location)
         assert _plan(lake, AlwaysTrue()).files.num_rows == files == len(list(stock.scan().plan_files()))
         cold = _cold(lake, runs)
         warm = seconds(lambda: _plan(lake, AlwaysTrue()), runs)
@@ -58,4 +58,4 @@ def _cold(lake: Lake, runs: int) -> list[float]:
 
 
 def _plan(lake: Lake, row_filter: BooleanExpression) -> Plan:
-    return lake.warden.planner.plan(lake.caller(ALICE), NAME, ScanRequest(filter=row_filter))
+    return lake.services.planner.plan(lake.caller(ALICE), NAME, ScanRequest(filter=row_filter))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import unicodedata
 
 # Letters and marks that look like ASCII ones and that Unicode's compatibility mapping leaves as they are.
-_LOOK_ALIKE = str.maketrans(
+_CONFUSABLE = str.maketrans(
     "авекмнорстухіјѕһԁԍԛԝгп" + "αβγεηικνορτυχω" + "ıɡɑ" + "‐‒–—−" + "·‧∙⋅。",
     "abekmhopctyxijshdgqwrn" + "abyenikvoptuxw" + "iga" + "-----" + ".....",
 )
@@ -25,7 +25,7 @@ def as_seen(name: str) -> str:
     """What a person sees: no case, no accents, no spaces or invisible characters, look-alikes resolved."""
     if name.isascii():
         return name.lower().translate(_ASCII_UNSEEN)
-    text = unicodedata.normalize("NFKD", name).casefold().translate(_LOOK_ALIKE)
+    text = unicodedata.normalize("NFKD", name).casefold().translate(_CONFUSABLE)
     return "".join(c for c in text if unicodedata.category(c)[0] not in "MCZ")
 
 

@@ -19,7 +19,7 @@ from catalog.cli.first_use import make_catalog
 from catalog.cli.session import calling, open_kms, operating, os_user
 from catalog.cli.token import issue_recorded
 from catalog.http.server import served
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.errors import StateUnavailable
 from policy.principal import Principal
 
@@ -51,10 +51,10 @@ class EmbeddedCatalog:
         _make(directory)
         settings = make_catalog(directory / _SETTINGS, {}, principal, directory / _DATA, _quiet)
         with ExitStack() as parts:
-            warden = parts.enter_context(Warden.open(settings, open_kms(settings.kms)))
-            self.uri = parts.enter_context(served(warden))
-            issued = issue_recorded(warden.engine, calling(None), principal, "user", None)
-            parts.callback(_revoke, warden, issued)
+            services = parts.enter_context(Services.open(settings, open_kms(settings.kms)))
+            self.uri = parts.enter_context(served(services))
+            issued = issue_recorded(services.engine, calling(None), principal, "user", None)
+            parts.callback(_revoke, services, issued)
             self.token = issued.text
             self._parts = parts.pop_all()
 
@@ -82,10 +82,10 @@ def _make(directory: Path) -> None:
         ) from failure
 
 
-def _revoke(warden: Warden, issued: IssuedToken) -> None:
-    with operating(warden.engine, calling(None)) as begin:
+def _revoke(services: Services, issued: IssuedToken) -> None:
+    with operating(services.engine, calling(None)) as begin:
         begin("token.revoke", str(issued.id))
-        warden.tokens.revoke(str(issued.id))
+        services.tokens.revoke(str(issued.id))
 
 
 def _quiet(sentence: str) -> None:

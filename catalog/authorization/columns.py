@@ -211,7 +211,7 @@ def _select(caller: Caller, table: LoadedTable, column: str) -> AccessRequest:
 
 
 def _footer_keys(table: LoadedTable) -> set[str]:
-    specs = [regime.spec for regime in table.governed.regimes.entries]
+    specs = [epoch.spec for epoch in table.governed.epochs.entries]
     return {spec.master_key_id for spec in specs if spec.master_key_id is not None}
 
 

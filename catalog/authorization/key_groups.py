@@ -24,10 +24,10 @@ RULE: Final = "key-group-split"
 
 def split_groups(authorizer: Authorizer, table: LoadedTable) -> Splits:
     """The keys of a table's current regime that the policies in force split."""
-    regime, schema = table.governed.regimes.current, table.metadata.schema()
+    epoch, schema = table.governed.epochs.current, table.metadata.schema()
     named = {
         group.key_id: [schema.find_column_name(field_id) or "" for field_id in group.field_ids]
-        for group in regime.columns
+        for group in epoch.columns
     }
     where = (table.record.name.database, table.record.name.name)
     return splits(authorizer.policies(), where, named, authorizer.now(), owner=table.record.owner)

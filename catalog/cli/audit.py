@@ -23,7 +23,7 @@ from catalog.audit.verify import Verdict, examine
 from catalog.base.identifiers import TableName
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, moment_of, table_of
-from catalog.cli.session import acting, open_state, open_warden, settings_of
+from catalog.cli.session import acting, open_services, open_state, settings_of
 from catalog.service.audit_retention import prune_as
 from catalog.settings.catalog import Settings
 from policy.errors import RequestInvalid
@@ -154,8 +154,8 @@ def prune(
     as_user: AsUser = None,
 ) -> None:
     """Remove old records, in a way that leaves the rest checkable; needs `admin` on the service."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        gone = prune_as(warden, caller, _ms(before), force=force)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        gone = prune_as(services, caller, _ms(before), force=force)
     output.note(f"Records that were removed: {gone}.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from catalog.cli import output
-from catalog.cli.session import open_state, open_warden, settings_of
+from catalog.cli.session import open_services, open_state, settings_of
 from catalog.db import migrate
 from catalog.db.engine import open_database
 
@@ -33,7 +33,7 @@ def check(ctx: typer.Context) -> None:
 @app.command()
 def sweep(ctx: typer.Context) -> None:
     """Delete what expired writes and purges left, and destroy the keys whose waiting time is over."""
-    with open_warden(ctx) as warden:
-        output.note(f"Purges that were finished: {warden.lifecycle.sweep()}.")
-        output.note(f"Expired writes that were swept: {warden.writes.sweep()}.")
-        output.note(f"Keys that were destroyed: {warden.key_life.destroy_due()}.")
+    with open_services(ctx) as services:
+        output.note(f"Purges that were finished: {services.lifecycle.sweep()}.")
+        output.note(f"Expired writes that were swept: {services.writes.sweep()}.")
+        output.note(f"Keys that were destroyed: {services.key_life.destroy_due()}.")

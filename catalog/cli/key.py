@@ -19,8 +19,8 @@ from catalog.cli.session import (
     acting,
     calling,
     open_local_kms,
+    open_services,
     open_state,
-    open_warden,
     operating,
     settings_of,
 )
@@ -42,8 +42,8 @@ _Version = Annotated[int | None, typer.Option(min=1, metavar="N", help="One vers
 @app.command("list")
 def list_(ctx: typer.Context, table: TableOrUuid, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """List a table's keys (PEKs) in every version and state."""
-    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
-        _print_keys(warden.key_life.keys(caller, table.whose), as_json)
+    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
+        _print_keys(services.key_life.keys(caller, table.whose), as_json)
 
 
 @app.command()
@@ -51,8 +51,8 @@ def show(
     ctx: typer.Context, table: TableOrUuid, key: _PekId, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
     """Show the versions of a key, and which retained snapshots need each."""
-    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
-        keys, uses = warden.key_life.show(caller, table.whose, key)
+    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
+        keys, uses = services.key_life.show(caller, table.whose, key)
     _warn(keys)
     needed = [uses.get(each.pek.ref, []) for each in keys]
     if as_json:
@@ -87,15 +87,15 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a table's key under a master key ahead of its use."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _print_keys(warden.key_life.create(caller, table, master_key_id), as_json)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _print_keys(services.key_life.create(caller, table, master_key_id), as_json)
 
 
 @app.command()
 def rotate(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Put new files under later versions of a table's keys; files that are there stay readable."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        rotated = warden.key_rotation.rotate(caller, table)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        rotated = services.key_rotation.rotate(caller, table)
     found: list[dict[str, object]] = [
         {
             "id": str(now.pek_id),
@@ -111,12 +111,12 @@ def rotate(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: As
 @app.command()
 def rewrap(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Move the data keys of a table's files, on all branches, to the latest versions of its keys."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller, output.progress() as advance:
+    with open_services(ctx) as services, acting(services, as_user) as caller, output.progress() as advance:
 
         def tell(progress: Progress) -> None:
             advance(f"Branch {progress.branch}: manifests", progress.done, progress.total)
 
-        branches = warden.key_rewrap.rewrap(caller, table, tell)
+        branches = services.key_rewrap.rewrap(caller, table, tell)
     found: list[dict[str, object]] = [
         {
             "branch": each.branch,
@@ -145,8 +145,8 @@ def disable(
     as_json: AsJson = False,
 ) -> None:
     """Make keys of a table unusable, everywhere and at once, until they are enabled again."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _print_keys(warden.key_life.disable(caller, table.whose, key, version), as_json)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _print_keys(services.key_life.disable(caller, table.whose, key, version), as_json)
 
 
 @app.command()
@@ -159,8 +159,8 @@ def enable(
     as_json: AsJson = False,
 ) -> None:
     """Make disabled keys usable again; a destruction that was asked for is called off."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _print_keys(warden.key_life.enable(caller, table.whose, key, version), as_json)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _print_keys(services.key_life.enable(caller, table.whose, key, version), as_json)
 
 
 @app.command()
@@ -184,8 +184,8 @@ def destroy(
         what = "a version of a key" if version else "keys, and with them all that is encrypted under them"
         output.note(f"This destroys {what}. It cannot be undone once the waiting time is over.")
         confirm = typer.prompt(f"Type {table} to go on", err=True)
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        destroyed = warden.key_life.destroy(caller, table.whose, confirm, key, version)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        destroyed = services.key_life.destroy(caller, table.whose, confirm, key, version)
         _print_keys(destroyed, as_json)
 
 
@@ -217,12 +217,12 @@ def rewrap_master(
     """Bring every table's key under the newest version of its master key, in whatever KMS that is."""
     caller = calling(as_user)
     with (
-        open_warden(ctx) as warden,
+        open_services(ctx) as services,
         output.progress() as advance,
-        operating(warden.engine, caller) as begin,
+        operating(services.engine, caller) as begin,
     ):
         begin("master-key.rewrap", master_key_id)
-        done = warden.master_keys.rewrap(master_key_id, lambda count: advance("Keys", count, None))
+        done = services.master_keys.rewrap(master_key_id, lambda count: advance("Keys", count, None))
     failed = [
         {"id": str(each.ref.pek_id), "version": each.ref.version, "reason": each.reason}
         for each in done.failed

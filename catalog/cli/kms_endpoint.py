@@ -12,8 +12,8 @@ import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
-from catalog.cli.session import acting, open_warden
-from catalog.kms_server.store import DoorKey
+from catalog.cli.session import acting, open_services
+from catalog.kms_server.store import EndpointKey
 
 app = typer.Typer(help="Keys of the door for stock Hadoop clients.", no_args_is_help=True)
 
@@ -24,25 +24,25 @@ _COLUMNS = ("name", "bits", "versions", "state", "master-key-id")
 @app.command("list")
 def list_(ctx: typer.Context, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """List the keys of the door that one has any right on."""
-    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
-        _print(warden.door.keys(caller), as_json)
+    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
+        _print(services.door.keys(caller), as_json)
 
 
 @app.command()
 def disable(ctx: typer.Context, name: _Name, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Make a key unusable with the next request, in every version, until it is enabled again."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _print([warden.door.disable(caller, name)], as_json)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _print([services.door.disable(caller, name)], as_json)
 
 
 @app.command()
 def enable(ctx: typer.Context, name: _Name, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Make a disabled key usable again."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _print([warden.door.enable(caller, name)], as_json)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _print([services.door.enable(caller, name)], as_json)
 
 
-def _print(keys: Sequence[DoorKey], as_json: bool) -> None:
+def _print(keys: Sequence[EndpointKey], as_json: bool) -> None:
     found = [
         (key.name, key.spec.bits, key.versions, str(key.state), key.wrapping.master_key_id) for key in keys
     ]

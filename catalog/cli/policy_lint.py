@@ -19,10 +19,10 @@ from catalog.base.errors import NoSuchTable
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles, namespace_named
 from catalog.cli.policy import DENIED
-from catalog.cli.session import open_warden, policies_in_force, settings_of
+from catalog.cli.session import open_services, policies_in_force, settings_of
 from catalog.reading.loading import LoadedTable
 from catalog.rules.encryption_policy import facts_of_table
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName
@@ -128,14 +128,14 @@ def _lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
     if not live:
         yield nothing_known
         return
-    with open_warden(ctx) as warden:
-        yield lambda name: _known(warden, name)
+    with open_services(ctx) as services:
+        yield lambda name: _known(services, name)
 
 
-def _known(warden: Warden, name: TableName) -> TableFacts | None:
+def _known(services: Services, name: TableName) -> TableFacts | None:
     """What the catalog knows of a table; None where there is none."""
     try:
-        table = warden.loader.load(name)
+        table = services.loader.load(name)
     except NoSuchTable:
         return None
     return facts_of(table)

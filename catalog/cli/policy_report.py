@@ -11,7 +11,7 @@ import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
-from catalog.cli.session import acting, open_warden
+from catalog.cli.session import acting, open_services
 from catalog.http.report_models import TableReport
 from catalog.maintenance.encryption_report import Standing, TableStanding
 from catalog.policy_store.files import PolicyFiles
@@ -42,10 +42,10 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """List the tables that break the encryption rules: exit with 0 if none does, with 3 otherwise."""
-    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
-        judged_by = warden.policies.encryption() if rules is None else _rules_in(rules)
-        names = warden.encryption_report.tables(caller)
-        found = list(with_progress(warden.encryption_report.report(judged_by, names), len(names)))
+    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
+        judged_by = services.policies.encryption() if rules is None else _rules_in(rules)
+        names = services.encryption_report.tables(caller)
+        found = list(with_progress(services.encryption_report.report(judged_by, names), len(names)))
     wanted = [each for each in found if show_all or each.standing is not Standing.FITS]
     counts = {str(one): sum(each.standing is one for each in found) for one in Standing}
     if as_json:

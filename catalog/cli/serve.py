@@ -11,7 +11,7 @@ import typer
 from catalog.cli.session import open_kms, settings_of
 from catalog.kms.local import EmbeddedKmsWarning, LocalKms, warn_embedded_default
 from catalog.service.service_log import configure
-from catalog.service.services import Warden
+from catalog.service.services import Services
 
 _log: Final = logging.getLogger("lakewarden.service")
 
@@ -26,8 +26,8 @@ def serve(ctx: typer.Context) -> None:
     kms = open_kms(settings.kms)
     if isinstance(kms, LocalKms):
         _log_embedded()
-    with Warden.open(settings, kms) as warden:
-        run(settings, warden)
+    with Services.open(settings, kms) as services:
+        run(settings, services)
 
 
 def _log_embedded() -> None:

@@ -34,7 +34,7 @@ from catalog.kms.registry import load_kms
 from catalog.policy_store.documents import PolicyDocuments
 from catalog.policy_store.files import PolicyFiles
 from catalog.policy_store.in_force import InForce, PolicyStore
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from catalog.settings.kms import KmsSettings, kms_options
 from policy.decision import Decision, Reason
@@ -115,14 +115,14 @@ def open_local_kms(settings: Settings) -> LocalKms:
     return kms
 
 
-def open_warden(ctx: typer.Context) -> Warden:
+def open_services(ctx: typer.Context) -> Services:
     """The catalog with all of its parts; use it in a `with` statement.
 
     Raises:
-        as `Warden.open` and `open_kms`.
+        as `Services.open` and `open_kms`.
     """
     settings = settings_of(ctx)
-    return Warden.open(settings, open_kms(settings.kms))
+    return Services.open(settings, open_kms(settings.kms))
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def policies_in_force(ctx: typer.Context) -> InForce:
 
 
 @contextmanager
-def acting(warden: Warden, as_user: str | None, *, changes: bool = True) -> Iterator[Caller]:
+def acting(services: Services, as_user: str | None, *, changes: bool = True) -> Iterator[Caller]:
     """The caller that a command acts for (`calling`); the outcome of the block is put on record.
 
     Args:
@@ -166,7 +166,7 @@ def acting(warden: Warden, as_user: str | None, *, changes: bool = True) -> Iter
         StateUnavailable: it could not be recorded.
     """
     caller = calling(as_user)
-    with closed(warden.authorizer, caller, _COMMAND, changes=changes):
+    with closed(services.authorizer, caller, _COMMAND, changes=changes):
         yield caller
 
 

@@ -14,12 +14,12 @@ from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetP
 from catalog.base.identifiers import TableName
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Table
-from catalog.cli.session import acting, open_warden
+from catalog.cli.session import acting, open_services
 from catalog.http.admin_models import CleanUpAnswer
-from catalog.http.rewrite_models import RegimesAnswer
-from catalog.maintenance.census import RegimeFiles
+from catalog.http.rewrite_models import EpochsAnswer
+from catalog.maintenance.census import EpochFiles
 from catalog.maintenance.garbage import Garbage
-from catalog.maintenance.old_epochs import RegimeReport
+from catalog.maintenance.old_epochs import EpochReport
 from catalog.reading.loading import LoadedTable
 
 app = typer.Typer(help="Governed properties and the life of tables.", no_args_is_help=True)
@@ -32,9 +32,9 @@ _Force = Annotated[
 @app.command()
 def show(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Show a table's identity, its seal, and what governs it."""
-    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
-        loaded = warden.access.load(caller, table)
-        admits = warden.loader.admits_standard_clients(loaded.record.name, loaded.governed.spec)
+    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
+        loaded = services.access.load(caller, table)
+        admits = services.loader.admits_standard_clients(loaded.record.name, loaded.governed.spec)
     facts = _facts(loaded) | {"standard-clients": "load" if admits else "refuse"}
     if as_json:
         governed = {"governed": loaded.governed.to_properties(), "ignored-copies": loaded.governed_copies}
@@ -82,45 +82,45 @@ def register(
     as_user: AsUser = None,
 ) -> None:
     """Take over a table from its metadata.json, after checking all that it names."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _done("is registered", warden.takeover.register(caller, table, metadata_location))
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _done("is registered", services.registration.register(caller, table, metadata_location))
 
 
 @app.command()
 def adopt(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Take over a table that another catalog made in the same pointer store."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _done("is adopted", warden.takeover.adopt(caller, table))
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _done("is adopted", services.registration.adopt(caller, table))
 
 
 @app.command()
 def reseal(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Check metadata that came past the catalog as a whole, and seal it."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _done("is sealed", warden.takeover.reseal(caller, table))
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _done("is sealed", services.registration.reseal(caller, table))
 
 
 @app.command()
 def restore(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
     """Put the pointer back on the metadata that was sealed last."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _done("is restored", warden.takeover.restore(caller, table))
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _done("is restored", services.registration.restore(caller, table))
 
 
 @app.command()
-def regimes(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
+def epochs(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
     """Count the files of a table's earlier encryption: on branches, and in retained snapshots."""
-    with open_warden(ctx) as warden, acting(warden, as_user, changes=False) as caller:
-        _print_regimes(warden.old_regimes.report(caller, table), as_json)
+    with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
+        _print_epochs(services.old_epochs.report(caller, table), as_json)
 
 
 @app.command("forbid-old-regimes")
-def forbid_old_regimes(
+def forbid_old_epochs(
     ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
     """Let no file of an earlier encryption be read any more, if none is left."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
-        _print_regimes(warden.old_regimes.forbid(caller, table), as_json)
+    with open_services(ctx) as services, acting(services, as_user) as caller:
+        _print_epochs(services.old_epochs.forbid(caller, table), as_json)
 
 
 @app.command()
@@ -131,12 +131,12 @@ def drop(
     as_user: AsUser = None,
 ) -> None:
     """Drop a table; without --purge its files stay."""
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+    with open_services(ctx) as services, acting(services, as_user) as caller:
         if not purge:
-            warden.lifecycle.drop(caller, table)
+            services.lifecycle.drop(caller, table)
             output.note(f"The table {table} is dropped; its files stay.")
             return
-        left = warden.lifecycle.purge(caller, table)
+        left = services.lifecycle.purge(caller, table)
     output.note(f"The table {table} is dropped and its files are deleted; files left elsewhere: {left}.")
 
 
@@ -152,11 +152,11 @@ def clean_up(
 ) -> None:
     """List files in a table's directory that nothing names and that are three days old, or remove them."""
     with (
-        open_warden(ctx) as warden,
-        acting(warden, as_user, changes=remove) as caller,
+        open_services(ctx) as services,
+        acting(services, as_user, changes=remove) as caller,
         output.progress() as advance,
     ):
-        garbage = warden.garbage.collect(caller, table, remove=remove, progress=advance)
+        garbage = services.garbage.collect(caller, table, remove=remove, progress=advance)
     if as_json:
         answer = CleanUpAnswer.of(garbage, len(garbage.files))
         output.document(answer.model_dump(mode="json", by_alias=True))
@@ -177,14 +177,14 @@ def _clean_up_summary(garbage: Garbage, *, remove: bool) -> str:
     return f"{found} Removed none. To remove them, repeat the command with --remove."
 
 
-def _print_regimes(report: RegimeReport, as_json: bool) -> None:
+def _print_epochs(report: EpochReport, as_json: bool) -> None:
     if as_json:
-        output.document(RegimesAnswer.of(report).model_dump(mode="json", by_alias=True))
+        output.document(EpochsAnswer.of(report).model_dump(mode="json", by_alias=True))
         return
     output.rows(
         ("branch", "from-sequence-number", "encryption", "files", "bytes", "old-files", "old-bytes"),
         [
-            (each.branch, each.regime.from_sequence_number, each.regime.spec.mechanism, *_counts(each))
+            (each.branch, each.epoch.from_sequence_number, each.epoch.spec.mechanism, *_counts(each))
             for each in report.branches
         ],
     )
@@ -196,17 +196,17 @@ def _print_regimes(report: RegimeReport, as_json: bool) -> None:
     output.note(f"Files of an earlier encryption {left}.")
 
 
-def _counts(files: RegimeFiles) -> tuple[int, int, int, int]:
+def _counts(files: EpochFiles) -> tuple[int, int, int, int]:
     return files.files, files.bytes, files.old_files, files.old_bytes
 
 
 def _change(
     ctx: typer.Context, table: TableName, updates: Sequence[TableUpdate], force: bool, as_user: str | None
 ) -> None:
-    with open_warden(ctx) as warden, acting(warden, as_user) as caller:
+    with open_services(ctx) as services, acting(services, as_user) as caller:
         # The table that was looked at, and no other one that gets its name in between.
-        same = AssertTableUUID(uuid=warden.access.load(caller, table).record.table_uuid)
-        changed = warden.committer.commit(caller, table, [same], updates, force=force)
+        same = AssertTableUUID(uuid=services.access.load(caller, table).record.table_uuid)
+        changed = services.committer.commit(caller, table, [same], updates, force=force)
     output.facts(changed.governed.to_properties())
 
 

@@ -197,7 +197,7 @@ def _judged(
     footer = footers.read(
         lambda start, length: _piece(stream, start, length), file.size, keys, file.footer_digest
     )
-    footers.judge(footer, keys, frozenset(all_ids(wanted)))
+    footers.check(footer, keys, frozenset(all_ids(wanted)))
     if keys.columns is None:
         properties = pe.create_decryption_properties(keys.footer.reveal(), aad_prefix=keys.aad_prefix)
         return _parquet(_Shown(stream, file.size), properties), footer.open_columns

@@ -311,7 +311,7 @@ def _below(
             found.append(Leaf(path, kind, length, element.get(_FIELD_ID, thrift.I32)))
 
 
-def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
+def check(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
     """Hold every column of a footer against the regime; notes which of them may be read.
 
     Args:
@@ -341,7 +341,7 @@ def judge(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
                 raise Malformed("a row group lacks columns, or has too many")
             ordinal = group.get(ORDINAL, thrift.I16)
             for column, chunk in zip(judges, chunks, strict=True):
-                column.judge(chunk, footer.aad, index if ordinal is None else ordinal)
+                column.check(chunk, footer.aad, index if ordinal is None else ordinal)
     except (Malformed, struct.error) as error:
         raise refused("The footer of the file is damaged.", "file-authentic") from error
     footer.open_columns = frozenset(each.place for each in judges if each.opens)
@@ -360,7 +360,7 @@ class _Column:
     opens: bool = True
     encodings: set[frozenset[int]] = field(default_factory=set)
 
-    def judge(self, chunk: Struct, aad: bytes, row_group: int) -> None:
+    def check(self, chunk: Struct, aad: bytes, row_group: int) -> None:
         crypto = chunk.get(CRYPTO, thrift.STRUCT)
         under = set() if crypto is None else set(crypto.fields)
         if self.keys.columns is None:

@@ -20,7 +20,7 @@ from catalog.authorization.columns import refuse_masks, selects
 from catalog.authorization.standard_clients import StandardClients
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
-from catalog.commits.publish import Lander, Landing
+from catalog.commits.publish import Publication, Publisher
 from catalog.commits.renaming import former_names
 from catalog.commits.rollbacks import Rollbacks
 from catalog.db.engine import read
@@ -71,7 +71,7 @@ class Committer:
         loader: TableLoader,
         inspector: Inspector,
         rollbacks: Rollbacks,
-        lander: Lander,
+        publisher: Publisher,
         keyring: Keyring,
         authorizer: Authorizer,
         encryption: EncryptionPolicy,
@@ -85,7 +85,7 @@ class Committer:
         self._loader = loader
         self._inspector = inspector
         self._rollbacks = rollbacks
-        self._lander = lander
+        self._publisher = publisher
         self._keyring = keyring
         self._authorizer = authorizer
         self._encryption = encryption
@@ -163,7 +163,7 @@ class Committer:
             table.name,
             said=changes.governed_said,
         )
-        begins = governance.begins_regime(table.governed, wanted.spec, metadata.schema())
+        begins = governance.begins_epoch(table.governed, wanted.spec, metadata.schema())
         governs = changes.governs or begins or wanted.allowed != table.governed.allowed
         change_rules.refuse_mixture(changes, table.name, governs=governs)
         verdict = self._encryption.of_change(table, metadata, wanted.spec)
@@ -173,7 +173,7 @@ class Committer:
         if any(each.head is not None for each in taken_back) or sets_retention(table.metadata, metadata):
             changes = replace(changes, rights=changes.rights | {"alter"})
         back = self._drops_protection(caller, table, taken_back)
-        unprotects = wanted.unprotects or verdict.loosens or back
+        unprotects = wanted.unprotects or verdict.downgrades or back
         self._authorizer.require(
             caller,
             "table.commit",
@@ -198,8 +198,8 @@ class Committer:
         if governs and not force:
             self._refuse_breaking(table, judged)
         files = self._inspector.commit(judged, metadata, origin)
-        landed = self._lander.land(
-            Landing(
+        published = self._publisher.publish(
+            Publication(
                 record=table.record,
                 base=table,
                 metadata=metadata,
@@ -212,9 +212,9 @@ class Committer:
                 overlaps=frozenset(other.id for other in overlaps),
             )
         )
-        if governed.regimes.current != table.governed.regimes.current:
-            key_groups.report(self._authorizer, caller, "table.commit", landed)
-        return landed
+        if governed.epochs.current != table.governed.epochs.current:
+            key_groups.report(self._authorizer, caller, "table.commit", published)
+        return published
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
         """Refuse those who may neither write nor alter before anything is told of the table."""
@@ -272,8 +272,8 @@ class Committer:
 
         One that is disabled already hinders nothing but bringing files, which their checks refuse.
         """
-        current = governed.regimes.current
-        if current != table.governed.regimes.current:
+        current = governed.epochs.current
+        if current != table.governed.epochs.current:
             return frozenset(current.peks)
         return self._keyring.active(table.record, governed)
 

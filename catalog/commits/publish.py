@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class Publication:
     """New metadata of a table, checked and authorized.
 
     Attributes:
@@ -76,7 +76,7 @@ class Landing:
         return self.base is None or self.location != self.record.location
 
 
-class Lander:
+class Publisher:
     """Lands new metadata.
 
     Args:
@@ -104,7 +104,7 @@ class Lander:
         self._now_ms = now_ms
         self._max_metadata_bytes = max_metadata_bytes
 
-    def land(self, landing: Landing) -> LoadedTable:
+    def publish(self, publication: Publication) -> LoadedTable:
         """Take the steps.
 
         Raises:
@@ -113,55 +113,59 @@ class Lander:
             CommitStateUnknown: the pointer store did not say whether it moved the pointer.
             StateUnavailable, StorageUnavailable: nothing was changed.
         """
-        previous = landing.base.metadata_location if landing.base else None
-        location = new_metadata_location(landing.metadata, previous)
+        previous = publication.base.metadata_location if publication.base else None
+        location = new_metadata_location(publication.metadata, previous)
         data = stored_metadata(
-            landing.metadata,
+            publication.metadata,
             location.original,
-            table=str(landing.record.name),
+            table=str(publication.record.name),
             max_bytes=self._max_metadata_bytes,
         )
         crash_points.point("checked")
         self._storage.create(location, data)
         crash_points.point("metadata-written")
-        seal = self._prepared(landing, location, Digest.of(data))
+        seal = self._prepared(publication, location, Digest.of(data))
         crash_points.point("prepared")
-        self._move(landing, seal, location)
+        self._move(publication, seal, location)
         crash_points.point("pointer-moved")
-        self._promote(landing, seal)
+        self._promote(publication, seal)
         crash_points.point("promoted")
-        note("snapshot", landing.metadata.current_snapshot_id)
-        return LoadedTable(landing.record, landing.governed, landing.metadata, location.original, seal)
+        note("snapshot", publication.metadata.current_snapshot_id)
+        return LoadedTable(
+            publication.record, publication.governed, publication.metadata, location.original, seal
+        )
 
-    def _prepared(self, landing: Landing, location: Location, digest: Digest) -> Seal:
+    def _prepared(self, publication: Publication, location: Location, digest: Digest) -> Seal:
         try:
-            return self._prepare(landing, location, digest)
+            return self._prepare(publication, location, digest)
         except CommitStateUnknown as unknown:
             # Whether it was recorded or not: the pointer has not moved, so nothing was committed.
             raise StateUnavailable(
-                "The commit could not be prepared.", table=str(landing.record.name), hint="Try again."
+                "The commit could not be prepared.", table=str(publication.record.name), hint="Try again."
             ) from unknown
         except LakewardenError:
             self._discard(location)
             raise
 
-    def _prepare(self, landing: Landing, location: Location, digest: Digest) -> Seal:
+    def _prepare(self, publication: Publication, location: Location, digest: Digest) -> Seal:
         with write(self._engine) as connection:
-            _check_base(connection, landing)
-            if landing.claims_location:
-                moved = replace(landing.record, location=landing.location)
-                claims.require_unclaimed(connection, self._catalog, moved, landing.overlaps, self._now_ms())
-                if landing.base is not None:
-                    table_state.set_location(connection, landing.record.id, landing.location)
-            if landing.base is None:
-                self._prepare_table(connection, landing.record)
-            if landing.governs:
+            _check_base(connection, publication)
+            if publication.claims_location:
+                moved = replace(publication.record, location=publication.location)
+                claims.require_unclaimed(
+                    connection, self._catalog, moved, publication.overlaps, self._now_ms()
+                )
+                if publication.base is not None:
+                    table_state.set_location(connection, publication.record.id, publication.location)
+            if publication.base is None:
+                self._prepare_table(connection, publication.record)
+            if publication.governs:
                 # The allowed list can be another one; see `claims.is_shared`.
                 claims.lock_locations(connection)
-                self._prepare_governed(connection, landing)
-            key_records.add(connection, landing.peks, self._now_ms())
-            key_records.require(connection, landing.relies, PekState.ACTIVE)
-            return seals.prepare(connection, self._request(landing, location, digest))
+                self._prepare_governed(connection, publication)
+            key_records.add(connection, publication.peks, self._now_ms())
+            key_records.require(connection, publication.relies, PekState.ACTIVE)
+            return seals.prepare(connection, self._request(publication, location, digest))
 
     def _prepare_table(self, connection: Connection, record: TableRecord) -> None:
         """Record the identity of a new table, unless a creation that was staged or cut short did."""
@@ -171,78 +175,78 @@ class Lander:
         elif known.state is not TableState.PREPARED:
             raise _given_up(record)
 
-    def _prepare_governed(self, connection: Connection, landing: Landing) -> None:
+    def _prepare_governed(self, connection: Connection, publication: Publication) -> None:
         table_state.add_governed(
-            connection, landing.record.id, landing.governed, landing.author, self._now_ms()
+            connection, publication.record.id, publication.governed, publication.author, self._now_ms()
         )
 
-    def _request(self, landing: Landing, location: Location, digest: Digest) -> SealRequest:
+    def _request(self, publication: Publication, location: Location, digest: Digest) -> SealRequest:
         return SealRequest(
-            table_id=landing.record.id,
+            table_id=publication.record.id,
             metadata_location=location.original,
-            base_location=landing.base.metadata_location if landing.base else None,
+            base_location=publication.base.metadata_location if publication.base else None,
             digest=digest,
-            governed_version=landing.governed.version,
-            last_sequence_number=last_sequence_number(landing.metadata),
-            author=landing.author,
+            governed_version=publication.governed.version,
+            last_sequence_number=last_sequence_number(publication.metadata),
+            author=publication.author,
             at_ms=self._now_ms(),
-            files=landing.files,
+            files=publication.files,
         )
 
-    def _move(self, landing: Landing, seal: Seal, location: Location) -> None:
+    def _move(self, publication: Publication, seal: Seal, location: Location) -> None:
         try:
-            moved = self._try_move(landing, location.original)
+            moved = self._try_move(publication, location.original)
         except CommitStateUnknown as problem:
-            moved = self._where_it_stands(landing, location.original, problem)
+            moved = self._where_it_stands(publication, location.original, problem)
         except LakewardenError:
-            self._lost(landing, seal, location)
+            self._lost(publication, seal, location)
             raise
         if not moved:
-            self._lost(landing, seal, location)
+            self._lost(publication, seal, location)
             raise CommitConflict(
                 "Another commit came first.",
-                table=str(landing.record.name),
+                table=str(publication.record.name),
                 hint="Load the table and commit again.",
             )
 
-    def _try_move(self, landing: Landing, location: str) -> bool:
-        if landing.base is not None:
-            return self._pointers.swap(landing.record.name, landing.base.metadata_location, location)
-        self._pointers.create(landing.record.name, location)
+    def _try_move(self, publication: Publication, location: str) -> bool:
+        if publication.base is not None:
+            return self._pointers.swap(publication.record.name, publication.base.metadata_location, location)
+        self._pointers.create(publication.record.name, location)
         return True
 
-    def _where_it_stands(self, landing: Landing, location: str, problem: LakewardenError) -> bool:
+    def _where_it_stands(self, publication: Publication, location: str, problem: LakewardenError) -> bool:
         """Find out whether a move whose answer was lost took place."""
-        before = landing.base.metadata_location if landing.base else None
+        before = publication.base.metadata_location if publication.base else None
         try:
-            stands = self._pointers.settled(landing.record.name)
+            stands = self._pointers.settled(publication.record.name)
         except (StateUnavailable, CommitStateUnknown) as again:
-            raise _unknown(landing.record.name) from again
+            raise _unknown(publication.record.name) from again
         if stands == location:
             return True
         # A lost creation may still take place: there is no pointer yet whose move could be waited for.
         if stands == before and before is not None:
             raise StateUnavailable(
                 "The pointer could not be moved; nothing was committed.",
-                table=str(landing.record.name),
+                table=str(publication.record.name),
                 hint="Try again.",
             ) from problem
-        raise _unknown(landing.record.name) from problem
+        raise _unknown(publication.record.name) from problem
 
-    def _promote(self, landing: Landing, seal: Seal) -> None:
+    def _promote(self, publication: Publication, seal: Seal) -> None:
         """Finish a commit that has landed; what is left undone here, the next load does."""
-        name = landing.record.name
+        name = publication.record.name
         try:
             with write(self._engine) as connection:
-                promoted = loading.finish(connection, self._catalog, name, seal, governs=landing.governs)
-                if promoted and landing.base is not None and landing.claims_location:
-                    table_state.set_location(connection, landing.record.id, landing.location)
+                promoted = loading.finish(connection, self._catalog, name, seal, governs=publication.governs)
+                if promoted and publication.base is not None and publication.claims_location:
+                    table_state.set_location(connection, publication.record.id, publication.location)
         except (StateUnavailable, CommitStateUnknown, TableExists) as problem:
             logger.warning("a landed commit is left to the next load: %s", type(problem).__name__)
             return
         if not promoted:
-            if landing.base is None:
-                self._withdraw(landing.record, seal)
+            if publication.base is None:
+                self._withdraw(publication.record, seal)
             # Somebody moved the pointer back while the commit was under way.
             raise _unknown(name)
 
@@ -256,13 +260,13 @@ class Lander:
             self._discard(Location.parse(seal.metadata_location))
             raise _given_up(record)
 
-    def _lost(self, landing: Landing, seal: Seal, location: Location) -> None:
+    def _lost(self, publication: Publication, seal: Seal, location: Location) -> None:
         """Tidy up after a commit that did not win."""
         try:
             with write(self._engine) as connection:
                 seals.abandon(connection, seal)
-                if landing.base is not None and landing.claims_location:
-                    record = landing.record
+                if publication.base is not None and publication.claims_location:
+                    record = publication.record
                     table_state.set_location(
                         connection, record.id, record.location, default=record.default_location
                     )
@@ -279,21 +283,21 @@ class Lander:
             logger.warning("a metadata file that nobody refers to is left behind: %s", type(problem).__name__)
 
 
-def _check_base(connection: Connection, landing: Landing) -> None:
+def _check_base(connection: Connection, publication: Publication) -> None:
     """Take the lock of the table's commits, and make sure that the commit's base is still what it was.
 
     A pointer that was moved back behind our back must not make an older seal the base of a commit.
     """
-    seals.lock_table(connection, landing.record.id)
-    before = seals.current(connection, landing.record.id)
-    expected = landing.base.metadata_location if landing.base else None
-    now = table_state.table_by_id(connection, landing.record.id)
+    seals.lock_table(connection, publication.record.id)
+    before = seals.current(connection, publication.record.id)
+    expected = publication.base.metadata_location if publication.base else None
+    now = table_state.table_by_id(connection, publication.record.id)
     # What the commit names was checked before; garbage collection may have removed some of it since.
-    is_cleaned = now is not None and now.cleanups != landing.record.cleanups
+    is_cleaned = now is not None and now.cleanups != publication.record.cleanups
     if is_cleaned or (before.metadata_location if before else None) != expected:
         raise CommitConflict(
             "Another commit came first.",
-            table=str(landing.record.name),
+            table=str(publication.record.name),
             hint="Load the table and commit again.",
         )
 

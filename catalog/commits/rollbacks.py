@@ -23,7 +23,7 @@ from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import SnapshotReader
 from catalog.snapshot_checks.branches import Rollback
 from catalog.snapshot_checks.entries import alive
-from policy.encryption.epochs import PekRef, Regimes, judge_migrated, kind, regime_for
+from policy.encryption.epochs import Epochs, PekRef, check_migrated, epoch_for, kind
 from policy.errors import KeyNotUsable
 
 #: What keys can be read with.
@@ -67,7 +67,7 @@ class Rollbacks:
             return False
         self._require_readable(table, rollback.base)
         head = rollback.head
-        if _crosses_change(table.governed.regimes, rollback.base, head):
+        if _crosses_change(table.governed.epochs, rollback.base, head):
             return True
         known = set[_Keyed]() if head is None else self._outdated(table, head)
         return bool(self._outdated(table, rollback.base) - known)
@@ -75,7 +75,7 @@ class Rollbacks:
     def _require_readable(self, table: LoadedTable, snapshot: Snapshot) -> None:
         states = {pek.ref: pek for pek in self._keyring.records(table.record)}
         for entries in self._files(table, snapshot):
-            judged = self._keyring.judged_files(table.record, table.governed, entries)
+            judged = self._keyring.checked_files(table.record, table.governed, entries)
             for ref in {entry.bound.pek for form in judged.forms for entry in form.metadata.entries}:
                 pek = states.get(ref)
                 if pek is None or pek.state not in _READABLE:
@@ -91,11 +91,11 @@ class Rollbacks:
     def _outdated(self, table: LoadedTable, snapshot: Snapshot) -> set[_Keyed]:
         """The files that are not as the current epoch says under the latest versions of its keys."""
         latest = self._keyring.latest(table.record, table.governed)
-        regimes, found = table.governed.regimes, set[_Keyed]()
+        epochs, found = table.governed.epochs, set[_Keyed]()
         for entries in self._files(table, snapshot):
-            old = np.full(entries.num_rows, not judge_migrated(regimes, None).allowed)
+            old = np.full(entries.num_rows, not check_migrated(epochs, None).allowed)
             for form in read_forms(entries["key_metadata"], entries["file_path"]):
-                migrated = judge_migrated(regimes, form.metadata.file_keys()).allowed
+                migrated = check_migrated(epochs, form.metadata.file_keys()).allowed
                 old[form.rows] = not migrated or _is_behind(form, latest)
             kept = entries.filter(pa.array(old))
             found.update(zip(kept["file_path"].to_pylist(), kept["key_metadata"].to_pylist(), strict=True))
@@ -108,12 +108,12 @@ class Rollbacks:
                 yield entries
 
 
-def _crosses_change(regimes: Regimes, back: Snapshot, head: Snapshot | None) -> bool:
+def _crosses_change(epochs: Epochs, back: Snapshot, head: Snapshot | None) -> bool:
     """Whether the encryption changed after `back` and not after `head`; a rotation changes versions alone."""
-    was = regimes.current if head is None else regime_for(regimes, head.sequence_number or 0)
-    first = regime_for(regimes, back.sequence_number or 0).from_sequence_number
+    was = epochs.current if head is None else epoch_for(epochs, head.sequence_number or 0)
+    first = epoch_for(epochs, back.sequence_number or 0).from_sequence_number
     between = [
-        each for each in regimes.entries if first <= each.from_sequence_number < was.from_sequence_number
+        each for each in epochs.entries if first <= each.from_sequence_number < was.from_sequence_number
     ]
     return any(kind(each) != kind(was) for each in between)
 

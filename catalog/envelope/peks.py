@@ -236,7 +236,7 @@ class PekCache:
             mine = flight is None
             if flight is None:
                 flight = self._flights[slot] = Future()
-        return self._fly(record, slot, flight) if mine else _landed(flight, left)
+        return self._fly(record, slot, flight) if mine else _published(flight, left)
 
     def forget(self, pek_id: UUID) -> None:
         """Drop every version of a PEK; an unwrap that is under way will not be kept either."""
@@ -251,19 +251,19 @@ class PekCache:
         try:
             pek = self._unwrap(record)
         except Exception as failure:
-            self._land(slot, flight, None)
+            self._publish(slot, flight, None)
             flight.set_exception(failure)
             raise
         except BaseException:
             # What ends this thread is not for those of others.
-            self._land(slot, flight, None)
+            self._publish(slot, flight, None)
             flight.set_exception(_no_patience_left())
             raise
-        self._land(slot, flight, _Cached(pek, asked + self._ttl))
+        self._publish(slot, flight, _Cached(pek, asked + self._ttl))
         flight.set_result(pek)
         return pek
 
-    def _land(self, slot: _Slot, flight: Future[Pek], cached: _Cached | None) -> None:
+    def _publish(self, slot: _Slot, flight: Future[Pek], cached: _Cached | None) -> None:
         """Keep what came back, unless the PEK was forgotten meanwhile."""
         with self._lock:
             if self._flights.get(slot) is flight:
@@ -304,7 +304,7 @@ class PekCache:
             del self._cached[slot]
 
 
-def _landed(flight: Future[Pek], patience: float) -> Pek:
+def _published(flight: Future[Pek], patience: float) -> Pek:
     """What another caller's unwrap brought, within so many seconds."""
     try:
         return flight.result(patience)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from catalog.authorization.authorizer import Caller
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.privileges.requests import AccessRequest, Resource
 
 
 def require_service(
-    warden: Warden,
+    services: Services,
     caller: Caller,
     action: str,
     access: Literal["admin", "audit"],
@@ -28,6 +28,6 @@ def require_service(
     Raises:
         NotAuthorized: it is not granted.
     """
-    service = warden.settings.catalog.name
+    service = services.settings.catalog.name
     request = AccessRequest(caller.principal, Resource.service(service), access)
-    warden.authorizer.require(caller, action, about or service, [request])
+    services.authorizer.require(caller, action, about or service, [request])

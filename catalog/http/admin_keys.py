@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import APIRouter, Security
 
 from catalog.http import key_models as models
-from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import table_from_path
 from catalog.http.idempotency import OnceOf
 from catalog.http.operations import ERRORS
@@ -32,27 +32,27 @@ router = APIRouter(
 
 
 @router.get(_KEYS)
-def list_keys(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> models.PekList:
+def list_keys(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> models.PekList:
     """A table's PEKs in every version, without their bytes: SELECT, UPDATE or ALTER on it."""
-    return models.PekList.of(warden.key_life.keys(caller, table_from_path(namespace, table)))
+    return models.PekList.of(services.key_life.keys(caller, table_from_path(namespace, table)))
 
 
 @router.get(f"{_KEYS}/{{pek_id}}")
 def show_key(
-    namespace: str, table: str, pek_id: UUID, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, pek_id: UUID, caller: CallerOf, services: ServicesOf
 ) -> models.PekUsesList:
     """The versions of one PEK, and the retained snapshots that need each: SELECT, UPDATE or ALTER."""
-    shown = warden.key_life.show(caller, table_from_path(namespace, table), pek_id)
+    shown = services.key_life.show(caller, table_from_path(namespace, table), pek_id)
     return models.PekUsesList.of(*shown)
 
 
 @router.post(_KEYS)
 def create_key(
-    namespace: str, table: str, body: models.NewPek, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, body: models.NewPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
     """Make a PEK ahead of its use: ALTER on the table, `use` on the master key."""
     name = table_from_path(namespace, table)
-    return models.PekList.of(warden.key_life.create(caller, name, body.master_key_id))
+    return models.PekList.of(services.key_life.create(caller, name, body.master_key_id))
 
 
 @router.post(f"{_KEYS}/rotate")
@@ -61,14 +61,14 @@ def rotate_keys(
     table: str,
     body: models.NoOptions,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     once: OnceOf,
 ) -> models.RotatedAnswer:
     """Put new files under later versions of the keys: ALTER on the table, `rotate` on its master keys."""
     name = table_from_path(namespace, table)
     rotated = once(
-        lambda: warden.key_rotation.rotate(caller, name),
-        lambda kept: warden.repeats.rotated(caller, name, kept),
+        lambda: services.key_rotation.rotate(caller, name),
+        lambda kept: services.repeats.rotated(caller, name, kept),
         "commit",
     )
     return models.RotatedAnswer.of(rotated)
@@ -80,80 +80,80 @@ def rewrap_keys(
     table: str,
     body: models.NoOptions,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
 ) -> models.RewrappedAnswer:
     """Move the data keys of all branches to the latest versions: ALTER, `rotate` on the master keys.
 
     It may be repeated: what is done is not done again.
     """
-    branches = warden.key_rewrap.rewrap(caller, table_from_path(namespace, table))
+    branches = services.key_rewrap.rewrap(caller, table_from_path(namespace, table))
     return models.RewrappedAnswer.of(branches)
 
 
 @router.post(f"{_KEYS}/disable")
 def disable_keys(
-    namespace: str, table: str, body: models.WhichPek, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, body: models.WhichPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
     """Make keys unusable at once: ALTER on the table, `destroy` on the master keys."""
     name = table_from_path(namespace, table)
-    return models.PekList.of(warden.key_life.disable(caller, name, body.id, body.version))
+    return models.PekList.of(services.key_life.disable(caller, name, body.id, body.version))
 
 
 @router.post(f"{_KEYS}/enable")
 def enable_keys(
-    namespace: str, table: str, body: models.WhichPek, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, body: models.WhichPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
     """Make disabled keys usable again, and call their destruction off: rights as for disabling."""
     name = table_from_path(namespace, table)
-    return models.PekList.of(warden.key_life.enable(caller, name, body.id, body.version))
+    return models.PekList.of(services.key_life.enable(caller, name, body.id, body.version))
 
 
 @router.post(f"{_KEYS}/destroy")
 def destroy_keys(
-    namespace: str, table: str, body: models.DestroyPek, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, body: models.DestroyPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
     """Destroy keys after a waiting time: `destroy` on the master keys; ALTER for one version, DROP for all.
 
     One version is destroyed if nothing needs it; all versions are, whatever needs them.
     """
     name = table_from_path(namespace, table)
-    destroyed = warden.key_life.destroy(caller, name, body.confirm, body.id, body.version)
+    destroyed = services.key_life.destroy(caller, name, body.confirm, body.id, body.version)
     return models.PekList.of(destroyed)
 
 
 @router.get(_DROPPED)
-def list_dropped_keys(table_uuid: UUID, caller: CallerOf, warden: WardenOf) -> models.PekList:
+def list_dropped_keys(table_uuid: UUID, caller: CallerOf, services: ServicesOf) -> models.PekList:
     """The PEKs of a dropped table, in every version: `admin` on the service."""
-    return models.PekList.of(warden.key_life.keys(caller, table_uuid))
+    return models.PekList.of(services.key_life.keys(caller, table_uuid))
 
 
 @router.get(f"{_DROPPED}/{{pek_id}}")
 def show_dropped_key(
-    table_uuid: UUID, pek_id: UUID, caller: CallerOf, warden: WardenOf
+    table_uuid: UUID, pek_id: UUID, caller: CallerOf, services: ServicesOf
 ) -> models.PekUsesList:
     """The versions of one PEK of a dropped table: `admin` on the service. What needs them is not known."""
-    return models.PekUsesList.of(*warden.key_life.show(caller, table_uuid, pek_id))
+    return models.PekUsesList.of(*services.key_life.show(caller, table_uuid, pek_id))
 
 
 @router.post(f"{_DROPPED}/disable")
 def disable_dropped_keys(
-    table_uuid: UUID, body: models.WhichPek, caller: CallerOf, warden: WardenOf
+    table_uuid: UUID, body: models.WhichPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
     """Make keys of a dropped table unusable, should it be registered again: `admin` on the service."""
-    return models.PekList.of(warden.key_life.disable(caller, table_uuid, body.id, body.version))
+    return models.PekList.of(services.key_life.disable(caller, table_uuid, body.id, body.version))
 
 
 @router.post(f"{_DROPPED}/enable")
 def enable_dropped_keys(
-    table_uuid: UUID, body: models.WhichPek, caller: CallerOf, warden: WardenOf
+    table_uuid: UUID, body: models.WhichPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
     """Make disabled keys of a dropped table usable again: `admin` on the service."""
-    return models.PekList.of(warden.key_life.enable(caller, table_uuid, body.id, body.version))
+    return models.PekList.of(services.key_life.enable(caller, table_uuid, body.id, body.version))
 
 
 @router.post(f"{_DROPPED}/destroy")
 def destroy_dropped_keys(
-    table_uuid: UUID, body: models.DestroyDroppedPek, caller: CallerOf, warden: WardenOf
+    table_uuid: UUID, body: models.DestroyDroppedPek, caller: CallerOf, services: ServicesOf
 ) -> models.PekList:
     """Destroy keys of a dropped table after a waiting time, all versions together: `admin` on the service."""
-    return models.PekList.of(warden.key_life.destroy(caller, table_uuid, body.confirm, body.id))
+    return models.PekList.of(services.key_life.destroy(caller, table_uuid, body.confirm, body.id))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Security
 
-from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import Answer, OwnBody
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute
-from catalog.kms_server.store import DoorKey
+from catalog.kms_server.store import EndpointKey
 
 router = APIRouter(
     prefix="/admin/v1/door-keys",
@@ -22,13 +22,13 @@ router = APIRouter(
 )
 
 
-class WhichDoorKey(OwnBody):
+class WhichEndpointKey(OwnBody):
     """A key of the door, by its name."""
 
     name: str
 
 
-class DoorKeyAnswer(Answer):
+class EndpointKeyAnswer(Answer):
     """A key of the door, without its bytes."""
 
     name: str
@@ -38,7 +38,7 @@ class DoorKeyAnswer(Answer):
     master_key_id: str
 
     @classmethod
-    def of(cls, key: DoorKey) -> DoorKeyAnswer:
+    def of(cls, key: EndpointKey) -> EndpointKeyAnswer:
         """A key as it is shown."""
         return cls(
             name=key.name,
@@ -49,25 +49,25 @@ class DoorKeyAnswer(Answer):
         )
 
 
-class DoorKeyList(Answer):
+class EndpointKeyList(Answer):
     """Keys of the door, in order of their names."""
 
-    keys: list[DoorKeyAnswer]
+    keys: list[EndpointKeyAnswer]
 
 
 @router.get("")
-def list_door_keys(caller: CallerOf, warden: WardenOf) -> DoorKeyList:
+def list_endpoint_keys(caller: CallerOf, services: ServicesOf) -> EndpointKeyList:
     """The keys of the door that the caller has any right on."""
-    return DoorKeyList(keys=[DoorKeyAnswer.of(key) for key in warden.door.keys(caller)])
+    return EndpointKeyList(keys=[EndpointKeyAnswer.of(key) for key in services.door.keys(caller)])
 
 
 @router.post("/disable")
-def disable_door_key(body: WhichDoorKey, caller: CallerOf, warden: WardenOf) -> DoorKeyAnswer:
+def disable_endpoint_key(body: WhichEndpointKey, caller: CallerOf, services: ServicesOf) -> EndpointKeyAnswer:
     """Make a key unusable at once, in every version: `destroy` on the key."""
-    return DoorKeyAnswer.of(warden.door.disable(caller, body.name))
+    return EndpointKeyAnswer.of(services.door.disable(caller, body.name))
 
 
 @router.post("/enable")
-def enable_door_key(body: WhichDoorKey, caller: CallerOf, warden: WardenOf) -> DoorKeyAnswer:
+def enable_endpoint_key(body: WhichEndpointKey, caller: CallerOf, services: ServicesOf) -> EndpointKeyAnswer:
     """Make a disabled key usable again: `destroy` on the key."""
-    return DoorKeyAnswer.of(warden.door.enable(caller, body.name))
+    return EndpointKeyAnswer.of(services.door.enable(caller, body.name))

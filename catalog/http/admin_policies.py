@@ -19,7 +19,7 @@ from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response, Se
 from catalog.audit.records import MAX_REASONS
 from catalog.authorization.authorizer import Caller
 from catalog.http.admin_access import require_service
-from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.errors import NoSuchDocument
 from catalog.http.operations import ERRORS
 from catalog.http.policy_models import (
@@ -35,7 +35,7 @@ from catalog.http.screening import policies, screened
 from catalog.policy_store.changes import Prepared, reasons_of
 from catalog.policy_store.delegation import Delegation
 from catalog.policy_store.documents import Change, DocumentId, Edit, Kind, StoredDocument
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.decision import Decision
 from policy.errors import NotAuthorized, RequestInvalid
 from policy.privileges.requests import AccessRequest, Resource
@@ -92,10 +92,10 @@ _Seen = Annotated[int | None, Depends(_if_match)]
 
 
 @router.get("/policies/documents")
-def list_documents(caller: CallerOf, warden: WardenOf) -> DocumentList:
+def list_documents(caller: CallerOf, services: ServicesOf) -> DocumentList:
     """All documents, without what they say."""
-    require_service(warden, caller, _READ, "admin", "policies")
-    found = warden.policy_documents.current()
+    require_service(services, caller, _READ, "admin", "policies")
+    found = services.policy_documents.current()
     return DocumentList(
         revision=found.version.revision,
         documents=[DocumentAnswer.of(each) for each in found.documents.values()],
@@ -103,19 +103,19 @@ def list_documents(caller: CallerOf, warden: WardenOf) -> DocumentList:
 
 
 @router.get("/policies/history")
-def show_all_history(caller: CallerOf, warden: WardenOf, limit: _Limit = 100) -> ChangeList:
+def show_all_history(caller: CallerOf, services: ServicesOf, limit: _Limit = 100) -> ChangeList:
     """The latest changes of all documents, newest first."""
-    require_service(warden, caller, _READ, "admin", "policies")
-    return _history(warden.policy_documents.history(limit=limit))
+    require_service(services, caller, _READ, "admin", "policies")
+    return _history(services.policy_documents.history(limit=limit))
 
 
 @router.get(f"{_DOCUMENT}/history")
 def show_history(
-    document: _DocumentOf, caller: CallerOf, warden: WardenOf, limit: _Limit = 100
+    document: _DocumentOf, caller: CallerOf, services: ServicesOf, limit: _Limit = 100
 ) -> ChangeList:
     """The latest changes of one document, newest first."""
-    require_service(warden, caller, _READ, "admin", _about(document))
-    return _history(warden.policy_documents.history(document, limit=limit))
+    require_service(services, caller, _READ, "admin", _about(document))
+    return _history(services.policy_documents.history(document, limit=limit))
 
 
 @router.get(
@@ -126,15 +126,15 @@ def show_history(
 def show_document(
     document: _DocumentOf,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     revision: Annotated[int | None, Query(ge=1, le=2**62)] = None,
 ) -> Response:
     """What a document says, or said since the change of a number."""
-    found = warden.policy_documents.find(document, revision)
-    if _is_admin(warden, caller):
-        require_service(warden, caller, _READ, "admin", _about(document))
+    found = services.policy_documents.find(document, revision)
+    if _is_admin(services, caller):
+        require_service(services, caller, _READ, "admin", _about(document))
     else:
-        _require(warden, caller, _READ, _about(document), _delegation(warden, caller).may_read(found))
+        _require(services, caller, _READ, _about(document), _delegation(services, caller).may_read(found))
     if found is None or found.content is None:
         raise NoSuchDocument(
             f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),
@@ -154,7 +154,7 @@ def put_document(
     sent: _Sent,
     seen: _Seen,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     dry_run: _DryRun = False,
     force: bool = False,
 ) -> ChangedAnswer:
@@ -163,7 +163,7 @@ def put_document(
     `dry-run` only tells what would be; `force` makes a change after which the caller, or nobody, could
     administer the catalog.
     """
-    return _change(warden, caller, [Edit(document, sent, seen)], dry_run=dry_run, force=force)
+    return _change(services, caller, [Edit(document, sent, seen)], dry_run=dry_run, force=force)
 
 
 @router.delete(_DOCUMENT)
@@ -171,35 +171,35 @@ def remove_document(
     document: _DocumentOf,
     seen: _Seen,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     dry_run: _DryRun = False,
     force: bool = False,
 ) -> ChangedAnswer:
     """Remove the document of the revision in `If-Match`; `dry-run` and `force` as for putting it."""
-    return _change(warden, caller, [Edit(document, None, seen)], dry_run=dry_run, force=force)
+    return _change(services, caller, [Edit(document, None, seen)], dry_run=dry_run, force=force)
 
 
 @router.post("/policies/changes")
 @screened(policies)
-def change_documents(body: ChangeBody, caller: CallerOf, warden: WardenOf) -> ChangedAnswer:
+def change_documents(body: ChangeBody, caller: CallerOf, services: ServicesOf) -> ChangedAnswer:
     """Change several documents at once, all or nothing."""
     edits = [each.to_edit() for each in body.changes]
-    return _change(warden, caller, edits, dry_run=body.dry_run, force=body.force)
+    return _change(services, caller, edits, dry_run=body.dry_run, force=body.force)
 
 
 def _change(
-    warden: Warden, caller: Caller, edits: Sequence[Edit], *, dry_run: bool, force: bool
+    services: Services, caller: Caller, edits: Sequence[Edit], *, dry_run: bool, force: bool
 ) -> ChangedAnswer:
     about = ", ".join(_about(each.id) for each in edits)
-    is_admin = _is_admin(warden, caller)
+    is_admin = _is_admin(services, caller)
 
     def allow(delegation: Delegation, there: Mapping[DocumentId, StoredDocument]) -> None:
-        _require(warden, caller, _CHANGE, about, delegation.may_change(edits, there))
+        _require(services, caller, _CHANGE, about, delegation.may_change(edits, there))
 
     def allow_again(prepared: Prepared) -> None:
         """By the very policies that the change replaces: those in force here may be older ones."""
         if not is_admin:
-            newest = Delegation(prepared.before.policies, caller.principal, warden.authorizer.now())
+            newest = Delegation(prepared.before.policies, caller.principal, services.authorizer.now())
             allow(newest, prepared.base.documents)
 
     def record(prepared: Prepared) -> None:
@@ -207,35 +207,35 @@ def _change(
         reasons = reasons_of(prepared, force=force)
         for at in range(0, len(reasons), MAX_REASONS):
             part = Decision.allow(*reasons[at : at + MAX_REASONS])
-            warden.authorizer.record(caller, _CHANGE, about, part)
+            services.authorizer.record(caller, _CHANGE, about, part)
 
     if is_admin:
-        require_service(warden, caller, _CHANGE, "admin", about)
+        require_service(services, caller, _CHANGE, "admin", about)
     else:
-        found = (warden.policy_documents.find(each.id) for each in edits)
+        found = (services.policy_documents.find(each.id) for each in edits)
         there = {each.id: each for each in found if each is not None and each.content is not None}
-        allow(_delegation(warden, caller), there)
+        allow(_delegation(services, caller), there)
     if dry_run:
-        prepared = warden.policy_changes.prepare(edits, caller)
+        prepared = services.policy_changes.prepare(edits, caller)
         allow_again(prepared)
     else:
-        prepared = warden.policy_changes.make(edits, caller, record, force=force)
+        prepared = services.policy_changes.make(edits, caller, record, force=force)
     return ChangedAnswer.of(prepared, dry_run=dry_run)
 
 
-def _delegation(warden: Warden, caller: Caller) -> Delegation:
-    authorizer = warden.authorizer
+def _delegation(services: Services, caller: Caller) -> Delegation:
+    authorizer = services.authorizer
     return Delegation(authorizer.policies(), caller.principal, authorizer.now())
 
 
-def _is_admin(warden: Warden, caller: Caller) -> bool:
-    service = Resource.service(warden.settings.catalog.name)
-    return warden.authorizer.decide([AccessRequest(caller.principal, service, "admin")]).allowed
+def _is_admin(services: Services, caller: Caller) -> bool:
+    service = Resource.service(services.settings.catalog.name)
+    return services.authorizer.decide([AccessRequest(caller.principal, service, "admin")]).allowed
 
 
-def _require(warden: Warden, caller: Caller, action: str, about: str, decision: Decision) -> None:
+def _require(services: Services, caller: Caller, action: str, about: str, decision: Decision) -> None:
     """Record a decision on somebody who is no administrator, and refuse what it does not allow."""
-    warden.authorizer.record(caller, action, about, decision)
+    services.authorizer.record(caller, action, about, decision)
     if not decision.allowed:
         raise NotAuthorized(
             f"{caller.principal.name} is not authorized ({action}): {decision.explanation}",

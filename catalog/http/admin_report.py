@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Body, Query, Request, Security
 
 from catalog.authorization.authorizer import Caller
-from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.operations import ERRORS
 from catalog.http.report_models import EncryptionReport, TableReport
 from catalog.http.routing import GuardedRoute
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.encryption_rules import EncryptionRules
 
 _PATH: Final = "/encryption-report"
@@ -33,9 +33,11 @@ _Document = Annotated[dict[str, Any], Body()]
 
 
 @router.get(_PATH)
-def report(caller: CallerOf, warden: WardenOf, after: _After = None, limit: _Limit = 100) -> EncryptionReport:
+def report(
+    caller: CallerOf, services: ServicesOf, after: _After = None, limit: _Limit = 100
+) -> EncryptionReport:
     """How tables stand with the encryption rules in force; `after` is the last table of the page before."""
-    return _report(warden, caller, None, after, limit)
+    return _report(services, caller, None, after, limit)
 
 
 @router.post(_PATH)
@@ -43,22 +45,22 @@ def report_on_draft(
     body: _Document,
     request: Request,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     after: _After = None,
     limit: _Limit = 100,
 ) -> EncryptionReport:
     """How tables stand with the rules of the document that is sent, instead of those in force."""
-    return _report(warden, caller, request.state.body, after, limit)
+    return _report(services, caller, request.state.body, after, limit)
 
 
 def _report(
-    warden: Warden, caller: Caller, draft: bytes | None, after: str | None, limit: int
+    services: Services, caller: Caller, draft: bytes | None, after: str | None, limit: int
 ) -> EncryptionReport:
-    names = [name for name in warden.encryption_report.tables(caller) if after is None or str(name) > after]
-    rules = warden.policies.encryption() if draft is None else EncryptionRules.parse({"request": draft})
+    names = [name for name in services.encryption_report.tables(caller) if after is None or str(name) > after]
+    rules = services.policies.encryption() if draft is None else EncryptionRules.parse({"request": draft})
     page = names[:limit]
     return EncryptionReport(
         rules_version=rules.version,
-        tables=[TableReport.of(each) for each in warden.encryption_report.report(rules, page)],
+        tables=[TableReport.of(each) for each in services.encryption_report.report(rules, page)],
         next=str(page[-1]) if len(names) > limit else None,
     )

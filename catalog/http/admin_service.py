@@ -17,12 +17,12 @@ from catalog.audit import verify as audit_verify
 from catalog.authorization.tokens import TokenInfo
 from catalog.http import admin_models as models
 from catalog.http.admin_access import require_service
-from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf
+from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.key_models import MasterRewrapped
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import GuardedRoute
 from catalog.kms.local import LocalKms, MasterKeyInfo
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.errors import NotSupportedYet
 from policy.principal import Principal
 
@@ -36,31 +36,33 @@ router = APIRouter(
 
 
 @router.get("/policies")
-def show_policies(caller: CallerOf, warden: WardenOf) -> models.PolicyState:
+def show_policies(caller: CallerOf, services: ServicesOf) -> models.PolicyState:
     """The version of the policies in force, where they come from, and why newer ones are not in force."""
-    require_service(warden, caller, "admin.policies", "admin")
-    return _policy_state(warden)
+    require_service(services, caller, "admin.policies", "admin")
+    return _policy_state(services)
 
 
 @router.post("/policies/reload")
-def reload_policies(caller: CallerOf, warden: WardenOf) -> models.PolicyState:
+def reload_policies(caller: CallerOf, services: ServicesOf) -> models.PolicyState:
     """Read all policies now; a set with a mistake is refused, and the one before stays in force."""
-    require_service(warden, caller, "admin.policies.reload", "admin")
-    warden.policies.reload()
-    return _policy_state(warden)
+    require_service(services, caller, "admin.policies.reload", "admin")
+    services.policies.reload()
+    return _policy_state(services)
 
 
 @router.post("/policies/check")
-def check_policies(body: models.PolicyQuestion, caller: CallerOf, warden: WardenOf) -> models.DecisionAnswer:
+def check_policies(
+    body: models.PolicyQuestion, caller: CallerOf, services: ServicesOf
+) -> models.DecisionAnswer:
     """What the policies in force decide about somebody, and why."""
-    require_service(warden, caller, "admin.policies.check", "admin")
-    return models.DecisionAnswer.of(warden.authorizer.decide([body.to_request()]))
+    require_service(services, caller, "admin.policies.check", "admin")
+    return models.DecisionAnswer.of(services.authorizer.decide([body.to_request()]))
 
 
 @router.get("/audit")
 def read_audit(
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     since_ms: Annotated[int | None, Query(alias="since-ms", ge=0, le=2**62)] = None,
     principal: str | None = None,
     table: str | None = None,
@@ -69,21 +71,21 @@ def read_audit(
 ) -> models.AuditEntries:
     """The latest records, newest first, by time, principal and dotted table name; page by page."""
     before = None if page_token is None else audit_reading.Place.parse(page_token)
-    require_service(warden, caller, "audit.read", "audit")
+    require_service(services, caller, "audit.read", "audit")
     found = audit_reading.read(
-        warden.engine, since_ms=since_ms, principal=principal, table=table, before=before, limit=limit
+        services.engine, since_ms=since_ms, principal=principal, table=table, before=before, limit=limit
     )
     following = found[-1].place.text() if len(found) == limit else None
     return models.AuditEntries(records=[_audit_entry(each) for each in found], next_page_token=following)
 
 
 @router.get("/audit/verify")
-def verify_audit(caller: CallerOf, warden: WardenOf) -> models.AuditVerdict:
+def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
     """Check every chain and checkpoint of the audit trail."""
-    require_service(warden, caller, "audit.verify", "audit")
-    signer = warden.audit_signer
+    require_service(services, caller, "audit.verify", "audit")
+    signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
-    verdict = audit_verify.examine(warden.engine, public_keys=keys)
+    verdict = audit_verify.examine(services.engine, public_keys=keys)
     problems = [
         models.AuditFault(writer=each.writer, sequence=each.sequence, kind=each.kind, detail=each.detail)
         for each in verdict.problems
@@ -100,96 +102,98 @@ def verify_audit(caller: CallerOf, warden: WardenOf) -> models.AuditVerdict:
 
 
 @router.post("/tokens")
-def issue_token(body: models.IssueToken, caller: CallerOf, warden: WardenOf) -> models.TokenIssued:
+def issue_token(body: models.IssueToken, caller: CallerOf, services: ServicesOf) -> models.TokenIssued:
     """Issue a token; its text is shown this once."""
     principal = Principal(body.principal, frozenset(body.groups), frozenset(body.roles))
-    require_service(warden, caller, "admin.token.issue", "admin", f"{body.kind} {principal.name}")
+    require_service(services, caller, "admin.token.issue", "admin", f"{body.kind} {principal.name}")
     ttl = None if body.ttl_s is None else timedelta(seconds=body.ttl_s)
-    issued = warden.tokens.issue(principal, body.kind, ttl)
+    issued = services.tokens.issue(principal, body.kind, ttl)
     return models.TokenIssued(id=issued.id, token=issued.text, expires_at=issued.expires_at)
 
 
 @router.get("/tokens")
-def list_tokens(caller: CallerOf, warden: WardenOf) -> models.TokenList:
+def list_tokens(caller: CallerOf, services: ServicesOf) -> models.TokenList:
     """All tokens without their secrets, expired and revoked ones included."""
-    require_service(warden, caller, "admin.token.list", "admin")
-    return models.TokenList(tokens=[_token(each) for each in warden.tokens.list()])
+    require_service(services, caller, "admin.token.list", "admin")
+    return models.TokenList(tokens=[_token(each) for each in services.tokens.list()])
 
 
 @router.delete("/tokens/{token_id}", status_code=NO_CONTENT)
-def revoke_token(token_id: UUID, caller: CallerOf, warden: WardenOf) -> Response:
+def revoke_token(token_id: UUID, caller: CallerOf, services: ServicesOf) -> Response:
     """Make a token invalid at once."""
-    require_service(warden, caller, "admin.token.revoke", "admin", f"token {token_id}")
-    warden.tokens.revoke(token_id)
+    require_service(services, caller, "admin.token.revoke", "admin", f"token {token_id}")
+    services.tokens.revoke(token_id)
     return Response(status_code=NO_CONTENT)
 
 
 @router.get("/master-keys")
-def list_master_keys(caller: CallerOf, warden: WardenOf) -> models.MasterKeyList:
+def list_master_keys(caller: CallerOf, services: ServicesOf) -> models.MasterKeyList:
     """The master keys of the local KMS."""
-    require_service(warden, caller, "admin.master-key.list", "admin")
-    return models.MasterKeyList(master_keys=[_master_key(each) for each in _local(warden).list_master_keys()])
+    require_service(services, caller, "admin.master-key.list", "admin")
+    return models.MasterKeyList(
+        master_keys=[_master_key(each) for each in _local(services).list_master_keys()]
+    )
 
 
 @router.post("/master-keys")
 def create_master_key(
-    body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf
+    body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf
 ) -> models.MasterKeyAnswer:
     """Make a master key in the local KMS."""
-    require_service(warden, caller, "admin.master-key.create", "admin", f"key {body.id}")
-    return _master_key(_local(warden).create_master_key(body.id))
+    require_service(services, caller, "admin.master-key.create", "admin", f"key {body.id}")
+    return _master_key(_local(services).create_master_key(body.id))
 
 
 @router.post("/master-keys/disable")
 def disable_master_key(
-    body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf
+    body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf
 ) -> models.MasterKeyAnswer:
     """Make a master key of the local KMS unusable, and with it every key it wraps."""
-    require_service(warden, caller, "admin.master-key.disable", "admin", f"key {body.id}")
-    return _master_key(_local(warden).disable_master_key(body.id))
+    require_service(services, caller, "admin.master-key.disable", "admin", f"key {body.id}")
+    return _master_key(_local(services).disable_master_key(body.id))
 
 
 @router.post("/master-keys/enable")
 def enable_master_key(
-    body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf
+    body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf
 ) -> models.MasterKeyAnswer:
     """Make a master key of the local KMS usable again."""
-    require_service(warden, caller, "admin.master-key.enable", "admin", f"key {body.id}")
-    return _master_key(_local(warden).enable_master_key(body.id))
+    require_service(services, caller, "admin.master-key.enable", "admin", f"key {body.id}")
+    return _master_key(_local(services).enable_master_key(body.id))
 
 
 @router.post("/master-keys/rotate")
 def rotate_master_key(
-    body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf
+    body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf
 ) -> models.MasterKeyAnswer:
     """Give a master key of the local KMS a new version; keys stay under the version that wraps them."""
-    require_service(warden, caller, "admin.master-key.rotate", "admin", f"key {body.id}")
-    return _master_key(_local(warden).rotate_master_key(body.id))
+    require_service(services, caller, "admin.master-key.rotate", "admin", f"key {body.id}")
+    return _master_key(_local(services).rotate_master_key(body.id))
 
 
 @router.post("/master-keys/rewrap")
-def rewrap_master_key(body: models.MasterKeyBody, caller: CallerOf, warden: WardenOf) -> MasterRewrapped:
+def rewrap_master_key(body: models.MasterKeyBody, caller: CallerOf, services: ServicesOf) -> MasterRewrapped:
     """Bring every key under the newest version of its master key, in whatever KMS that is."""
-    require_service(warden, caller, "admin.master-key.rewrap", "admin", f"key {body.id}")
-    return MasterRewrapped.of(warden.master_keys.rewrap(body.id))
+    require_service(services, caller, "admin.master-key.rewrap", "admin", f"key {body.id}")
+    return MasterRewrapped.of(services.master_keys.rewrap(body.id))
 
 
 @router.post("/sweep")
-def sweep(caller: CallerOf, warden: WardenOf) -> models.Swept:
+def sweep(caller: CallerOf, services: ServicesOf) -> models.Swept:
     """Delete what expired writes and purges left, and destroy the keys whose waiting time is over."""
-    require_service(warden, caller, "admin.sweep", "admin")
-    warden.lifecycle.sweep()
-    return models.Swept(swept=warden.writes.sweep(), keys_destroyed=warden.key_life.destroy_due())
+    require_service(services, caller, "admin.sweep", "admin")
+    services.lifecycle.sweep()
+    return models.Swept(swept=services.writes.sweep(), keys_destroyed=services.key_life.destroy_due())
 
 
-def _policy_state(warden: Warden) -> models.PolicyState:
-    found, settings = warden.policies.in_force(), warden.settings
+def _policy_state(services: Services) -> models.PolicyState:
+    found, settings = services.policies.in_force(), services.settings
     return models.PolicyState(
         version=found.policies.version,
         encryption_version=found.encryption.version,
         revision=found.stored.version.revision,
         sources=[str(path) for path in (*settings.policies, *settings.encryption_rules)],
-        problem=warden.policies.problem,
+        problem=services.policies.problem,
     )
 
 
@@ -233,11 +237,11 @@ def _master_key(info: MasterKeyInfo) -> models.MasterKeyAnswer:
     return models.MasterKeyAnswer(id=info.id, version=info.version, enabled=info.enabled)
 
 
-def _local(warden: Warden) -> LocalKms:
-    if not isinstance(warden.kms, LocalKms):
+def _local(services: Services) -> LocalKms:
+    if not isinstance(services.kms, LocalKms):
         raise NotSupportedYet(
             "Master keys of an external KMS are not managed here.",
             rule="kms",
             hint="Use the tools of that KMS.",
         )
-    return warden.kms
+    return services.kms

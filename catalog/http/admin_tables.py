@@ -16,11 +16,11 @@ from pyiceberg.table.update import (
 )
 
 from catalog.http.admin_models import CleanUpAnswer, CleanUpBody, GovernedAnswer, GovernedChange, RegisterBody
-from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, WardenOf
+from catalog.http.auth import USER_SCHEME, CallerOf, MetricsOf, ServicesOf
 from catalog.http.bodies import table_from_path
 from catalog.http.key_models import NoOptions
 from catalog.http.operations import ERRORS
-from catalog.http.rewrite_models import RegimesAnswer
+from catalog.http.rewrite_models import EpochsAnswer
 from catalog.http.routing import GuardedRoute
 from catalog.reading.loading import LoadedTable
 from policy.encryption import governed as governed_names
@@ -39,10 +39,10 @@ router = APIRouter(
 
 @router.get(_TABLE)
 def show_table(
-    namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """What governs a table, and the state of its seal: SELECT, UPDATE or ALTER on it."""
-    return _answer(warden.access.load(caller, table_from_path(namespace, table)), response)
+    return _answer(services.access.load(caller, table_from_path(namespace, table)), response)
 
 
 @router.patch(_TABLE)
@@ -52,7 +52,7 @@ def change_table(
     body: GovernedChange,
     response: Response,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     metrics: MetricsOf,
 ) -> GovernedAnswer:
     """Set and remove governed properties: ALTER on the table, and what each new location and key needs.
@@ -61,69 +61,69 @@ def change_table(
     """
     name = table_from_path(namespace, table)
     updates = _updates(body, str(name))
-    current = warden.access.load(caller, name)
+    current = services.access.load(caller, name)
     requirements = [AssertTableUUID(uuid=current.record.table_uuid)]
-    changed = warden.committer.commit(caller, name, requirements, updates, force=body.force)
+    changed = services.committer.commit(caller, name, requirements, updates, force=body.force)
     metrics.committed("commit")
     return _answer(changed, response)
 
 
 @router.get(f"{_TABLE}/regimes")
-def show_regimes(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> RegimesAnswer:
+def show_epochs(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> EpochsAnswer:
     """What is left of a table's earlier encryption: UPDATE or ALTER on it."""
-    return RegimesAnswer.of(warden.old_regimes.report(caller, table_from_path(namespace, table)))
+    return EpochsAnswer.of(services.old_epochs.report(caller, table_from_path(namespace, table)))
 
 
 @router.post(f"{_TABLE}/regimes/forbid-old")
-def forbid_old_regimes(
-    namespace: str, table: str, body: NoOptions, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
-) -> RegimesAnswer:
+def forbid_old_epochs(
+    namespace: str, table: str, body: NoOptions, caller: CallerOf, services: ServicesOf, metrics: MetricsOf
+) -> EpochsAnswer:
     """Let no file of an old regime be read any more, if none is left: ALTER on the table."""
-    report = warden.old_regimes.forbid(caller, table_from_path(namespace, table))
+    report = services.old_epochs.forbid(caller, table_from_path(namespace, table))
     metrics.committed("commit")
-    return RegimesAnswer.of(report)
+    return EpochsAnswer.of(report)
 
 
 @router.post(f"{_TABLE}/adopt")
 def adopt(
-    namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """Govern a table that another catalog made in the same pointer store; rights as for registering it."""
-    return _answer(warden.takeover.adopt(caller, table_from_path(namespace, table)), response)
+    return _answer(services.registration.adopt(caller, table_from_path(namespace, table)), response)
 
 
 @router.post(f"{_TABLE}/reseal")
 def reseal(
-    namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """Check metadata that came behind the catalog's back as a whole, and seal it: ALTER on the table."""
-    return _answer(warden.takeover.reseal(caller, table_from_path(namespace, table)), response)
+    return _answer(services.registration.reseal(caller, table_from_path(namespace, table)), response)
 
 
 @router.post(f"{_TABLE}/clean-up")
 def clean_up(
-    namespace: str, table: str, body: CleanUpBody, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, body: CleanUpBody, caller: CallerOf, services: ServicesOf
 ) -> CleanUpAnswer:
     """List files below the table's location that nothing names, and remove them if asked: ALTER and DROP."""
     name = table_from_path(namespace, table)
-    return CleanUpAnswer.of(warden.garbage.collect(caller, name, remove=body.remove), body.max_files)
+    return CleanUpAnswer.of(services.garbage.collect(caller, name, remove=body.remove), body.max_files)
 
 
 @router.post(f"{_TABLE}/restore")
 def restore(
-    namespace: str, table: str, response: Response, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """Put the pointer back on the metadata that was sealed last: ALTER on the table."""
-    return _answer(warden.takeover.restore(caller, table_from_path(namespace, table)), response)
+    return _answer(services.registration.restore(caller, table_from_path(namespace, table)), response)
 
 
 @router.post(f"{_TABLE}/register")
 def register(
-    namespace: str, table: str, body: RegisterBody, response: Response, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, body: RegisterBody, response: Response, caller: CallerOf, services: ServicesOf
 ) -> GovernedAnswer:
     """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
     name = table_from_path(namespace, table)
-    return _answer(warden.takeover.register(caller, name, body.metadata_location), response)
+    return _answer(services.registration.register(caller, name, body.metadata_location), response)
 
 
 def _updates(body: GovernedChange, table: str) -> list[TableUpdate]:

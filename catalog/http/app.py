@@ -39,13 +39,13 @@ from catalog.http import (
     iceberg_tables,
     kms_routes,
 )
-from catalog.http.auth import USER_SCHEME, MetricsOf, WardenOf
+from catalog.http.auth import USER_SCHEME, MetricsOf, ServicesOf
 from catalog.http.bodies import Answer
 from catalog.http.boundary import Boundary
 from catalog.http.metrics import CONTENT_TYPE, Metrics
 from catalog.http.operations import ERRORS
 from catalog.http.routing import Bodies, GuardedRoute
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.errors import StateUnavailable
 
 #: The framework would hand bodies and messages of exceptions to whatever the environment configures.
@@ -78,19 +78,19 @@ class Health(Answer):
 
 
 @open_router.get("/healthz", responses={503: ERRORS[503]}, response_model_exclude_defaults=True)
-def healthz(warden: WardenOf) -> Health:
+def healthz(services: ServicesOf) -> Health:
     """Whether the service and its database answer, and whether it decides; needs no token.
 
     It is 503 where no request would be decided: the host's clock is off, or the policies are too old.
     """
-    with read(warden.engine) as connection:
+    with read(services.engine) as connection:
         connection.execute(select(literal(1)))
-    warden.clock.require()
-    warden.policies.current()
+    services.clock.require()
+    services.policies.current()
     problems = []
-    if warden.policies.problem is not None:
+    if services.policies.problem is not None:
         problems.append("Newer policies are not in force; the log says why.")
-    if differences := warden.replicas.differences:
+    if differences := services.replicas.differences:
         problems.append(f"Other replicas have different settings: {', '.join(differences)}.")
     return Health(status="degraded" if problems else "ok", problems=problems)
 
@@ -100,13 +100,13 @@ def healthz(warden: WardenOf) -> Health:
     response_class=PlainTextResponse,
     responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
 )
-def show_metrics(metrics: MetricsOf, warden: WardenOf) -> Response:
+def show_metrics(metrics: MetricsOf, services: ServicesOf) -> Response:
     """Counters and states of the process: any valid token. They name no table, user or path."""
     with suppress(StateUnavailable):
         # Looks for newer policies if it is time to, so that a process without other work is told of them.
-        warden.policies.current()
-    text = metrics.render() + metrics.render_states(warden.policies, warden.clock, warden.replicas)
-    return Response(text + metrics.render_kms(warden.kms_calls), media_type=CONTENT_TYPE)
+        services.policies.current()
+    text = metrics.render() + metrics.render_states(services.policies, services.clock, services.replicas)
+    return Response(text + metrics.render_kms(services.kms_calls), media_type=CONTENT_TYPE)
 
 
 @service_router.get("/openapi.json", include_in_schema=False)
@@ -115,7 +115,7 @@ def describe(request: Request) -> JSONResponse:
     return JSONResponse(request.app.openapi())
 
 
-def create_app(warden: Warden) -> FastAPI:
+def create_app(services: Services) -> FastAPI:
     """The service over an open catalog.
 
     Args:
@@ -133,9 +133,9 @@ def create_app(warden: Warden) -> FastAPI:
         # A client that follows a redirect could send its token elsewhere.
         redirect_slashes=False,
     )
-    app.state.warden = warden
+    app.state.services = services
     app.state.metrics = metrics
-    http = warden.settings.http
+    http = services.settings.http
     app.state.bodies = Bodies(http.max_bodies_bytes, max(http.max_bodies_bytes // 2, http.max_body_bytes))
     app.state.endpoints = tuple(sorted(served_endpoints()))
     for router in (
@@ -153,7 +153,7 @@ def create_app(warden: Warden) -> FastAPI:
         open_router,
     ):
         app.include_router(router)
-    if warden.settings.kms_door.enabled:
+    if services.settings.kms_endpoint.enabled:
         app.include_router(kms_routes.router)
         app.include_router(kms_routes.handshake_router)
     errors.install(app, metrics)

@@ -38,7 +38,7 @@ from catalog.crypto.request_signatures import (
 )
 from catalog.http.boundary import REQUEST_ID_STATE
 from catalog.http.metrics import Metrics
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.decision import Decision
 from policy.errors import NotAuthenticated, NotAuthorized
 from policy.privileges.requests import AccessRequest, Resource
@@ -68,7 +68,7 @@ class Authenticated:
     body_sha256: bytes | None
 
 
-def authenticated(request: Request, warden: Warden, address: str, *, engines: bool) -> Authenticated:
+def authenticated(request: Request, services: Services, address: str, *, engines: bool) -> Authenticated:
     """Who calls; see the module.
 
     Args:
@@ -84,32 +84,32 @@ def authenticated(request: Request, warden: Warden, address: str, *, engines: bo
     """
     headers, request_id = request.headers, request_id_of(request)
     try:
-        user = warden.tokens.verify(_bearer(headers), "user")
+        user = services.tokens.verify(_bearer(headers), "user")
         signed = _signed(request) if engines else None
-        engine = None if signed is None else warden.engine_keys.authenticate(*signed)
+        engine = None if signed is None else services.engine_keys.authenticate(*signed)
     except NotAuthenticated as refusal:
-        warden.authorizer.turned_away(address, request_id, refusal)
+        services.authorizer.turned_away(address, request_id, refusal)
         raise
     if signed is None or engine is None:
         return Authenticated(Caller(user, None, request_id), None)
-    _require_acting(warden, engine, request_id)
+    _require_acting(services, engine, request_id)
     return Authenticated(Caller(user, engine.principal, request_id), signed[1].body_sha256)
 
 
-def bootstrapping(request: Request, warden: Warden, address: str) -> tuple[Caller, TokenInfo]:
+def bootstrapping(request: Request, services: Services, address: str) -> tuple[Caller, TokenInfo]:
     """The engine that comes to register its key, and its token; errors as in `authenticated`."""
     request_id = request_id_of(request)
     try:
-        token = warden.engine_keys.bootstrap(_bearer(request.headers))
+        token = services.engine_keys.bootstrap(_bearer(request.headers))
     except NotAuthenticated as refusal:
-        warden.authorizer.turned_away(address, request_id, refusal)
+        services.authorizer.turned_away(address, request_id, refusal)
         raise
     engine = SigningEngine(token.principal, token.kind == "engine-reusable")
-    _require_acting(warden, engine, request_id)
+    _require_acting(services, engine, request_id)
     return Caller(engine.principal, engine.principal, request_id), token
 
 
-def _require_acting(warden: Warden, engine: SigningEngine, request_id: str) -> None:
+def _require_acting(services: Services, engine: SigningEngine, request_id: str) -> None:
     """Refuse an engine that is not allowed to act for users.
 
     What is granted to it is on record with what it asks for: each record names the engine.
@@ -117,10 +117,10 @@ def _require_acting(warden: Warden, engine: SigningEngine, request_id: str) -> N
     principal = engine.principal
     acting, resource = Caller(principal, principal, request_id), Resource.engine(principal.name)
     request = AccessRequest(principal, resource, "act")
-    warden.authorizer.screen(acting, "engine.act", principal.name, request)
-    code = warden.authorizer.policies().someone_may(resource, "code") if engine.reusable else None
+    services.authorizer.screen(acting, "engine.act", principal.name, request)
+    code = services.authorizer.policies().someone_may(resource, "code") if engine.reusable else None
     if code is not None:
-        warden.authorizer.record(acting, "engine.act", principal.name, Decision.deny(code))
+        services.authorizer.record(acting, "engine.act", principal.name, Decision.deny(code))
         raise NotAuthorized(
             f"The key of engine {principal.name} comes from a reusable token, and users can run code in it: "
             f"{code.detail}",
@@ -163,9 +163,9 @@ def _single(headers: Headers, name: str) -> str:
     return values[0]
 
 
-async def _warden(request: Request) -> Warden:
-    warden: Warden = request.app.state.warden
-    return warden
+async def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
 
 
 async def _metrics(request: Request) -> Metrics:
@@ -189,7 +189,7 @@ def request_id_of(request: Request) -> str:
     return request_id
 
 
-WardenOf = Annotated[Warden, Depends(_warden)]
+ServicesOf = Annotated[Services, Depends(_services)]
 MetricsOf = Annotated[Metrics, Depends(_metrics)]
 CallerOf = Annotated[Caller, Depends(_caller)]
 BootstrapOf = Annotated[TokenInfo, Depends(_bootstrap)]

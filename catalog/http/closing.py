@@ -26,7 +26,7 @@ async def closed(request: Request, outcome: Outcome, run: Callable[[], Awaitable
     Raises:
         StateUnavailable: it could not be recorded.
     """
-    authorizer: Authorizer = request.app.state.warden.authorizer
+    authorizer: Authorizer = request.app.state.services.authorizer
     caller: Caller = request.state.caller
     try:
         response = await run()

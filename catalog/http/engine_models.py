@@ -262,7 +262,7 @@ class WriteBegun(Answer):
                 footer_key_name=spec.key_ids()[0],
                 column_keys=[
                     ColumnKeyAnswer(key_name=group.key_id, field_ids=list(group.field_ids))
-                    for group in session.table.governed.regimes.current.columns
+                    for group in session.table.governed.epochs.current.columns
                 ],
                 stock_readers=StockReadersAnswer(keys=[StockKeyAnswer.of(key) for key in session.stock_keys])
                 if session.stock_keys

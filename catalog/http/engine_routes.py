@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response, Security
 from fastapi.responses import StreamingResponse
 
 from catalog.http.admin_keys import rewrap_keys, rotate_keys
-from catalog.http.admin_tables import forbid_old_regimes
+from catalog.http.admin_tables import forbid_old_epochs
 from catalog.http.alter_models import AlterBody
 from catalog.http.auth import (
     BOOTSTRAP_SCHEME,
@@ -20,7 +20,7 @@ from catalog.http.auth import (
     BootstrapOf,
     CallerOf,
     MetricsOf,
-    WardenOf,
+    ServicesOf,
 )
 from catalog.http.bodies import table_from_path
 from catalog.http.engine_models import (
@@ -66,22 +66,24 @@ bootstrap_router = APIRouter(
 
 
 @bootstrap_router.post("/keys")
-def register_key(body: RegisterKey, token: BootstrapOf, caller: CallerOf, warden: WardenOf) -> KeyRegistered:
+def register_key(
+    body: RegisterKey, token: BootstrapOf, caller: CallerOf, services: ServicesOf
+) -> KeyRegistered:
     """Register the key that an engine signs with: a token of an engine that has `act`."""
     about = f"{caller.principal.name} key {body.public_key.hex()}"
     request = AccessRequest(caller.principal, Resource.engine(caller.principal.name), "act")
-    warden.authorizer.require(caller, "engine.register", about, [request])
+    services.authorizer.require(caller, "engine.register", about, [request])
     try:
-        key = warden.engine_keys.register(token, body.public_key)
+        key = services.engine_keys.register(token, body.public_key)
     except NotAuthenticated as refusal:
         denied = Decision.deny(Reason(refusal.rule or "token", refusal.message))
-        warden.authorizer.record(caller, "engine.register", about, denied)
+        services.authorizer.record(caller, "engine.register", about, denied)
         raise
     return KeyRegistered(key_id=key.id, expires_at=key.expires_at)
 
 
 @router.post("/code", status_code=NO_CONTENT)
-def code(caller: CallerOf, warden: WardenOf) -> Response:
+def code(caller: CallerOf, services: ServicesOf) -> Response:
     """Decide whether the user can run code and read paths in the engine: `code` on the engine.
 
     A user's own process is not restricted.
@@ -89,15 +91,15 @@ def code(caller: CallerOf, warden: WardenOf) -> Response:
     if caller.engine is not None:
         name = caller.engine.name
         request = AccessRequest(caller.principal, Resource.engine(name), "code")
-        warden.authorizer.require(caller, "engine.code", name, [request])
+        services.authorizer.require(caller, "engine.code", name, [request])
     return Response(status_code=NO_CONTENT)
 
 
 @router.post(f"{_TABLE}/load", responses=answers(LoadedTableAnswer, "The table."))
-def load(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Response:
+def load(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it."""
-    viewer = Viewer.of(caller, warden)
-    return loaded_table(warden.access.load(caller, table_from_path(namespace, table)), viewer)
+    viewer = Viewer.of(caller, services)
+    return loaded_table(services.access.load(caller, table_from_path(namespace, table)), viewer)
 
 
 @router.post(
@@ -111,21 +113,21 @@ def load(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Resp
     },
 )
 @screened(on_table("table.plan", ANY, bounds=Bounds.filtering))
-def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, warden: WardenOf) -> Response:
+def plan(namespace: str, table: str, body: PlanBody, caller: CallerOf, services: ServicesOf) -> Response:
     """Plan a scan: SELECT on each column that is read or filtered by.
 
     Every path, digest and key is checked before the first byte is answered.
     """
-    planned = warden.planner.plan(caller, table_from_path(namespace, table), body.to_request())
+    planned = services.planner.plan(caller, table_from_path(namespace, table), body.to_request())
     if planned.files.num_rows <= BATCH_ROWS:
         return Response(b"".join(stream(planned)), media_type=MEDIA_TYPE)
     return StreamingResponse(stream(planned), media_type=MEDIA_TYPE)
 
 
 @router.post(f"{_TABLE}/writes")
-def begin_write(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> WriteBegun:
+def begin_write(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> WriteBegun:
     """Begin a write: UPDATE on the table. Its files go below the directory that is answered."""
-    return WriteBegun.of(warden.writes.begin(caller, table_from_path(namespace, table)))
+    return WriteBegun.of(services.writes.begin(caller, table_from_path(namespace, table)))
 
 
 @router.post(f"{_TABLE}/alter", responses=answers(CommittedTableAnswer, "The table after the commit."))
@@ -135,14 +137,14 @@ def alter_table(
     table: str,
     body: AlterBody,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     once: OnceOf,
 ) -> Response:
     """Change columns and properties, all in one commit: ALTER, and what the changes themselves need."""
     name = table_from_path(namespace, table)
     altered = once(
-        lambda: warden.alterer.alter(caller, name, body.to_changes()),
-        lambda kept: warden.repeats.table(caller, "table.commit", name, kept, "alter"),
+        lambda: services.alterer.alter(caller, name, body.to_changes()),
+        lambda kept: services.repeats.table(caller, "table.commit", name, kept, "alter"),
         "commit",
     )
     return committed_table(altered)
@@ -151,10 +153,10 @@ def alter_table(
 @router.post(f"{_TABLE}/rewrites")
 @screened(on_table("table.rewrite", "update", bounds=Bounds.filtering))
 def rewrites(
-    namespace: str, table: str, body: RewritesBody, caller: CallerOf, warden: WardenOf
+    namespace: str, table: str, body: RewritesBody, caller: CallerOf, services: ServicesOf
 ) -> RewritesAnswer:
     """Say which files are to be written anew: UPDATE on the table, SELECT on each column, unmasked."""
-    found = warden.rewriter.groups(
+    found = services.rewriter.groups(
         caller,
         table_from_path(namespace, table),
         max_bytes=body.max_group_bytes,
@@ -166,7 +168,7 @@ def rewrites(
 
 
 # What administrators do, too.
-router.post(f"{_TABLE}/regimes/forbid-old")(forbid_old_regimes)
+router.post(f"{_TABLE}/regimes/forbid-old")(forbid_old_epochs)
 router.post(f"{_TABLE}/keys/rotate")(rotate_keys)
 router.post(f"{_TABLE}/keys/rewrap")(rewrap_keys)
 
@@ -179,14 +181,14 @@ def create_table(
     namespace: str,
     body: StageWrite,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     once: OnceOf,
 ) -> Response:
     """Create a table, encrypted or not: what creating it needs under `/v1`."""
-    viewer, new = Viewer.of(caller, warden), new_table_of(namespace, body)
+    viewer, new = Viewer.of(caller, services), new_table_of(namespace, body)
     created = once(
-        lambda: warden.creator.create(caller, new),
-        lambda kept: warden.repeats.table(caller, "table.create", new.name, kept, "create"),
+        lambda: services.creator.create(caller, new),
+        lambda kept: services.repeats.table(caller, "table.create", new.name, kept, "create"),
         "create",
     )
     return loaded_table(created, viewer)
@@ -196,11 +198,11 @@ def create_table(
     "/namespaces/{namespace}/staged-writes", responses=answers(WriteStagedAnswer, "The write and its table.")
 )
 @screened(new_table("table.stage"))
-def stage_write(namespace: str, body: StageWrite, caller: CallerOf, warden: WardenOf) -> Response:
+def stage_write(namespace: str, body: StageWrite, caller: CallerOf, services: ServicesOf) -> Response:
     """Begin a write that creates its table: what creating it needs. Nothing is visible before the commit."""
-    viewer = Viewer.of(caller, warden)
+    viewer = Viewer.of(caller, services)
     new = new_table_of(namespace, body)
-    return staged_write(warden.writes.begin_staged(caller, new), viewer)
+    return staged_write(services.writes.begin_staged(caller, new), viewer)
 
 
 @router.post(
@@ -208,16 +210,16 @@ def stage_write(namespace: str, body: StageWrite, caller: CallerOf, warden: Ward
 )
 @screened(write)
 def commit_write(
-    write_id: str, body: CommitWrite, caller: CallerOf, warden: WardenOf, metrics: MetricsOf
+    write_id: str, body: CommitWrite, caller: CallerOf, services: ServicesOf, metrics: MetricsOf
 ) -> Response:
     """Commit the files of a write; committing it again answers the same."""
-    table = warden.writes.commit(caller, write_id, body.to_commit())
+    table = services.writes.commit(caller, write_id, body.to_commit())
     metrics.committed("engine")
     return committed_table(table)
 
 
 @router.delete("/writes/{write_id}", status_code=NO_CONTENT)
-def abort_write(write_id: str, caller: CallerOf, warden: WardenOf) -> Response:
+def abort_write(write_id: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Give a write up; its files are deleted."""
-    warden.writes.abort(caller, write_id)
+    services.writes.abort(caller, write_id)
     return Response(status_code=NO_CONTENT)

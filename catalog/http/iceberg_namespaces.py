@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response, Security
 
 from catalog.base.errors import NoSuchNamespace
 from catalog.base.identifiers import namespace_of
-from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, WardenOf
+from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import LEVEL_SEPARATOR, namespace_from_path
 from catalog.http.errors import NoSuchWarehouse
 from catalog.http.iceberg_models import (
@@ -25,16 +25,16 @@ from catalog.http.iceberg_models import (
 from catalog.http.idempotency import OnceOf
 from catalog.http.operations import ERRORS, NO_CONTENT
 from catalog.http.routing import IcebergRoute
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.errors import LocationInvalid
 from policy.location.location import Location
 
 _PREFIXED = "/v1/{prefix}"
 
 
-async def check_prefix(prefix: str, warden: WardenOf) -> None:
+async def check_prefix(prefix: str, services: ServicesOf) -> None:
     """The one prefix is the catalog's name, as `/v1/config` says."""
-    if prefix != warden.settings.catalog.name:
+    if prefix != services.settings.catalog.name:
         raise NoSuchWarehouse(
             "The catalog has another prefix.", rule="prefix", hint="Take the prefix that /v1/config answers."
         )
@@ -57,28 +57,28 @@ router = APIRouter(
 
 
 @config_router.get("/config")
-def config(request: Request, warden: WardenOf, warehouse: str | None = None) -> CatalogConfig:
+def config(request: Request, services: ServicesOf, warehouse: str | None = None) -> CatalogConfig:
     """What a client needs to know first: the prefix, and which operations are served."""
-    if warehouse is not None and not _is_ours(warden, warehouse):
+    if warehouse is not None and not _is_ours(services, warehouse):
         raise NoSuchWarehouse(
             "There is no such warehouse here.",
             rule="warehouse",
-            hint=f"Leave it out, or name the catalog: {warden.settings.catalog.name}.",
+            hint=f"Leave it out, or name the catalog: {services.settings.catalog.name}.",
         )
-    overrides = {"prefix": quote(warden.settings.catalog.name, safe="")}
+    overrides = {"prefix": quote(services.settings.catalog.name, safe="")}
     return CatalogConfig(
         defaults={},
         overrides=overrides,
         endpoints=list(request.app.state.endpoints),
         # ISO 8601; whole seconds are as good as minutes.
-        idempotency_key_lifetime=f"PT{warden.settings.http.idempotency_lifetime_s}S",
+        idempotency_key_lifetime=f"PT{services.settings.http.idempotency_lifetime_s}S",
     )
 
 
 @router.get("/namespaces")
 def list_namespaces(
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     parent: str | None = None,
     pageToken: str | None = None,
     pageSize: int | None = None,
@@ -88,18 +88,18 @@ def list_namespaces(
     The list is always whole; `pageToken` and `pageSize` have no effect.
     """
     below = namespace_of(parent.split(LEVEL_SEPARATOR)) if parent else ()
-    return NamespaceList(namespaces=[list(each) for each in warden.namespaces.children(caller, below)])
+    return NamespaceList(namespaces=[list(each) for each in services.namespaces.children(caller, below)])
 
 
 @router.post("/namespaces")
 def create_namespace(
-    body: CreateNamespace, caller: CallerOf, warden: WardenOf, once: OnceOf
+    body: CreateNamespace, caller: CallerOf, services: ServicesOf, once: OnceOf
 ) -> NamespaceAnswer:
     """Create a namespace: CREATE on it, and RWStorage on its location if one is given."""
     namespace = namespace_of(body.namespace)
     once(
-        lambda: warden.namespaces.create(caller, namespace, body.properties),
-        lambda kept: warden.repeats.namespace(
+        lambda: services.namespaces.create(caller, namespace, body.properties),
+        lambda kept: services.repeats.namespace(
             caller, "namespace.create", namespace, kept, "create", body.properties
         ),
     )
@@ -107,50 +107,50 @@ def create_namespace(
 
 
 @router.get("/namespaces/{namespace}")
-def load_namespace(namespace: str, caller: CallerOf, warden: WardenOf) -> NamespaceAnswer:
+def load_namespace(namespace: str, caller: CallerOf, services: ServicesOf) -> NamespaceAnswer:
     """The properties of a namespace, for those who have some right in it."""
     name = namespace_from_path(namespace)
-    return NamespaceAnswer(namespace=list(name), properties=warden.namespaces.load(caller, name))
+    return NamespaceAnswer(namespace=list(name), properties=services.namespaces.load(caller, name))
 
 
 @router.head("/namespaces/{namespace}", status_code=NO_CONTENT)
-def namespace_exists(namespace: str, caller: CallerOf, warden: WardenOf) -> Response:
+def namespace_exists(namespace: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Whether there is such a namespace, for those who have some right in it."""
     name = namespace_from_path(namespace)
-    if not warden.namespaces.exists(caller, name):
+    if not services.namespaces.exists(caller, name):
         raise NoSuchNamespace(f"The namespace {'.'.join(name)} does not exist.")
     return Response(status_code=NO_CONTENT)
 
 
 @router.post("/namespaces/{namespace}/properties")
 def update_namespace(
-    namespace: str, body: UpdateNamespace, caller: CallerOf, warden: WardenOf, once: OnceOf
+    namespace: str, body: UpdateNamespace, caller: CallerOf, services: ServicesOf, once: OnceOf
 ) -> NamespaceChange:
     """Set and remove properties: ALTER on the namespace, and RWStorage on a new location."""
     name = namespace_from_path(namespace)
     updated, removed, missing = once(
-        lambda: warden.namespaces.update(caller, name, body.removals, body.updates),
-        lambda kept: warden.repeats.updated(caller, name, kept, body.removals, body.updates),
+        lambda: services.namespaces.update(caller, name, body.removals, body.updates),
+        lambda kept: services.repeats.updated(caller, name, kept, body.removals, body.updates),
     )
     return NamespaceChange(updated=updated, removed=removed, missing=missing)
 
 
 @router.delete("/namespaces/{namespace}", status_code=NO_CONTENT)
-def drop_namespace(namespace: str, caller: CallerOf, warden: WardenOf, once: OnceOf) -> Response:
+def drop_namespace(namespace: str, caller: CallerOf, services: ServicesOf, once: OnceOf) -> Response:
     """Drop an empty namespace: DROP on it."""
     name = namespace_from_path(namespace)
     once(
-        lambda: warden.namespaces.drop(caller, name),
-        lambda kept: warden.repeats.namespace(caller, "namespace.drop", name, kept, "drop"),
+        lambda: services.namespaces.drop(caller, name),
+        lambda kept: services.repeats.namespace(caller, "namespace.drop", name, kept, "drop"),
     )
     return Response(status_code=NO_CONTENT)
 
 
-def _is_ours(warden: Warden, warehouse: str) -> bool:
+def _is_ours(services: Services, warehouse: str) -> bool:
     """Whether a client means this catalog: by its name, or by the location of its warehouse."""
-    if warehouse == warden.settings.catalog.name:
+    if warehouse == services.settings.catalog.name:
         return True
     try:
-        return Location.parse(warehouse) == Location.parse(warden.settings.warehouse)
+        return Location.parse(warehouse) == Location.parse(services.settings.warehouse)
     except LocationInvalid:
         return False

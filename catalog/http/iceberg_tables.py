@@ -13,7 +13,7 @@ from pyiceberg.table.update import AssertCreate
 
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName, table_name
-from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, WardenOf
+from catalog.http.auth import ENGINE_SCHEME, USER_SCHEME, CallerOf, ServicesOf
 from catalog.http.bodies import (
     namespace_from_path,
     requirements_of,
@@ -63,7 +63,7 @@ router = APIRouter(
 def list_tables(
     namespace: str,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     pageToken: str | None = None,
     pageSize: int | None = None,
 ) -> TableList:
@@ -71,7 +71,7 @@ def list_tables(
 
     The list is always whole; `pageToken` and `pageSize` have no effect.
     """
-    found = warden.namespaces.tables(caller, namespace_from_path(namespace))
+    found = services.namespaces.tables(caller, namespace_from_path(namespace))
     return TableList(
         identifiers=[TableIdentifier(namespace=list(each.namespace), name=each.name) for each in found]
     )
@@ -85,17 +85,17 @@ def create_table(
     namespace: str,
     body: CreateTable,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     once: OnceOf,
 ) -> Response:
     """Create a table, or stage its creation: CREATE on it, RWStorage on each location, `use` on each key."""
     new = new_table_of(namespace, body)
     if body.stage_create:
-        return staged_table(*warden.creator.stage(caller, new))
-    viewer = Viewer.of(caller, warden)
+        return staged_table(*services.creator.stage(caller, new))
+    viewer = Viewer.of(caller, services)
     table = once(
-        lambda: warden.creator.create(caller, new),
-        lambda kept: warden.repeats.table(caller, "table.create", new.name, kept, "create"),
+        lambda: services.creator.create(caller, new),
+        lambda kept: services.repeats.table(caller, "table.create", new.name, kept, "create"),
         "create",
     )
     return loaded_table(table, viewer)
@@ -112,22 +112,22 @@ def load_table(
     namespace: str,
     table: str,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     snapshots: SnapshotMode = "all",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Load a table: SELECT, UPDATE or ALTER on it. Its properties show the governed ones in force."""
-    viewer = Viewer.of(caller, warden)
-    loaded = warden.access.load(caller, table_from_path(namespace, table))
+    viewer = Viewer.of(caller, services)
+    loaded = services.access.load(caller, table_from_path(namespace, table))
     etag = etag_of(loaded, snapshots)
     return not_modified(etag) if is_known(if_none_match, etag) else loaded_table(loaded, viewer, snapshots)
 
 
 @router.head("/namespaces/{namespace}/tables/{table}", status_code=NO_CONTENT)
-def table_exists(namespace: str, table: str, caller: CallerOf, warden: WardenOf) -> Response:
+def table_exists(namespace: str, table: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Whether there is such a table, for those who may load it."""
     name = table_from_path(namespace, table)
-    if not warden.access.exists(caller, name):
+    if not services.access.exists(caller, name):
         raise NoSuchTable(f"The table {name} does not exist.", table=str(name))
     return Response(status_code=NO_CONTENT)
 
@@ -142,7 +142,7 @@ def commit_table(
     table: str,
     body: CommitTable,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     once: OnceOf,
 ) -> Response:
     """Commit to a table, or complete the creation of a staged one.
@@ -153,11 +153,11 @@ def commit_table(
     _check_identifier(name, body)
     requirements, updates = requirements_of(body.requirements), updates_of(body.updates)
     creates = any(isinstance(each, AssertCreate) for each in requirements)
-    commit = warden.creator.commit_staged if creates else warden.committer.commit
+    commit = services.creator.commit_staged if creates else services.committer.commit
     action, rights = ("table.create", ("create",)) if creates else ("table.commit", COMMIT)
     committed = once(
         lambda: commit(caller, name, requirements, updates),
-        lambda kept: warden.repeats.table(caller, action, name, kept, *rights),
+        lambda kept: services.repeats.table(caller, action, name, kept, *rights),
         "create" if creates else "commit",
     )
     return committed_table(committed)
@@ -168,15 +168,15 @@ def drop_table(
     namespace: str,
     table: str,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     once: OnceOf,
     purgeRequested: bool = False,
 ) -> Response:
     """Drop a table: DROP on it. With `purgeRequested`, its own files are deleted."""
     name = table_from_path(namespace, table)
-    drop = warden.lifecycle.purge if purgeRequested else warden.lifecycle.drop
+    drop = services.lifecycle.purge if purgeRequested else services.lifecycle.drop
     action = "table.purge" if purgeRequested else "table.drop"
-    once(lambda: drop(caller, name), lambda kept: warden.repeats.dropped(caller, action, name, kept))
+    once(lambda: drop(caller, name), lambda kept: services.repeats.dropped(caller, action, name, kept))
     return Response(status_code=NO_CONTENT)
 
 
@@ -187,7 +187,7 @@ def register_table(
     namespace: str,
     body: RegisterTable,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     once: OnceOf,
 ) -> Response:
     """Take over a table from its metadata.json: CREATE on the name, RWStorage on where it lies."""
@@ -198,23 +198,23 @@ def register_table(
             hint="Drop the other table first.",
         )
     name = table_name(namespace_from_path(namespace), body.name)
-    viewer = Viewer.of(caller, warden)
+    viewer = Viewer.of(caller, services)
     registered = once(
-        lambda: warden.takeover.register(caller, name, body.metadata_location),
-        lambda kept: warden.repeats.table(caller, "table.register", name, kept, "create"),
+        lambda: services.registration.register(caller, name, body.metadata_location),
+        lambda kept: services.repeats.table(caller, "table.register", name, kept, "create"),
         "create",
     )
     return loaded_table(registered, viewer)
 
 
 @router.post("/tables/rename", status_code=NO_CONTENT)
-def rename_table(body: RenameTable, caller: CallerOf, warden: WardenOf, once: OnceOf) -> Response:
+def rename_table(body: RenameTable, caller: CallerOf, services: ServicesOf, once: OnceOf) -> Response:
     """Give a table another name: ALTER on the old name, CREATE on the new one."""
     source = table_name(body.source.namespace, body.source.name)
     target = table_name(body.destination.namespace, body.destination.name)
     once(
-        lambda: warden.lifecycle.rename(caller, source, target),
-        lambda kept: warden.repeats.renamed(caller, source, target, kept),
+        lambda: services.lifecycle.rename(caller, source, target),
+        lambda kept: services.repeats.renamed(caller, source, target, kept),
     )
     return Response(status_code=NO_CONTENT)
 

@@ -136,7 +136,7 @@ async def once(request: Request, wanted: KeyedRequest, run: Run) -> Response:
         CommitStateUnknown: the first request did not end while this one waited.
         LakewardenError: as `run`.
     """
-    keys: IdempotencyKeys = request.app.state.warden.idempotency
+    keys: IdempotencyKeys = request.app.state.services.idempotency
     begun = await _begun(keys, wanted)
     if isinstance(begun, Kept):
         request.state.kept = begun

@@ -19,7 +19,7 @@ from catalog.crypto import hadoop_base64
 from catalog.crypto.secret import SecretBytes
 from catalog.kms_server.encrypted_keys import EncryptedKey
 from catalog.kms_server.names import VersionName, key_name
-from catalog.kms_server.store import Denial, DoorKey, KeySpec
+from catalog.kms_server.store import Denial, EndpointKey, KeySpec
 from policy.errors import NotSupportedYet, RequestInvalid
 
 CIPHER: Final = "AES/CTR/NoPadding"
@@ -180,7 +180,7 @@ def refuse_material(material: str | None) -> None:
         )
 
 
-def metadata_of(key: DoorKey | None) -> dict[str, Any]:
+def metadata_of(key: EndpointKey | None) -> dict[str, Any]:
     """A key's metadata; empty where there is no key, as stock clients expect."""
     if key is None:
         return {}

@@ -1,4 +1,4 @@
-"""Hadoop's KMS protocol, for stock Hadoop and ORC clients; off unless `kms_door.enabled`.
+"""Hadoop's KMS protocol, for stock Hadoop and ORC clients; off unless `kms_endpoint.enabled`.
 
 Who comes is told by `catalog.kms_server.identity`, what he may do by `catalog.kms_server.endpoint`. A
 handshake (`OPTIONS`) is answered whatever comes of it: stock clients make one before their first call, and
@@ -19,7 +19,7 @@ from pydantic import Field
 
 from catalog.authorization.authorizer import Caller
 from catalog.http import kms_models as models
-from catalog.http.auth import USER_SCHEME, CallerOf, WardenOf, request_id_of
+from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf, request_id_of
 from catalog.http.operations import ERRORS
 from catalog.http.routing import GuardedRoute, address_of
 from catalog.kms_server.endpoint import MAX_BATCH, version_of
@@ -33,23 +33,23 @@ Document = dict[str, Any]
 Batch = Annotated[list[models.BatchItem], Field(min_length=1, max_length=MAX_BATCH)]
 
 
-class DoorRoute(GuardedRoute):
+class KmsEndpointRoute(GuardedRoute):
     """A route for whom the doorman knows."""
 
     def _caller(self, request: Request) -> Caller:
-        warden = request.app.state.warden
+        services = request.app.state.services
         visit, request_id = _visit(request), request_id_of(request)
         try:
-            return Caller(warden.doorman.principal(visit), None, request_id)
+            return Caller(services.identification.principal(visit), None, request_id)
         except NotAuthenticated as refusal:
-            warden.authorizer.turned_away(visit.address, request_id, refusal)
+            services.authorizer.turned_away(visit.address, request_id, refusal)
             raise
 
 
 handshake_router: Final = APIRouter(prefix="/kms/v1", tags=["kms"], responses={400: ERRORS[400]})
 router: Final = APIRouter(
     prefix="/kms/v1",
-    route_class=DoorRoute,
+    route_class=KmsEndpointRoute,
     tags=["kms"],
     responses=ERRORS,
     dependencies=[Security(USER_SCHEME)],
@@ -57,10 +57,10 @@ router: Final = APIRouter(
 
 
 @handshake_router.options("/{path:path}", response_class=Response)
-def shake_hands(path: str, request: Request, warden: WardenOf) -> Response:
+def shake_hands(path: str, request: Request, services: ServicesOf) -> Response:
     """The handshake of stock clients; a user who is believed when he names himself gets a cookie."""
     answer = Response()
-    cookie = warden.doorman.greet(_visit(request))
+    cookie = services.identification.greet(_visit(request))
     if cookie is not None:
         # Not `set_cookie`: it escapes the value, and Hadoop's clients do not unescape.
         answer.headers["Set-Cookie"] = f'{COOKIE}="{cookie}"; Path=/kms; HttpOnly; SameSite=Strict'
@@ -68,70 +68,70 @@ def shake_hands(path: str, request: Request, warden: WardenOf) -> Response:
 
 
 @router.get("/keys/names")
-def list_names(caller: CallerOf, warden: WardenOf) -> list[str]:
+def list_names(caller: CallerOf, services: ServicesOf) -> list[str]:
     """The names of the keys that the caller has any right on."""
-    return warden.door.names(caller)
+    return services.door.names(caller)
 
 
 @router.get("/keys/metadata")
 def list_metadata(
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     key: Annotated[list[str], Query(min_length=1, max_length=_MAX_NAMES)],
 ) -> list[Document]:
     """The metadata of several keys, in order: any right on each of them."""
-    return [models.metadata_of(warden.door.metadata(caller, name)) for name in key]
+    return [models.metadata_of(services.door.metadata(caller, name)) for name in key]
 
 
 @router.post("/keys", status_code=201)
-def create_key(body: models.CreateKey, caller: CallerOf, warden: WardenOf, answer: Response) -> Document:
+def create_key(body: models.CreateKey, caller: CallerOf, services: ServicesOf, answer: Response) -> Document:
     """Make a key: `rotate` on it."""
-    key = warden.door.create(caller, body.to_spec())
+    key = services.door.create(caller, body.to_spec())
     answer.headers["Location"] = f"/kms/v1/key/{key.name}"
     return models.version_of(key.current)
 
 
 @router.get("/key/{name}")
 @router.get("/key/{name}/_metadata")
-def show_metadata(name: str, caller: CallerOf, warden: WardenOf) -> Document:
+def show_metadata(name: str, caller: CallerOf, services: ServicesOf) -> Document:
     """The metadata of a key: any right on it. Empty if there is none."""
-    return models.metadata_of(warden.door.metadata(caller, name))
+    return models.metadata_of(services.door.metadata(caller, name))
 
 
 @router.get("/key/{name}/_currentversion")
-def show_current_version(name: str, caller: CallerOf, warden: WardenOf) -> Document:
+def show_current_version(name: str, caller: CallerOf, services: ServicesOf) -> Document:
     """The name of the current version: any right on the key. Its material is never told."""
-    key = warden.door.metadata(caller, name)
+    key = services.door.metadata(caller, name)
     return models.version_of(key.current if key else None)
 
 
 @router.get("/key/{name}/_versions")
-def list_versions(name: str, caller: CallerOf, warden: WardenOf) -> list[Document]:
+def list_versions(name: str, caller: CallerOf, services: ServicesOf) -> list[Document]:
     """The names of all versions: any right on the key. Their material is never told."""
-    key = warden.door.metadata(caller, name)
+    key = services.door.metadata(caller, name)
     versions = range(key.versions if key else 0)
     return [models.version_of(VersionName(name, each)) for each in versions]
 
 
 @router.get("/keyversion/{version_name}")
-def show_version(version_name: str, caller: CallerOf, warden: WardenOf) -> Document:
+def show_version(version_name: str, caller: CallerOf, services: ServicesOf) -> Document:
     """The name of a version: any right on its key. Its material is never told."""
     version = VersionName.parse(version_name)
-    key = warden.door.metadata(caller, version.key)
+    key = services.door.metadata(caller, version.key)
     return models.version_of(version_of(key, version) if key else None)
 
 
 @router.post("/key/{name}")
-def roll_key(name: str, body: models.RollKey, caller: CallerOf, warden: WardenOf) -> Document:
+def roll_key(name: str, body: models.RollKey, caller: CallerOf, services: ServicesOf) -> Document:
     """Give a key a new version: `rotate` on it. What is encrypted under the older ones stays readable."""
     models.refuse_material(body.material)
-    return models.version_of(warden.door.roll(caller, name).current)
+    return models.version_of(services.door.roll(caller, name).current)
 
 
 @router.post("/key/{name}/_invalidatecache", response_class=Response)
-def invalidate_cache(name: str, caller: CallerOf, warden: WardenOf) -> Response:
+def invalidate_cache(name: str, caller: CallerOf, services: ServicesOf) -> Response:
     """Nothing, since nothing is kept: `rotate` on the key. Stock clients ask for it after each roll."""
-    warden.door.invalidate(caller, name)
+    services.door.invalidate(caller, name)
     return Response()
 
 
@@ -139,12 +139,12 @@ def invalidate_cache(name: str, caller: CallerOf, warden: WardenOf) -> Response:
 def generate_keys(
     name: str,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     eek_op: Annotated[Literal["generate"], Query()],
     num_keys: Annotated[int, Query(ge=1, le=MAX_BATCH)] = 1,
 ) -> list[Document]:
     """New encrypted keys: `use` on the key."""
-    return models.encrypted_of(warden.door.generate(caller, name, num_keys))
+    return models.encrypted_of(services.door.generate(caller, name, num_keys))
 
 
 @router.post("/keyversion/{version_name}/_eek")
@@ -152,28 +152,28 @@ def use_encrypted_key(
     version_name: str,
     body: models.EncryptedMaterial,
     caller: CallerOf,
-    warden: WardenOf,
+    services: ServicesOf,
     eek_op: Annotated[Literal["decrypt", "reencrypt"], Query()],
 ) -> Document:
     """Decrypt a key, `release`; or encrypt it anew under the current version, `use`."""
     encrypted = body.to_encrypted(version_name)
     if eek_op == "decrypt":
-        return models.decrypted_of(encrypted.version, warden.door.decrypt(caller, encrypted))
-    (anew,) = models.encrypted_of(warden.door.reencrypt(caller, encrypted.version.key, [encrypted]))
+        return models.decrypted_of(encrypted.version, services.door.decrypt(caller, encrypted))
+    (anew,) = models.encrypted_of(services.door.reencrypt(caller, encrypted.version.key, [encrypted]))
     return anew
 
 
 @router.post("/key/{name}/_reencryptbatch")
-def reencrypt_keys(name: str, body: Batch, caller: CallerOf, warden: WardenOf) -> list[Document]:
+def reencrypt_keys(name: str, body: Batch, caller: CallerOf, services: ServicesOf) -> list[Document]:
     """Encrypt several keys anew under the current version: `use` on their key."""
     items = [each.to_encrypted() for each in body]
-    return models.encrypted_of(warden.door.reencrypt(caller, key_name(name), items))
+    return models.encrypted_of(services.door.reencrypt(caller, key_name(name), items))
 
 
 @router.post("/kek/_unwrap")
-def unwrap_kek(body: models.WrappedKek, caller: CallerOf, warden: WardenOf) -> models.UnwrappedKek:
+def unwrap_kek(body: models.WrappedKek, caller: CallerOf, services: ServicesOf) -> models.UnwrappedKek:
     """A key of Parquet files: SELECT on each column that it opens, `release` on its master key."""
-    return models.UnwrappedKek.of(warden.stock_door.unwrap(caller, body.master_key_id, body.wrapped_kek))
+    return models.UnwrappedKek.of(services.parquet_keys.unwrap(caller, body.master_key_id, body.wrapped_kek))
 
 
 def _visit(request: Request) -> Visit:

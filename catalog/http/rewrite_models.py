@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from catalog.http.bodies import Answer, OwnBody
-from catalog.maintenance.old_epochs import RegimeReport
+from catalog.maintenance.old_epochs import EpochReport
 from catalog.maintenance.rewrites import Rewrites
 
 _LONG: Final = 2**63 - 1
@@ -68,7 +68,7 @@ class RewritesAnswer(Answer):
         )
 
 
-class RegimeFilesAnswer(Answer):
+class EpochFilesAnswer(Answer):
     """Files at the head of a branch that a regime governs; `old-` counts those not as the current one is."""
 
     branch: str
@@ -88,23 +88,23 @@ class OldSnapshotAnswer(Answer):
     old_files: int
 
 
-class RegimesAnswer(Answer):
+class EpochsAnswer(Answer):
     """What is left of a table's old regimes; `old-forbidden` where only the current one is read."""
 
     table: str
     governed_version: int
-    branches: list[RegimeFilesAnswer]
+    branches: list[EpochFilesAnswer]
     snapshots: list[OldSnapshotAnswer]
     old_forbidden: bool
 
     @classmethod
-    def of(cls, report: RegimeReport) -> RegimesAnswer:
+    def of(cls, report: EpochReport) -> EpochsAnswer:
         """A report as it is shown."""
         branches = [
-            RegimeFilesAnswer(
+            EpochFilesAnswer(
                 branch=each.branch,
-                from_sequence_number=each.regime.from_sequence_number,
-                properties=each.regime.spec.to_properties(),
+                from_sequence_number=each.epoch.from_sequence_number,
+                properties=each.epoch.spec.to_properties(),
                 files=each.files,
                 bytes=each.bytes,
                 old_files=each.old_files,

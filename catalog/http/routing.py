@@ -118,16 +118,16 @@ class GuardedRoute(APIRoute):
         Returns:
             how much of its body is read.
         """
-        warden = request.app.state.warden
+        services = request.app.state.services
         caller = self._caller(request)
         standard = self.for_standard_clients and caller.engine is None
         request.state.caller = replace(caller, standard=standard)
-        return bounds_of(self.endpoint, warden, caller, request.path_params)
+        return bounds_of(self.endpoint, services, caller, request.path_params)
 
     def _caller(self, request: Request) -> Caller:
         """The caller, from the headers; runs in a thread."""
-        warden, address = request.app.state.warden, address_of(request)
-        known = authenticated(request, warden, address, engines=self.takes_engines)
+        services, address = request.app.state.services, address_of(request)
+        known = authenticated(request, services, address, engines=self.takes_engines)
         request.state.body_sha256 = known.body_sha256
         return known.caller
 
@@ -162,8 +162,8 @@ class BootstrapRoute(GuardedRoute):
 
     def _caller(self, request: Request) -> Caller:
         """The engine; runs in a thread."""
-        warden, address = request.app.state.warden, address_of(request)
-        caller, request.state.bootstrap = bootstrapping(request, warden, address)
+        services, address = request.app.state.services, address_of(request)
+        caller, request.state.bootstrap = bootstrapping(request, services, address)
         return caller
 
 

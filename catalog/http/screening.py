@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from catalog.authorization import privileges
 from catalog.authorization.authorizer import Caller
 from catalog.http.bodies import namespace_from_path, table_from_path
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.settings.catalog import HttpSettings
 from policy.privileges.requests import ANY, AccessRequest, Resource
 
@@ -62,7 +62,7 @@ class Bounds:
 
 
 #: Refuses a caller, or says how much of the body is read.
-Screen = Callable[[Warden, Caller, Mapping[str, str]], Bounds]
+Screen = Callable[[Services, Caller, Mapping[str, str]], Bounds]
 
 
 def screened(screen: Screen) -> Callable[[_Endpoint], _Endpoint]:
@@ -76,7 +76,7 @@ def screened(screen: Screen) -> Callable[[_Endpoint], _Endpoint]:
 
 
 def bounds_of(
-    endpoint: Callable[..., Any], warden: Warden, caller: Caller, parts: Mapping[str, str]
+    endpoint: Callable[..., Any], services: Services, caller: Caller, parts: Mapping[str, str]
 ) -> Bounds:
     """Screen a request.
 
@@ -95,17 +95,17 @@ def bounds_of(
         StateUnavailable: the database does not answer.
     """
     screen: Screen | None = getattr(endpoint, _ATTRIBUTE, None)
-    return Bounds.small(warden.settings.http) if screen is None else screen(warden, caller, parts)
+    return Bounds.small(services.settings.http) if screen is None else screen(services, caller, parts)
 
 
 def new_table(action: str) -> Screen:
     """For creating a table in a namespace: any permission in it. The body names the table."""
 
-    def screen(warden: Warden, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+    def screen(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
         database = ".".join(namespace_from_path(parts["namespace"]))
         request = AccessRequest(caller.principal, Resource.database(database), ANY)
-        warden.authorizer.screen(caller, action, database, request)
-        return Bounds.metadata(warden.settings.http)
+        services.authorizer.screen(caller, action, database, request)
+        return Bounds.metadata(services.settings.http)
 
     return screen
 
@@ -113,25 +113,25 @@ def new_table(action: str) -> Screen:
 def table(action: str, *accesses: str, bounds: Callable[[HttpSettings], Bounds] = Bounds.metadata) -> Screen:
     """For a table: any of these accesses to it."""
 
-    def screen(warden: Warden, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+    def screen(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
         name = table_from_path(parts["namespace"], parts["table"])
-        owner = warden.loader.owner(name)
+        owner = services.loader.owner(name)
         asked = (caller.principal, name.database, name.name)
         ways = [privileges.table_request(*asked, access, owner) for access in accesses]
-        warden.authorizer.screen(caller, action, str(name), *ways)
-        return bounds(warden.settings.http)
+        services.authorizer.screen(caller, action, str(name), *ways)
+        return bounds(services.settings.http)
 
     return screen
 
 
-def write(warden: Warden, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+def write(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
     """For committing a write: it is the caller's, and permitted still."""
-    warden.writes.screen(caller, parts["write_id"])
-    return Bounds.bulk(warden.settings.http)
+    services.writes.screen(caller, parts["write_id"])
+    return Bounds.bulk(services.settings.http)
 
 
-def policies(warden: Warden, caller: Caller, parts: Mapping[str, str]) -> Bounds:
+def policies(services: Services, caller: Caller, parts: Mapping[str, str]) -> Bounds:
     """For changing policies: only administrators of the catalog send large documents."""
-    service = Resource.service(warden.settings.catalog.name)
-    is_admin = warden.authorizer.decide([AccessRequest(caller.principal, service, "admin")]).allowed
-    return (Bounds.bulk if is_admin else Bounds.small)(warden.settings.http)
+    service = Resource.service(services.settings.catalog.name)
+    is_admin = services.authorizer.decide([AccessRequest(caller.principal, service, "admin")]).allowed
+    return (Bounds.bulk if is_admin else Bounds.small)(services.settings.http)

@@ -34,7 +34,7 @@ from catalog.http.app import create_app
 from catalog.http.connections import MAX_LEAVING, Connections, protocol_of
 from catalog.service.replicas import LOOK_S, Replicas
 from catalog.service.service_log import fields
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.settings.catalog import HttpSettings, Settings
 from policy.errors import RequestInvalid
 
@@ -49,7 +49,7 @@ _LOOPBACK: Final = "127.0.0.1"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def serve(settings: Settings, warden: Warden) -> None:
+def serve(settings: Settings, services: Services) -> None:
     """Serve until a signal asks to stop; prints one line with the address.
 
     Args:
@@ -64,7 +64,7 @@ def serve(settings: Settings, warden: Warden) -> None:
     with closing(listen(settings.http)) as listener:
         print(f"Lakewarden serves {settings.catalog.name!r} at {url_of(listener)}", flush=True)
         with _signals_end_quietly():
-            files = Exports(warden.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
+            files = Exports(services.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
             with closing(files):
                 # What is there by now stays for good; looking at it again and again would delay large plans.
                 gc.freeze()
@@ -72,14 +72,14 @@ def serve(settings: Settings, warden: Warden) -> None:
                     catalog=settings.catalog.name, address=url_of(listener), version=version("lakewarden")
                 )
                 _log.info("service started", extra=about)
-                make_server(warden).run(sockets=[listener])
+                make_server(services).run(sockets=[listener])
                 _log.info("service stopped", extra=about)
                 # What was counted is written when the trail ends, and belongs into the files.
-                warden.audit.close()
+                services.audit.close()
 
 
 @contextmanager
-def served(warden: Warden) -> Iterator[str]:
+def served(services: Services) -> Iterator[str]:
     """Serve on a free port of the loopback interface, in a thread, for as long as the block lasts.
 
     Args:
@@ -92,7 +92,7 @@ def served(warden: Warden) -> Iterator[str]:
         RequestInvalid: there is nothing to listen on.
     """
     with closing(listen(HttpSettings(host=_LOOPBACK, port=0))) as listener:
-        server = make_server(warden)
+        server = make_server(services)
         thread = threading.Thread(
             target=server.run, kwargs={"sockets": [listener]}, name="lakewarden", daemon=True
         )
@@ -164,10 +164,10 @@ def reserve_descriptors(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def make_server(warden: Warden) -> uvicorn.Server:
+def make_server(services: Services) -> uvicorn.Server:
     """A server that is ready to run on a listening socket."""
-    app = create_app(warden)
-    connections = Connections(warden.settings.http, app.state.metrics)
+    app = create_app(services)
+    connections = Connections(services.settings.http, app.state.metrics)
     return _Server(
         uvicorn.Config(
             app,
@@ -182,11 +182,11 @@ def make_server(warden: Warden) -> uvicorn.Server:
             ws="none",
             backlog=_BACKLOG,
             timeout_graceful_shutdown=_STOP_WAIT_S,
-            callback_notify=partial(run_in_threadpool, warden.replicas.look),
+            callback_notify=partial(run_in_threadpool, services.replicas.look),
             timeout_notify=math.ceil(LOOK_S),
         ),
         connections,
-        warden.replicas,
+        services.replicas,
     )
 
 

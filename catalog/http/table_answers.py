@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from catalog.authorization.authorizer import Caller
 from catalog.http.engine_models import WriteBegun
 from catalog.reading.loading import LoadedTable
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.writes.sessions import WriteSession
 
 SnapshotMode = Literal["all", "refs"]
@@ -37,13 +37,13 @@ class Viewer:
     policy_version: str
 
     @classmethod
-    def of(cls, caller: Caller, warden: Warden) -> Self:
+    def of(cls, caller: Caller, services: Services) -> Self:
         """Whoever asks, now."""
-        return cls(caller.principal.name, warden.policies.current().version)
+        return cls(caller.principal.name, services.policies.current().version)
 
     def config(self, table: LoadedTable) -> dict[str, str]:
         """`config` of a loaded table: what an engine must not mix up between users, policies and versions."""
-        masks = table.governed.regimes.current.masks
+        masks = table.governed.epochs.current.masks
         return {
             "lakewarden.sealed": "true" if table.seal is not None else "false",
             "lakewarden.principal": self.principal,

@@ -40,7 +40,7 @@ from catalog.state.seals import Digest
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectExists
 from catalog.storage.guarded_io import GuardedFileIO
-from policy.encryption.epochs import PekRef, judge_sealed_file
+from policy.encryption.epochs import PekRef, check_sealed_file
 from policy.errors import (
     EncryptionPolicyViolation,
     LocationNotAllowed,
@@ -296,7 +296,7 @@ def _check_keys(task: _Task, after: pa.Table) -> None:
         if old is None or new is None:
             continue
         metadata = KeyMetadata.parse(new)
-        judged = judge_sealed_file(table.governed.regimes, number, metadata.file_keys())
+        judged = check_sealed_file(table.governed.epochs, number, metadata.file_keys())
         latest = all(
             entry.bound.pek == targets.get(entry.bound.pek.pek_id, entry.bound.pek)
             for entry in metadata.entries

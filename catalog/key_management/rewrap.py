@@ -28,7 +28,7 @@ from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.commits.conflicts import made_anew
-from catalog.commits.publish import Lander, Landing
+from catalog.commits.publish import Publication, Publisher
 from catalog.iceberg.manifests import ManifestListEntry
 from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION, metadata_directory, require_written_version
 from catalog.key_management.manifests import ManifestRewriter, Rewritten, Targets, used_versions
@@ -135,7 +135,7 @@ class KeyRewrap:
         storage: Storage,
         keyring: Keyring,
         inspector: Inspector,
-        lander: Lander,
+        publisher: Publisher,
         authorizer: Authorizer,
         now_ms: Callable[[], int],
     ) -> None:
@@ -143,7 +143,7 @@ class KeyRewrap:
         self._reader = reader
         self._storage = storage
         self._keyring = keyring
-        self._lander = lander
+        self._publisher = publisher
         self._inspector = inspector
         self._authorizer = authorizer
         self._now_ms = now_ms
@@ -197,7 +197,7 @@ class KeyRewrap:
             if built is None:
                 return RewrappedBranch(branch, lost=len(written.lost))
             self._record(caller, table, built.done)
-            self._land(caller, table, built)
+            self._publish(caller, table, built)
             return built.done
 
         return made_anew(look, act)
@@ -307,13 +307,13 @@ class KeyRewrap:
             )
         return path
 
-    def _land(self, caller: Caller, table: LoadedTable, built: _Built) -> None:
+    def _publish(self, caller: Caller, table: LoadedTable, built: _Built) -> None:
         metadata = change_rules.apply(table.metadata, built.updates, table.metadata_location, table.name)
         try:
             files = self._inspector.commit(table, metadata, Origin.REWRAP)
             _require_checked(files, built, table)
-            self._lander.land(
-                Landing(
+            self._publisher.publish(
+                Publication(
                     record=table.record,
                     base=table,
                     metadata=metadata,

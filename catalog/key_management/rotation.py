@@ -18,7 +18,7 @@ from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.base import crash_points
 from catalog.base.identifiers import TableName
 from catalog.commits.conflicts import made_anew
-from catalog.commits.publish import Lander, Landing
+from catalog.commits.publish import Publication, Publisher
 from catalog.db.engine import read
 from catalog.iceberg.metadata import require_written_version
 from catalog.keyring.keyring import Keyring
@@ -55,12 +55,17 @@ class KeyRotation:
     """
 
     def __init__(
-        self, engine: Engine, loader: TableLoader, keyring: Keyring, lander: Lander, authorizer: Authorizer
+        self,
+        engine: Engine,
+        loader: TableLoader,
+        keyring: Keyring,
+        publisher: Publisher,
+        authorizer: Authorizer,
     ) -> None:
         self._engine = engine
         self._loader = loader
         self._keyring = keyring
-        self._lander = lander
+        self._publisher = publisher
         self._authorizer = authorizer
 
     def rotate(self, caller: Caller, name: TableName) -> Rotated:
@@ -91,7 +96,7 @@ class KeyRotation:
 
     def _rotate(self, caller: Caller, table: LoadedTable) -> Rotated:
         require_written_version(table.metadata, table.name)
-        before = table.governed.regimes.current.peks
+        before = table.governed.epochs.current.peks
         if not before:
             raise RequestInvalid(
                 "The table is not encrypted, so it has no key to rotate.", table=table.name, rule="plaintext"
@@ -103,8 +108,8 @@ class KeyRotation:
         with read(self._engine) as connection:
             version = table_state.next_governed_version(connection, table.record.id)
         governed = governance.rotated(table.governed, table.metadata, refs, version)
-        self._lander.land(
-            Landing(
+        self._publisher.publish(
+            Publication(
                 record=table.record,
                 base=table,
                 metadata=change_rules.apply(table.metadata, (), table.metadata_location, table.name),

@@ -1,8 +1,8 @@
 """The states of a table's keys, and how they are changed.
 
 - A state is changed under the table's lock, and only if the table, its keys and what governs it are still
-  what was looked at. Landings look at the states under the same lock (`landing`): neither gets in between the
-  check and the effect of the other.
+  what was looked at. Landings look at the states under the same lock (`publication`): neither gets in between
+  the check and the effect of the other.
 - What is destroyed is disabled first, for a time in which it can be enabled again.
 """
 
@@ -114,7 +114,7 @@ class KeyStates:
         with read(self._engine) as connection:
             now = Standing.of(connection, record)
             counted = invocations.counted(connection, [pek.id for pek in now.peks])
-        in_force = () if now.governed is None else now.governed.regimes.current.peks
+        in_force = () if now.governed is None else now.governed.epochs.current.peks
         return [
             self._shown(pek, pek.ref in in_force, counted.get((pek.id, pek.version), 0)) for pek in now.peks
         ]
@@ -189,7 +189,7 @@ class KeyStates:
 
 def _usable(pek: PekRecord, standing: Standing) -> PekState:
     """What a key is enabled as: for new files, if it is in force or later; else for reading alone."""
-    in_force = standing.governed.regimes.current.peks if standing.governed else ()
+    in_force = standing.governed.epochs.current.peks if standing.governed else ()
     named = [ref.version for ref in in_force if ref.pek_id == pek.id]
     first = min(named, default=max(each.version for each in standing.peks if each.id == pek.id))
     return PekState.ACTIVE if pek.version >= first else PekState.DECRYPT_ONLY

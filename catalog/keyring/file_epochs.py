@@ -15,12 +15,12 @@ import pyarrow as pa
 from catalog.envelope.key_metadata_columns import Form, Rows, read_forms
 from catalog.state.table_state import Governed, TableRecord
 from policy.decision import Decision
-from policy.encryption.epochs import FOREIGN_PEK, FileKeys, judge_new_file, judge_sealed_file
+from policy.encryption.epochs import FOREIGN_PEK, FileKeys, check_new_file, check_sealed_file
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, LakewardenError
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedFiles:
+class CheckedFiles:
     """The files of one scan, each held against the regime of its sequence number.
 
     Attributes:
@@ -32,7 +32,7 @@ class JudgedFiles:
     forms: tuple[Form, ...]
 
 
-def judge_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
+def check_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
     """Hold files that a commit adds against the regime in force.
 
     Args:
@@ -45,13 +45,13 @@ def judge_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
         DecryptionRefused: key metadata is malformed, or under a key that the regime does not name.
     """
     for rows, keys in _stated(added, _forms(table, added)):
-        decision = judge_new_file(governed.regimes, keys)
+        decision = check_new_file(governed.epochs, keys)
         if not decision.allowed:
             hint = "Write encrypted tables with the Spark plugin or the Python client."
             raise _unfit(decision, table, added, int(rows[0]), hint)
 
 
-def judge_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> JudgedFiles:
+def check_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> CheckedFiles:
     """The files of one scan with all of their keys, each held against the regime of its sequence number.
 
     Args:
@@ -66,16 +66,16 @@ def judge_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> 
     paths, key_metadata = planned["file_path"], planned["key_metadata"]
     if not governed.ever_encrypted and key_metadata.null_count == planned.num_rows:
         # Every regime is plaintext, and so is every file: nothing is left to judge one by one.
-        return JudgedFiles(paths, ())
+        return CheckedFiles(paths, ())
     forms = _forms(table, planned)
     for rows, keys in _stated(planned, forms):
         numbers = planned["file_sequence_number"].take(pa.array(rows))
         for number in numbers.unique().to_pylist():
-            decision = judge_sealed_file(governed.regimes, number, keys)
+            decision = check_sealed_file(governed.epochs, number, keys)
             if not decision.allowed:
                 row = int(rows[numbers.index(number).as_py()])
                 raise _unfit(decision, table, planned, row, "Have an administrator examine it.")
-    return JudgedFiles(paths, tuple(forms))
+    return CheckedFiles(paths, tuple(forms))
 
 
 def _forms(table: TableRecord, files: pa.Table) -> list[Form]:

@@ -25,7 +25,7 @@ from catalog.envelope.peks import Pek, PekCache, PekRecord, PekState, create_pek
 from catalog.envelope.scan_keys import FormKeys, ScanWrapper, WrappedKeys
 from catalog.envelope.scan_statistics import ColumnOfFiles, columns_of, open_bounds_of
 from catalog.envelope.transport import TransportKey
-from catalog.keyring.file_epochs import JudgedFiles, judge_new, judge_planned
+from catalog.keyring.file_epochs import CheckedFiles, check_new, check_planned
 from catalog.kms.interface import KmsClient
 from catalog.state import pek_records as key_records
 from catalog.state import table_state
@@ -91,7 +91,7 @@ class Keyring:
             KeysChanged: a rotation came first.
             KmsUnavailable: the KMS does not answer.
         """
-        in_force = () if governed is None else governed.regimes.current.peks
+        in_force = () if governed is None else governed.epochs.current.peks
         known = self.records(table)
         latest = {pek.master_key_id: pek for pek in known}
         kept = {pek.master_key_id: pek for pek in known if pek.ref in in_force}
@@ -123,7 +123,7 @@ class Keyring:
         """
         known = self.records(table)
         latest = {pek.id: pek for pek in known}
-        in_force = governed.regimes.current.peks
+        in_force = governed.epochs.current.peks
         _require_recorded(table, in_force, known)
         for pek in known:
             if pek.ref in in_force and pek.state not in (PekState.ACTIVE, PekState.DESTROYED):
@@ -141,12 +141,12 @@ class Keyring:
         Of a PEK in force it is the version in force; of another one the latest that may wrap.
         """
         active = [pek.ref for pek in self.records(table) if pek.state is PekState.ACTIVE]
-        in_force = {ref.pek_id: ref for ref in governed.regimes.current.peks}
+        in_force = {ref.pek_id: ref for ref in governed.epochs.current.peks}
         return {ref.pek_id: ref for ref in active} | in_force
 
     def active(self, table: TableRecord, governed: Governed) -> frozenset[PekRef]:
         """Those of the versions in force that new files may be put under now."""
-        in_force = governed.regimes.current.peks
+        in_force = governed.epochs.current.peks
         if not in_force:
             return frozenset()
         return frozenset(
@@ -181,7 +181,7 @@ class Keyring:
         """
         with read(self._engine) as connection:
             now = table_state.current_governed(connection, table.id)
-        if now is not None and now.regimes.current.peks != governed.regimes.current.peks:
+        if now is not None and now.epochs.current.peks != governed.epochs.current.peks:
             raise KeysChanged("The table's keys were rotated meanwhile.", table=str(table.name))
 
     def records(self, table: TableRecord) -> list[PekRecord]:
@@ -203,7 +203,7 @@ class Keyring:
             KeyNotUsable, KmsUnavailable: one cannot be had.
             KeysChanged: a rotation put new files under later versions since.
         """
-        refs = set(governed.regimes.current.peks)
+        refs = set(governed.epochs.current.peks)
         found = [pek for pek in [*self.records(table), *made] if pek.ref in refs]
         _require_recorded(table, refs, found)
         if any(pek.state is not PekState.ACTIVE for pek in found):
@@ -244,7 +244,7 @@ class Keyring:
         """
         if added.num_rows == 0:
             return
-        judge_new(table, governed, added)
+        check_new(table, governed, added)
         peks = {pek.ref: pek for pek in self.writing_peks(table, governed).values()}
         for path, data in zip(added["file_path"].to_pylist(), added["key_metadata"].to_pylist(), strict=True):
             file, metadata = FileIdentity.of(table.table_uuid, path), KeyMetadata.parse(data)
@@ -252,12 +252,12 @@ class Keyring:
                 open_dek(metadata, entry, file, peks[entry.bound.pek])
             open_bounds(metadata, file, peks.__getitem__)
 
-    def judged_files(self, table: TableRecord, governed: Governed, planned: pa.Table) -> JudgedFiles:
-        """The files of one scan with all of their keys; see `file_regimes.judge_planned`."""
-        return judge_planned(table, governed, planned)
+    def checked_files(self, table: TableRecord, governed: Governed, planned: pa.Table) -> CheckedFiles:
+        """The files of one scan with all of their keys; see `file_regimes.check_planned`."""
+        return check_planned(table, governed, planned)
 
     def open_bounds(
-        self, table: TableRecord, files: JudgedFiles, columns: frozenset[int]
+        self, table: TableRecord, files: CheckedFiles, columns: frozenset[int]
     ) -> list[tuple[Rows, dict[int, ColumnOfFiles]]]:
         """What key metadata says, sealed, of some columns; of files that encrypt them.
 

@@ -30,7 +30,7 @@ from catalog.crypto.secret import SecretBytes
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
 from catalog.kms.keystore import MASTER_KEY_LENGTH, MAX_KEYSTORE_BYTES, Keystore, MasterKey, decode, encode
 from catalog.kms.root_key import RootDescription, RootKeySource, subkey
-from policy.encryption.governed_values import is_door_name, is_master_key_id
+from policy.encryption.governed_values import is_endpoint_key_name, is_master_key_id
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, RequestInvalid
 
 _WRAPPED_FORMAT: Final = b"\x01"
@@ -100,7 +100,7 @@ class LocalKms(KmsClient):
             RequestInvalid: the id cannot name a master key, is for keys of the KMS door, or is taken.
             KmsUnavailable: the keystore cannot be used.
         """
-        if not is_master_key_id(master_key_id) or is_door_name(master_key_id):
+        if not is_master_key_id(master_key_id) or is_endpoint_key_name(master_key_id):
             raise RequestInvalid(
                 "That cannot be the id of a master key.",
                 rule="master-key-id",

@@ -26,7 +26,7 @@ from catalog.envelope.peks import PekState
 from catalog.kms_server import encrypted_keys
 from catalog.kms_server.encrypted_keys import EncryptedKey
 from catalog.kms_server.names import VersionName, key_name, resource_of
-from catalog.kms_server.store import Denial, DoorKey, DoorStore, KeySpec
+from catalog.kms_server.store import Denial, EndpointKey, EndpointKeyStore, KeySpec
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
 from policy.privileges.requests import ANY, AccessRequest
 
@@ -40,7 +40,7 @@ class KeyMasked(NotAuthorized):
     """A key that is not released, and whose readers are to see masks instead of an error."""
 
 
-class KmsDoor:
+class KmsEndpoint:
     """Hadoop's KMS protocol without HTTP.
 
     Args:
@@ -48,7 +48,7 @@ class KmsDoor:
         authorizer: decides and records.
     """
 
-    def __init__(self, store: DoorStore, authorizer: Authorizer) -> None:
+    def __init__(self, store: EndpointKeyStore, authorizer: Authorizer) -> None:
         self._store = store
         self._authorizer = authorizer
 
@@ -60,12 +60,12 @@ class KmsDoor:
             if self._authorizer.decide([AccessRequest(caller.principal, resource_of(name), ANY)]).allowed
         ]
 
-    def keys(self, caller: Caller) -> list[DoorKey]:
+    def keys(self, caller: Caller) -> list[EndpointKey]:
         """The keys that the caller has any right on, in order of their names."""
         found = (self._store.find(name) for name in self.names(caller))
         return [key for key in found if key is not None]
 
-    def metadata(self, caller: Caller, name: str) -> DoorKey | None:
+    def metadata(self, caller: Caller, name: str) -> EndpointKey | None:
         """What is known of a key; None if there is none.
 
         Raises:
@@ -77,7 +77,7 @@ class KmsDoor:
         self._require(caller, "metadata", name, held[0] if held else _RIGHTS[0])
         return self._store.find(name)
 
-    def create(self, caller: Caller, spec: KeySpec) -> DoorKey:
+    def create(self, caller: Caller, spec: KeySpec) -> EndpointKey:
         """Make a key.
 
         Raises:
@@ -88,7 +88,7 @@ class KmsDoor:
         self._require(caller, "create", key_name(spec.name), "rotate")
         return self._store.create(spec, caller.principal.name)
 
-    def roll(self, caller: Caller, name: str) -> DoorKey:
+    def roll(self, caller: Caller, name: str) -> EndpointKey:
         """Give a key one more version.
 
         Raises:
@@ -100,7 +100,7 @@ class KmsDoor:
         self._require(caller, "roll", key_name(name), "rotate")
         return self._store.roll(self._found(name), caller.principal.name)
 
-    def disable(self, caller: Caller, name: str) -> DoorKey:
+    def disable(self, caller: Caller, name: str) -> EndpointKey:
         """Make a key unusable with the next use of it, until it is enabled.
 
         Raises:
@@ -110,7 +110,7 @@ class KmsDoor:
         self._require(caller, "disable", key_name(name), "destroy")
         return self._store.move(self._known(name), PekState.DISABLED)
 
-    def enable(self, caller: Caller, name: str) -> DoorKey:
+    def enable(self, caller: Caller, name: str) -> EndpointKey:
         """Make a disabled key usable again.
 
         Raises:
@@ -188,10 +188,10 @@ class KmsDoor:
             for each in items
         ]
 
-    def _opened(self, key: DoorKey, versions: Iterable[int]) -> dict[int, SecretBytes]:
+    def _opened(self, key: EndpointKey, versions: Iterable[int]) -> dict[int, SecretBytes]:
         return {version: self._store.open(key, version) for version in versions}
 
-    def _found(self, name: str) -> DoorKey:
+    def _found(self, name: str) -> EndpointKey:
         """A key that may be used."""
         key = self._known(name)
         if key.state is not PekState.ACTIVE:
@@ -202,7 +202,7 @@ class KmsDoor:
             )
         return key
 
-    def _known(self, name: str) -> DoorKey:
+    def _known(self, name: str) -> EndpointKey:
         key = self._store.find(name)
         if key is None:
             raise KeyNotUsable(f"There is no key {name!r}.", rule="key", hint="Create it, or name another.")
@@ -214,7 +214,7 @@ class KmsDoor:
         self._authorizer.require(caller, f"door.{use}", str(resource), [request])
 
 
-def version_of(key: DoorKey, name: VersionName) -> VersionName | None:
+def version_of(key: EndpointKey, name: VersionName) -> VersionName | None:
     """A version of a key, if it has it."""
     return name if name.version < key.versions else None
 

@@ -70,7 +70,7 @@ class Visit:
     http_version: str
 
 
-class Doorman:
+class CallerIdentification:
     """Tells who comes.
 
     Args:

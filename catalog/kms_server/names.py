@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from policy.encryption.governed_values import DOOR_PREFIX
+from policy.encryption.governed_values import ENDPOINT_PREFIX
 from policy.errors import RequestInvalid
 from policy.privileges.requests import Resource
 
@@ -69,4 +69,4 @@ def key_name(text: str) -> str:
 
 def resource_of(name: str) -> Resource:
     """What policies call the key."""
-    return Resource.key(DOOR_PREFIX + name)
+    return Resource.key(ENDPOINT_PREFIX + name)

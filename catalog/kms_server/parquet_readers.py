@@ -29,14 +29,14 @@ from catalog.reading.loading import LoadedTable, TableLoader
 from catalog.state import table_state
 from catalog.state.table_state import TableRecord, TableState
 from policy.decision import Decision, Reason
-from policy.encryption.epochs import PekRef, Regime
+from policy.encryption.epochs import Epoch, PekRef
 from policy.errors import DecryptionRefused, KeyNotUsable, NotAuthorized
 from policy.privileges.requests import ANY, AccessRequest, Resource
 
 ACTION: Final = "door.unwrap"
 
 
-class StockDoor:
+class ParquetKeyEndpoint:
     """Opens KEKs for stock readers.
 
     Args:
@@ -72,8 +72,8 @@ class StockDoor:
         record = self._table(caller, claims)
         with self._authorizer.recorded(caller, ACTION, str(record.name)):
             table = self._loader.load_sealed(record.name)
-            regime = self._regime(table, claims)
-            self._authorize(caller, table, _columns(table, regime, claims, master_key_id), master_key_id)
+            epoch = self._epoch(table, claims)
+            self._authorize(caller, table, _columns(table, epoch, claims, master_key_id), master_key_id)
             if table.record.id != record.id or not table.governed.spec.stock_readers:
                 raise _shut(table)
             ref = PekRef(claims.pek_id, claims.pek_version, master_key_id)
@@ -100,13 +100,13 @@ class StockDoor:
         request = AccessRequest(caller.principal, resource, ANY, owner=record.owner)
         return self._authorizer.decide([request]).allowed
 
-    def _regime(self, table: LoadedTable, claims: KekClaims) -> Regime:
+    def _epoch(self, table: LoadedTable, claims: KekClaims) -> Epoch:
         """How files of the write were encrypted that the KEK was made for."""
         with read(self._engine) as connection:
             governed = table_state.governed_version(connection, table.record.id, claims.governed_version)
         if governed is None or not governed.spec.encrypts:
             raise _foreign(table)
-        return governed.regimes.current
+        return governed.epochs.current
 
     def _authorize(
         self, caller: Caller, table: LoadedTable, names: ColumnNames | None, master_key_id: str
@@ -130,16 +130,16 @@ class StockDoor:
         refuse_masks(self._authorizer, caller, table, names, action=ACTION)
 
 
-def _columns(table: LoadedTable, regime: Regime, claims: KekClaims, master_key_id: str) -> ColumnNames | None:
+def _columns(table: LoadedTable, epoch: Epoch, claims: KekClaims, master_key_id: str) -> ColumnNames | None:
     """What a key opens, by every name; None if that is no column by itself."""
     fields = {field_id for schema in table.metadata.schemas for field_id in schema.field_ids}
-    groups = {group.key_id: frozenset(group.field_ids) for group in regime.columns}
+    groups = {group.key_id: frozenset(group.field_ids) for group in epoch.columns}
     if claims.of_group:
         # A field that no schema names has no policy, and its key goes to nobody.
         if master_key_id not in groups or not groups[master_key_id] <= fields:
             raise _foreign(table)
         return every_name(table, groups[master_key_id])
-    if regime.spec.master_key_id != master_key_id:
+    if epoch.spec.master_key_id != master_key_id:
         raise _foreign(table)
     if not groups:
         return every_name(table)

@@ -63,7 +63,7 @@ class KeySpec:
 
 
 @dataclass(frozen=True, slots=True)
-class DoorKey:
+class EndpointKey:
     """A key as the catalog stores it.
 
     Attributes:
@@ -94,7 +94,7 @@ class DoorKey:
         return VersionName(self.name, self.versions - 1)
 
 
-class DoorStore:
+class EndpointKeyStore:
     """Makes, finds and opens the door's keys.
 
     Args:
@@ -122,7 +122,7 @@ class DoorStore:
         self._master_key_id = master_key_id
         self._now_ms = now_ms
 
-    def create(self, spec: KeySpec, author: str) -> DoorKey:
+    def create(self, spec: KeySpec, author: str) -> EndpointKey:
         """Make a key with its version 0.
 
         Raises:
@@ -140,7 +140,7 @@ class DoorStore:
             master_key_id=self._master_key_id,
             pek_id=key_id,
         )
-        made = DoorKey(spec, 1, wrapping, self._now_ms())
+        made = EndpointKey(spec, 1, wrapping, self._now_ms())
         sealed = self._new_material(made, 0)
         try:
             with write(self._engine) as connection:
@@ -150,7 +150,7 @@ class DoorStore:
             raise _taken(spec.name) from error
         return made
 
-    def roll(self, key: DoorKey, author: str) -> DoorKey:
+    def roll(self, key: EndpointKey, author: str) -> EndpointKey:
         """Give a key one more version.
 
         Raises:
@@ -172,7 +172,7 @@ class DoorStore:
             ) from error
         return replace(key, versions=version + 1)
 
-    def move(self, key: DoorKey, to: PekState) -> DoorKey:
+    def move(self, key: EndpointKey, to: PekState) -> EndpointKey:
         """Put a key into a state; it holds with the next use.
 
         Raises:
@@ -183,7 +183,7 @@ class DoorStore:
             connection.execute(update(lw_door_key).where(mine).values(state=to))
         return replace(key, wrapping=replace(key.wrapping, state=to))
 
-    def find(self, name: str) -> DoorKey | None:
+    def find(self, name: str) -> EndpointKey | None:
         """The key of a name, or None.
 
         Raises:
@@ -203,7 +203,7 @@ class DoorStore:
         with read(self._engine) as connection:
             return list(connection.scalars(query.order_by(lw_door_key.c.name)))
 
-    def open(self, key: DoorKey, version: int) -> SecretBytes:
+    def open(self, key: EndpointKey, version: int) -> SecretBytes:
         """The material of one version; it never leaves the catalog.
 
         Raises:
@@ -224,14 +224,14 @@ class DoorStore:
         opened = self._cache.get(key.wrapping).aead.open(sealed, _aad(key, version))
         return SecretBytes(opened)
 
-    def _new_material(self, key: DoorKey, version: int) -> bytes:
+    def _new_material(self, key: EndpointKey, version: int) -> bytes:
         material = secrets.token_bytes(key.spec.bits // 8)
         return self._cache.get(key.wrapping, for_writing=True).aead.seal(material, _aad(key, version))
 
     def _named(self, name: str) -> tuple[ColumnElement[bool], ...]:
         return (lw_door_key.c.catalog == self._catalog, lw_door_key.c.name == name)
 
-    def _row(self, key: DoorKey, author: str) -> dict[str, object]:
+    def _row(self, key: EndpointKey, author: str) -> dict[str, object]:
         return {
             "id": str(key.wrapping.id),
             "catalog": self._catalog,
@@ -249,7 +249,7 @@ class DoorStore:
             "created_ms": key.created_ms,
         }
 
-    def _version(self, key: DoorKey, version: int, sealed: bytes, author: str) -> dict[str, object]:
+    def _version(self, key: EndpointKey, version: int, sealed: bytes, author: str) -> dict[str, object]:
         return {
             "key_id": str(key.wrapping.id),
             "version": version,
@@ -295,7 +295,7 @@ _COUNT: Final = (
 _KEYS: Final = select(lw_door_key, _COUNT.label("versions"))
 
 
-def _key(row: RowMapping) -> DoorKey:
+def _key(row: RowMapping) -> EndpointKey:
     key_id = UUID(row["id"])
     wrapping = PekRecord(
         id=key_id,
@@ -315,10 +315,10 @@ def _key(row: RowMapping) -> DoorKey:
         attributes=json.loads(row["attributes"]),
         denial=Denial(row["denial"]),
     )
-    return DoorKey(spec, row["versions"], wrapping, row["created_ms"])
+    return EndpointKey(spec, row["versions"], wrapping, row["created_ms"])
 
 
-def _aad(key: DoorKey, version: int) -> bytes:
+def _aad(key: EndpointKey, version: int) -> bytes:
     numbers = version.to_bytes(4, "big") + bytes([key.spec.bits // 8])
     return _AAD + key.wrapping.id.bytes + numbers + key.name.encode("ascii")
 

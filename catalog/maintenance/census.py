@@ -25,14 +25,14 @@ from catalog.key_management.uses import SnapshotUse, names_of
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outside
 from catalog.snapshot_checks.entries import alive
-from policy.encryption.epochs import Regime, judge_migrated
+from policy.encryption.epochs import Epoch, check_migrated
 from policy.encryption.file_formats import FileFormat
 
 _COUNTED: Final = pa.schema([("regime", pa.int64()), ("bytes", pa.int64()), ("old", pa.bool_())])
 
 
 @dataclass(frozen=True, slots=True)
-class RegimeFiles:
+class EpochFiles:
     """Files at the head of a branch that one regime governs by their sequence numbers.
 
     Attributes:
@@ -43,7 +43,7 @@ class RegimeFiles:
     """
 
     branch: str
-    regime: Regime
+    epoch: Epoch
     files: int
     bytes: int
     old_files: int
@@ -76,24 +76,24 @@ class Census:
         Raises:
             DecryptionRefused: key metadata that is malformed.
         """
-        key_metadata, regimes = entries["key_metadata"], self._table.governed.regimes
-        old = np.full(entries.num_rows, not judge_migrated(regimes, None).allowed)
+        key_metadata, epochs = entries["key_metadata"], self._table.governed.epochs
+        old = np.full(entries.num_rows, not check_migrated(epochs, None).allowed)
         for form in read_forms(key_metadata, entries["file_path"]):
-            old[form.rows] = not judge_migrated(regimes, form.metadata.file_keys()).allowed
+            old[form.rows] = not check_migrated(epochs, form.metadata.file_keys()).allowed
         fields = frozenset(self._table.metadata.schema().field_ids)
         otherwise_masked = np.array(
-            [_masks_otherwise(each, regimes.current, fields) for each in regimes.entries]
+            [_masks_otherwise(each, epochs.current, fields) for each in epochs.entries]
         )
-        return pa.array(old | otherwise_masked[self._regimes_of(entries)])
+        return pa.array(old | otherwise_masked[self._epochs_of(entries)])
 
-    def _regimes_of(self, entries: pa.Table) -> npt.NDArray[np.int64]:
+    def _epochs_of(self, entries: pa.Table) -> npt.NDArray[np.int64]:
         """Of each file, the place of the regime of its sequence number."""
-        starts = [regime.from_sequence_number for regime in self._table.governed.regimes.entries]
+        starts = [epoch.from_sequence_number for epoch in self._table.governed.epochs.entries]
         numbers = entries["file_sequence_number"].to_numpy()
         places: npt.NDArray[np.int64] = np.searchsorted(starts, numbers, side="right") - 1
         return places
 
-    def branches(self) -> list[RegimeFiles]:
+    def branches(self) -> list[EpochFiles]:
         """The files at the heads of all branches, by branch and regime, oldest first.
 
         Raises:
@@ -125,23 +125,23 @@ class Census:
                 found.append(OldSnapshot(use, files))
         return found
 
-    def _branch(self, branch: str, head: Snapshot) -> Iterator[RegimeFiles]:
+    def _branch(self, branch: str, head: Snapshot) -> Iterator[EpochFiles]:
         parts = [_COUNTED.empty_table()]
         for manifest in open_head(self._reader, self._table, head):
             entries = alive(manifest.entries)
-            columns = [self._regimes_of(entries), entries["file_size_in_bytes"], self.old(entries)]
+            columns = [self._epochs_of(entries), entries["file_size_in_bytes"], self.old(entries)]
             parts.append(pa.table(columns, schema=_COUNTED))
         files = pa.concat_tables(parts)
-        for number, regime in enumerate(self._table.governed.regimes.entries):
+        for number, epoch in enumerate(self._table.governed.epochs.entries):
             mine = files.filter(pc.equal(files["regime"], number))
             if mine.num_rows:
                 old = mine.filter(mine["old"])
-                yield RegimeFiles(branch, regime, mine.num_rows, _total(mine), old.num_rows, _total(old))
+                yield EpochFiles(branch, epoch, mine.num_rows, _total(mine), old.num_rows, _total(old))
 
 
-def _masks_otherwise(regime: Regime, current: Regime, fields: frozenset[int]) -> bool:
+def _masks_otherwise(epoch: Epoch, current: Epoch, fields: frozenset[int]) -> bool:
     """Whether its ORC files hold other masks of the fields; what was dropped counts no more."""
-    before, now = ([mask for mask in each.masks if mask[0] in fields] for each in (regime, current))
+    before, now = ([mask for mask in each.masks if mask[0] in fields] for each in (epoch, current))
     return current.spec.file_format is FileFormat.ORC and before != now
 
 

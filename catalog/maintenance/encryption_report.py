@@ -129,5 +129,5 @@ class EncryptionReporter:
 
 def _was_in_clear(table: LoadedTable) -> bool:
     governed = table.governed
-    earlier = governed.regimes.entries[:-1]
-    return governed.spec.encrypts and any(not regime.spec.encrypts for regime in earlier)
+    earlier = governed.epochs.entries[:-1]
+    return governed.spec.encrypts and any(not epoch.spec.encrypts for epoch in earlier)

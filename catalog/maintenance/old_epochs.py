@@ -24,11 +24,11 @@ from catalog.authorization import table_access as access_rules
 from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.base.identifiers import TableName
 from catalog.commits.conflicts import made_anew
-from catalog.commits.publish import Lander, Landing
+from catalog.commits.publish import Publication, Publisher
 from catalog.db.engine import read
 from catalog.iceberg.metadata import require_written_version
 from catalog.keyring.keyring import Keyring
-from catalog.maintenance.census import Census, OldSnapshot, RegimeFiles
+from catalog.maintenance.census import Census, EpochFiles, OldSnapshot
 from catalog.reading.loading import LoadedTable, TableLoader
 from catalog.reading.snapshots import SnapshotReader
 from catalog.rules import table_changes as change_rules
@@ -42,7 +42,7 @@ _FORBID: Final = "table.forbid-old-regimes"
 
 
 @dataclass(frozen=True, slots=True)
-class RegimeReport:
+class EpochReport:
     """What is left of old regimes.
 
     Attributes:
@@ -55,12 +55,12 @@ class RegimeReport:
 
     table: str
     governed_version: int
-    branches: tuple[RegimeFiles, ...]
+    branches: tuple[EpochFiles, ...]
     snapshots: tuple[OldSnapshot, ...]
     forbidden: bool
 
 
-class OldRegimes:
+class OldEpochs:
     """Reports on old regimes, and forbids them.
 
     Args:
@@ -78,17 +78,17 @@ class OldRegimes:
         loader: TableLoader,
         reader: SnapshotReader,
         keyring: Keyring,
-        lander: Lander,
+        publisher: Publisher,
         authorizer: Authorizer,
     ) -> None:
         self._engine = engine
         self._loader = loader
         self._reader = reader
         self._keyring = keyring
-        self._lander = lander
+        self._publisher = publisher
         self._authorizer = authorizer
 
-    def report(self, caller: Caller, name: TableName) -> RegimeReport:
+    def report(self, caller: Caller, name: TableName) -> EpochReport:
         """Count what is left of old regimes.
 
         Raises:
@@ -106,7 +106,7 @@ class OldRegimes:
         with self._authorizer.recorded(caller, "table.regimes", str(name), show_path=False):
             return self._report(self._loader.load_sealed(name))
 
-    def forbid(self, caller: Caller, name: TableName) -> RegimeReport:
+    def forbid(self, caller: Caller, name: TableName) -> EpochReport:
         """Let no file be read any more that is not as the current regime says; twice is once.
 
         Raises:
@@ -121,18 +121,18 @@ class OldRegimes:
                 lambda: self._loader.load_sealed(name), lambda table: self._forbidden(caller, table)
             )
 
-    def _forbidden(self, caller: Caller, table: LoadedTable) -> RegimeReport:
+    def _forbidden(self, caller: Caller, table: LoadedTable) -> EpochReport:
         report = self._report(table)
         if report.forbidden:
             return report
         _require_gone(table, report.snapshots)
-        return self._report(self._land(caller, table))
+        return self._report(self._publish(caller, table))
 
-    def _report(self, table: LoadedTable) -> RegimeReport:
-        census, regimes = Census(self._reader, table), table.governed.regimes
+    def _report(self, table: LoadedTable) -> EpochReport:
+        census, epochs = Census(self._reader, table), table.governed.epochs
         snapshots = tuple(census.snapshots())
-        alone = regimes.current.spec.encrypts and migrated(regimes) == regimes
-        return RegimeReport(
+        alone = epochs.current.spec.encrypts and migrated(epochs) == epochs
+        return EpochReport(
             table.name,
             table.governed.version,
             tuple(census.branches()),
@@ -140,16 +140,16 @@ class OldRegimes:
             forbidden=alone and not snapshots,
         )
 
-    def _land(self, caller: Caller, table: LoadedTable) -> LoadedTable:
+    def _publish(self, caller: Caller, table: LoadedTable) -> LoadedTable:
         with read(self._engine) as connection:
             version = table_state.next_governed_version(connection, table.record.id)
-        regimes = migrated(table.governed.regimes)
-        landed = self._lander.land(
-            Landing(
+        epochs = migrated(table.governed.epochs)
+        published = self._publisher.publish(
+            Publication(
                 record=table.record,
                 base=table,
                 metadata=change_rules.apply(table.metadata, (), table.metadata_location, table.name),
-                governed=replace(table.governed, version=version, regimes=regimes),
+                governed=replace(table.governed, version=version, epochs=epochs),
                 governs=True,
                 files=(),
                 peks=(),
@@ -157,9 +157,9 @@ class OldRegimes:
                 relies=self._keyring.active(table.record, table.governed),
             )
         )
-        gone = len(table.governed.regimes.entries) - len(regimes.entries)
+        gone = len(table.governed.epochs.entries) - len(epochs.entries)
         self._record(caller, table, f"{gone} old regimes ended with governed version {version}.")
-        return landed
+        return published
 
     def _record(self, caller: Caller, table: LoadedTable, what: str) -> None:
         decision = Decision.allow(Reason("old-regimes-forbidden", what))
@@ -168,7 +168,7 @@ class OldRegimes:
 
 def _require_gone(table: LoadedTable, left: Sequence[OldSnapshot]) -> None:
     require_written_version(table.metadata, table.name)
-    if not table.governed.regimes.current.spec.encrypts:
+    if not table.governed.epochs.current.spec.encrypts:
         raise RequestInvalid(
             "The table is in plaintext, so there is no weaker regime to forbid.",
             table=table.name,

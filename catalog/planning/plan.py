@@ -198,7 +198,7 @@ class Planner:
                 # Reading manifests may take long, and no key is released by policies of the past.
                 authorizer = self._authorizer.settled(records)
                 authorize(authorizer, caller, table, columns.names)
-            judged = self._keyring.judged_files(table.record, table.governed, planned)
+            judged = self._keyring.checked_files(table.record, table.governed, planned)
             require_formats(planned, judged.forms, table.name)
             released = release(authorizer, caller, table, columns, judged.forms)
             keys = self._keyring.scan_keys(table.record, judged.paths, released)

@@ -60,7 +60,7 @@ class SealedPruner:
         if not columns or not len(rows) or not self._table.governed.ever_encrypted:
             return kept
         files = gathered.entries.take(pa.array(rows))
-        judged = self._keyring.judged_files(self._table.record, self._table.governed, files)
+        judged = self._keyring.checked_files(self._table.record, self._table.governed, files)
         parts = self._keyring.open_bounds(self._table.record, judged, columns)
         if not parts:
             return kept

@@ -312,7 +312,7 @@ def finish(
         return False
     governed = table_state.current_governed(connection, record.id) if governs else None
     if governed is not None:
-        key_records.retire_before(connection, record.id, governed.regimes.current.peks)
+        key_records.retire_before(connection, record.id, governed.epochs.current.peks)
     if record.state is TableState.PREPARED:
         table_state.bind(connection, catalog, record)
     elif record.pending_name == name and record.state is TableState.DROPPED:

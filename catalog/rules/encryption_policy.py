@@ -40,7 +40,7 @@ class Verdict:
     """
 
     decision: Decision
-    loosens: bool
+    downgrades: bool
 
     def enforce(self, table: str) -> None:
         """Refuse what does not fit.
@@ -64,7 +64,7 @@ class Verdict:
 
 
 _UNTOUCHED: Final = Verdict(
-    Decision.allow(Reason("encryption-rules", "Neither columns nor encryption change.")), loosens=False
+    Decision.allow(Reason("encryption-rules", "Neither columns nor encryption change.")), downgrades=False
 )
 
 
@@ -81,7 +81,7 @@ class EncryptionPolicy:
     def of_new(self, name: TableName, metadata: TableMetadata, spec: EncryptionSpec) -> Verdict:
         """What the rules say of a table that is made, or taken over."""
         facts = facts_of(name, metadata, spec, _in_use(metadata))
-        return Verdict(self._rules().decide(facts), loosens=False)
+        return Verdict(self._rules().decide(facts), downgrades=False)
 
     def of_change(self, table: LoadedTable, metadata: TableMetadata, spec: EncryptionSpec) -> Verdict:
         """What the rules say of other metadata, or another encryption, of a table."""
@@ -91,7 +91,7 @@ class EncryptionPolicy:
         known = _snapshot_ids(base)
         before = facts_of(name, base, table.governed.spec, _in_use(base, known))
         after = facts_of(name, metadata, spec, _in_use(metadata, known))
-        return Verdict(rules.decide_change(before, after), rules.loosened(before, after))
+        return Verdict(rules.decide_change(before, after), rules.downgraded(before, after))
 
     def of_name(self, table: LoadedTable, target: TableName) -> Verdict:
         """What the rules say of another name of a table."""
@@ -99,7 +99,7 @@ class EncryptionPolicy:
         schemas = _in_use(metadata)
         before, after = (facts_of(name, metadata, spec, schemas) for name in (table.record.name, target))
         rules = self._rules()
-        return Verdict(rules.decide_name(before, after), rules.loosened(before, after))
+        return Verdict(rules.decide_name(before, after), rules.downgraded(before, after))
 
 
 def facts_of_table(table: LoadedTable) -> TableFacts:

@@ -18,9 +18,9 @@ from catalog.rules.table_changes import Changes
 from catalog.state.table_state import Governed
 from policy.encryption import governed
 from policy.encryption import requested as wanted_rules
-from policy.encryption.downgrade import keys_of_fields, uncovers_fields, weakens_files
+from policy.encryption.downgrade import downgrades_files, keys_of_fields, uncovers_fields
 from policy.encryption.encrypted_columns import (
-    judge_sources,
+    check_sources,
     masked_fields,
     protected_fields,
     renamed,
@@ -29,7 +29,7 @@ from policy.encryption.encrypted_columns import (
     require_room,
     resolve_columns,
 )
-from policy.encryption.epochs import PekRef, Regime, Regimes
+from policy.encryption.epochs import Epoch, Epochs, PekRef
 from policy.encryption.file_formats import FileFormat
 from policy.encryption.requested import Wanted, for_new_table
 from policy.encryption.specification import ColumnKey, ColumnMask, EncryptionSpec
@@ -38,7 +38,7 @@ from policy.location.location import Location
 
 __all__ = [
     "Wanted",
-    "begins_regime",
+    "begins_epoch",
     "check_room",
     "check_schema",
     "column_ids",
@@ -121,12 +121,12 @@ def following(
     if spec.columns == current.spec.columns:
         spec = replace(spec, columns=was.columns)
         require_column_left(current.spec, spec, table)
-    keyed, regime = resolve_columns(spec, column_ids(after)), current.regimes.current
+    keyed, epoch = resolve_columns(spec, column_ids(after)), current.epochs.current
     _refuse_returning(current, protected_fields(spec, keyed), before, after, table)
     uncovers = uncovers_fields(
-        keys_of_fields(regime.spec, regime.columns), keys_of_fields(spec, keyed), after.field_ids
+        keys_of_fields(epoch.spec, epoch.columns), keys_of_fields(spec, keyed), after.field_ids
     )
-    return replace(wanted, spec=spec, unprotects=uncovers or weakens_files(was, spec))
+    return replace(wanted, spec=spec, unprotects=uncovers or downgrades_files(was, spec))
 
 
 def _refuse_other_meaning(
@@ -174,7 +174,7 @@ def _refuse_returning(
 
 def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
     """The fields that files of any regime encrypt; where all were encrypted, those of every schema so far."""
-    each = [protected_fields(regime.spec, regime.columns) for regime in current.regimes.entries]
+    each = [protected_fields(epoch.spec, epoch.columns) for epoch in current.epochs.entries]
     if None in each:
         return {field_id for schema in before.schemas for field_id in schema.field_ids}
     return {field_id for fields in each if fields is not None for field_id in fields}
@@ -196,7 +196,7 @@ def check_schema(spec: EncryptionSpec, metadata: TableMetadata, table: str) -> N
     sorted_by = [field.source_id for field in metadata.sort_order().fields if str(field.transform) != "void"]
     name_of = metadata.schema().find_column_name
     sources = [(name_of(each) or str(each), each) for each in partitioned + sorted_by]
-    decision = judge_sources(spec, keyed, sources)
+    decision = check_sources(spec, keyed, sources)
     if not decision.allowed:
         raise EncryptionPolicyViolation(
             decision.explanation,
@@ -212,9 +212,9 @@ def check_room(table: LoadedTable) -> None:
     Raises:
         PropertyInvalid: there are too many columns, or too many under keys.
     """
-    regime = table.governed.regimes.current
-    require_numbered(regime.spec, _leaves(table.metadata.schema()))
-    require_room(regime.columns)
+    epoch = table.governed.epochs.current
+    require_numbered(epoch.spec, _leaves(table.metadata.schema()))
+    require_room(epoch.columns)
 
 
 def _leaves(schema: Schema) -> int:
@@ -225,8 +225,8 @@ def first_version(
     wanted: Wanted, metadata: TableMetadata, peks: Iterable[PekRef], version: int = 1
 ) -> Governed:
     """The first governed version of a table that takes force; earlier numbers are of creations cut short."""
-    regime = _regime(0, wanted.spec, metadata, peks)
-    return Governed(version, wanted.allowed, wanted.spec, Regimes.of([regime]))
+    epoch = _epoch(0, wanted.spec, metadata, peks)
+    return Governed(version, wanted.allowed, wanted.spec, Epochs.of([epoch]))
 
 
 def next_version(
@@ -244,15 +244,15 @@ def next_version(
     changed = replace(current, version=version, allowed=wanted.allowed, spec=wanted.spec)
     if peks is None:
         return changed
-    regime = _regime(last_sequence_number(metadata) + 1, wanted.spec, metadata, peks)
-    return replace(changed, regimes=current.regimes.followed_by(regime))
+    epoch = _epoch(last_sequence_number(metadata) + 1, wanted.spec, metadata, peks)
+    return replace(changed, epochs=current.epochs.followed_by(epoch))
 
 
 def rotated(current: Governed, metadata: TableMetadata, peks: Iterable[PekRef], version: int) -> Governed:
     """The next governed version, which puts new files under later versions of the same PEKs."""
     start = last_sequence_number(metadata) + 1
-    regime = replace(current.regimes.current, from_sequence_number=start, peks=tuple(peks))
-    return replace(current, version=version, regimes=current.regimes.followed_by(regime))
+    epoch = replace(current.epochs.current, from_sequence_number=start, peks=tuple(peks))
+    return replace(current, version=version, epochs=current.epochs.followed_by(epoch))
 
 
 def column_ids(schema: Schema) -> dict[str, int]:
@@ -260,14 +260,14 @@ def column_ids(schema: Schema) -> dict[str, int]:
     return {schema.find_column_name(field_id) or "": field_id for field_id in schema.field_ids}
 
 
-def begins_regime(current: Governed, spec: EncryptionSpec, schema: Schema) -> bool:
+def begins_epoch(current: Governed, spec: EncryptionSpec, schema: Schema) -> bool:
     """Whether files are encrypted otherwise from now on; a field may have come into an encrypted struct."""
     if not spec.encrypts_as(current.spec) or not spec.columns:
         return not spec.encrypts_as(current.spec)
-    return resolve_columns(spec, column_ids(schema)) != current.regimes.current.columns
+    return resolve_columns(spec, column_ids(schema)) != current.epochs.current.columns
 
 
-def _regime(number: int, spec: EncryptionSpec, metadata: TableMetadata, peks: Iterable[PekRef]) -> Regime:
+def _epoch(number: int, spec: EncryptionSpec, metadata: TableMetadata, peks: Iterable[PekRef]) -> Epoch:
     ids = column_ids(metadata.schema())
     keyed = resolve_columns(spec, ids) if spec.encrypts else ()
-    return Regime(number, spec, keyed, tuple(peks), tuple(sorted(masked_fields(spec, ids).items())))
+    return Epoch(number, spec, keyed, tuple(peks), tuple(sorted(masked_fields(spec, ids).items())))

@@ -14,7 +14,7 @@ from typing import Final
 from catalog.audit.prune import prune
 from catalog.audit.verify import examine
 from catalog.authorization.authorizer import Caller
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.errors import RequestInvalid
 from policy.privileges.requests import AccessRequest, Resource
 
@@ -22,7 +22,7 @@ _ACTION: Final = "audit.prune"
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-def prune_as(warden: Warden, caller: Caller, before_ms: int, *, force: bool) -> int:
+def prune_as(services: Services, caller: Caller, before_ms: int, *, force: bool) -> int:
     """Remove old records on behalf of somebody.
 
     Args:
@@ -39,17 +39,17 @@ def prune_as(warden: Warden, caller: Caller, before_ms: int, *, force: bool) -> 
         RequestInvalid: some of them are too young, or the trail does not hold.
         StateUnavailable, CommitStateUnknown: the database does not answer.
     """
-    now_ms = int(warden.authorizer.now().timestamp() * 1000)
+    now_ms = int(services.authorizer.now().timestamp() * 1000)
     before = datetime.fromtimestamp(before_ms / 1000, UTC).isoformat(timespec="seconds")
-    request = AccessRequest(caller.principal, Resource.service(warden.settings.catalog.name), "admin")
-    warden.authorizer.screen(caller, _ACTION, before, request)
-    _require_age(warden.settings.audit.keep_days, before_ms, now_ms)
-    problems = _problems(warden)
+    request = AccessRequest(caller.principal, Resource.service(services.settings.catalog.name), "admin")
+    services.authorizer.screen(caller, _ACTION, before, request)
+    _require_age(services.settings.audit.keep_days, before_ms, now_ms)
+    problems = _problems(services)
     if problems and not force:
         raise _does_not_hold(problems)
     what = f"records before {before}" + (f", although the trail has {problems} faults" if problems else "")
-    warden.authorizer.require(caller, _ACTION, what, [request])
-    return prune(warden.engine, before_ms, warden.audit_signer, warden.audit.writer_id, now_ms)
+    services.authorizer.require(caller, _ACTION, what, [request])
+    return prune(services.engine, before_ms, services.audit_signer, services.audit.writer_id, now_ms)
 
 
 def _require_age(keep_days: int, before_ms: int, now_ms: int) -> None:
@@ -61,10 +61,10 @@ def _require_age(keep_days: int, before_ms: int, now_ms: int) -> None:
         )
 
 
-def _problems(warden: Warden) -> int:
-    signer = warden.audit_signer
+def _problems(services: Services) -> int:
+    signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
-    return len(examine(warden.engine, public_keys=keys).problems)
+    return len(examine(services.engine, public_keys=keys).problems)
 
 
 def _does_not_hold(problems: int) -> RequestInvalid:

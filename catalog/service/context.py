@@ -1,6 +1,7 @@
 """What the parts of a catalog rest on: its database, policies, audit trail, storage and keys of tables.
 
-`Ground.open(settings, …)` opens them, the lower ones first; `catalog.service.services` puts the parts on top.
+`ServiceContext.open(settings, …)` opens them, the lower ones first; `catalog.service.services` puts the parts
+on top.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from catalog.audit.trail import AuditTrail
 from catalog.authorization.authorizer import Authorizer
 from catalog.authorization.standard_clients import StandardClients
 from catalog.authorization.tokens import TokenStore
-from catalog.commits.publish import Lander
+from catalog.commits.publish import Publisher
 from catalog.db import migrate
 from catalog.db.clock import DatabaseClock
 from catalog.db.engine import open_database
@@ -47,7 +48,7 @@ from policy.location.location import Location
 
 
 @dataclass(frozen=True)
-class Ground:
+class ServiceContext:
     """What is shared by the parts of one catalog.
 
     Attributes are documented at their classes. `name` is the catalog's, `now` the time with a zone,
@@ -78,7 +79,7 @@ class Ground:
     keyring: Keyring
     added_files: AddedFiles
     inspector: Inspector
-    lander: Lander
+    publisher: Publisher
     standard_clients: StandardClients
     write_log: WriteLog
 
@@ -90,7 +91,7 @@ class Ground:
         now: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> Self:
-        """Open what `settings` describe; see `catalog.service.services.Warden.open`."""
+        """Open what `settings` describe; see `catalog.service.services.Services.open`."""
         name = settings.catalog.name
         engine = open_database(settings.database.url)
         migrate.check(engine)
@@ -140,7 +141,7 @@ class Ground:
             added_files=added_files,
             inspector=Inspector(reader, keyring, added_files),
             standard_clients=StandardClients(authorizer, loader),
-            lander=Lander(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes),
+            publisher=Publisher(engine, name, pointers, storage, now_ms, settings.limits.metadata_bytes),
             write_log=WriteLog(engine, now_ms, settings.write_ttl_s * 1000),
         )
 

@@ -30,7 +30,7 @@ from catalog.closing import closed
 from catalog.iceberg.manifests import decode_manifest, decode_manifest_list
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import refuse_outside
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.state import seals
 from catalog.storage.guarded_io import GuardedFileIO
 from catalog.tables.drafts import NewTable
@@ -51,7 +51,7 @@ def _closed(*, changes: bool) -> Callable[[_Operation[_Arguments, _Result]], _Op
 
         @functools.wraps(operation)
         def run(self: GuardedCatalog, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            with closed(self._warden.authorizer, self._caller, route, changes=changes):
+            with closed(self._services.authorizer, self._caller, route, changes=changes):
                 return operation(self, *args, **kwargs)
 
         return run
@@ -67,9 +67,9 @@ class GuardedCatalog(Catalog):
         caller: on whose behalf everything is asked.
     """
 
-    def __init__(self, warden: Warden, caller: Caller) -> None:
-        super().__init__(warden.settings.catalog.name)
-        self._warden = warden
+    def __init__(self, services: Services, caller: Caller) -> None:
+        super().__init__(services.settings.catalog.name)
+        self._services = services
         self._caller = caller
 
     @_closed(changes=True)
@@ -84,7 +84,7 @@ class GuardedCatalog(Catalog):
     ) -> Table:
         """Create a table; see `Creator.create`."""
         new = self._new(identifier, schema, location, partition_spec, sort_order, properties)
-        return self._table(self._warden.creator.create(self._caller, new))
+        return self._table(self._services.creator.create(self._caller, new))
 
     @_closed(changes=True)
     def create_table_transaction(
@@ -98,48 +98,48 @@ class GuardedCatalog(Catalog):
     ) -> CreateTableTransaction:
         """Stage a table's creation; see `Creator.stage`."""
         new = self._new(identifier, schema, location, partition_spec, sort_order, properties)
-        metadata, given = self._warden.creator.stage(self._caller, new)
+        metadata, given = self._services.creator.stage(self._caller, new)
         shown = metadata.model_copy(update={"properties": metadata.properties | given})
         where = AllowList.of([metadata.location])
-        io = GuardedFileIO(self._warden.storage, table=str(new.name), allowed=where, writable=where)
+        io = GuardedFileIO(self._services.storage, table=str(new.name), allowed=where, writable=where)
         return CreateTableTransaction(StagedTable((*new.name.namespace, new.name.name), shown, "", io, self))
 
     @_closed(changes=False)
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table; see `TableAccess.load`."""
-        return self._table(self._warden.access.load(self._caller, self._name(identifier)))
+        return self._table(self._services.access.load(self._caller, self._name(identifier)))
 
     @_closed(changes=False)
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Whether there is such a table."""
-        return self._warden.access.exists(self._caller, self._name(identifier))
+        return self._services.access.exists(self._caller, self._name(identifier))
 
     @_closed(changes=True)
     def register_table(
         self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False
     ) -> Table:
-        """Take over a table; see `Takeover.register`."""
+        """Take over a table; see `Registration.register`."""
         if overwrite:
             _unsupported("Registering over an existing table")
         name = self._name(identifier)
-        return self._table(self._warden.takeover.register(self._caller, name, metadata_location))
+        return self._table(self._services.registration.register(self._caller, name, metadata_location))
 
     @_closed(changes=True)
     def drop_table(self, identifier: str | Identifier) -> None:
         """Drop a table; see `Lifecycle.drop`."""
-        self._warden.lifecycle.drop(self._caller, self._name(identifier))
+        self._services.lifecycle.drop(self._caller, self._name(identifier))
 
     @_closed(changes=True)
     def purge_table(self, identifier: str | Identifier) -> None:
         """Drop a table and delete its files; see `Lifecycle.purge`."""
-        self._warden.lifecycle.purge(self._caller, self._name(identifier))
+        self._services.lifecycle.purge(self._caller, self._name(identifier))
 
     @_closed(changes=True)
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Rename a table; see `Lifecycle.rename`."""
         target = self._name(to_identifier)
-        self._warden.lifecycle.rename(self._caller, self._name(from_identifier), target)
-        return self._table(self._warden.access.load(self._caller, target))
+        self._services.lifecycle.rename(self._caller, self._name(from_identifier), target)
+        return self._table(self._services.access.load(self._caller, target))
 
     @_closed(changes=True)
     def commit_table(
@@ -151,49 +151,51 @@ class GuardedCatalog(Catalog):
         """Commit; see `Committer.commit` and `Creator.commit_staged`."""
         name = self._name(table.name())
         if any(isinstance(requirement, AssertCreate) for requirement in requirements):
-            landed = self._warden.creator.commit_staged(self._caller, name, requirements, updates)
+            published = self._services.creator.commit_staged(self._caller, name, requirements, updates)
         else:
-            landed = self._warden.committer.commit(self._caller, name, requirements, updates)
-        return CommitTableResponse(metadata=landed.shown_metadata, metadata_location=landed.metadata_location)
+            published = self._services.committer.commit(self._caller, name, requirements, updates)
+        return CommitTableResponse(
+            metadata=published.shown_metadata, metadata_location=published.metadata_location
+        )
 
     @_closed(changes=True)
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Create a namespace; see `Namespaces.create`."""
-        self._warden.namespaces.create(self._caller, _namespace(namespace), dict(properties))
+        self._services.namespaces.create(self._caller, _namespace(namespace), dict(properties))
 
     @_closed(changes=False)
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         """Whether there is such a namespace."""
-        return self._warden.namespaces.exists(self._caller, _namespace(namespace))
+        return self._services.namespaces.exists(self._caller, _namespace(namespace))
 
     @_closed(changes=True)
     def drop_namespace(self, namespace: str | Identifier) -> None:
         """Drop an empty namespace; see `Namespaces.drop`."""
-        self._warden.namespaces.drop(self._caller, _namespace(namespace))
+        self._services.namespaces.drop(self._caller, _namespace(namespace))
 
     @_closed(changes=False)
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """The tables that the caller has a right on."""
-        names = self._warden.namespaces.tables(self._caller, _namespace(namespace))
+        names = self._services.namespaces.tables(self._caller, _namespace(namespace))
         return [(*name.namespace, name.name) for name in names]
 
     @_closed(changes=False)
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """The namespaces that the caller has a right in."""
         parent = Catalog.identifier_to_tuple(namespace)
-        return list(self._warden.namespaces.children(self._caller, namespace_of(parent) if parent else ()))
+        return list(self._services.namespaces.children(self._caller, namespace_of(parent) if parent else ()))
 
     @_closed(changes=False)
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
         """The properties of a namespace."""
-        return self._warden.namespaces.load(self._caller, _namespace(namespace))
+        return self._services.namespaces.load(self._caller, _namespace(namespace))
 
     @_closed(changes=True)
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
         """Change properties; see `Namespaces.update`."""
-        updated, removed, missing = self._warden.namespaces.update(
+        updated, removed, missing = self._services.namespaces.update(
             self._caller, _namespace(namespace), removals or set(), dict(updates)
         )
         return PropertiesUpdateSummary(removed=removed, updated=updated, missing=missing)
@@ -265,17 +267,17 @@ class GuardedCatalog(Catalog):
         metadata = table.metadata
         own = [metadata.location, *(metadata.properties.get(name) for name in _WRITTEN)]
         return GuardedFileIO(
-            self._warden.storage,
+            self._services.storage,
             table=table.name,
             allowed=table.governed.allowed,
             writable=AllowList.of(path for path in own if path is not None),
             verify=lambda path, data: self._verify(table, path, data),
-            limit=self._warden.settings.limits.manifest_bytes,
+            limit=self._services.settings.limits.manifest_bytes,
         )
 
     def _verify(self, table: LoadedTable, path: str, data: bytes) -> None:
         """Hold a metadata file that pyiceberg reads against its seal; what it has just written has none."""
-        sealed = self._warden.reader.sealed(table.record.id, _spellings(path))
+        sealed = self._services.reader.sealed(table.record.id, _spellings(path))
         if not sealed and not path.endswith(".json"):
             _check_decodable(table, path, data)
         for known in sealed.values():

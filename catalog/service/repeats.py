@@ -91,7 +91,7 @@ class Repeats:
                 for seal in (before, after)
                 if seal is not None
             ]
-        old, new = (each.regimes.current.peks if each else () for each in versions)
+        old, new = (each.epochs.current.peks if each else () for each in versions)
         assert after is not None
         return Rotated(after.governed_version, tuple(zip(old, new, strict=True)))
 

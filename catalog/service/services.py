@@ -1,6 +1,6 @@
 """The parts of a running catalog, put together in one place.
 
-`Warden.open(settings)` is what the HTTP service, the command line and an embedded catalog start from; every
+`Services.open(settings)` is what the HTTP service, the command line and an embedded catalog start from; every
 part below gets what it needs handed in.
 """
 
@@ -33,13 +33,13 @@ from catalog.key_management.states import KeyStates
 from catalog.keyring.keyring import Keyring
 from catalog.kms.calls import CountedKms
 from catalog.kms.interface import KmsClient
-from catalog.kms_server.endpoint import KmsDoor
-from catalog.kms_server.identity import Doorman
-from catalog.kms_server.parquet_readers import StockDoor
-from catalog.kms_server.store import DoorStore
+from catalog.kms_server.endpoint import KmsEndpoint
+from catalog.kms_server.identity import CallerIdentification
+from catalog.kms_server.parquet_readers import ParquetKeyEndpoint
+from catalog.kms_server.store import EndpointKeyStore
 from catalog.maintenance.encryption_report import EncryptionReporter
 from catalog.maintenance.garbage import GarbageCollector
-from catalog.maintenance.old_epochs import OldRegimes
+from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
 from catalog.planning.plan import Planner
 from catalog.policy_store.changes import PolicyChanges
@@ -47,7 +47,7 @@ from catalog.policy_store.documents import PolicyDocuments
 from catalog.policy_store.in_force import PolicyStore
 from catalog.reading.loading import TableLoader
 from catalog.reading.snapshots import SnapshotReader
-from catalog.service.context import Ground
+from catalog.service.context import ServiceContext
 from catalog.service.repeats import Repeats
 from catalog.service.replicas import Replicas
 from catalog.settings.catalog import Settings
@@ -59,7 +59,7 @@ from catalog.tables.creation import Creator
 from catalog.tables.drafts import Drafter
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
-from catalog.tables.registration import Takeover
+from catalog.tables.registration import Registration
 from catalog.writes.orphans import Orphans
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.steps import Writes
@@ -68,7 +68,7 @@ from policy.location.location import Location
 
 
 @dataclass(frozen=True)
-class Warden:
+class Services:
     """A catalog that is open.
 
     Attributes are its parts; each is documented at its class. `kms` is the client as it was given,
@@ -94,10 +94,10 @@ class Warden:
     key_rotation: KeyRotation
     key_rewrap: KeyRewrap
     master_keys: MasterKeyRewrap
-    door: KmsDoor
-    door_keys: DoorStore
-    stock_door: StockDoor
-    doorman: Doorman
+    door: KmsEndpoint
+    endpoint_keys: EndpointKeyStore
+    parquet_keys: ParquetKeyEndpoint
+    identification: CallerIdentification
     storage: Storage
     loader: TableLoader
     reader: SnapshotReader
@@ -108,10 +108,10 @@ class Warden:
     committer: Committer
     alterer: Alterer
     lifecycle: Lifecycle
-    takeover: Takeover
+    registration: Registration
     planner: Planner
     rewriter: Rewriter
-    old_regimes: OldRegimes
+    old_epochs: OldEpochs
     encryption_report: EncryptionReporter
     writes: Writes
     garbage: GarbageCollector
@@ -139,9 +139,9 @@ class Warden:
                 the audit trail is missing.
             PolicyInvalid: the policies cannot be evaluated.
         """
-        on = Ground.open(settings, kms, now, seconds)
+        on = ServiceContext.open(settings, kms, now, seconds)
         committer, drafter = _committer(on), _drafter(on)
-        door_keys = _door_keys(on)
+        endpoint_keys = _endpoint_keys(on)
         return cls(
             settings=settings,
             engine=on.engine,
@@ -159,22 +159,22 @@ class Warden:
             kms_calls=on.kms_calls,
             keyring=on.keyring,
             key_life=_key_life(on),
-            key_rotation=KeyRotation(on.engine, on.loader, on.keyring, on.lander, on.authorizer),
+            key_rotation=KeyRotation(on.engine, on.loader, on.keyring, on.publisher, on.authorizer),
             key_rewrap=KeyRewrap(
                 on.loader,
                 on.reader,
                 on.storage,
                 on.keyring,
                 on.inspector,
-                on.lander,
+                on.publisher,
                 on.authorizer,
                 on.now_ms,
             ),
             master_keys=MasterKeyRewrap(on.engine, on.name, on.kms_calls),
-            door=KmsDoor(door_keys, on.authorizer),
-            door_keys=door_keys,
-            stock_door=StockDoor(on.engine, on.loader, on.keyring, on.authorizer),
-            doorman=Doorman(on.tokens, settings.kms_door.pseudo, on.now_ms),
+            door=KmsEndpoint(endpoint_keys, on.authorizer),
+            endpoint_keys=endpoint_keys,
+            parquet_keys=ParquetKeyEndpoint(on.engine, on.loader, on.keyring, on.authorizer),
+            identification=CallerIdentification(on.tokens, settings.kms_endpoint.pseudo, on.now_ms),
             storage=on.storage,
             loader=on.loader,
             reader=on.reader,
@@ -185,11 +185,11 @@ class Warden:
             committer=committer,
             alterer=Alterer(on.loader, committer, on.authorizer),
             lifecycle=_lifecycle(on),
-            takeover=_takeover(on),
+            registration=_registration(on),
             encryption_report=EncryptionReporter(on.engine, on.name, on.pointers, on.loader, on.authorizer),
             planner=_planner(on),
             rewriter=Rewriter(on.loader, on.reader, on.authorizer),
-            old_regimes=OldRegimes(on.engine, on.loader, on.reader, on.keyring, on.lander, on.authorizer),
+            old_epochs=OldEpochs(on.engine, on.loader, on.reader, on.keyring, on.publisher, on.authorizer),
             writes=_writes(on, committer, drafter),
             garbage=GarbageCollector(
                 on.engine, on.name, on.loader, on.inspector, on.storage, on.authorizer, now_ms=on.now_ms
@@ -214,18 +214,18 @@ class Warden:
         self.close()
 
 
-def _policy_changes(on: Ground) -> PolicyChanges:
+def _policy_changes(on: ServiceContext) -> PolicyChanges:
     return PolicyChanges(
         on.policy_documents, lambda: on.policies.in_force().files, on.policies, on.tokens, on.name, on.now
     )
 
 
-def _door_keys(on: Ground) -> DoorStore:
-    master_key_id = on.settings.kms_door.master_key_id or on.master_key_id
-    return DoorStore(on.engine, on.name, on.kms_calls, on.peks, master_key_id, on.now_ms)
+def _endpoint_keys(on: ServiceContext) -> EndpointKeyStore:
+    master_key_id = on.settings.kms_endpoint.master_key_id or on.master_key_id
+    return EndpointKeyStore(on.engine, on.name, on.kms_calls, on.peks, master_key_id, on.now_ms)
 
 
-def _key_life(on: Ground) -> KeyLife:
+def _key_life(on: ServiceContext) -> KeyLife:
     ends = KeyEnds(on.engine, on.name, on.loader, on.reader, on.peks, on.write_log, on.authorizer, on.now_ms)
     wait_ms = on.settings.key_destroy_wait_s * 1000
     states = KeyStates(on.engine, on.peks, ends, on.invocations, on.now_ms, wait_ms)
@@ -234,14 +234,14 @@ def _key_life(on: Ground) -> KeyLife:
     )
 
 
-def _committer(on: Ground) -> Committer:
+def _committer(on: ServiceContext) -> Committer:
     return Committer(
         on.engine,
         on.name,
         on.loader,
         on.inspector,
         Rollbacks(on.reader, on.keyring),
-        on.lander,
+        on.publisher,
         on.keyring,
         on.authorizer,
         on.encryption,
@@ -251,7 +251,7 @@ def _committer(on: Ground) -> Committer:
     )
 
 
-def _drafter(on: Ground) -> Drafter:
+def _drafter(on: ServiceContext) -> Drafter:
     return Drafter(
         on.engine,
         on.name,
@@ -264,13 +264,13 @@ def _drafter(on: Ground) -> Drafter:
     )
 
 
-def _creator(on: Ground, drafter: Drafter) -> Creator:
+def _creator(on: ServiceContext, drafter: Drafter) -> Creator:
     return Creator(
         on.engine,
         on.name,
         drafter,
         on.inspector,
-        on.lander,
+        on.publisher,
         on.keyring,
         on.authorizer,
         on.standard_clients,
@@ -280,7 +280,7 @@ def _creator(on: Ground, drafter: Drafter) -> Creator:
     )
 
 
-def _lifecycle(on: Ground) -> Lifecycle:
+def _lifecycle(on: ServiceContext) -> Lifecycle:
     return Lifecycle(
         on.engine,
         on.name,
@@ -294,8 +294,8 @@ def _lifecycle(on: Ground) -> Lifecycle:
     )
 
 
-def _takeover(on: Ground) -> Takeover:
-    return Takeover(
+def _registration(on: ServiceContext) -> Registration:
+    return Registration(
         on.engine,
         on.name,
         on.pointers,
@@ -310,12 +310,12 @@ def _takeover(on: Ground) -> Takeover:
     )
 
 
-def _planner(on: Ground) -> Planner:
+def _planner(on: ServiceContext) -> Planner:
     valid_ms = round(on.settings.plan_valid_s * 1000)
     return Planner(on.loader, on.reader, on.inspector, on.keyring, on.authorizer, valid_ms=valid_ms)
 
 
-def _writes(on: Ground, committer: Committer, drafter: Drafter) -> Writes:
+def _writes(on: ServiceContext, committer: Committer, drafter: Drafter) -> Writes:
     tables = TableWrites(
         on.engine,
         on.write_log,
@@ -334,7 +334,7 @@ def _writes(on: Ground, committer: Committer, drafter: Drafter) -> Writes:
         on.loader,
         on.reader,
         on.inspector,
-        on.lander,
+        on.publisher,
         on.keyring,
         on.storage,
         on.authorizer,

@@ -197,7 +197,7 @@ class LogSettings(_Section):
     level: Literal["info", "warning", "error"] = "info"
 
 
-class KmsDoorSettings(_Section):
+class KmsEndpointSettings(_Section):
     """The door for stock Hadoop and ORC clients, `/kms/v1`.
 
     Attributes:
@@ -247,7 +247,7 @@ class Settings(BaseSettings):
         s3: access to S3.
         http: the service.
         log: the log of the service.
-        kms_door: the door for stock Hadoop and ORC clients.
+        kms_endpoint: the door for stock Hadoop and ORC clients.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened, and requests for files that commits add.
         audit: the audit trail.
@@ -275,7 +275,7 @@ class Settings(BaseSettings):
     s3: S3Settings = S3Settings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
-    kms_door: KmsDoorSettings = KmsDoorSettings()
+    kms_endpoint: KmsEndpointSettings = KmsEndpointSettings()
     cache: CacheSettings = CacheSettings()
     limits: LimitSettings = LimitSettings()
     audit: AuditSettings = AuditSettings()
@@ -288,8 +288,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _names_are_believed_on_loopback(self) -> Self:
-        if self.kms_door.pseudo and not is_this_machine(self.http.host):
-            raise ValueError("kms_door.pseudo needs http.host to be a loopback address")
+        if self.kms_endpoint.pseudo and not is_this_machine(self.http.host):
+            raise ValueError("kms_endpoint.pseudo needs http.host to be a loopback address")
         return self
 
     @classmethod

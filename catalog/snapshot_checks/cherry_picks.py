@@ -57,7 +57,7 @@ def require_current_keys(table: LoadedTable, added: pa.Table) -> None:
         CommitConflict: a file is; a rewrap, and the pick after it, will do.
         DecryptionRefused: key metadata that is malformed.
     """
-    in_force = {ref.pek_id: ref.version for ref in table.governed.regimes.current.peks}
+    in_force = {ref.pek_id: ref.version for ref in table.governed.epochs.current.peks}
     for form in read_forms(added["key_metadata"], added["file_path"]):
         for entry in form.metadata.entries:
             ref = entry.bound.pek

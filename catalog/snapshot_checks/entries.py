@@ -23,7 +23,7 @@ from catalog.iceberg.partition_values import ShownPartitions
 from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, refuse_outside
 from policy.encryption.encrypted_columns import protected_fields
-from policy.encryption.epochs import Regimes
+from policy.encryption.epochs import Epochs
 from policy.errors import EncryptionPolicyViolation, MetadataInvalid, MetadataTampered
 
 EXISTING: Final = 0
@@ -154,7 +154,7 @@ def _refuse_shown(
 ) -> None:
     numbers, statistics = manifest.entries["file_sequence_number"], manifest.decoded.statistics
     shown: set[int] = set()
-    for rows, hidden in _encrypted_rows(numbers, table.governed.regimes):
+    for rows, hidden in _encrypted_rows(numbers, table.governed.epochs):
         told = fields(statistics.filter(rows)) - _DELETE_FILE_FIELDS
         shown |= told if hidden is None else told & hidden
     if shown:
@@ -168,16 +168,16 @@ def _refuse_shown(
 
 
 def _encrypted_rows(
-    numbers: pa.ChunkedArray, regimes: Regimes
+    numbers: pa.ChunkedArray, epochs: Epochs
 ) -> Iterator[tuple[pa.ChunkedArray, frozenset[int] | None]]:
     """Which files encrypt which fields, None standing for all; those without a number hide all of theirs."""
     yield pc.fill_null(pc.equal(numbers, -1), True), None
-    starts = [regime.from_sequence_number for regime in regimes.entries]
+    starts = [epoch.from_sequence_number for epoch in epochs.entries]
     ends = [*starts[1:], _NO_END]
-    for regime, start, end in zip(regimes.entries, starts, ends, strict=True):
-        if regime.spec.encrypts:
+    for epoch, start, end in zip(epochs.entries, starts, ends, strict=True):
+        if epoch.spec.encrypts:
             rows = pc.and_(pc.greater_equal(numbers, start), pc.less(numbers, end))
-            yield pc.fill_null(rows, False), protected_fields(regime.spec, regime.columns)
+            yield pc.fill_null(rows, False), protected_fields(epoch.spec, epoch.columns)
 
 
 def check_partitions(manifest: OpenManifest, metadata: TableMetadata) -> None:

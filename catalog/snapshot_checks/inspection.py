@@ -236,7 +236,7 @@ class Inspector:
         if not table.governed.ever_encrypted:
             return
         for entries in carried:
-            self._keyring.judged_files(table.record, table.governed, entries)
+            self._keyring.checked_files(table.record, table.governed, entries)
         carried += [each.entries.filter(pc.equal(each.entries["status"], EXISTING)) for each in fresh]
         require_distinct(carried, table.name)
 

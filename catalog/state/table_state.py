@@ -22,7 +22,7 @@ from catalog.base.identifiers import TableName
 from catalog.db.schema import lw_binding, lw_governed, lw_pek, lw_table
 from catalog.state.seals import SealState
 from policy.encryption.encrypted_columns import KeyedFields
-from policy.encryption.epochs import PekRef, Regime, Regimes
+from policy.encryption.epochs import Epoch, Epochs, PekRef
 from policy.encryption.specification import EncryptionSpec
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
@@ -74,18 +74,18 @@ class Governed:
     version: int
     allowed: AllowList
     spec: EncryptionSpec
-    regimes: Regimes
+    epochs: Epochs
 
     @property
     def ever_encrypted(self) -> bool:
         """Whether any regime encrypts."""
-        return any(regime.spec.encrypts for regime in self.regimes.entries)
+        return any(epoch.spec.encrypts for epoch in self.epochs.entries)
 
     def to_properties(self) -> dict[str, str]:
         """The governed properties in force, as users see them."""
         shown = {"read.allowed.data.paths": self.allowed.to_property(), **self.spec.to_properties()}
-        if self.regimes.current.peks:
-            shown["encryption.pek-id"] = ",".join(str(ref.pek_id) for ref in self.regimes.current.peks)
+        if self.epochs.current.peks:
+            shown["encryption.pek-id"] = ",".join(str(ref.pek_id) for ref in self.epochs.current.peks)
         return shown
 
 
@@ -353,7 +353,7 @@ def add_governed(connection: Connection, table_id: str, governed: Governed, auth
         "state": SealState.PREPARED,
         "allowed_paths": json.dumps([entry.canonical for entry in governed.allowed.entries]),
         "properties": json.dumps(governed.spec.to_properties()),
-        "regimes": json.dumps([_regime_json(regime) for regime in governed.regimes.entries]),
+        "regimes": json.dumps([_epoch_json(epoch) for epoch in governed.epochs.entries]),
         "author": author,
         "created_ms": at_ms,
     }
@@ -393,24 +393,24 @@ def table_of(row: Row[tuple[object, ...]]) -> TableRecord:
 
 def _governed(row: Row[tuple[object, ...]]) -> Governed:
     spec = EncryptionSpec.parse(json.loads(row.properties), catalog_master_key_id=None)
-    regimes = Regimes.of(_regime(each) for each in json.loads(row.regimes))
-    return Governed(row.version, AllowList.of(json.loads(row.allowed_paths)), spec, regimes)
+    epochs = Epochs.of(_epoch(each) for each in json.loads(row.regimes))
+    return Governed(row.version, AllowList.of(json.loads(row.allowed_paths)), spec, epochs)
 
 
-def _regime_json(regime: Regime) -> dict[str, object]:
+def _epoch_json(epoch: Epoch) -> dict[str, object]:
     return {
-        "from": regime.from_sequence_number,
-        "spec": regime.spec.to_properties(),
-        "columns": [[group.key_id, list(group.field_ids)] for group in regime.columns],
-        "peks": [[str(ref.pek_id), ref.version, ref.master_key_id] for ref in regime.peks],
-        "masks": regime.masks,
+        "from": epoch.from_sequence_number,
+        "spec": epoch.spec.to_properties(),
+        "columns": [[group.key_id, list(group.field_ids)] for group in epoch.columns],
+        "peks": [[str(ref.pek_id), ref.version, ref.master_key_id] for ref in epoch.peks],
+        "masks": epoch.masks,
     }
 
 
-def _regime(document: Any) -> Regime:
+def _epoch(document: Any) -> Epoch:
     spec = EncryptionSpec.parse(document["spec"], catalog_master_key_id=None)
     columns = tuple(KeyedFields(key, tuple(ids)) for key, ids in document["columns"])
     peks = tuple(PekRef(UUID(pek_id), version, key_id) for pek_id, version, key_id in document["peks"])
     # What was kept before masks were in effect has none.
     masks = tuple((field_id, mask) for field_id, mask in document.get("masks", ()))
-    return Regime(document["from"], spec, columns, peks, masks)
+    return Epoch(document["from"], spec, columns, peks, masks)

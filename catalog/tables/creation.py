@@ -22,7 +22,7 @@ from catalog.base import crash_points
 from catalog.base.errors import TableExists
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import check_requirements
-from catalog.commits.publish import Lander, Landing
+from catalog.commits.publish import Publication, Publisher
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_staged
 from catalog.iceberg.metadata import require_written_version
@@ -66,7 +66,7 @@ class Creator:
         catalog: str,
         drafter: Drafter,
         inspector: Inspector,
-        lander: Lander,
+        publisher: Publisher,
         keyring: Keyring,
         authorizer: Authorizer,
         standard_clients: StandardClients,
@@ -79,7 +79,7 @@ class Creator:
         self._catalog = catalog
         self._drafter = drafter
         self._inspector = inspector
-        self._lander = lander
+        self._publisher = publisher
         self._keyring = keyring
         self._authorizer = authorizer
         self._standard_clients = standard_clients
@@ -100,7 +100,7 @@ class Creator:
             overlaps = self._drafter.authorize(caller, "table.create", draft)
             self._standard_clients.require_new(caller, "table.create", new.name, draft.wanted.spec)
             self._drafter.require_free(draft.record.name)
-            return self._land(caller, draft, overlaps)
+            return self._publish(caller, draft, overlaps)
 
     def stage(self, caller: Caller, new: NewTable) -> tuple[TableMetadata, dict[str, str]]:
         """Give out the identity of a table whose creation a later commit completes.
@@ -144,7 +144,7 @@ class Creator:
             overlaps = self._drafter.authorize(caller, "table.create", draft)
             self._standard_clients.require_staged(caller, "table.create", name, draft.wanted.spec)
             self._drafter.require_free(name)
-            return self._land(caller, draft, overlaps)
+            return self._publish(caller, draft, overlaps)
 
     def _staged_draft(self, caller: Caller, name: TableName, updates: Sequence[TableUpdate]) -> Draft:
         record = self._staged_record(caller, name, updates)
@@ -193,7 +193,7 @@ class Creator:
         # A creation that was cut short is begun again under its internal id.
         return replace(record, id=known.id) if known and known.state is TableState.PREPARED else record
 
-    def _land(self, caller: Caller, draft: Draft, overlaps: frozenset[str]) -> LoadedTable:
+    def _publish(self, caller: Caller, draft: Draft, overlaps: frozenset[str]) -> LoadedTable:
         governance.check_schema(draft.wanted.spec, draft.metadata, str(draft.record.name))
         self._drafter.check_rules(draft.record.name, draft.metadata, draft.wanted.spec)
         refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
@@ -210,8 +210,8 @@ class Creator:
         )
         before = LoadedTable(draft.record, governed, nothing, "", None)
         files = self._inspector.commit(before, draft.metadata)
-        landed = self._lander.land(
-            Landing(
+        published = self._publisher.publish(
+            Publication(
                 record=draft.record,
                 base=None,
                 metadata=draft.metadata,
@@ -227,8 +227,8 @@ class Creator:
             mine = lw_staged.c.table_uuid == str(draft.record.table_uuid)
             connection.execute(delete(lw_staged).where(mine))
         crash_points.point("create:unstaged")
-        key_groups.report(self._authorizer, caller, "table.create", landed)
-        return landed
+        key_groups.report(self._authorizer, caller, "table.create", published)
+        return published
 
     def _staged_row(self, caller: Caller, record: TableRecord) -> dict[str, object]:
         return {

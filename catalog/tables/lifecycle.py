@@ -120,7 +120,7 @@ class Lifecycle:
             self._authorizer.require(caller, "table.rename", both, requests)
         table = self._loader.load_sealed(source)
         verdict = self._encryption.of_name(table, target)
-        if verdict.loosens or self._loader.exposes(source, target, table.governed.spec):
+        if verdict.downgrades or self._loader.exposes(source, target, table.governed.spec):
             requests.append(
                 privileges.table_request(principal, source.database, source.name, "unprotect", owner)
             )

@@ -32,8 +32,8 @@ from catalog.state.seals import Digest, Seal, SealRequest, SealState
 from catalog.state.table_state import Governed, TableRecord, TableState
 from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
-from catalog.tables.undrop import Revival, point_at
-from policy.encryption.epochs import Regime, Regimes
+from catalog.tables.undrop import Undrop, point_at
+from policy.encryption.epochs import Epoch, Epochs
 from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import MetadataTampered, MetadataUnsealed, RequestInvalid
 from policy.location.allow_list import AllowList
@@ -41,7 +41,7 @@ from policy.location.location import Location
 from policy.privileges.requests import AccessRequest
 
 
-class Takeover:
+class Registration:
     """Seals tables that were made elsewhere, and metadata that was put behind the catalog's back.
 
     Args:
@@ -84,7 +84,7 @@ class Takeover:
         self._standard_clients = standard_clients
         self._now_ms = now_ms
         self._max_metadata_bytes = max_metadata_bytes
-        self._revival = Revival(engine, catalog, pointers, loader, authorizer, encryption, standard_clients)
+        self._undrop = Undrop(engine, catalog, pointers, loader, authorizer, encryption, standard_clients)
 
     def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
         """Take over a table from its metadata.json.
@@ -151,7 +151,7 @@ class Takeover:
                     hint="Use `lakewarden table restore` to go back to the sealed metadata.",
                 )
             verdict = self._verdict_on_unsealed(table)
-            rights = ("alter", "update", "unprotect") if verdict.loosens else ("alter", "update")
+            rights = ("alter", "update", "unprotect") if verdict.downgrades else ("alter", "update")
             first = [
                 privileges.table_request(
                     caller.principal, name.database, name.name, access, table.record.owner
@@ -202,7 +202,7 @@ class Takeover:
             known = table_state.table_by_uuid(connection, metadata.table_uuid)
         if known is not None and known.state is not TableState.PREPARED:
             found = LoadedTable(known, _plain(known), metadata, location.original, None)
-            return self._revival.revive(caller, name, found, data, first)
+            return self._undrop.revive(caller, name, found, data, first)
         record = TableRecord(
             id=known.id if known is not None else table_state.new_table_id(),
             table_uuid=metadata.table_uuid,
@@ -369,4 +369,4 @@ def _own_location(record: TableRecord) -> Location | None:
 def _plain(record: TableRecord) -> Governed:
     """What governs a table that comes from elsewhere: its location, and no encryption."""
     spec = EncryptionSpec(Mechanism.PLAINTEXT)
-    return Governed(1, AllowList.of([record.location]), spec, Regimes.of([Regime(0, spec)]))
+    return Governed(1, AllowList.of([record.location]), spec, Epochs.of([Epoch(0, spec)]))

@@ -31,7 +31,7 @@ from policy.errors import MetadataTampered, RequestInvalid
 from policy.privileges.requests import AccessRequest
 
 
-class Revival:
+class Undrop:
     """Registers dropped tables again.
 
     Args:
@@ -94,8 +94,10 @@ class Revival:
         _require_dropped(known, name)
         verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
         spec = (governed or found.governed).spec
-        loosens = (verdict is not None and verdict.loosens) or self._loader.exposes(known.name, name, spec)
-        rights = _rights_on_the_old(caller, known, loosens)
+        downgrades = (verdict is not None and verdict.downgrades) or self._loader.exposes(
+            known.name, name, spec
+        )
+        rights = _rights_on_the_old(caller, known, downgrades)
         # Policies go by names: a right on the new one must not be a way around a denial of the old one.
         columns = every_name(found) if name != known.name else ColumnNames()
         rights += selects(self._authorizer, caller, found, columns)
@@ -159,12 +161,12 @@ def _require_dropped(known: TableRecord, name: TableName) -> None:
         )
 
 
-def _rights_on_the_old(caller: Caller, known: TableRecord, loosens: bool) -> list[AccessRequest]:
+def _rights_on_the_old(caller: Caller, known: TableRecord, downgrades: bool) -> list[AccessRequest]:
     """What is needed on the table that was dropped; more where it would be protected less."""
     alter = privileges.table_request(
         caller.principal, known.name.database, known.name.name, "alter", known.owner
     )
-    return [alter, replace(alter, access="unprotect")] if loosens else [alter]
+    return [alter, replace(alter, access="unprotect")] if downgrades else [alter]
 
 
 def point_at(pointers: PointerStore, name: TableName, location: str) -> None:

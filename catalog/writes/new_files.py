@@ -122,8 +122,8 @@ def data_file_of(
     if min(file.record_count, file.file_size_in_bytes) < 0:
         raise RequestInvalid("Counts and sizes are not negative.", table=table.name, path=location.canonical)
     spec = _default_spec(table.metadata, file, table.name)
-    regime = table.governed.regimes.current
-    hidden = protected_fields(regime.spec, regime.columns)
+    epoch = table.governed.epochs.current
+    hidden = protected_fields(epoch.spec, epoch.columns)
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,

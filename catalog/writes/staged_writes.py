@@ -19,7 +19,7 @@ from catalog.authorization.authorizer import Authorizer, Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, TableExists
 from catalog.base.identifiers import TableName
-from catalog.commits.publish import Lander, Landing
+from catalog.commits.publish import Publication, Publisher
 from catalog.db.engine import read, write
 from catalog.envelope.peks import PekRecord
 from catalog.iceberg.metadata import dump_metadata, metadata_directory, parse_metadata
@@ -81,7 +81,7 @@ class StagedWrites:
         loader: TableLoader,
         reader: SnapshotReader,
         inspector: Inspector,
-        lander: Lander,
+        publisher: Publisher,
         keyring: Keyring,
         storage: Storage,
         authorizer: Authorizer,
@@ -93,7 +93,7 @@ class StagedWrites:
         self._loader = loader
         self._builder = SnapshotBuilder(reader, storage)
         self._inspector = inspector
-        self._lander = lander
+        self._publisher = publisher
         self._keyring = keyring
         self._storage = storage
         self._authorizer = authorizer
@@ -154,15 +154,15 @@ class StagedWrites:
         """The table that was created."""
         return of_write(self._loader.load_sealed(granted.name), row)
 
-    def has_landed(self, row: WriteRow) -> bool:
+    def is_published(self, row: WriteRow) -> bool:
         """Whether the table was created; it may have been dropped since."""
         self._loader.settle(self.name(row))
         with read(self._engine) as connection:
             return seals.current(connection, row.table_id) is not None
 
-    def land(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
+    def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
         """Create the table with its first snapshot."""
-        if self.has_landed(row):
+        if self.is_published(row):
             return self.found(row, granted)
         _require_first(files, str(granted.name))
         self._drafter.require_free(granted.name)
@@ -178,7 +178,7 @@ class StagedWrites:
             raise
         except LakewardenError as refusal:
             built.discard(self._storage)
-            if isinstance(refusal, CommitConflict | TableExists) and self.has_landed(row):
+            if isinstance(refusal, CommitConflict | TableExists) and self.is_published(row):
                 return self.found(row, granted)  # by an attempt that ran beside this one
             raise
 
@@ -203,8 +203,8 @@ class StagedWrites:
         metadata = change_rules.apply(table.metadata, built.updates, None, table.name)
         self._drafter.check_rules(granted.name, metadata, table.governed.spec)
         files = self._inspector.commit(table, metadata, Origin.WRITE)
-        landed = self._lander.land(
-            Landing(
+        published = self._publisher.publish(
+            Publication(
                 record=table.record,
                 base=None,
                 metadata=metadata,
@@ -216,8 +216,8 @@ class StagedWrites:
                 overlaps=granted.overlaps,
             )
         )
-        key_groups.report(self._authorizer, caller, "table.create", landed)
-        return landed
+        key_groups.report(self._authorizer, caller, "table.create", published)
+        return published
 
     def _table(self, row: WriteRow, name: TableName) -> LoadedTable:
         """The table as its write's beginning recorded it."""

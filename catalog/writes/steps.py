@@ -52,10 +52,10 @@ class _Kind(Protocol):
     def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
         """The table of a write that landed."""
 
-    def has_landed(self, row: WriteRow) -> bool:
+    def is_published(self, row: WriteRow) -> bool:
         """Whether the write landed, however its commit ended."""
 
-    def land(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
+    def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
         """Commit the files; a write that has landed already is found."""
 
     def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
@@ -142,7 +142,7 @@ class Writes:
             self._log.renew(row)
             crash_points.point("write:committing")
             try:
-                table = kind.land(caller, row, files, granted)
+                table = kind.publish(caller, row, files, granted)
             except CommitStateUnknown:
                 raise
             except LakewardenError:
@@ -181,7 +181,7 @@ class Writes:
         """
         row = self._find(caller, write_id)
         self._authorizer.record(caller, "table.write", str(self._kind(row).name(row)), _OWN_WRITE)
-        if row.state == WriteState.OPEN and self._kind(row).has_landed(row):
+        if row.state == WriteState.OPEN and self._kind(row).is_published(row):
             self._log.note(row, WriteState.OPEN, WriteState.COMMITTED)
         self._log.moved(row, WriteState.OPEN, WriteState.CLEARING)
         now = self._find(caller, write_id).state
@@ -203,7 +203,7 @@ class Writes:
         try:
             if row.state == WriteState.COMMITTED:
                 return self._tidy(row)
-            if row.state != WriteState.CLEARING and self._kind(row).has_landed(row):
+            if row.state != WriteState.CLEARING and self._kind(row).is_published(row):
                 self._log.note(row, row.state, WriteState.COMMITTED)
                 return False
             if not self._log.moved(row, row.state, WriteState.CLEARING):

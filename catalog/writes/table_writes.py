@@ -111,7 +111,7 @@ class TableWrites:
             if sealed is not None:
                 # A version that a write keeps its key under is not destroyed beside this.
                 seals.lock_table(connection, table.record.id)
-                in_force = table.governed.regimes.current.peks
+                in_force = table.governed.epochs.current.peks
                 key_records.require(connection, in_force, PekState.ACTIVE, PekState.DECRYPT_ONLY)
             self._log.add(connection, caller.principal.name, session, sealed)
         crash_points.point("write:begun")
@@ -140,21 +140,21 @@ class TableWrites:
         """The table of a write that landed."""
         return of_write(self._loader.load_sealed(granted.name), row)
 
-    def has_landed(self, row: WriteRow) -> bool:
+    def is_published(self, row: WriteRow) -> bool:
         """Whether a snapshot of the write is in the table, or was."""
         with read(self._engine) as connection:
             record = table_state.table_by_id(connection, row.table_id)
         if record is not None and record.state is TableState.ACTIVE:
-            return self._landed(self._loader.load_sealed(record.name), row)
+            return self._published(self._loader.load_sealed(record.name), row)
         return self._is_sealed(row)
 
-    def land(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
+    def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
         """Commit the files, on top of whatever was committed meanwhile."""
 
         def look() -> tuple[LoadedTable, Built | None]:
             table = of_write(self._loader.load_sealed(granted.name), row)
             crash_points.point("write:looked")
-            return table, None if self._landed(table, row) else self._build(table, row, files)
+            return table, None if self._published(table, row) else self._build(table, row, files)
 
         return made_anew(look, lambda seen: self._commit(caller, *seen))
 
@@ -177,10 +177,10 @@ class TableWrites:
         """
         with read(self._engine) as connection:
             begun = table_state.governed_version(connection, row.table_id, row.governed_version)
-        now = table.governed.regimes.current
+        now = table.governed.epochs.current
         if row.transport is None or not now.spec.encrypts:
             return  # told by what the files have no keys for, or keys too many
-        if begun is None or not writes_alike(begun.regimes.current, now):
+        if begun is None or not writes_alike(begun.epochs.current, now):
             raise KeyNotUsable(
                 "The table's encryption was changed since the write began.",
                 table=table.name,
@@ -210,7 +210,7 @@ class TableWrites:
         """What is to be deleted of a write that is given up: its files, nothing else."""
         return (row.prefix,)
 
-    def _landed(self, table: LoadedTable, row: WriteRow) -> bool:
+    def _published(self, table: LoadedTable, row: WriteRow) -> bool:
         """Whether a snapshot of this write, whose answer was lost, is there, or was and has expired."""
         named = any(
             snapshot.summary is not None and snapshot.summary.additional_properties.get(WRITE_ID) == row.id
@@ -306,7 +306,7 @@ def require_allowed(table: LoadedTable, directory: Location) -> None:
 
 def summary_of(files: FileCommit, row: WriteRow, table: LoadedTable) -> dict[str, str]:
     """The entries of a write's snapshot summary: the engine's, and the catalog's own."""
-    refs: tuple[PekRef, ...] = table.governed.regimes.current.peks
+    refs: tuple[PekRef, ...] = table.governed.epochs.current.peks
     keys = {PEK_ID: ",".join(str(ref.pek_id) for ref in refs)} if refs else {}
     return {**files.summary, WRITE_ID: row.id, **keys}
 

@@ -50,7 +50,7 @@ def stock_keys_of(
     governed = table.governed
     if not governed.spec.stock_readers:
         return ()
-    groups = governed.regimes.current.columns
+    groups = governed.epochs.current.columns
     labels = [
         KeyLabel(governed.spec.key_ids()[0]),
         *(KeyLabel(each.key_id, each.field_ids) for each in groups),

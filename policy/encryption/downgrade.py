@@ -57,15 +57,15 @@ _HARMLESS: Final[Mapping[str, Collection[str]]] = {
 }
 
 
-def weakens(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+def downgrades(before: EncryptionSpec, after: EncryptionSpec) -> bool:
     """Whether new files would promise less, with columns by the names of one and the same schema.
 
     Where the schema changes as well, names may stand for other columns: see `uncovers_fields`.
     """
-    return weakens_files(before, after) or uncovers(before, after)
+    return downgrades_files(before, after) or uncovers(before, after)
 
 
-def weakens_files(before: EncryptionSpec, after: EncryptionSpec) -> bool:
+def downgrades_files(before: EncryptionSpec, after: EncryptionSpec) -> bool:
     """Whether new files would promise less as a whole, whatever columns they have."""
     opened = (
         (after.stock_readers and not before.stock_readers)
@@ -124,7 +124,7 @@ def uncovers_fields(
     return any(after.get(each) != before[each] for each in left)
 
 
-def could_weaken(given: Mapping[str, str]) -> bool:
+def could_downgrade(given: Mapping[str, str]) -> bool:
     """Whether properties would weaken a table of which nothing is known, if it is encrypted well.
 
     Args:

@@ -186,7 +186,7 @@ def _field_ids(name: str, columns: Iterable[str], inside: Mapping[str, list[int]
     return tuple(sorted(ids))
 
 
-def judge_sources(
+def check_sources(
     spec: EncryptionSpec, keyed: tuple[KeyedFields, ...], sources: Iterable[tuple[str, int]]
 ) -> Decision:
     """Decide whether columns can be partition or sort sources: an encrypted one cannot.

@@ -86,7 +86,7 @@ class FileKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Regime:
+class Epoch:
     """The encryption that holds from one sequence number on.
 
     Attributes:
@@ -115,18 +115,18 @@ class Regime:
 
 
 @dataclass(frozen=True, slots=True)
-class Regimes:
+class Epochs:
     """All regimes of a table, oldest first.
 
     Raises:
         EncryptionPolicyViolation: no regime, none at sequence number 0, or not in ascending order.
     """
 
-    entries: tuple[Regime, ...]
+    entries: tuple[Epoch, ...]
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        starts = tuple(regime.from_sequence_number for regime in self.entries)
+        starts = tuple(epoch.from_sequence_number for epoch in self.entries)
         if not starts or starts[0] != 0:
             raise _malformed("No regime governs the first sequence numbers.")
         if any(later <= earlier for earlier, later in pairwise(starts)):
@@ -134,26 +134,26 @@ class Regimes:
         object.__setattr__(self, "_starts", starts)
 
     @classmethod
-    def of(cls, regimes: Iterable[Regime]) -> Regimes:
+    def of(cls, epochs: Iterable[Epoch]) -> Epochs:
         """The regimes given, oldest first."""
-        return cls(tuple(regimes))
+        return cls(tuple(epochs))
 
     @property
-    def current(self) -> Regime:
+    def current(self) -> Epoch:
         """The regime of new files."""
         return self.entries[-1]
 
-    def followed_by(self, regime: Regime) -> Regimes:
+    def followed_by(self, epoch: Epoch) -> Epochs:
         """These regimes and a newer one, which replaces the current one if it begins with it.
 
         Raises:
             EncryptionPolicyViolation: the regime begins before the current one.
         """
-        replaced = regime.from_sequence_number == self.current.from_sequence_number
-        return Regimes((*(self.entries[:-1] if replaced else self.entries), regime))
+        replaced = epoch.from_sequence_number == self.current.from_sequence_number
+        return Epochs((*(self.entries[:-1] if replaced else self.entries), epoch))
 
 
-def regime_for(regimes: Regimes, sequence_number: int) -> Regime:
+def epoch_for(epochs: Epochs, sequence_number: int) -> Epoch:
     """The regime that governs a sequence number.
 
     Raises:
@@ -165,21 +165,21 @@ def regime_for(regimes: Regimes, sequence_number: int) -> Regime:
             rule="regime",
             hint="The metadata is malformed; restore it from a sealed version.",
         )
-    return regimes.entries[bisect_right(regimes._starts, sequence_number) - 1]
+    return epochs.entries[bisect_right(epochs._starts, sequence_number) - 1]
 
 
-def judge_new_file(regimes: Regimes, keys: FileKeys | None) -> Decision:
+def check_new_file(epochs: Epochs, keys: FileKeys | None) -> Decision:
     """Whether a file that is about to be committed fits the current regime.
 
     Args:
         regimes: the table's regimes.
         keys: what the file's key metadata states; None for a file without any.
     """
-    regime = regimes.current
-    return _judge(regime, keys, lambda pek: pek in regime.peks)
+    epoch = epochs.current
+    return _judge(epoch, keys, lambda pek: pek in epoch.peks)
 
 
-def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileKeys | None) -> Decision:
+def check_sealed_file(epochs: Epochs, sequence_number: int | None, keys: FileKeys | None) -> Decision:
     """Whether a committed file fits the regime of its file sequence number.
 
     Not of its data sequence number: a file that a compaction wrote today keeps the data sequence numbers of
@@ -192,11 +192,11 @@ def judge_sealed_file(regimes: Regimes, sequence_number: int | None, keys: FileK
     """
     if sequence_number is None or sequence_number < 0:
         return _deny("regime", "The file's sequence number is not known, so no regime can judge it.")
-    regime = regime_for(regimes, sequence_number)
-    return _judge(regime, keys, lambda pek: any(_is_later(pek, named) for named in regime.peks))
+    epoch = epoch_for(epochs, sequence_number)
+    return _judge(epoch, keys, lambda pek: any(_is_later(pek, named) for named in epoch.peks))
 
 
-def judge_migrated(regimes: Regimes, keys: FileKeys | None) -> Decision:
+def check_migrated(epochs: Epochs, keys: FileKeys | None) -> Decision:
     """Whether a sealed file is as the current regime says, under whichever version of its PEKs.
 
     Versions are not what a rewrite is for: data keys move to later ones without it. But it alone gives files
@@ -206,8 +206,8 @@ def judge_migrated(regimes: Regimes, keys: FileKeys | None) -> Decision:
         regimes: the table's regimes.
         keys: what the file's key metadata states; None for a file without any.
     """
-    named = {(ref.pek_id, ref.master_key_id) for ref in regimes.current.peks}
-    judged = _judge(regimes.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
+    named = {(ref.pek_id, ref.master_key_id) for ref in epochs.current.peks}
+    judged = _judge(epochs.current, keys, lambda pek: (pek.pek_id, pek.master_key_id) in named)
     if judged.allowed and keys is not None and _lacks_footer_digest(keys):
         return _deny("footer-digest", "The key metadata does not keep the digest of the file's footer.")
     return judged
@@ -218,26 +218,26 @@ def _lacks_footer_digest(keys: FileKeys) -> bool:
     return parquet and len(keys.keys) > 1 and not keys.footer_digest
 
 
-def migrated(regimes: Regimes) -> Regimes:
+def migrated(epochs: Epochs) -> Epochs:
     """The regimes that are left once every file is as the current one says.
 
     The current one governs from 0 on, naming of each PEK the first version that any regime names: older files
     may be under that one still. Those that differ from it in versions alone stay.
     """
-    current = regimes.current
-    known = [ref for regime in regimes.entries for ref in regime.peks]
+    current = epochs.current
+    known = [ref for epoch in epochs.entries for ref in epoch.peks]
     first = dict.fromkeys(
         replace(ref, version=min(each.version for each in known if _is_later(ref, each)))
         for ref in current.peks
     )
     kept = [replace(current, from_sequence_number=0, peks=tuple(first))]
-    for regime in regimes.entries:
-        if regime.from_sequence_number > 0 and kind(regime) == kind(current) and regime.peks != kept[-1].peks:
-            kept.append(regime)
-    return Regimes.of(kept)
+    for epoch in epochs.entries:
+        if epoch.from_sequence_number > 0 and kind(epoch) == kind(current) and epoch.peks != kept[-1].peks:
+            kept.append(epoch)
+    return Epochs.of(kept)
 
 
-def writes_alike(before: Regime, now: Regime) -> bool:
+def writes_alike(before: Epoch, now: Epoch) -> bool:
     """Whether a file that was written as one regime says is what another one says, once its keys are wrapped.
 
     The versions of PEKs make no difference, nor the names of columns, nor when digests are looked at.
@@ -245,15 +245,15 @@ def writes_alike(before: Regime, now: Regime) -> bool:
     return _written(before) == _written(now)
 
 
-def _written(regime: Regime) -> tuple[object, ...]:
-    spec = replace(regime.spec, columns=(), masks=(), verify_digest=VerifyDigest.NEVER)
-    return spec, regime.spec.keeps_digests, regime.columns, regime.masks
+def _written(epoch: Epoch) -> tuple[object, ...]:
+    spec = replace(epoch.spec, columns=(), masks=(), verify_digest=VerifyDigest.NEVER)
+    return spec, epoch.spec.keeps_digests, epoch.columns, epoch.masks
 
 
-def kind(regime: Regime) -> Regime:
+def kind(epoch: Epoch) -> Epoch:
     """A regime but for where it begins, and the versions of its PEKs."""
-    peks = {replace(ref, version=1) for ref in regime.peks}
-    return replace(regime, from_sequence_number=0, peks=tuple(sorted(peks, key=lambda ref: ref.pek_id)))
+    peks = {replace(ref, version=1) for ref in epoch.peks}
+    return replace(epoch, from_sequence_number=0, peks=tuple(sorted(peks, key=lambda ref: ref.pek_id)))
 
 
 _PLAINTEXT_FITS = Decision.allow(Reason("plaintext-required", "The table is not encrypted, nor is the file."))
@@ -266,18 +266,18 @@ def _is_later(pek: PekRef, named: PekRef) -> bool:
     return same and pek.version >= named.version
 
 
-def _judge(regime: Regime, keys: FileKeys | None, fits: Callable[[PekRef], bool]) -> Decision:
-    if not regime.spec.encrypts:
+def _judge(epoch: Epoch, keys: FileKeys | None, fits: Callable[[PekRef], bool]) -> Decision:
+    if not epoch.spec.encrypts:
         if keys is None:
             return _PLAINTEXT_FITS
         return _deny("plaintext-required", "The file has key metadata, but its regime is plaintext.")
     if keys is None:
         return _deny("encryption-required", "The file is plaintext, and its encryption epoch is not.")
-    return _judge_keys(regime, keys, fits)
+    return _check_keys(epoch, keys, fits)
 
 
-def _judge_keys(regime: Regime, keys: FileKeys, fits: Callable[[PekRef], bool]) -> Decision:
-    spec = regime.spec
+def _check_keys(epoch: Epoch, keys: FileKeys, fits: Callable[[PekRef], bool]) -> Decision:
+    spec = epoch.spec
     if keys.algorithm is not spec.algorithm:
         return _deny("algorithm", f"The file uses {keys.algorithm}, its regime says {spec.algorithm}.")
     if keys.footer is not spec.footer:
@@ -299,17 +299,17 @@ def _judge_keys(regime: Regime, keys: FileKeys, fits: Callable[[PekRef], bool]) 
             return _deny(
                 "data-key-length", f"The file has a key of {key.length} bytes, not what its regime says."
             )
-    return _judge_columns(regime, keys)
+    return _check_columns(epoch, keys)
 
 
-def _judge_columns(regime: Regime, keys: FileKeys) -> Decision:
+def _check_columns(epoch: Epoch, keys: FileKeys) -> Decision:
     """The footer under the table's master key, and each group of columns under its own."""
-    if not keys.keys or keys.keys[0].field_ids or keys.keys[0].pek.master_key_id != regime.spec.master_key_id:
+    if not keys.keys or keys.keys[0].field_ids or keys.keys[0].pek.master_key_id != epoch.spec.master_key_id:
         return _deny(FOREIGN_PEK, "The file's footer is not under the master key that its regime says.")
-    if len(keys.keys) == 1 and not regime.columns:
+    if len(keys.keys) == 1 and not epoch.columns:
         return _KEYS_FIT
     stated = sorted((key.pek.master_key_id, key.field_ids) for key in keys.keys[1:])
-    if stated != sorted((group.key_id, group.field_ids) for group in regime.columns):
+    if stated != sorted((group.key_id, group.field_ids) for group in epoch.columns):
         return _deny("columns", "The file's column keys are not those that its regime says.")
     return _KEYS_FIT
 

@@ -19,7 +19,7 @@ from policy.errors import PropertyInvalid
 
 MAX_VALUE_CHARACTERS = 65_536
 #: How policies call the keys of the KMS door, before their names.
-DOOR_PREFIX = "door/"
+ENDPOINT_PREFIX = "door/"
 MAX_KEY_ID_BYTES = 255
 
 _KEY_ID = re.compile(r"(?:arn:[A-Za-z0-9_./+=:-]+|[A-Za-z0-9_][A-Za-z0-9_./+=-]*)\Z")
@@ -78,9 +78,9 @@ def is_master_key_id(text: str) -> bool:
     return all(segment not in ("", ".", "..") for segment in text.split("/"))
 
 
-def is_door_name(text: str) -> bool:
+def is_endpoint_key_name(text: str) -> bool:
     """Whether policies take a name for that of a key of the KMS door; no new use may name a master key so."""
-    return text.startswith(DOOR_PREFIX)
+    return text.startswith(ENDPOINT_PREFIX)
 
 
 def master_key_id(name: str, value: object) -> str:
@@ -96,7 +96,7 @@ def master_key_id(name: str, value: object) -> str:
             f"{text[:80]!r} cannot be the id of a master key.",
             "Use ASCII letters, digits and _ . / + = -, at most 255 of them, or an ARN.",
         )
-    if is_door_name(text):
+    if is_endpoint_key_name(text):
         raise refused(
             name,
             f"{text[:80]!r} is the name of a key of the KMS door.",

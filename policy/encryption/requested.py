@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from policy.encryption import governed as names
-from policy.encryption.downgrade import weakens
+from policy.encryption.downgrade import downgrades
 from policy.encryption.file_formats import FileFormat
 from policy.encryption.specification import EncryptionSpec, Footer, Mechanism, default_verification
 from policy.errors import NotSupportedYet
@@ -105,7 +105,7 @@ def for_change(
         spec=wanted,
         added=tuple(entry for entry in next_allowed.entries if not allowed.covers(entry)),
         new_keys=tuple(key for key in wanted.key_ids() if key not in spec.key_ids()),
-        unprotects=weakens(spec, wanted),
+        unprotects=downgrades(spec, wanted),
     )
 
 

@@ -84,10 +84,10 @@ class NamePatterns:
         values = _bounded(values)
         exact = [_pattern(each, _NAME) for value in values for each in _places(value, nested)]
         values_seen = [seen for value in values if (seen := as_seen(value))]
-        look_alikes = [_pattern(each, _NAME) for value in values_seen for each in _places(value, nested)]
+        confusables = [_pattern(each, _NAME) for value in values_seen for each in _places(value, nested)]
         literals = tuple(value for value in values_seen if is_literal(value))
         differ = any(as_seen(value) != fold(value) for value in values)
-        return cls(values, tuple(exact), tuple(look_alikes), literals, differ)
+        return cls(values, tuple(exact), tuple(confusables), literals, differ)
 
     def matches(self, name: str) -> bool:
         """Whether the name itself matches."""

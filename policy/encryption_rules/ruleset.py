@@ -85,7 +85,7 @@ class EncryptionRules:
         old = set(self.violations(before))
         return _refused(tuple(each for each in self.violations(after) if each not in old))
 
-    def loosened(self, before: TableFacts, after: TableFacts) -> bool:
+    def downgraded(self, before: TableFacts, after: TableFacts) -> bool:
         """Whether a change takes the table, or a column that stays, out of the reach of a rule."""
         asked, still = demands_on(self.rules, before), demands_on(self.rules, after)
         alive = {None, *(column.field_id for column in after.columns)}

@@ -28,7 +28,7 @@ from itertools import groupby
 from policy.decision import Decision, Reason
 from policy.privileges.requests import ALL
 from policy.ranger.covering import covers, overlaps
-from policy.ranger.evaluate import Subject, Verdict, doubt_about, judge, restriction
+from policy.ranger.evaluate import Subject, Verdict, check, doubt_about, restriction
 from policy.ranger.matching import ResourcePattern
 from policy.ranger.model import Item, Policy, PolicyType
 from policy.ranger.servicedef import access_types_of
@@ -88,7 +88,7 @@ def _decide(
 def _verdict(policy: Policy, subject: Subject, access: str, changed: Policy) -> Verdict | None:
     """What a policy in force says of the access, or of the masks or row filters that are to be changed."""
     if policy.type is PolicyType.ACCESS:
-        return judge(policy, subject, access)
+        return check(policy, subject, access)
     return restriction(policy, subject) if policy.type is changed.type else None
 
 
@@ -97,7 +97,7 @@ def _delegation(
 ) -> Reason | None:
     """The grant, if `policy` certainly delegates an access type on all of `resource`."""
     delegating = replace(policy, allow=tuple(item for item in policy.allow if item.delegates))
-    verdict = judge(delegating, subject, access)
+    verdict = check(delegating, subject, access)
     if verdict is None or not verdict.allowed or verdict.doubt is not None:
         return None
     if doubt_about(policy, subject.name) is not None:

@@ -136,7 +136,7 @@ def decide_access(
     for _, equals in groupby(applicable, key=lambda entry: entry.policy.priority):
         grant: Reason | None = None
         for entry in equals:
-            verdict = judge(entry.policy, subject, access)
+            verdict = check(entry.policy, subject, access)
             if verdict is None or not scope.hears(entry.match, verdict.allowed):
                 if verdict is not None and entry.match is Match.SELF:
                     doubtful.append(_partial(entry, verdict))
@@ -180,7 +180,7 @@ def row_filter_in_force(applicable: Iterable[Applicable], subject: Subject) -> b
     return False
 
 
-def judge(policy: Policy, subject: Subject, access: str) -> Verdict | None:
+def check(policy: Policy, subject: Subject, access: str) -> Verdict | None:
     """What one access policy says, by its items alone."""
     deny = _first(policy.deny, subject, access)
     if deny is not None and not _excused(policy.deny_exceptions, subject, access):

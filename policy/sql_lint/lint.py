@@ -70,9 +70,9 @@ def lint(text: str, dialect: Dialect, context: LintContext) -> list[StatementDec
     Raises:
         RequestInvalid: the context names no namespace, or a time without a zone.
     """
-    judge = _Judge(context, Script.begun(context, hive=dialect == "hive"))
+    check = _Judge(context, Script.begun(context, hive=dialect == "hive"))
     positions = Positions(text)
-    return [judge.judge(each, positions) for each in parse(text, hive=dialect == "hive")]
+    return [check.check(each, positions) for each in parse(text, hive=dialect == "hive")]
 
 
 @dataclass
@@ -82,7 +82,7 @@ class _Judge:
     context: LintContext
     script: Script
 
-    def judge(self, parsed: Parsed, positions: Positions) -> StatementDecision:
+    def check(self, parsed: Parsed, positions: Positions) -> StatementDecision:
         """Decide the next statement."""
         at = parsed.start
         asks = self.script.asks(self.context)

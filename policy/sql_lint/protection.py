@@ -56,7 +56,7 @@ def require_name(rules: EncryptionRules, source: TableName, target: TableName, f
         return False
     before, after = (_rule_facts(each, facts) for each in (source, target))
     _enforce(rules.decide_name(before, after), source)
-    return rules.loosened(before, after)
+    return rules.downgraded(before, after)
 
 
 def require_change(rules: EncryptionRules, name: TableName, before: TableFacts, after: TableFacts) -> None:

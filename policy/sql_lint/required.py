@@ -14,8 +14,8 @@ from typing import Final
 
 from policy.encryption import governed as governed_names
 from policy.encryption import requested
-from policy.encryption.downgrade import could_weaken
-from policy.encryption.encrypted_columns import judge_sources, require_column_left, resolve_columns
+from policy.encryption.downgrade import could_downgrade
+from policy.encryption.encrypted_columns import check_sources, require_column_left, resolve_columns
 from policy.encryption.file_formats import WRITE_FORMAT, FileFormat, written_format
 from policy.encryption.specification import EncryptionSpec
 from policy.errors import EncryptionPolicyViolation, UnsupportedFormatVersion
@@ -356,7 +356,7 @@ def _widest(
     keys = set(given.new_keys)
     if removed and key is not None:
         keys.add(key)
-    touched = bool(removed or file_format) or given.unprotects or could_weaken(governed)
+    touched = bool(removed or file_format) or given.unprotects or could_downgrade(governed)
     return requested.Wanted(given.allowed, given.spec, given.added, tuple(sorted(keys)), touched)
 
 
@@ -402,7 +402,7 @@ def _check_columns(statement: CreateTable, spec: EncryptionSpec, facts: TableFac
         return
     keyed = resolve_columns(spec, ids)
     folded = {name.lower(): number for name, number in ids.items()}
-    decision = judge_sources(spec, keyed, [(each, folded.get(each.lower(), 0)) for each in sources])
+    decision = check_sources(spec, keyed, [(each, folded.get(each.lower(), 0)) for each in sources])
     if not decision.allowed:
         raise EncryptionPolicyViolation(
             decision.explanation,

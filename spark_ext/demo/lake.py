@@ -24,7 +24,7 @@ from catalog.db.engine import open_database
 from catalog.http.server import served
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from catalog.settings.kms import local_kms_options
 from policy.principal import Principal
@@ -63,7 +63,7 @@ class Lake:
 
     directory: Path
     settings: Settings
-    warden: Warden
+    services: Services
     url: str
     tokens: dict[str, str]
 
@@ -74,7 +74,7 @@ class Lake:
 
     def token(self, name: str, kind: TokenKind) -> str:
         """A new token."""
-        return self.warden.tokens.issue(Principal(name), kind, None).text
+        return self.services.tokens.issue(Principal(name), kind, None).text
 
     def stock_client(self, who: str) -> RestCatalog:
         """A stock pyiceberg client of the service."""
@@ -104,7 +104,7 @@ class Lake:
 
     def audit(self) -> list[AuditRecord]:
         """The audit trail, oldest first."""
-        found = read_audit(self.warden.engine, limit=_MOST_RECORDS)
+        found = read_audit(self.services.engine, limit=_MOST_RECORDS)
         return [each.record for each in reversed(found)]
 
 
@@ -120,10 +120,10 @@ def open_lake(directory: Path) -> Iterator[Lake]:
     _write_policies(settings)
     kms = _new_kms(settings)
     _new_database(settings)
-    with Warden.open(settings, kms) as warden, served(warden) as url:
-        issue = warden.tokens.issue
+    with Services.open(settings, kms) as services, served(services) as url:
+        issue = services.tokens.issue
         tokens = {who: issue(Principal(who), "user", None).text for who in PEOPLE}
-        yield Lake(directory, settings, warden, url, tokens)
+        yield Lake(directory, settings, services, url, tokens)
 
 
 def _settings(directory: Path) -> Settings:

@@ -38,7 +38,7 @@ def close(stage: Stage) -> None:
     stage.screen.chapter("What the audit log says")
     trail = [each for each in stage.lake.audit() if each.principal in PEOPLE and not each.begun]
     stage.screen.audit(each for each in trail if not each.allowed or _changes(each))
-    problems = verify(stage.lake.warden.engine)
+    problems = verify(stage.lake.services.engine)
     expect(not problems, "the chains of the audit trail hold")
     stage.screen.say(
         f"{len(trail)} records close requests of these people, in chains that hold. What the engine finds in "

@@ -166,7 +166,7 @@ def test_manifest_edited_while_a_write_is_built_from_it(
     attacker.manifest(forged, manifest.added_snapshot_id, at=manifest.manifest_path)
     edited = local(manifest.manifest_path).read_bytes()
     local(manifest.manifest_path).write_bytes(good)
-    read, versions = lake.warden.storage.read, iter([edited, good])
+    read, versions = lake.services.storage.read, iter([edited, good])
 
     def reading(location: Location, *, limit: int) -> bytes:
         data = read(location, limit=limit)
@@ -174,11 +174,11 @@ def test_manifest_edited_while_a_write_is_built_from_it(
             local(manifest.manifest_path).write_bytes(next(versions, good))
         return data
 
-    session = lake.warden.writes.begin(lake.caller(BOB), table_name(["bobs"], "mine"))
+    session = lake.services.writes.begin(lake.caller(BOB), table_name(["bobs"], "mine"))
     removal = FileCommit("overwrite", (), (gone.data_file.file_path,), head)
-    monkeypatch.setattr(lake.warden.storage, "read", reading)
+    monkeypatch.setattr(lake.services.storage, "read", reading)
     with pytest.raises(MetadataTampered):
-        lake.warden.writes.commit(lake.caller(BOB), session.id, removal)
+        lake.services.writes.commit(lake.caller(BOB), session.id, removal)
     monkeypatch.undo()
     local(manifest.manifest_path).write_bytes(good)
     assert attacker.plan().files["record_count"].to_pylist() == [2, 2]

@@ -69,7 +69,7 @@ def make(lake: Lake, schema: Schema = HARMLESS, **properties: str) -> Table:
 
 
 def alter(lake: Lake, table: Table, *changes: Change) -> None:
-    lake.warden.alterer.alter(lake.caller(MALLORY), name_of(table), changes)
+    lake.services.alterer.alter(lake.caller(MALLORY), name_of(table), changes)
 
 
 def commit(lake: Lake, table: Table, *updates: TableUpdate, user: str = MALLORY) -> None:
@@ -82,7 +82,7 @@ SHORTER = SetPropertiesUpdate(updates={"encryption.data-key-length": "16"})
 
 
 def governed(lake: Lake, table: Table) -> Any:
-    return lake.warden.loader.load(name_of(table)).governed
+    return lake.services.loader.load(name_of(table)).governed
 
 
 def with_schema(*fields: NestedField, number: int = 7) -> AddSchemaUpdate:
@@ -242,7 +242,7 @@ def test_a_snapshot_with_a_schema_of_its_own(lake: Lake, branch: str) -> None:
     table = make(lake)
     append_files(lake, name_of(table))
     commit(lake, table, with_schema(*HARMLESS.fields, NestedField(3, "ssn", StringType()), number=1))
-    metadata = lake.warden.loader.load(name_of(table)).metadata
+    metadata = lake.services.loader.load(name_of(table)).metadata
     last = metadata.current_snapshot()
     assert last is not None
     forged = Snapshot(
@@ -299,23 +299,23 @@ def test_make_it_elsewhere_and_move_it_in(lake: Lake) -> None:
     catalog, target = lake.catalog(MALLORY), fresh()
     outside = catalog.create_table(str(fresh("bobs")), PERSONAL)
     with pytest.raises(EncryptionPolicyViolation):
-        lake.warden.lifecycle.rename(lake.caller(MALLORY), name_of(outside), target)
+        lake.services.lifecycle.rename(lake.caller(MALLORY), name_of(outside), target)
     location = outside.metadata_location
     catalog.drop_table(outside.name())
     with pytest.raises(EncryptionPolicyViolation):
-        lake.warden.takeover.register(lake.caller(MALLORY), target, location)
+        lake.services.registration.register(lake.caller(MALLORY), target, location)
     assert not lake.catalog().table_exists(str(target))
 
 
 def test_move_it_out_and_weaken_it_there(lake: Lake) -> None:
     table, target = make(lake, PERSONAL, **ENCRYPTED), fresh("bobs")
     with pytest.raises(NotAuthorized, match="unprotect"):
-        lake.warden.lifecycle.rename(lake.caller(MALLORY), name_of(table), target)
+        lake.services.lifecycle.rename(lake.caller(MALLORY), name_of(table), target)
     location = table.refresh().metadata_location
     lake.catalog(MALLORY).drop_table(table.name())
     with pytest.raises(NotAuthorized, match="unprotect"):
-        lake.warden.takeover.register(lake.caller(MALLORY), target, location)
-    lake.warden.takeover.register(lake.caller(MALLORY), name_of(table), location)
+        lake.services.registration.register(lake.caller(MALLORY), target, location)
+    lake.services.registration.register(lake.caller(MALLORY), name_of(table), location)
     assert governed(lake, table).spec.encrypts
 
 
@@ -356,7 +356,7 @@ def test_tags_in_a_tables_own_properties_say_nothing(lake: Lake) -> None:
 def _point(lake: Lake, name: TableName, location: str) -> None:
     columns = iceberg_tables.c
     mine = (columns.table_namespace == name.database, columns.table_name == name.name)
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(sql_update(iceberg_tables).where(*mine).values(metadata_location=location))
 
 
@@ -364,7 +364,7 @@ def _point(lake: Lake, name: TableName, location: str) -> None:
 def test_a_column_that_came_by_unsealed_metadata(lake: Lake, base: str) -> None:
     """Whoever reseals it answers for it as for a commit, whether what was sealed can be read or not."""
     table = make(lake)
-    loaded = lake.warden.loader.load(name_of(table))
+    loaded = lake.services.loader.load(name_of(table))
     schema = Schema(*HARMLESS.fields, NestedField(3, "ssn", StringType()), schema_id=1)
     changed = loaded.metadata.model_copy(
         update={"schemas": [*loaded.metadata.schemas, schema], "current_schema_id": 1, "last_column_id": 3}
@@ -376,18 +376,18 @@ def test_a_column_that_came_by_unsealed_metadata(lake: Lake, base: str) -> None:
     if base == "gone":
         sealed.unlink()
     with pytest.raises(EncryptionPolicyViolation):
-        lake.warden.takeover.reseal(lake.caller(MALLORY), name_of(table))
+        lake.services.registration.reseal(lake.caller(MALLORY), name_of(table))
     put_rules(lake)
-    lake.warden.takeover.reseal(lake.caller(MALLORY), name_of(table))
+    lake.services.registration.reseal(lake.caller(MALLORY), name_of(table))
 
 
 def test_a_column_that_was_there_before_the_rule_does_not_keep_a_table_unsealed(lake: Lake) -> None:
     put_rules(lake)
     table = make(lake, PERSONAL)
     put_rules(lake, rule("personal", databases=["db"], columns=["ssn"]))
-    loaded = lake.warden.loader.load(name_of(table))
+    loaded = lake.services.loader.load(name_of(table))
     sealed = Path(loaded.metadata_location.removeprefix("file://"))
     moved = sealed.with_name("00009-moved.metadata.json")
     moved.write_bytes(dump_metadata(loaded.metadata))
     _point(lake, name_of(table), f"file://{moved}")
-    lake.warden.takeover.reseal(lake.caller(MALLORY), name_of(table))
+    lake.services.registration.reseal(lake.caller(MALLORY), name_of(table))

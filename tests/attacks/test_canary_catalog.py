@@ -30,7 +30,7 @@ from catalog.kms.aws import AwsKms
 from catalog.kms.interface import KeyContext, KmsClient
 from catalog.kms.local import LocalKms
 from catalog.kms.resilient import Patience, ResilientKms
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.errors import LakewardenError
 from tests.support.canary import WINDOW, Canary, debug_log, files_below, recorded_secrets
 from tests.support.fault_proxy import AWS_DIALECT, Fault, fault_proxy
@@ -147,10 +147,10 @@ def _service(root: Path) -> Iterator[Service]:
     kms = LocalKms.create(settings.kms.options.keystore, CheapPassphrase(SecretBytes(PASSPHRASE.encode())))
     kms.create_master_key(MASTER_KEY)
     upgrade(settings.database.url)
-    with Warden.open(settings, kms) as warden, running(Lake(root, settings, warden, kms)) as service:
-        files = Exports(warden.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
+    with Services.open(settings, kms) as services, running(Lake(root, settings, services, kms)) as service:
+        files = Exports(services.engine, settings.audit.stream_file, settings.audit.checkpoint_file)
         yield service
-        warden.audit.close()
+        services.audit.close()
         files.close()
 
 

@@ -99,7 +99,7 @@ def test_protection_dropped_without_unprotect(vault: Attacker, way: str) -> None
     except NotAuthorized as refusal:
         assert "unprotect" in str(refusal)
     assert governed(vault).spec == before.spec
-    assert governed(vault).regimes == before.regimes
+    assert governed(vault).epochs == before.epochs
     assert before.spec.encrypts
 
 
@@ -122,7 +122,7 @@ def _by_commit(attacker: Attacker, properties: dict[str, str]) -> None:
 def _by_alter(attacker: Attacker, properties: dict[str, str]) -> None:
     changes = [SetProperty(name, value) for name, value in properties.items()]
     lake, name = attacker.lake, attacker.loaded().record.name
-    lake.warden.alterer.alter(lake.caller(attacker.user), name, changes)
+    lake.services.alterer.alter(lake.caller(attacker.user), name, changes)
 
 
 def _beside_a_column(attacker: Attacker, properties: dict[str, str]) -> None:
@@ -247,7 +247,7 @@ def test_narrowed_list_names_the_snapshots_it_breaks(siege: Siege) -> None:
     with pytest.raises(LocationNotAllowed, match="narrowing"):
         attacker.commit(RemovePropertiesUpdate(removals=["read.allowed.data.paths"]))
     lake = siege.lake
-    lake.warden.committer.commit(lake.caller(BOB), table_name(["bobs"], "mine"), (), (narrow,), force=True)
+    lake.services.committer.commit(lake.caller(BOB), table_name(["bobs"], "mine"), (), (narrow,), force=True)
     with pytest.raises(LocationNotAllowed):
         attacker.plan()
 
@@ -329,17 +329,17 @@ Ask = Callable[[Lake, str], object]
 
 def _commit(lake: Lake, name: str) -> LoadedTable:
     updates: Sequence[TableUpdate] = (SetPropertiesUpdate(updates={"comment": "x"}),)
-    return lake.warden.committer.commit(lake.caller(BOB), table_name(["db"], name), (), updates)
+    return lake.services.committer.commit(lake.caller(BOB), table_name(["db"], name), (), updates)
 
 
 QUESTIONS: dict[str, Ask] = {
     "load": lambda lake, name: lake.catalog(BOB).load_table(f"db.{name}"),
     "exists": lambda lake, name: lake.catalog(BOB).table_exists(f"db.{name}"),
-    "plan": lambda lake, name: lake.warden.planner.plan(
+    "plan": lambda lake, name: lake.services.planner.plan(
         lake.caller(BOB), table_name(["db"], name), ScanRequest()
     ),
     "commit": _commit,
-    "begin write": lambda lake, name: lake.warden.writes.begin(lake.caller(BOB), table_name(["db"], name)),
+    "begin write": lambda lake, name: lake.services.writes.begin(lake.caller(BOB), table_name(["db"], name)),
     "create": lambda lake, name: lake.catalog(BOB).create_table(f"db.{name}", SECRET_ROWS.schema),
     "stage": lambda lake, name: lake.catalog(BOB).create_table_transaction(f"db.{name}", SECRET_ROWS.schema),
     "rename from": lambda lake, name: lake.catalog(BOB).rename_table(f"db.{name}", "bobs.taken"),
@@ -349,9 +349,13 @@ QUESTIONS: dict[str, Ask] = {
     "register": lambda lake, name: lake.catalog(BOB).register_table(
         f"db.{name}", f"file://{lake.warehouse}/x.metadata.json"
     ),
-    "adopt": lambda lake, name: lake.warden.takeover.adopt(lake.caller(BOB), table_name(["db"], name)),
-    "reseal": lambda lake, name: lake.warden.takeover.reseal(lake.caller(BOB), table_name(["db"], name)),
-    "restore": lambda lake, name: lake.warden.takeover.restore(lake.caller(BOB), table_name(["db"], name)),
+    "adopt": lambda lake, name: lake.services.registration.adopt(lake.caller(BOB), table_name(["db"], name)),
+    "reseal": lambda lake, name: lake.services.registration.reseal(
+        lake.caller(BOB), table_name(["db"], name)
+    ),
+    "restore": lambda lake, name: lake.services.registration.restore(
+        lake.caller(BOB), table_name(["db"], name)
+    ),
 }
 
 

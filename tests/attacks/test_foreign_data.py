@@ -145,6 +145,6 @@ def test_foreign_path_is_never_sealed(siege: Siege, watch: OpenWatch, plant: Pla
     siege.attacker.commit_behind(*plant(siege))
     watch.opened()
     with pytest.raises(LocationNotAllowed):
-        siege.lake.warden.takeover.reseal(siege.lake.caller(ALICE), siege.attacker.loaded().record.name)
+        siege.lake.services.registration.reseal(siege.lake.caller(ALICE), siege.attacker.loaded().record.name)
     assert watch.opened() == []
     assert siege.attacker.loaded().seal is None

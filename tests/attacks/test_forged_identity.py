@@ -33,8 +33,8 @@ def _with_uuid(attacker: Attacker, table_uuid: UUID) -> str:
 
 
 def _keys(lake: Lake, table: str) -> int:
-    record = lake.warden.loader.load(table_name(["bobs"], table.rpartition(".")[2])).record
-    return len(lake.warden.keyring.records(record))
+    record = lake.services.loader.load(table_name(["bobs"], table.rpartition(".")[2])).record
+    return len(lake.services.keyring.records(record))
 
 
 def _bobs_storage(lake: Lake) -> None:
@@ -113,7 +113,7 @@ def test_dropped_table_registered_again_is_the_same_table(siege: Siege) -> None:
     alice = siege.lake.catalog(ALICE)
     alice.drop_table("db.victim")
     alice.register_table("db.again", before.metadata_location)
-    after = siege.lake.warden.loader.load(table_name(["db"], "again"))
+    after = siege.lake.services.loader.load(table_name(["db"], "again"))
     assert (after.record.id, after.governed) == (before.record.id, before.governed)
 
 
@@ -142,8 +142,8 @@ def test_victims_metadata_under_a_new_name(siege: Siege, watch: OpenWatch) -> No
     with pytest.raises(NoSuchTable, match="binding"):
         taken.plan()
     with pytest.raises(MetadataTampered, match="table-uuid"):
-        siege.lake.warden.takeover.adopt(siege.lake.caller(ALICE), table_name(["bobs"], "taken"))
-    assert siege.lake.warden.loader.load(table_name(["db"], "victim")).seal is not None
+        siege.lake.services.registration.adopt(siege.lake.caller(ALICE), table_name(["bobs"], "taken"))
+    assert siege.lake.services.loader.load(table_name(["db"], "victim")).seal is not None
 
 
 def test_victim_renamed_in_the_pointer_store(siege: Siege, watch: OpenWatch) -> None:
@@ -198,8 +198,8 @@ def test_name_used_again_after_rename(siege: Siege) -> None:
     new = bob.create_table("bobs.vault", OWN_ROWS.schema)
     assert new.location() != old.location()
     assert (_keys(siege.lake, "bobs.vault"), _keys(siege.lake, "bobs.safe")) == (0, 1)
-    assert not siege.lake.warden.loader.load(table_name(["bobs"], "vault")).governed.ever_encrypted
-    assert siege.lake.warden.loader.load(table_name(["bobs"], "safe")).governed.ever_encrypted
+    assert not siege.lake.services.loader.load(table_name(["bobs"], "vault")).governed.ever_encrypted
+    assert siege.lake.services.loader.load(table_name(["bobs"], "safe")).governed.ever_encrypted
 
 
 def test_name_used_again_in_the_pointer_store(siege: Siege) -> None:
@@ -214,7 +214,7 @@ def test_name_used_again_in_the_pointer_store(siege: Siege) -> None:
         with pytest.raises(MetadataTampered, match="table-uuid"):
             Attacker(siege.lake, "bobs.vault", ALICE).plan()
         with pytest.raises(MetadataTampered, match="table-uuid"):
-            siege.lake.warden.writes.begin(siege.lake.caller(ALICE), table_name(["bobs"], "vault"))
+            siege.lake.services.writes.begin(siege.lake.caller(ALICE), table_name(["bobs"], "vault"))
 
 
 def test_dropped_by_us_and_used_again_in_the_pointer_store(siege: Siege) -> None:

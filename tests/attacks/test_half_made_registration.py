@@ -49,15 +49,17 @@ class Stray(Attacker):
 @pytest.fixture
 def stray(siege: Siege) -> Iterator[Stray]:
     """A whole table, made by stock tools in a directory that Bob has RWStorage on."""
-    landing = siege.lake.root / "landing"
+    publication = siege.lake.root / "landing"
     storage = policy(
         "bob-storage",
-        {"storage-type": ["iceberg"], "storage-url": [f"file://{landing}*"]},
+        {"storage-type": ["iceberg"], "storage-url": [f"file://{publication}*"]},
         {BOB: ["rwstorage"]},
     )
     siege.lake.set_policies([*standard_policies(), storage])
-    landing.mkdir()
-    stock = SqlCatalog("elsewhere", uri=f"sqlite:///{landing}/stock.db", warehouse=f"file://{landing}")
+    publication.mkdir()
+    stock = SqlCatalog(
+        "elsewhere", uri=f"sqlite:///{publication}/stock.db", warehouse=f"file://{publication}"
+    )
     stock.create_namespace("x")
     table = stock.create_table("x.t", OWN_ROWS.schema)
     table.append(OWN_ROWS)
@@ -224,7 +226,7 @@ def test_half_made_table_adopted(stray: Stray) -> None:
         stray.where,
     )
     with pytest.raises(LocationNotAllowed):
-        stray.lake.warden.takeover.adopt(stray.lake.caller(BOB), table_name(["bobs"], "stray"))
+        stray.lake.services.registration.adopt(stray.lake.caller(BOB), table_name(["bobs"], "stray"))
 
 
 def test_governed_properties_of_a_registered_file_count_for_nothing(stray: Stray) -> None:

@@ -46,7 +46,7 @@ def removed_after_three_days(plain: Attacker) -> int:
         os.utime(each, (then, then))
     lake = plain.lake
     name = plain.catalog._name(plain.table)
-    return lake.warden.garbage.collect(lake.caller(ALICE), name, remove=True).removed
+    return lake.services.garbage.collect(lake.caller(ALICE), name, remove=True).removed
 
 
 def test_a_manifest_that_is_called_a_statistics_file(plain: Attacker) -> None:

@@ -20,7 +20,7 @@ def vault(lake: Lake) -> Attacker:
     alice.create_table(str(NAME), OWN_ROWS.schema, properties={"encryption.mechanism": "envelope"})
     vault = Attacker(lake, str(NAME), ALICE)
     vault.write_encrypted()
-    lake.warden.key_rotation.rotate(lake.caller(ALICE), NAME)
+    lake.services.key_rotation.rotate(lake.caller(ALICE), NAME)
     return vault
 
 
@@ -37,7 +37,7 @@ def test_a_file_is_not_added_under_an_earlier_version(lake: Lake, vault: Attacke
 def test_a_file_is_not_carried_over_under_an_earlier_version(lake: Lake, vault: Attacker) -> None:
     """What was rewrapped stays rewrapped: the form of before is another one, though it holds the same key."""
     known = vault.entries()[0]
-    lake.warden.key_rewrap.rewrap(lake.caller(ALICE), NAME)
+    lake.services.key_rewrap.rewrap(lake.caller(ALICE), NAME)
     now = vault.entries()[0]
     assert now.data_file.key_metadata != known.data_file.key_metadata
     before = vault.pointer()

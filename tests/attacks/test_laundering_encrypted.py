@@ -132,7 +132,7 @@ def test_stock_append_into_an_encrypted_table(vaults: Vaults) -> None:
 
 
 def test_plaintext_file_through_a_write_session(vaults: Vaults) -> None:
-    writes, caller = vaults.one.lake.warden.writes, vaults.one.lake.caller(ALICE)
+    writes, caller = vaults.one.lake.services.writes, vaults.one.lake.caller(ALICE)
     session = writes.begin(caller, table_name(["db"], "one"))
     file = NewFile(session.prefix.child(new_file_name("part", "parquet")).canonical, "parquet", 1, 100)
     with pytest.raises((EncryptionPolicyViolation, DecryptionRefused)):
@@ -166,7 +166,7 @@ def test_a_second_file_under_the_id_of_a_live_one(vaults: Vaults, name: str) -> 
 
 
 def test_two_files_of_one_write_under_one_id(vaults: Vaults) -> None:
-    writes, caller = vaults.one.lake.warden.writes, vaults.one.lake.caller(ALICE)
+    writes, caller = vaults.one.lake.services.writes, vaults.one.lake.caller(ALICE)
     session = writes.begin(caller, table_name(["db"], "one"))
     name = new_file_name("part-0", "parquet")
     files = tuple(encrypted_file(session, each) for each in (name, name.replace("part-0", "part-1")))
@@ -201,7 +201,7 @@ def test_another_tables_encrypted_file(vaults: Vaults) -> None:
 
 def test_written_keys_of_another_write(vaults: Vaults) -> None:
     """A data key wrapped for one write does not open in another, not even by the same user."""
-    writes, caller = vaults.one.lake.warden.writes, vaults.one.lake.caller(ALICE)
+    writes, caller = vaults.one.lake.services.writes, vaults.one.lake.caller(ALICE)
     first, second = (writes.begin(caller, table_name(["db"], name)) for name in ("one", "two"))
     stolen = encrypted_file(first, new_file_name("part", "parquet"))
     path = second.prefix.child(stolen.path.rpartition("/")[2]).canonical
@@ -258,7 +258,7 @@ def test_bounds_of_encrypted_columns_on_a_file_carried_over(vaults: Vaults, boun
 
 
 def test_bounds_through_a_write_session_are_left_out(vault: Attacker) -> None:
-    writes, caller = vault.lake.warden.writes, vault.lake.caller(ALICE)
+    writes, caller = vault.lake.services.writes, vault.lake.caller(ALICE)
     session = writes.begin(caller, table_name(["db"], "one"))
     plain = encrypted_file(session, new_file_name("part", "parquet"))
     bound = {1: b"\x01" + bytes(7)}

@@ -59,7 +59,7 @@ CHANGES: dict[str, Callable[[Attacker], object]] = {
     "staged": lambda vault: vault.catalog.create_table_transaction(
         "bobs.new", OWN_ROWS.schema, properties=STOCK
     ),
-    "staged write": lambda vault: vault.lake.warden.writes.begin_staged(
+    "staged write": lambda vault: vault.lake.services.writes.begin_staged(
         vault.lake.caller(DAVE),
         NewTable(named("new", "bobs"), Schema(NestedField(1, "id", LongType())), None, properties=STOCK),
     ),
@@ -79,13 +79,13 @@ def test_stock_readers_let_in_without_unprotect(vault: Attacker, change: str) ->
 
 def test_a_staged_write_is_committed_only_by_who_still_may(vault: Attacker) -> None:
     let(vault.lake)
-    warden, dave = vault.lake.warden, vault.lake.caller(DAVE)
+    services, dave = vault.lake.services, vault.lake.caller(DAVE)
     new = NewTable(named("new", "bobs"), Schema(NestedField(1, "s", StringType())), None, properties=STOCK)
-    session = warden.writes.begin_staged(dave, new)
+    session = services.writes.begin_staged(dave, new)
     assert session.stock_keys
     grant(vault.lake, policy("dave", tables("bobs"), {DAVE: RIGHTS}), KEYS)
     with pytest.raises(NotAuthorized, match="unprotect"):
-        warden.writes.commit(dave, session.id, FileCommit("append", ()))
+        services.writes.commit(dave, session.id, FileCommit("append", ()))
 
 
 def test_turning_it_off_takes_no_more_than_alter(vault: Attacker) -> None:

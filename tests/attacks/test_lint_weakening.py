@@ -36,8 +36,8 @@ def _lint_allows(lake: Lake, vault: Attacker, *changes: str) -> bool:
     facts = facts_of(vault.loaded())
     context = LintContext(
         Principal(DAVE),
-        lake.warden.policies.current(),
-        lake.warden.policies.encryption(),
+        lake.services.policies.current(),
+        lake.services.policies.encryption(),
         datetime.now(UTC),
         catalog="lake",
         master_key_id=MASTER_KEY,

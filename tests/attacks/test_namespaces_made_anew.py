@@ -28,7 +28,7 @@ def strict(tmp_path: Path) -> Iterator[Lake]:
 
 
 def forbids(lake: Lake) -> bool:
-    return lake.warden.loader.forbids_unsealed(table_name(["db"], "any"))
+    return lake.services.loader.forbids_unsealed(table_name(["db"], "any"))
 
 
 def test_dropped_and_made_again_without_unprotect(strict: Lake) -> None:

@@ -24,7 +24,7 @@ MINE = table_name(["bobs"], "mine")
 
 
 def reseal(siege: Siege, user: str = BOB) -> None:
-    siege.lake.warden.takeover.reseal(siege.lake.caller(user), MINE)
+    siege.lake.services.registration.reseal(siege.lake.caller(user), MINE)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_foreign_directory_resealed(siege: Siege, change: Callable[[Siege], Tabl
     siege.attacker.commit_behind(change(siege))
     with pytest.raises(NotAuthorized):
         reseal(siege)
-    assert siege.lake.warden.loader.load(MINE).seal is None
+    assert siege.lake.services.loader.load(MINE).seal is None
 
 
 @pytest.mark.parametrize("name", ["py-io-impl", "s3.endpoint", "io-impl", "write.py-location-provider.impl"])
@@ -71,7 +71,7 @@ def test_own_changes_resealed(siege: Siege) -> None:
     siege.attacker.commit_behind(SetPropertiesUpdate(updates={"comment": "mine"}))
     reseal(siege)
     siege.lake.catalog(BOB).load_table("bobs.mine").append(OWN_ROWS)
-    assert siege.lake.warden.loader.load(MINE).seal is not None
+    assert siege.lake.services.loader.load(MINE).seal is not None
 
 
 def test_schema_of_an_encrypted_table_forgotten(siege: Siege) -> None:

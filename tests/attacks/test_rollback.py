@@ -94,12 +94,12 @@ def test_pointer_store_does_not_switch_the_protection_of_a_namespace_off(rolled_
     lake = rolled_back.lake
     alice = lake.catalog(ALICE)
     alice.update_namespace_properties("bobs", updates={"lakewarden.unsealed": "forbid"})
-    url = lake.warden.engine.url.render_as_string(hide_password=False)
+    url = lake.services.engine.url.render_as_string(hide_password=False)
     planted = {"lakewarden.unsealed": "allow", "encryption.standard-clients": "load"}
     stock = SqlCatalog(lake.settings.catalog.name, uri=url, warehouse=str(lake.warehouse))
     stock.update_namespace_properties("bobs", updates=planted)
     assert alice.load_namespace_properties("bobs").items().isdisjoint(planted.items())
-    assert lake.warden.loader.forbids_unsealed(table_name(["bobs"], "x"))
+    assert lake.services.loader.forbids_unsealed(table_name(["bobs"], "x"))
     with pytest.raises(MetadataUnsealed):
         rolled_back.attacker.plan()
 
@@ -111,12 +111,12 @@ def test_rollback_of_encrypted_table(vault: Attacker) -> None:
         with pytest.raises(MetadataUnsealed, match="unsealed-encrypted"):
             vault.plan(engine="spark")
         with pytest.raises(MetadataUnsealed):
-            vault.lake.warden.writes.begin(vault.lake.caller(ALICE), table_name(["bobs"], "vault"))
+            vault.lake.services.writes.begin(vault.lake.caller(ALICE), table_name(["bobs"], "vault"))
 
 
 def test_rollback_of_encrypted_table_is_not_resealed(vault: Attacker) -> None:
     with no_key_released(vault.lake), pytest.raises(MetadataUnsealed, match="unsealed-encrypted"):
-        vault.lake.warden.takeover.reseal(vault.lake.caller(ALICE), table_name(["bobs"], "vault"))
+        vault.lake.services.registration.reseal(vault.lake.caller(ALICE), table_name(["bobs"], "vault"))
 
 
 def test_rollback_to_before_encryption(siege: Siege) -> None:
@@ -130,7 +130,7 @@ def test_rollback_to_before_encryption(siege: Siege) -> None:
 
 
 def test_rollback_undone_by_restore(rolled_back: Siege) -> None:
-    rolled_back.lake.warden.takeover.restore(rolled_back.lake.caller(BOB), table_name(["bobs"], "mine"))
+    rolled_back.lake.services.registration.restore(rolled_back.lake.caller(BOB), table_name(["bobs"], "mine"))
     assert rolled_back.attacker.scan() == [1, 1, 2, 2]
     assert rolled_back.attacker.loaded().seal is not None
 
@@ -167,7 +167,7 @@ def test_rollback_of_a_commit_that_has_just_landed(siege: Siege) -> None:
         siege.attacker.commit_properties({"comment": "x"})
     assert siege.attacker.loaded().seal is None
     name = table_name(["bobs"], "mine")
-    restored = siege.lake.warden.takeover.restore(siege.lake.caller(BOB), name)
+    restored = siege.lake.services.registration.restore(siege.lake.caller(BOB), name)
     assert restored.metadata.properties["comment"] == "x"
 
 

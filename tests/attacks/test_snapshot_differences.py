@@ -381,7 +381,7 @@ def test_rollback_across_a_rewrap_takes_unprotect(vault: Attacker) -> None:
 
 def test_rollback_across_an_encryption_change_takes_unprotect(users: Lake) -> None:
     table = migrating(users)
-    before = users.warden.loader.load_sealed(name_of(table)).metadata.current_snapshot_id
+    before = users.services.loader.load_sealed(name_of(table)).metadata.current_snapshot_id
     assert before is not None
     append_files(users, name_of(table))
     mine = Attacker(users, str(name_of(table)), ALMA)
@@ -426,7 +426,7 @@ def test_rollback_to_files_under_a_key_that_awaits_destruction(vault: Attacker) 
     before = head(vault).snapshot_id
     rewrapped(vault)
     [old] = [each for each in peks(vault.lake, short(vault)) if each.version == 1]
-    vault.lake.warden.key_life.disable(vault.lake.caller(ALICE), short(vault), old.id, 1)
+    vault.lake.services.key_life.disable(vault.lake.caller(ALICE), short(vault), old.id, 1)
     vault.user = ALICE
     refused(vault, KeyNotUsable, "pek-state", put(before))
 
@@ -439,7 +439,7 @@ def test_rollback_to_files_of_a_forbidden_epoch(users: Lake, monkeypatch: pytest
     for group in ask(users, table).groups:
         rewrite(users, table, group)
     monkeypatch.setattr(old_epochs, "_require_gone", lambda *_: None)
-    users.warden.old_regimes.forbid(users.caller(ALICE), name_of(table))
+    users.services.old_epochs.forbid(users.caller(ALICE), name_of(table))
     refused(mine, EncryptionPolicyViolation, "encryption-required", put(before))
 
 
@@ -522,7 +522,7 @@ def test_a_file_of_a_write_of_ones_own_is_not_added_by_a_commit_of_ones_own(vaul
 
 def forget(attacker: Attacker) -> None:
     """Make the heads of a table ones of before commits were compared with their parents."""
-    with write(attacker.lake.warden.engine) as connection:
+    with write(attacker.lake.services.engine) as connection:
         connection.execute(update(lw_sealed_file).values(verified=None))
 
 

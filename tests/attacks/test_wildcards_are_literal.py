@@ -112,7 +112,7 @@ def _path(served: Service, namespace: str, table: str = "") -> str:
 
 def _snapshot_of(lake: Lake) -> tuple[Any, ...]:
     """What must not change of the victim's table: its state, and its files."""
-    loaded = lake.warden.loader.load(table_name(["db"], "victim"))
+    loaded = lake.services.loader.load(table_name(["db"], "victim"))
     directory = Path(loaded.record.location.canonical.removeprefix("file://"))
     files = {str(each): each.stat().st_mtime_ns for each in directory.rglob("*") if each.is_file()}
     return loaded.etag, loaded.governed, files
@@ -120,7 +120,7 @@ def _snapshot_of(lake: Lake) -> tuple[Any, ...]:
 
 def _begun(lake: Lake) -> int:
     """How many writes were begun and tables staged."""
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         counts = [
             connection.scalar(select(func.count()).select_from(each))
             for each in (schema.lw_write, schema.lw_staged)
@@ -302,7 +302,7 @@ def test_cve_2026_42810_names_with_wildcards_reach_no_other_table(
     assert tables_of(bob, served.prefix, quote(namespace, safe="")) == [table]
     name = table_name([namespace], table)
     append_files(lake, name)
-    assert lake.warden.planner.plan(lake.caller(BOB), name, ScanRequest()).files.num_rows == 1
+    assert lake.services.planner.plan(lake.caller(BOB), name, ScanRequest()).files.num_rows == 1
     for foreign in (_path(served, "d*", table), _path(served, "*", table), _path(served, "db", table)):
         refused(bob.get(foreign), 403, "NotAuthorized")
         refused(bob.delete(f"{foreign}?purgeRequested=true"), 403, "NotAuthorized")
@@ -355,7 +355,7 @@ def test_a_column_called_like_a_wildcard_is_that_column(served: Service) -> None
     columns = pa.schema([(name, pa.int64()) for name in ("id", "ssn", "*", "s?n", "%", "{USER}")])
     served.lake.catalog(ALICE).create_table("db.columns", columns)
     only = policy("id", {"database": ["db"], "table": ["columns"], "column": ["id"]}, {"dan": ["select"]})
-    name, planner = table_name(["db"], "columns"), served.lake.warden.planner
+    name, planner = table_name(["db"], "columns"), served.lake.services.planner
     with _more_policies(served.lake, only):
         caller = served.lake.caller("dan")
         planner.plan(caller, name, ScanRequest(columns=("id",)))

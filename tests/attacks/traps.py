@@ -14,7 +14,7 @@ from typing import Self
 
 from catalog.crypto.secret import SecretBytes
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from tests.support.lake import Lake
 
 _IN_OPEN, _IN_ISDIR, _IN_Q_OVERFLOW = 0x20, 0x40000000, 0x4000
@@ -97,8 +97,8 @@ class WatchedKms(KmsClient):
 def no_key_released(lake: Lake) -> Iterator[WatchedKms]:
     """Open the catalog anew, with no key in its memory, and see that no key is asked for inside."""
     kms = WatchedKms(lake.kms)
-    lake.warden.close()
-    lake.warden = Warden.open(lake.settings, kms)
+    lake.services.close()
+    lake.services = Services.open(lake.settings, kms)
     yield kms
     assert kms.unwrapped == 0
 

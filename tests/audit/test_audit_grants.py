@@ -30,7 +30,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 
 def _authorizer(lake: Lake) -> Authorizer:
-    return lake.warden.authorizer
+    return lake.services.authorizer
 
 
 def _details(found: list[AuditRecord]) -> list[str]:
@@ -44,7 +44,7 @@ def test_keys_released_for_a_wide_table_are_on_record(lake: Lake) -> None:
     make(lake, wide, schema, properties=ENCRYPTED)
     append_files(lake, wide)
     caller = lake.caller(ALICE)
-    lake.warden.planner.plan(caller, wide, ScanRequest())
+    lake.services.planner.plan(caller, wide, ScanRequest())
     details = _details(records(lake, caller))
     assert any(f"release on key {MASTER_KEY}" in detail for detail in details)
     assert any("more reasons were left out" in detail for detail in details)

@@ -176,51 +176,51 @@ def _now_ms() -> int:
 
 def _old(lake: Lake) -> None:
     """Records of long ago, by a writer that has ended."""
-    trail = AuditTrail(lake.warden.engine)
+    trail = AuditTrail(lake.services.engine)
     trail.append([_record(number) for number in range(10)])
     trail.close()
 
 
 def test_who_may_administer_prunes_and_that_is_on_record(lake: Lake) -> None:
     _old(lake)
-    assert prune_as(lake.warden, lake.caller(ALICE), _now_ms() - 8 * DAY_MS, force=False) == 10
-    latest = read(lake.warden.engine, principal=ALICE)[0].record
+    assert prune_as(lake.services, lake.caller(ALICE), _now_ms() - 8 * DAY_MS, force=False) == 10
+    latest = read(lake.services.engine, principal=ALICE)[0].record
     assert (latest.action, latest.allowed) == ("audit.prune", True)
     assert latest.resource.startswith("records before 20")
-    signer = lake.warden.audit_signer
-    assert signer is not None and _problems(lake.warden.engine, signer) == []
+    signer = lake.services.audit_signer
+    assert signer is not None and _problems(lake.services.engine, signer) == []
 
 
 def test_others_do_not_prune_and_that_is_on_record(lake: Lake) -> None:
     _old(lake)
     with pytest.raises(NotAuthorized):
-        prune_as(lake.warden, lake.caller(BOB), _now_ms() - 8 * DAY_MS, force=True)
-    assert len(read(lake.warden.engine, principal="ann")) == 10
-    assert [found.record.allowed for found in read(lake.warden.engine, principal=BOB)] == [False]
+        prune_as(lake.services, lake.caller(BOB), _now_ms() - 8 * DAY_MS, force=True)
+    assert len(read(lake.services.engine, principal="ann")) == 10
+    assert [found.record.allowed for found in read(lake.services.engine, principal=BOB)] == [False]
 
 
 @pytest.mark.parametrize("before_ms", [DAY_MS, 0, -100 * DAY_MS])
 def test_young_records_stay_whoever_asks(lake: Lake, before_ms: int) -> None:
     """Attack: an administrator removes the traces of what he just did."""
     with pytest.raises(RequestInvalid, match="last 7 days"):
-        prune_as(lake.warden, lake.caller(ALICE), _now_ms() - before_ms, force=True)
+        prune_as(lake.services, lake.caller(ALICE), _now_ms() - before_ms, force=True)
 
 
 def test_a_trail_that_does_not_hold_is_pruned_by_force_alone(lake: Lake) -> None:
     """Attack: edit a record, and have it removed and signed away before anybody looks."""
     _old(lake)
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(lw_audit).where(lw_audit.c.at_ms == 5).values(principal="x"))
     before = _now_ms() - 8 * DAY_MS
     with pytest.raises(RequestInvalid, match="1 faults"):
-        prune_as(lake.warden, lake.caller(ALICE), before, force=False)
-    with read_transaction(lake.warden.engine) as connection:
+        prune_as(lake.services, lake.caller(ALICE), before, force=False)
+    with read_transaction(lake.services.engine) as connection:
         assert connection.execute(text("SELECT count(*) FROM lw_audit WHERE at_ms < 10")).scalar() == 10
-    assert prune_as(lake.warden, lake.caller(ALICE), before, force=True) == 10
-    assert "has 1 faults" in read(lake.warden.engine, principal=ALICE)[0].record.resource
+    assert prune_as(lake.services, lake.caller(ALICE), before, force=True) == 10
+    assert "has 1 faults" in read(lake.services.engine, principal=ALICE)[0].record.resource
 
 
 def test_the_last_checkpoint_is_the_one_that_begins_anew(lake: Lake) -> None:
     _old(lake)
-    prune_as(lake.warden, lake.caller(ALICE), _now_ms() - 8 * DAY_MS, force=False)
-    assert '"start":true' in str(last_checkpoint_row(lake.warden.engine)["content"])
+    prune_as(lake.services, lake.caller(ALICE), _now_ms() - 8 * DAY_MS, force=False)
+    assert '"start":true' in str(last_checkpoint_row(lake.services.engine)["content"])

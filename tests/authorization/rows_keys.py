@@ -26,9 +26,9 @@ def key_of(attempt: Try, table: str) -> UUID:
     """The id of a table's key; any for a table that does not exist."""
     if attempt.absent:
         return uuid4()
-    warden = attempt.world.lake.warden
+    services = attempt.world.lake.services
     name = table_name([OWN], table)
-    return warden.keyring.records(warden.loader.load(name).record)[0].id
+    return services.keyring.records(services.loader.load(name).record)[0].id
 
 
 def rotated(attempt: Try) -> str:
@@ -36,7 +36,7 @@ def rotated(attempt: Try) -> str:
     table = attempt.table(encrypted=True)
     if attempt.allowed:
         lake = attempt.world.lake
-        lake.warden.key_rotation.rotate(lake.caller(STEWARD), table_name([OWN], table))
+        lake.services.key_rotation.rotate(lake.caller(STEWARD), table_name([OWN], table))
     return table
 
 

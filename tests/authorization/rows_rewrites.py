@@ -20,7 +20,7 @@ def _rewrites(attempt: Try, *, encrypted: bool = False) -> httpx.Response:
     return attempt.http.post(url, json={})
 
 
-def _regimes(attempt: Try) -> httpx.Response:
+def _epochs(attempt: Try) -> httpx.Response:
     return attempt.http.get(f"/admin/v1/tables/{OWN}/{attempt.standing(encrypted=True)}/regimes")
 
 
@@ -40,7 +40,7 @@ ROWS: Final = (
         on_table=True,
         known_to="update",
     ),
-    Row(f"GET /admin/v1{_TABLE}/regimes", "look", ("alter|update",), _LOOKERS, _regimes, on_table=True),
+    Row(f"GET /admin/v1{_TABLE}/regimes", "look", ("alter|update",), _LOOKERS, _epochs, on_table=True),
     *(
         Row(
             f"POST /{door}/v1{_TABLE}/regimes/forbid-old",

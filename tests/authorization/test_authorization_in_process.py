@@ -25,7 +25,7 @@ from tests.authorization import model
 from tests.authorization.roles import OWN, WITH_TOKEN
 from tests.authorization.rows import EVERYBODY, Try
 from tests.authorization.rows_keys import key_of, rotated
-from tests.authorization.rows_kms_door import movable
+from tests.authorization.rows_kms_endpoint import movable
 from tests.authorization.world import PLAIN, SPARE_KEY, UNSEALED, VAULT, World, open_world
 from tests.support.tables import SCHEMA
 

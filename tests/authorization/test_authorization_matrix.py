@@ -24,7 +24,7 @@ from tests.authorization.rows import Row, Try
 from tests.authorization.rows_engine import ADMIN_ROWS, ENGINE_ROWS
 from tests.authorization.rows_iceberg import ROWS as ICEBERG_ROWS
 from tests.authorization.rows_keys import KEY_ROWS
-from tests.authorization.rows_kms_door import ROWS as KMS_DOOR_ROWS
+from tests.authorization.rows_kms_endpoint import ROWS as KMS_ENDPOINT_ROWS
 from tests.authorization.rows_policies import ROWS as POLICY_ROWS
 from tests.authorization.rows_rewrites import ROWS as REWRITE_ROWS
 from tests.authorization.world import ABSENT, PLAIN, VAULT, World, open_world
@@ -37,7 +37,7 @@ ROWS = (
     *KEY_ROWS,
     *REWRITE_ROWS,
     *POLICY_ROWS,
-    *KMS_DOOR_ROWS,
+    *KMS_ENDPOINT_ROWS,
 )
 
 
@@ -54,7 +54,7 @@ def world() -> Iterator[World]:
 
 def served_operations(world: World) -> set[str]:
     """Method and path of every route of the service."""
-    routes = list(iter_route_contexts(create_app(world.lake.warden).routes))
+    routes = list(iter_route_contexts(create_app(world.lake.services).routes))
     assert all(route.methods for route in routes), "what is mounted or spoken over sockets has no row"
     return {f"{method} {route.path}" for route in routes for method in route.methods or ()}
 

@@ -35,7 +35,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA
 #: Another master key that a table could be put under.
 SPARE_KEY: Final = "spare"
 #: A key of the door for stock Hadoop clients.
-DOOR_KEY: Final = "doorkey"
+ENDPOINT_KEY: Final = "doorkey"
 #: Tables that what is refused is tried on: plaintext, encrypted, and one that does not exist.
 PLAIN, VAULT, ABSENT = "plain", "vault", "absent"
 #: A table whose pointer was moved past the catalog.
@@ -99,7 +99,7 @@ class World:
 
     def changes(self) -> int:
         """How many rows of the catalog's state were written so far; the audit trail is none of it."""
-        with read(self.lake.warden.engine) as connection:
+        with read(self.lake.services.engine) as connection:
             return int(connection.execute(text(_COUNTED)).scalar_one())
 
     def _note(self, request: httpx.Request) -> None:
@@ -138,7 +138,7 @@ class World:
         name = name or self.new()
         identifier = (roles.OWN, name)
         self.lake.catalog(roles.STEWARD).create_table(identifier, SCHEMA, **options)
-        with write(self.lake.warden.engine) as connection:
+        with write(self.lake.services.engine) as connection:
             mine = (schema.lw_table.c.namespace == roles.OWN, schema.lw_table.c.name == name)
             connection.execute(update(schema.lw_table).where(*mine).values(owner=roles.OWNER))
         return name
@@ -146,10 +146,10 @@ class World:
     def dropped(self) -> tuple[UUID, UUID]:
         """The UUID of an encrypted table that was dropped, and the id of its key."""
         if self._dropped is None:
-            warden, name = self.lake.warden, table_name([roles.OWN], self.new_table(properties=ENCRYPTED))
-            record = warden.loader.load(name).record
-            (key,) = warden.keyring.records(record)
-            warden.lifecycle.drop(self.lake.caller(roles.STEWARD), name)
+            services, name = self.lake.services, table_name([roles.OWN], self.new_table(properties=ENCRYPTED))
+            record = services.loader.load(name).record
+            (key,) = services.keyring.records(record)
+            services.lifecycle.drop(self.lake.caller(roles.STEWARD), name)
             self._dropped = record.table_uuid, key.id
         return self._dropped
 
@@ -180,14 +180,14 @@ class World:
             "metadata_location": location,
             "iceberg_type": "TABLE",
         }
-        with write(self.lake.warden.engine) as connection:
+        with write(self.lake.services.engine) as connection:
             connection.execute(insert(schema.iceberg_tables).values(**row))
 
     def unseal(self, table: str) -> None:
         """Put a table's pointer on a copy of its metadata, past the catalog."""
         tables = schema.iceberg_tables
         mine = (tables.c.table_namespace == roles.OWN, tables.c.table_name == table)
-        with write(self.lake.warden.engine) as connection:
+        with write(self.lake.services.engine) as connection:
             sealed = str(connection.scalar(select(tables.c.metadata_location).where(*mine)))
             copy = sealed.replace(".metadata.json", "-copy.metadata.json")
             Path(copy.removeprefix("file://")).write_bytes(Path(sealed.removeprefix("file://")).read_bytes())
@@ -195,10 +195,10 @@ class World:
 
     def write_of(self, role: str, table: str) -> str:
         """A write that a role began while it had the right to; its id."""
-        warden = self.lake.warden
+        services = self.lake.services
         name = self.lake.catalog(roles.STEWARD)._name((roles.OWN, table))
-        session = warden.writes.begin(self.lake.caller(roles.STEWARD), name)
-        with write(warden.engine) as connection:
+        session = services.writes.begin(self.lake.caller(roles.STEWARD), name)
+        with write(services.engine) as connection:
             mine = schema.lw_write.c.id == session.id
             connection.execute(update(schema.lw_write).where(mine).values(principal=role))
         return session.id
@@ -208,22 +208,22 @@ class World:
         if self._wrapped_kek is None:
             table = self.new_table(properties=ENCRYPTED | {"encryption.stock-readers": "true"})
             name = self.lake.catalog(roles.STEWARD)._name((roles.OWN, table))
-            session = self.lake.warden.writes.begin(self.lake.caller(roles.STEWARD), name)
+            session = self.lake.services.writes.begin(self.lake.caller(roles.STEWARD), name)
             self._wrapped_kek = session.stock_keys[0].wrapped
         return self._wrapped_kek
 
     def staged(self, role: str, table: str, location: str | None) -> tuple[str, str]:
         """The identity that a role was given for a table while it had the right to; UUID and location."""
         new = NewTable(table_name([roles.OWN], table), SCHEMA, location)
-        metadata, _ = self.lake.warden.creator.stage(self.lake.caller(roles.STEWARD), new)
-        with write(self.lake.warden.engine) as connection:
+        metadata, _ = self.lake.services.creator.stage(self.lake.caller(roles.STEWARD), new)
+        with write(self.lake.services.engine) as connection:
             mine = schema.lw_staged.c.table_uuid == str(metadata.table_uuid)
             connection.execute(update(schema.lw_staged).where(mine).values(principal=role))
         return str(metadata.table_uuid), metadata.location
 
     def new_token(self) -> str:
         """The id of a token of somebody's."""
-        return str(self.lake.warden.tokens.issue(Principal("somebody"), "user", None).id)
+        return str(self.lake.services.tokens.issue(Principal("somebody"), "user", None).id)
 
     def new_document(self, document: dict[str, Any]) -> str:
         """A policy document that is there; its name."""
@@ -261,10 +261,12 @@ class World:
 @contextmanager
 def open_world(root: Path) -> Iterator[World]:
     """Make the lake and serve it."""
-    with open_lake(root, policies=[], KMS_DOOR__ENABLED="true") as lake:
+    with open_lake(root, policies=[], KMS_ENDPOINT__ENABLED="true") as lake:
         lake.set_policies(roles.policies(root, lake.settings.catalog.name))
         lake.kms.create_master_key(SPARE_KEY)
-        lake.warden.door.create(lake.caller(roles.STEWARD), KeySpec(DOOR_KEY, 256, None, {}, Denial.ERROR))
+        lake.services.door.create(
+            lake.caller(roles.STEWARD), KeySpec(ENDPOINT_KEY, 256, None, {}, Denial.ERROR)
+        )
         steward = lake.catalog(roles.STEWARD)
         for namespace in (roles.OWN, roles.ELSEWHERE):
             steward.create_namespace(namespace, ALLOWS_UNSEALED)
@@ -285,7 +287,7 @@ def open_world(root: Path) -> Iterator[World]:
 
 def _count_changes(lake: Lake) -> None:
     """Have the database count what is written into the tables that hold the catalog's state."""
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(text("CREATE TABLE matrix_changes (number INTEGER NOT NULL)"))
         connection.execute(text("INSERT INTO matrix_changes VALUES (0)"))
         for table, event in itertools.product(_STATE, ("INSERT", "UPDATE", "DELETE")):

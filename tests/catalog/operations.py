@@ -93,7 +93,7 @@ def on_table(ask: Callable[[Lake, Caller, TableName], object], **options: Any) -
 
 
 def commit(*updates: TableUpdate, **options: Any) -> Callable[..., Any]:
-    return on_table(lambda lake, who, name: lake.warden.committer.commit(who, name, [], updates), **options)
+    return on_table(lambda lake, who, name: lake.services.committer.commit(who, name, [], updates), **options)
 
 
 def in_namespace(ask: Callable[[Lake, Caller, tuple[str, ...]], object]) -> Callable[..., Any]:
@@ -103,14 +103,14 @@ def in_namespace(ask: Callable[[Lake, Caller, tuple[str, ...]], object]) -> Call
 def create(**options: Any) -> Callable[..., Any]:
     def act(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
         new = NewTable(fresh(database), SCHEMA, **options)
-        return lambda: lake.warden.creator.create(caller, new)
+        return lambda: lake.services.creator.create(caller, new)
 
     return act
 
 
 def stage(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     new = NewTable(fresh(database), SCHEMA)
-    return lambda: lake.warden.creator.stage(caller, new)
+    return lambda: lake.services.creator.stage(caller, new)
 
 
 def commit_staged(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
@@ -119,25 +119,25 @@ def commit_staged(lake: Lake, caller: Caller, database: str) -> Callable[[], obj
         catalog = lake.catalog(caller.principal.name)
         transaction = catalog.create_table_transaction(str(name), SCHEMA)
     updates = transaction._updates
-    return lambda: lake.warden.creator.commit_staged(caller, name, [AssertCreate()], updates)
+    return lambda: lake.services.creator.commit_staged(caller, name, [AssertCreate()], updates)
 
 
 def rename(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     source, target = name_of(make(lake, fresh(database))), fresh(database)
-    return lambda: lake.warden.lifecycle.rename(caller, source, target)
+    return lambda: lake.services.lifecycle.rename(caller, source, target)
 
 
 def rename_away(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     source = name_of(make(lake, fresh(database)))
     target = fresh("bobs" if database == "db" else "db")
-    return lambda: lake.warden.lifecycle.rename(caller, source, target)
+    return lambda: lake.services.lifecycle.rename(caller, source, target)
 
 
 def register(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     table = make(lake, fresh(database))
     lake.catalog().drop_table(table.name())
     location = table.metadata_location
-    return lambda: lake.warden.takeover.register(caller, fresh(database), location)
+    return lambda: lake.services.registration.register(caller, fresh(database), location)
 
 
 def began(lake: Lake, caller: Caller, database: str) -> Engine:
@@ -149,29 +149,29 @@ def began(lake: Lake, caller: Caller, database: str) -> Engine:
 def commit_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     engine = began(lake, caller, database)
     files = FileCommit("append", (engine.file(),))
-    return lambda: lake.warden.writes.commit(caller, engine.session.id, files)
+    return lambda: lake.services.writes.commit(caller, engine.session.id, files)
 
 
 def screen_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     engine = began(lake, caller, database)
-    return lambda: lake.warden.writes.screen(caller, engine.session.id)
+    return lambda: lake.services.writes.screen(caller, engine.session.id)
 
 
 def screen_staged_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     with everything_granted(lake):
         engine = Engine.stage(lake, fresh(database), caller.principal.name)
-    return lambda: lake.warden.writes.screen(caller, engine.session.id)
+    return lambda: lake.services.writes.screen(caller, engine.session.id)
 
 
 def abort_write(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
     engine = began(lake, caller, database)
-    return lambda: lake.warden.writes.abort(caller, engine.session.id)
+    return lambda: lake.services.writes.abort(caller, engine.session.id)
 
 
 def begin_staged(**options: Any) -> Callable[..., Any]:
     def act(lake: Lake, caller: Caller, database: str) -> Callable[[], object]:
         new = NewTable(fresh(database), SCHEMA, **options)
-        return lambda: lake.warden.writes.begin_staged(caller, new)
+        return lambda: lake.services.writes.begin_staged(caller, new)
 
     return act
 
@@ -180,11 +180,11 @@ def commit_staged_write(lake: Lake, caller: Caller, database: str) -> Callable[[
     with everything_granted(lake):
         engine = Engine.stage(lake, fresh(database), caller.principal.name)
     files = FileCommit("append", (engine.file(),))
-    return lambda: lake.warden.writes.commit(caller, engine.session.id, files)
+    return lambda: lake.services.writes.commit(caller, engine.session.id, files)
 
 
 def alter(*changes: Change) -> Callable[..., Any]:
-    return on_table(lambda lake, who, name: lake.warden.alterer.alter(who, name, changes))
+    return on_table(lambda lake, who, name: lake.services.alterer.alter(who, name, changes))
 
 
 _WIDER = Schema(*SCHEMA.fields, NestedField(3, "x", LongType()), schema_id=1)
@@ -193,26 +193,26 @@ _EVERYONE = {"db": set(USERS), "bobs": set(USERS)}
 TABLE = [
     Row(
         "TableAccess.load",
-        on_table(lambda lake, who, n: lake.warden.access.load(who, n)),
+        on_table(lambda lake, who, n: lake.services.access.load(who, n)),
         READS,
         "table.load",
     ),
     Row(
         "TableAccess.exists",
-        on_table(lambda lake, who, n: lake.warden.access.exists(who, n)),
+        on_table(lambda lake, who, n: lake.services.access.exists(who, n)),
         READS,
         "table.load",
     ),
     Row(
         "TableAccess.exists",
-        lambda lake, who, database: lambda: lake.warden.access.exists(who, fresh(database)),
+        lambda lake, who, database: lambda: lake.services.access.exists(who, fresh(database)),
         READS,
         "table.load",
         variant="absent",
     ),
     Row(
         "Planner.plan",
-        on_table(lambda lake, who, n: lake.warden.planner.plan(who, n, ScanRequest())),
+        on_table(lambda lake, who, n: lake.services.planner.plan(who, n, ScanRequest())),
         READS,
         "table.plan",
     ),
@@ -295,84 +295,84 @@ TABLE = [
     Row("Lifecycle.rename", rename_away, ADMINISTERS, "table.rename", variant="away"),
     Row(
         "Lifecycle.drop",
-        on_table(lambda lake, who, n: lake.warden.lifecycle.drop(who, n)),
+        on_table(lambda lake, who, n: lake.services.lifecycle.drop(who, n)),
         WRITES,
         "table.drop",
     ),
     Row(
         "Lifecycle.purge",
-        on_table(lambda lake, who, n: lake.warden.lifecycle.purge(who, n)),
+        on_table(lambda lake, who, n: lake.services.lifecycle.purge(who, n)),
         WRITES,
         "table.purge",
     ),
     Row("Takeover.register", register, ADMINISTERS, "table.register"),
     Row(
         "Takeover.adopt",
-        lambda lake, who, database: lambda: lake.warden.takeover.adopt(who, fresh(database)),
+        lambda lake, who, database: lambda: lake.services.registration.adopt(who, fresh(database)),
         WRITES,
         "table.adopt",
         (NoSuchTable,),
     ),
     Row(
         "Takeover.reseal",
-        on_table(lambda lake, who, n: lake.warden.takeover.reseal(who, n)),
+        on_table(lambda lake, who, n: lake.services.registration.reseal(who, n)),
         WRITES,
         "table.reseal",
         (RequestInvalid,),
     ),
     Row(
         "Takeover.restore",
-        on_table(lambda lake, who, n: lake.warden.takeover.restore(who, n)),
+        on_table(lambda lake, who, n: lake.services.registration.restore(who, n)),
         WRITES,
         "table.restore",
     ),
     Row(
         "Namespaces.create",
-        in_namespace(lambda lake, who, n: lake.warden.namespaces.create(who, (*n, fresh().name), {})),
+        in_namespace(lambda lake, who, n: lake.services.namespaces.create(who, (*n, fresh().name), {})),
         ADMINISTERS,
         "namespace.create",
     ),
     Row(
         "Namespaces.load",
-        in_namespace(lambda lake, who, n: lake.warden.namespaces.load(who, n)),
+        in_namespace(lambda lake, who, n: lake.services.namespaces.load(who, n)),
         READS,
         "namespace.load",
     ),
     Row(
         "Namespaces.exists",
-        in_namespace(lambda lake, who, n: lake.warden.namespaces.exists(who, n)),
+        in_namespace(lambda lake, who, n: lake.services.namespaces.exists(who, n)),
         READS,
         "namespace.load",
     ),
     Row(
         "Namespaces.children",
-        in_namespace(lambda lake, who, n: lake.warden.namespaces.children(who, n)),
+        in_namespace(lambda lake, who, n: lake.services.namespaces.children(who, n)),
         READS,
         "namespace.list",
     ),
     Row(
         "Namespaces.children",
-        lambda lake, who, _: lambda: lake.warden.namespaces.children(who, ()),
+        lambda lake, who, _: lambda: lake.services.namespaces.children(who, ()),
         _EVERYONE,
         "namespace.list",
         variant="top",
     ),
     Row(
         "Namespaces.tables",
-        in_namespace(lambda lake, who, n: lake.warden.namespaces.tables(who, n)),
+        in_namespace(lambda lake, who, n: lake.services.namespaces.tables(who, n)),
         READS,
         "table.list",
     ),
     Row(
         "Namespaces.update",
-        in_namespace(lambda lake, who, n: lake.warden.namespaces.update(who, n, [], {"a": "b"})),
+        in_namespace(lambda lake, who, n: lake.services.namespaces.update(who, n, [], {"a": "b"})),
         WRITES,
         "namespace.update",
     ),
     Row(
         "Namespaces.update",
         in_namespace(
-            lambda lake, who, n: lake.warden.namespaces.update(who, n, [], {"location": _ELSEWHERE})
+            lambda lake, who, n: lake.services.namespaces.update(who, n, [], {"location": _ELSEWHERE})
         ),
         ADMINISTERS,
         "namespace.update",
@@ -380,13 +380,16 @@ TABLE = [
     ),
     Row(
         "Namespaces.drop",
-        in_namespace(lambda lake, who, n: lake.warden.namespaces.drop(who, n)),
+        in_namespace(lambda lake, who, n: lake.services.namespaces.drop(who, n)),
         WRITES,
         "namespace.drop",
         (NamespaceNotEmpty,),
     ),
     Row(
-        "Writes.begin", on_table(lambda lake, who, n: lake.warden.writes.begin(who, n)), WRITES, "table.write"
+        "Writes.begin",
+        on_table(lambda lake, who, n: lake.services.writes.begin(who, n)),
+        WRITES,
+        "table.write",
     ),
     Row("Writes.begin_staged", begin_staged(), WRITES, "table.stage"),
     Row(
@@ -411,19 +414,19 @@ TABLE = [
     Row("Writes.abort", abort_write, _EVERYONE, "table.write"),
     Row(
         "Rewriter.groups",
-        on_table(lambda lake, who, n: lake.warden.rewriter.groups(who, n, max_bytes=1, max_groups=1)),
+        on_table(lambda lake, who, n: lake.services.rewriter.groups(who, n, max_bytes=1, max_groups=1)),
         WRITES,
         "table.rewrite",
     ),
     Row(
         "OldRegimes.report",
-        on_table(lambda lake, who, n: lake.warden.old_regimes.report(who, n)),
+        on_table(lambda lake, who, n: lake.services.old_epochs.report(who, n)),
         WRITES,
         "table.regimes",
     ),
     Row(
         "OldRegimes.forbid",
-        on_table(lambda lake, who, n: lake.warden.old_regimes.forbid(who, n)),
+        on_table(lambda lake, who, n: lake.services.old_epochs.forbid(who, n)),
         WRITES,
         "table.forbid-old-regimes",
         (RequestInvalid,),

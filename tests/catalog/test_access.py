@@ -24,7 +24,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA, fresh, make, name_of, record
 
 def rewritten(lake: Lake, name: TableName, **changes: Any) -> str:
     """Put other metadata behind the catalog's back, and point at it."""
-    table = lake.warden.loader.load(name)
+    table = lake.services.loader.load(name)
     document = json.loads(dump_metadata(table.metadata)) | changes
     location = f"{table.metadata.location}/metadata/99999-behind.metadata.json"
     Path(location.removeprefix("file://")).write_text(json.dumps(document))
@@ -35,7 +35,7 @@ def rewritten(lake: Lake, name: TableName, **changes: Any) -> str:
 def point(lake: Lake, name: TableName, location: str) -> None:
     columns = iceberg_tables.c
     mine = (columns.table_namespace == name.database, columns.table_name == name.name)
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(iceberg_tables).where(*mine).values(metadata_location=location))
 
 
@@ -44,7 +44,7 @@ def test_governed_copies_in_the_file_count_for_nothing_and_are_reported(lake: La
     copies = {"read.allowed.data.paths": "s3://victim/x", "encryption.mechanism": "envelope", "comment": "c"}
     rewritten(lake, name_of(table), properties=copies)
     caller = lake.caller(ALICE)
-    loaded = lake.warden.access.load(caller, name_of(table))
+    loaded = lake.services.access.load(caller, name_of(table))
     shown = loaded.shown_metadata.properties
     assert shown["read.allowed.data.paths"] == table.location()
     assert shown["encryption.mechanism"] == "plaintext"
@@ -59,17 +59,17 @@ def test_governed_copies_in_the_file_count_for_nothing_and_are_reported(lake: La
 
 def test_unsealed_metadata_is_read_reported_and_not_committed_to(lake: Lake) -> None:
     table = make(lake)
-    sealed = lake.warden.access.load(lake.caller(CAROL), name_of(table))
+    sealed = lake.services.access.load(lake.caller(CAROL), name_of(table))
     location = rewritten(lake, name_of(table), properties={"comment": "behind"})
     caller = lake.caller(CAROL)
-    loaded = lake.warden.access.load(caller, name_of(table))
+    loaded = lake.services.access.load(caller, name_of(table))
     assert (loaded.seal, loaded.metadata_location) == (None, location)
     assert loaded.etag != sealed.etag
     assert "table.unsealed" in [each.action for each in records(lake, caller)]
     with pytest.raises(MetadataUnsealed):
         lake.catalog().load_table(table.name()).append(rows(1))
-    lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
-    assert lake.warden.access.load(caller, name_of(table)).metadata_location == sealed.metadata_location
+    lake.services.registration.restore(lake.caller(ALICE), name_of(table))
+    assert lake.services.access.load(caller, name_of(table)).metadata_location == sealed.metadata_location
 
 
 def test_a_namespace_may_forbid_unsealed_metadata(lake: Lake) -> None:
@@ -86,7 +86,7 @@ def test_unsealed_metadata_of_an_encrypted_table_is_not_planned(lake: Lake) -> N
     table = make(lake, properties=ENCRYPTED)
     rewritten(lake, name_of(table))
     with pytest.raises(MetadataUnsealed):
-        lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
+        lake.services.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
 
 
 def adopted(lake: Lake, root: Path, version: str) -> TableName:
@@ -106,7 +106,7 @@ def test_a_version_one_table_is_read_and_written_once_it_is_upgraded(lake: Lake,
     table = lake.catalog().load_table(str(name))
     assert table.format_version == 1
     assert table.scan().to_arrow()["id"].to_pylist() == [1, 2]
-    assert lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest()).files.num_rows == 1
+    assert lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest()).files.num_rows == 1
     with pytest.raises(UnsupportedFormatVersion):
         table.append(rows(3))
     with table.transaction() as transaction:
@@ -121,11 +121,11 @@ def test_a_version_three_table_is_read_and_not_written(lake: Lake) -> None:
     rewritten(lake, name_of(table), **{"format-version": 3, "next-row-id": 0})
     loaded = lake.catalog().load_table(table.name())
     assert loaded.format_version == 3
-    assert lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files.num_rows == 1
-    lake.warden.takeover.reseal(lake.caller(ALICE), name_of(table))
+    assert lake.services.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files.num_rows == 1
+    lake.services.registration.reseal(lake.caller(ALICE), name_of(table))
     comment = SetPropertiesUpdate(updates={"comment": "c"})
     with pytest.raises(UnsupportedFormatVersion):
-        lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [comment])
+        lake.services.committer.commit(lake.caller(ALICE), name_of(table), [], [comment])
 
 
 def test_a_version_that_nobody_knows_is_refused(lake: Lake) -> None:
@@ -138,22 +138,22 @@ def test_a_version_that_nobody_knows_is_refused(lake: Lake) -> None:
 def test_a_right_on_one_column_loads_the_table_and_reads_that_column_alone(lake: Lake) -> None:
     table = make(lake, "db.by_column")
     lake.set_policies([*standard_policies(), policy("one", columns_of(table, "id"), {BOB: ["select"]})])
-    assert lake.warden.access.load(lake.caller(BOB), name_of(table)).name == "db.by_column"
+    assert lake.services.access.load(lake.caller(BOB), name_of(table)).name == "db.by_column"
     bob = lake.caller(BOB, engine="spark")
-    lake.warden.planner.plan(bob, name_of(table), ScanRequest(columns=("id",)))
+    lake.services.planner.plan(bob, name_of(table), ScanRequest(columns=("id",)))
     for columns in (("name",), None):
         with pytest.raises(NotAuthorized):
-            lake.warden.planner.plan(bob, name_of(table), ScanRequest(columns=columns))
+            lake.services.planner.plan(bob, name_of(table), ScanRequest(columns=columns))
 
 
 def test_a_right_on_a_column_that_is_not_there_loads_nothing(lake: Lake) -> None:
     table = make(lake, "db.by_no_column")
     lake.set_policies([*standard_policies(), policy("one", columns_of(table, "gone"), {BOB: ["select"]})])
     with pytest.raises(NotAuthorized) as there:
-        lake.warden.access.load(lake.caller(BOB), name_of(table))
+        lake.services.access.load(lake.caller(BOB), name_of(table))
     lake.catalog().drop_table("db.by_no_column")
     with pytest.raises(NotAuthorized) as gone:
-        lake.warden.access.load(lake.caller(BOB), name_of(table))
+        lake.services.access.load(lake.caller(BOB), name_of(table))
     assert str(there.value) == str(gone.value)
 
 
@@ -166,7 +166,7 @@ def test_whoever_may_create_a_table_learns_whether_there_is_one(lake: Lake) -> N
     with pytest.raises(NotAuthorized):
         bob.table_exists("db.other")
     with pytest.raises(NotAuthorized):
-        lake.warden.access.load(lake.caller(BOB), name_of(table))
+        lake.services.access.load(lake.caller(BOB), name_of(table))
 
 
 def columns_of(table: Table, *columns: str) -> dict[str, list[str]]:
@@ -182,6 +182,6 @@ def test_what_is_refused_while_columns_are_looked_up_is_recorded_and_names_no_pa
     location.write_bytes(location.read_bytes().replace(b'"current-schema-id"', b'"current-Schema-id"'))
     bob = lake.caller(BOB)
     with pytest.raises(Refused) as refused:
-        lake.warden.access.load(bob, name_of(table))
+        lake.services.access.load(bob, name_of(table))
     assert refused.value.path is None
     assert [(each.action, each.allowed) for each in records(lake, bob)] == [("table.load", False)]

@@ -58,7 +58,7 @@ NESTED = Schema(
 
 
 def alter(lake: Lake, table: Table, *changes: Change, user: str = ALICE) -> LoadedTable:
-    return lake.warden.alterer.alter(lake.caller(user), name_of(table), changes)
+    return lake.services.alterer.alter(lake.caller(user), name_of(table), changes)
 
 
 def refused(lake: Lake, table: Table, *changes: Change, rule: str = "alter") -> RequestInvalid:
@@ -284,7 +284,7 @@ def test_a_drop_if_it_exists_changes_nothing_where_it_does_not(lake: Lake) -> No
     assert after.metadata_location == table.metadata_location
     caller = lake.caller(CAROL)
     with pytest.raises(NotAuthorized):
-        lake.warden.alterer.alter(caller, name_of(table), [DropColumn(("missing",), if_exists=True)])
+        lake.services.alterer.alter(caller, name_of(table), [DropColumn(("missing",), if_exists=True)])
     assert records(lake, caller)[-1].allowed is False
 
 
@@ -293,7 +293,7 @@ def test_only_who_may_alter_is_told_of_the_columns(lake: Lake) -> None:
     for user in (BOB, CAROL):
         caller = lake.caller(user)
         with pytest.raises(NotAuthorized):
-            lake.warden.alterer.alter(caller, name_of(table), [RenameColumn(("missing",), "x")])
+            lake.services.alterer.alter(caller, name_of(table), [RenameColumn(("missing",), "x")])
         assert [each.allowed for each in records(lake, caller)] == [False]
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from catalog.authorization.table_access import TableAccess
 from catalog.commits.committer import Committer
-from catalog.maintenance.old_epochs import OldRegimes
+from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
 from catalog.planning.plan import Planner
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
 from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
-from catalog.tables.registration import Takeover
+from catalog.tables.registration import Registration
 from catalog.writes.steps import Writes
 from policy.errors import NotAuthorized
 from tests.catalog.operations import TABLE, USERS, Row
@@ -31,11 +31,11 @@ INTERFACE = (
     Lifecycle,
     Namespaces,
     Planner,
-    Takeover,
+    Registration,
     Writes,
     Alterer,
     Rewriter,
-    OldRegimes,
+    OldEpochs,
 )
 #: What is asked by the service itself, not on behalf of somebody.
 OF_THE_SERVICE = {"Writes.sweep", "Lifecycle.sweep"}

@@ -42,18 +42,18 @@ def kept_namespaces(lake: Lake) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda lake, who, name: lake.warden.access.load(who, name),
-        lambda lake, who, name: lake.warden.access.exists(who, name),
-        lambda lake, who, name: lake.warden.planner.plan(who, name, ScanRequest()),
-        lambda lake, who, name: lake.warden.committer.commit(who, name, [], []),
-        lambda lake, who, name: lake.warden.lifecycle.drop(who, name),
-        lambda lake, who, name: lake.warden.lifecycle.purge(who, name),
-        lambda lake, who, name: lake.warden.lifecycle.rename(who, name, named("x", "bobs")),
-        lambda lake, who, name: lake.warden.takeover.restore(who, name),
-        lambda lake, who, name: lake.warden.takeover.reseal(who, name),
-        lambda lake, who, name: lake.warden.takeover.adopt(who, name),
-        lambda lake, who, name: lake.warden.writes.begin(who, name),
-        lambda lake, who, name: lake.warden.creator.create(who, NewTable(name, SCHEMA)),
+        lambda lake, who, name: lake.services.access.load(who, name),
+        lambda lake, who, name: lake.services.access.exists(who, name),
+        lambda lake, who, name: lake.services.planner.plan(who, name, ScanRequest()),
+        lambda lake, who, name: lake.services.committer.commit(who, name, [], []),
+        lambda lake, who, name: lake.services.lifecycle.drop(who, name),
+        lambda lake, who, name: lake.services.lifecycle.purge(who, name),
+        lambda lake, who, name: lake.services.lifecycle.rename(who, name, named("x", "bobs")),
+        lambda lake, who, name: lake.services.registration.restore(who, name),
+        lambda lake, who, name: lake.services.registration.reseal(who, name),
+        lambda lake, who, name: lake.services.registration.adopt(who, name),
+        lambda lake, who, name: lake.services.writes.begin(who, name),
+        lambda lake, who, name: lake.services.creator.create(who, NewTable(name, SCHEMA)),
     ],
     ids=[
         "load",
@@ -82,7 +82,11 @@ def test_whether_a_table_exists_is_not_told_to_those_without_rights(
 
 
 def test_whether_a_namespace_exists_is_not_told_to_those_without_rights(lake: Lake) -> None:
-    for ask in (lake.warden.namespaces.load, lake.warden.namespaces.exists, lake.warden.namespaces.tables):
+    for ask in (
+        lake.services.namespaces.load,
+        lake.services.namespaces.exists,
+        lake.services.namespaces.tables,
+    ):
         with pytest.raises(NotAuthorized):
             ask(lake.caller(DAVE), ("db",))
         with pytest.raises(NotAuthorized):
@@ -114,10 +118,10 @@ def test_dropping_protection_needs_its_own_right(lake: Lake) -> None:
     lake.set_policies([*standard_policies(), grant])
     try:
         with pytest.raises(NotAuthorized, match="unprotect"):
-            lake.warden.committer.commit(lake.caller(DAVE), name_of(table), [], off)
+            lake.services.committer.commit(lake.caller(DAVE), name_of(table), [], off)
     finally:
         lake.set_policies(standard_policies())
-    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], off)
+    lake.services.committer.commit(lake.caller(ALICE), name_of(table), [], off)
     assert lake.catalog().load_table(table.name()).properties["encryption.mechanism"] == "plaintext"
 
 
@@ -125,7 +129,7 @@ def test_a_refusal_by_a_later_rule_is_on_record_with_the_path(lake: Lake) -> Non
     table = make(lake, properties={PATHS: ""})
     caller = lake.caller(ALICE)
     with pytest.raises(LocationNotAllowed):
-        lake.warden.writes.begin(caller, name_of(table))
+        lake.services.writes.begin(caller, name_of(table))
     found = records(lake, caller)
     assert [(each.action, each.allowed) for each in found] == [("table.write", True), ("table.write", False)]
     assert found[-1].reasons[0].rule == "allowed-paths"
@@ -135,15 +139,15 @@ def test_a_refusal_by_a_later_rule_is_on_record_with_the_path(lake: Lake) -> Non
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda lake, who, name: lake.warden.access.load(who, name),
-        lambda lake, who, name: lake.warden.access.exists(who, name),
-        lambda lake, who, name: lake.warden.planner.plan(who, name, ScanRequest()),
-        lambda lake, who, name: lake.warden.committer.commit(who, name, [], []),
-        lambda lake, who, name: lake.warden.writes.begin(who, name),
-        lambda lake, who, name: lake.warden.lifecycle.rename(who, name, fresh()),
-        lambda lake, who, name: lake.warden.lifecycle.purge(who, name),
-        lambda lake, who, name: lake.warden.takeover.restore(who, name),
-        lambda lake, who, name: lake.warden.takeover.reseal(who, name),
+        lambda lake, who, name: lake.services.access.load(who, name),
+        lambda lake, who, name: lake.services.access.exists(who, name),
+        lambda lake, who, name: lake.services.planner.plan(who, name, ScanRequest()),
+        lambda lake, who, name: lake.services.committer.commit(who, name, [], []),
+        lambda lake, who, name: lake.services.writes.begin(who, name),
+        lambda lake, who, name: lake.services.lifecycle.rename(who, name, fresh()),
+        lambda lake, who, name: lake.services.lifecycle.purge(who, name),
+        lambda lake, who, name: lake.services.registration.restore(who, name),
+        lambda lake, who, name: lake.services.registration.reseal(who, name),
     ],
     ids=["load", "exists", "plan", "commit", "write", "rename", "purge", "restore", "reseal"],
 )
@@ -166,9 +170,9 @@ def test_a_write_of_somebody_else_is_no_write_of_yours_and_the_try_is_on_record(
         caller = lake.caller(user, act)  # an engine each, since equal refusals are counted
         with pytest.raises(RequestInvalid, match="no such write of yours"):
             if act == "commit":
-                lake.warden.writes.commit(caller, engine.session.id, FileCommit("append", ()))
+                lake.services.writes.commit(caller, engine.session.id, FileCommit("append", ()))
             else:
-                lake.warden.writes.abort(caller, engine.session.id)
+                lake.services.writes.abort(caller, engine.session.id)
         (found,) = records(lake, caller)
         assert (found.allowed, found.reasons[0].rule) == (False, "write-id")
     engine.append(engine.file())
@@ -178,7 +182,7 @@ def test_without_a_record_there_is_no_grant(tmp_path: Path) -> None:
     with open_lake(tmp_path) as lake:
         lake.catalog().create_namespace("db")
         table = make(lake)
-        lake.warden.audit.close()
+        lake.services.audit.close()
         catalog = lake.catalog()
         for ask in (
             lambda: catalog.load_table(table.name()),
@@ -187,7 +191,7 @@ def test_without_a_record_there_is_no_grant(tmp_path: Path) -> None:
             lambda: catalog.drop_table(table.name()),
             lambda: catalog.create_namespace("other"),
             lambda: catalog.list_namespaces(),
-            lambda: lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()),
+            lambda: lake.services.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()),
         ):
             with pytest.raises(StateUnavailable, match="no grant"):
                 ask()

@@ -63,10 +63,10 @@ def table(lake: Lake) -> Table:
 
 def test_a_table_has_a_key_for_each_distinct_master_key(lake: Lake, table: Table) -> None:
     assert groups(lake, table) == {"hr": (3,), "pii": (2, 4, 5)}
-    peks = loaded(lake, table).governed.regimes.current.peks
+    peks = loaded(lake, table).governed.epochs.current.peks
     assert [ref.master_key_id for ref in peks] == [MASTER_KEY, "hr", "pii"]
     shared = make(lake, schema=PERSON, properties={COLUMNS: f"{MASTER_KEY}:ssn"})
-    assert len(loaded(lake, shared).governed.regimes.current.peks) == 1
+    assert len(loaded(lake, shared).governed.epochs.current.peks) == 1
 
 
 def test_a_files_key_metadata_has_its_groups(lake: Lake, table: Table) -> None:
@@ -165,7 +165,7 @@ def test_a_dropped_column_leaves_the_list_and_old_files_keep_its_key(lake: Lake,
     assert columns(lake, table) == "pii:home,ssn"
     append_files(lake, name_of(table))
     assert sorted(len(keys) for keys in keys_of(lake, table)) == [2, 3]
-    made = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
+    made = lake.services.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
     assert made.files.num_rows == 2
 
 
@@ -236,7 +236,7 @@ def test_a_snapshot_does_not_come_together_with_another_name_of_an_encrypted_col
 
 def data_keys(lake: Lake, table: Table) -> dict[tuple[str, KeyLabel], SecretBytes]:
     """The data keys of a plan of all columns, by path and label."""
-    plan = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
+    plan = lake.services.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
     assert plan.header.transport is not None
     found = {}
     for row in plan.files.to_pylist():
@@ -252,9 +252,9 @@ def test_keys_of_columns_are_rotated_and_rewrapped_with_the_footers(lake: Lake, 
     append_files(lake, name_of(table))
     before = data_keys(lake, table)
     assert len(before) == 3
-    lake.warden.key_rotation.rotate(lake.caller(ALICE), name_of(table))
+    lake.services.key_rotation.rotate(lake.caller(ALICE), name_of(table))
     assert data_keys(lake, table) == before
-    lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name_of(table))
+    lake.services.key_rewrap.rewrap(lake.caller(ALICE), name_of(table))
     assert {key.pek.version for keys in keys_of(lake, table) for key in keys} == {2}
     assert data_keys(lake, table) == before
     append_files(lake, name_of(table))
@@ -286,28 +286,30 @@ def test_a_group_that_policies_split_is_told_where_it_is_made(lake: Lake, split:
     sentence = "The key 'pii' is split for user 'carol', who may select 'ssn' and not 'email'"
     caller = lake.caller(ALICE)
     new = NewTable(fresh(), schema=PERSON, properties=properties)
-    made = lake.warden.creator.create(caller, new)
+    made = lake.services.creator.create(caller, new)
     assert [each.startswith(sentence) for each in told(lake, caller)] == [True]
 
     caller = lake.caller(ALICE)
     apart = [SetProperty(COLUMNS, "pii:ssn;hr:home,email")]
-    lake.warden.alterer.alter(caller, made.record.name, apart)
+    lake.services.alterer.alter(caller, made.record.name, apart)
     assert [each.partition(" is split")[0] for each in told(lake, caller)] == ["The key 'hr'"]
 
     caller = lake.caller(ALICE)
     paths = f"{made.record.location.canonical},{made.record.location.canonical}/data"
-    wider = lake.warden.alterer.alter(
+    wider = lake.services.alterer.alter(
         caller, made.record.name, [SetProperty("read.allowed.data.paths", paths)]
     )
     assert wider.governed.version == 3 and told(lake, caller) == []
 
     caller = lake.caller(ALICE)
-    lake.warden.alterer.alter(caller, made.record.name, [SetProperty(COLUMNS, "pii:ssn,home;hr:email")])
+    lake.services.alterer.alter(caller, made.record.name, [SetProperty(COLUMNS, "pii:ssn,home;hr:email")])
     assert told(lake, caller) == []
 
     caller = lake.caller(ALICE)
-    session = lake.warden.writes.begin_staged(caller, NewTable(fresh(), schema=PERSON, properties=properties))
-    lake.warden.writes.commit(caller, session.id, FileCommit("append", ()))
+    session = lake.services.writes.begin_staged(
+        caller, NewTable(fresh(), schema=PERSON, properties=properties)
+    )
+    lake.services.writes.commit(caller, session.id, FileCommit("append", ()))
     assert [each.startswith(sentence) for each in told(lake, caller)] == [True]
 
 

@@ -178,7 +178,7 @@ class Differences(RuleBasedStateMachine):
 
     def propose(self, proposal: Proposal, user: str) -> bool:
         """Commit, and compare what comes of it with the model; whether it was accepted."""
-        expected = self.history.judge(proposal, RIGHTS[user])
+        expected = self.history.check(proposal, RIGHTS[user])
         note(f"{user} may expect {expected or 'success'}")
         before = self.loaded().metadata_location
         try:
@@ -209,7 +209,7 @@ class Differences(RuleBasedStateMachine):
                 updates.append(SetSnapshotRefUpdate(ref_name=name, type=kind, snapshot_id=ref[1]))
         if proposal.expired:
             updates.append(RemoveSnapshotsUpdate(snapshot_ids=list(proposal.expired)))
-        self.lake.warden.committer.commit(self.lake.caller(user), self.name, [], updates)
+        self.lake.services.committer.commit(self.lake.caller(user), self.name, [], updates)
 
     def compare(self, moved: Iterable[str]) -> None:
         """Refs are where the model has them; plans of those that moved list its files, by partition too."""
@@ -233,12 +233,12 @@ class Differences(RuleBasedStateMachine):
     def plan(self, **request: Any) -> Counter[str]:
         """The data files of a plan, by path."""
         caller = self.lake.caller(ALICE, "spark")
-        plan = self.lake.warden.planner.plan(caller, self.name, ScanRequest(**request))
+        plan = self.lake.services.planner.plan(caller, self.name, ScanRequest(**request))
         rows = plan.files.select(["content", "file_path"]).to_pylist()
         return Counter(row["file_path"] for row in rows if row["content"] == 0)
 
     def loaded(self) -> LoadedTable:
-        return self.lake.warden.loader.load_sealed(self.name)
+        return self.lake.services.loader.load_sealed(self.name)
 
 
 class EncryptedDifferences(Differences):
@@ -251,7 +251,7 @@ class EncryptedDifferences(Differences):
     @precondition(lambda self: self.history.encrypted_from is None)
     def encrypt(self) -> None:
         update = SetPropertiesUpdate(updates=ENCRYPTED)
-        self.lake.warden.committer.commit(self.lake.caller(ALICE), self.name, [], [update])
+        self.lake.services.committer.commit(self.lake.caller(ALICE), self.name, [], [update])
         self.history.encrypted_from = self.history.last_number + 1
 
     @rule(data=st.data())
@@ -302,7 +302,7 @@ class EncryptedDifferences(Differences):
             return
         *earlier, _ = sorted(peks(self.lake, self.name), key=lambda pek: pek.version)
         for pek in earlier:
-            self.lake.warden.key_life.disable(self.lake.caller(ALICE), self.name, pek.id, pek.version)
+            self.lake.services.key_life.disable(self.lake.caller(ALICE), self.name, pek.id, pek.version)
         self.history.unusable = set(self.history.old_keys)
 
     @rule()
@@ -312,7 +312,7 @@ class EncryptedDifferences(Differences):
         snapshots = self.history.snapshots.values()
         left = any(live.file.key is None for each in snapshots for live in self.history.live(each))
         try:
-            self.lake.warden.old_regimes.forbid(self.lake.caller(ALICE), self.name)
+            self.lake.services.old_epochs.forbid(self.lake.caller(ALICE), self.name)
         except RequestInvalid:
             assert left
             return
@@ -339,7 +339,7 @@ class EncryptedDifferences(Differences):
         snapshot = Snap(head.snapshot_id, head.parent_snapshot_id, number, listed, head.manifest_list)
         proposal = Proposal((snapshot,), self.at(branch, snapshot.id), by_session=True)
         if not rewrapped:
-            assert not self.history.judge(proposal, RIGHTS[WALT])
+            assert not self.history.check(proposal, RIGHTS[WALT])
         self.history.accept(proposal)
 
 

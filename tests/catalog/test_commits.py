@@ -43,11 +43,11 @@ OTHER_UUID = "00000000-0000-4000-8000-000000000000"
 
 
 def load(lake: Lake, table: Table) -> LoadedTable:
-    return lake.warden.access.load(lake.caller(ALICE), name_of(table))
+    return lake.services.access.load(lake.caller(ALICE), name_of(table))
 
 
 def commit(lake: Lake, table: Table, *updates: TableUpdate, **options: Any) -> LoadedTable:
-    return lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], updates, **options)
+    return lake.services.committer.commit(lake.caller(ALICE), name_of(table), [], updates, **options)
 
 
 def setting(**given: str) -> SetPropertiesUpdate:
@@ -155,8 +155,8 @@ def test_encryption_begins_with_the_next_file_and_old_ones_stay_readable(lake: L
     table = make(lake)
     table.append(rows(1))
     commit(lake, table, setting(encryption__mechanism="envelope"))
-    regimes = load(lake, table).governed.regimes.entries
-    assert [(each.from_sequence_number, each.spec.encrypts) for each in regimes] == [(0, False), (2, True)]
+    epochs = load(lake, table).governed.epochs.entries
+    assert [(each.from_sequence_number, each.spec.encrypts) for each in epochs] == [(0, False), (2, True)]
     append_files(lake, name_of(table))
     with pytest.raises(EncryptionPolicyViolation):
         lake.catalog().load_table(table.name()).append(rows(3))
@@ -215,7 +215,9 @@ def test_requirements_that_do_not_hold_are_conflicts(lake: Lake) -> None:
     table = make(lake)
     for requirement in (AssertTableUUID(uuid=OTHER_UUID), AssertRefSnapshotId(ref="main", snapshot_id=7)):
         with pytest.raises(CommitConflict) as raised:
-            lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [requirement], [setting(a="b")])
+            lake.services.committer.commit(
+                lake.caller(ALICE), name_of(table), [requirement], [setting(a="b")]
+            )
         assert raised.value.rule == requirement.type
     assert "a" not in load(lake, table).metadata.properties
 
@@ -223,7 +225,7 @@ def test_requirements_that_do_not_hold_are_conflicts(lake: Lake) -> None:
 def test_a_branch_that_must_not_exist_does_not_in_a_table_without_snapshots(lake: Lake) -> None:
     table = make(lake)
     absent = AssertRefSnapshotId(ref="audit", snapshot_id=None)
-    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [absent], [setting(a="b")])
+    lake.services.committer.commit(lake.caller(ALICE), name_of(table), [absent], [setting(a="b")])
     assert load(lake, table).metadata.properties["a"] == "b"
 
 

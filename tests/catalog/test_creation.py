@@ -42,7 +42,7 @@ PATHS = "read.allowed.data.paths"
 
 def everything(lake: Lake) -> tuple[dict[str, int], set[Path]]:
     """How much there is in the database, and every file of the warehouse."""
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         counts = {
             table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
             for table in STATE
@@ -259,14 +259,14 @@ def test_a_denial_of_what_is_its_owners_stops_tables_there(lake: Lake) -> None:
 def staged(lake: Lake, database: str = "db") -> tuple[NewTable, list[object]]:
     """A table that Alice staged, and the updates that complete it without anything else."""
     new = NewTable(fresh(database), SCHEMA)
-    metadata, _ = lake.warden.creator.stage(lake.caller(ALICE), new)
+    metadata, _ = lake.services.creator.stage(lake.caller(ALICE), new)
     return new, [AssignUUIDUpdate(uuid=metadata.table_uuid), SetLocationUpdate(location=metadata.location)]
 
 
 def test_a_staged_identity_is_for_its_own_principal_and_name(lake: Lake) -> None:
     new, updates = staged(lake, "bobs")
     with pytest.raises(RequestInvalid) as raised:
-        lake.warden.creator.commit_staged(lake.caller(BOB), new.name, [AssertCreate()], updates)  # type: ignore[arg-type]
+        lake.services.creator.commit_staged(lake.caller(BOB), new.name, [AssertCreate()], updates)  # type: ignore[arg-type]
     assert raised.value.rule == "staged"
 
 
@@ -276,7 +276,7 @@ def test_nobody_makes_up_an_identity(lake: Lake) -> None:
     for updates in ([made_up, at], [at], [made_up], [made_up, made_up, at], []):
         before = everything(lake)
         with pytest.raises(RequestInvalid) as raised:
-            lake.warden.creator.commit_staged(lake.caller(ALICE), new.name, [AssertCreate()], updates)  # type: ignore[arg-type]
+            lake.services.creator.commit_staged(lake.caller(ALICE), new.name, [AssertCreate()], updates)  # type: ignore[arg-type]
         assert raised.value.rule == "staged"
         assert everything(lake) == before
 
@@ -285,16 +285,16 @@ def test_a_staged_table_stays_where_it_was_staged(lake: Lake) -> None:
     new, (uuid, _) = staged(lake)
     elsewhere = SetLocationUpdate(location=f"file://{lake.warehouse}/db/elsewhere")
     with pytest.raises(RequestInvalid):
-        lake.warden.creator.commit_staged(lake.caller(ALICE), new.name, [AssertCreate()], [uuid, elsewhere])  # type: ignore[list-item]
+        lake.services.creator.commit_staged(lake.caller(ALICE), new.name, [AssertCreate()], [uuid, elsewhere])  # type: ignore[list-item]
     with pytest.raises(RequestInvalid):
-        lake.warden.creator.commit_staged(lake.caller(ALICE), fresh(), [AssertCreate()], [uuid, elsewhere])  # type: ignore[list-item]
+        lake.services.creator.commit_staged(lake.caller(ALICE), fresh(), [AssertCreate()], [uuid, elsewhere])  # type: ignore[list-item]
 
 
 def test_a_staged_creation_without_a_schema_is_one_typed_error(lake: Lake) -> None:
     new, updates = staged(lake)
     before = everything(lake)
     with pytest.raises(InvalidInput):
-        lake.warden.creator.commit_staged(lake.caller(ALICE), new.name, [AssertCreate()], updates)  # type: ignore[arg-type]
+        lake.services.creator.commit_staged(lake.caller(ALICE), new.name, [AssertCreate()], updates)  # type: ignore[arg-type]
     assert everything(lake) == before
 
 
@@ -302,7 +302,7 @@ def test_requirements_of_an_existing_table_do_not_hold_of_a_new_one(lake: Lake) 
     new, updates = staged(lake)
     uuid = AssertTableUUID(uuid="00000000-0000-4000-8000-000000000000")
     with pytest.raises(CommitConflict):
-        lake.warden.creator.commit_staged(lake.caller(ALICE), new.name, [AssertCreate(), uuid], updates)  # type: ignore[arg-type]
+        lake.services.creator.commit_staged(lake.caller(ALICE), new.name, [AssertCreate(), uuid], updates)  # type: ignore[arg-type]
 
 
 def test_governed_properties_take_force_with_the_commit_of_a_staged_table(lake: Lake) -> None:

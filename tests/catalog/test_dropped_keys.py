@@ -35,28 +35,28 @@ def administered(lake: Lake) -> Iterator[None]:
 def dropped(lake: Lake, name: TableName) -> TableRecord:
     """The table was dropped; what was known of it before."""
     record = load(lake, name).record
-    lake.warden.lifecycle.drop(lake.caller(ALICE), name)
+    lake.services.lifecycle.drop(lake.caller(ALICE), name)
     return record
 
 
 def end_waiting(lake: Lake) -> int:
-    ends = lake.warden.key_life._ends
+    ends = lake.services.key_life._ends
     ends._now_ms, real = (lambda: 2**62), ends._now_ms
     try:
-        return lake.warden.key_life.destroy_due()
+        return lake.services.key_life.destroy_due()
     finally:
         ends._now_ms = real
 
 
 def stored(lake: Lake, record: TableRecord) -> list[PekRecord]:
-    return lake.warden.keyring.records(record)
+    return lake.services.keyring.records(record)
 
 
 def test_the_keys_of_a_dropped_table_are_shredded_without_bringing_it_back(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     rotate(lake, name)
     other = encrypted(lake)
-    record, life, caller = dropped(lake, name), lake.warden.key_life, lake.caller(ALICE)
+    record, life, caller = dropped(lake, name), lake.services.key_life, lake.caller(ALICE)
     assert shown(life.keys(caller, record.table_uuid)) == {1: ("decrypt-only", False), 2: ("active", True)}
     key = stored(lake, record)[0].id
     assert life.show(caller, record.table_uuid, key)[1] == {}
@@ -73,7 +73,7 @@ def test_the_keys_of_a_dropped_table_are_shredded_without_bringing_it_back(lake:
 
 def test_a_destruction_is_called_off(lake: Lake) -> None:
     name = encrypted(lake)
-    record, life, caller = dropped(lake, name), lake.warden.key_life, lake.caller(ALICE)
+    record, life, caller = dropped(lake, name), lake.services.key_life, lake.caller(ALICE)
     life.destroy(caller, record.table_uuid, str(record.table_uuid))
     assert shown(life.enable(caller, record.table_uuid)) == {1: ("active", True)}
     assert shown(life.disable(caller, record.table_uuid)) == {1: ("disabled", True)}
@@ -95,7 +95,7 @@ def test_rights_on_tables_and_keys_are_none_on_what_is_left(
 ) -> None:
     """Nor is told whether there is, or was, such a table."""
     name = encrypted(lake)
-    record, life = dropped(lake, name), lake.warden.key_life
+    record, life = dropped(lake, name), lake.services.key_life
     with pytest.raises(NotAuthorized) as left:
         operation(life, lake.caller(BOB), record.table_uuid)
     with pytest.raises(NotAuthorized) as nothing:
@@ -112,17 +112,17 @@ def test_a_table_that_is_there_is_not_reached_past_its_policies(
     uuid = load(lake, name).record.table_uuid
     for each in (uuid, uuid4()):
         with pytest.raises(NoSuchTable):
-            operation(lake.warden.key_life, lake.caller(ALICE), each)
+            operation(lake.services.key_life, lake.caller(ALICE), each)
     assert states(lake, name) == {1: "active"}
 
 
 def test_a_table_of_another_catalog_in_the_same_database_is_not_reached(lake: Lake) -> None:
     record = dropped(lake, encrypted(lake))
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         mine = update(lw_table).where(lw_table.c.id == record.id)
         connection.execute(mine.values(catalog="other"))
     with pytest.raises(NoSuchTable):
-        lake.warden.key_life.destroy(lake.caller(ALICE), record.table_uuid, str(record.table_uuid))
+        lake.services.key_life.destroy(lake.caller(ALICE), record.table_uuid, str(record.table_uuid))
     assert [pek.state for pek in stored(lake, record)] == ["active"]
 
 
@@ -130,7 +130,7 @@ def test_a_table_of_another_catalog_in_the_same_database_is_not_reached(lake: La
 def test_it_is_confirmed_by_the_uuid(lake: Lake, confirm: str) -> None:
     record = dropped(lake, encrypted(lake))
     with pytest.raises(RequestInvalid) as refused:
-        lake.warden.key_life.destroy(lake.caller(ALICE), record.table_uuid, confirm)
+        lake.services.key_life.destroy(lake.caller(ALICE), record.table_uuid, confirm)
     assert refused.value.rule == "confirmation"
     assert [pek.state for pek in stored(lake, record)] == ["active"]
 
@@ -138,7 +138,7 @@ def test_it_is_confirmed_by_the_uuid(lake: Lake, confirm: str) -> None:
 def test_one_version_of_what_may_come_back_does_not_go_by_itself(lake: Lake) -> None:
     name = encrypted(lake)
     rotate(lake, name)
-    record, life, caller = dropped(lake, name), lake.warden.key_life, lake.caller(ALICE)
+    record, life, caller = dropped(lake, name), lake.services.key_life, lake.caller(ALICE)
     uuid, key = record.table_uuid, stored(lake, record)[0].id
     with pytest.raises(RequestInvalid) as refused:
         life.destroy(caller, uuid, str(uuid), key, 1)
@@ -151,7 +151,7 @@ def test_a_table_that_comes_back_meanwhile_keeps_its_keys_from_a_decision_of_bef
 ) -> None:
     name = encrypted(lake, files=1)
     location, keys = load(lake, name).metadata_location, released(lake, name)
-    record, life = dropped(lake, name), lake.warden.key_life
+    record, life = dropped(lake, name), lake.services.key_life
     real = life._states.destroy
 
     def late(*given: object) -> None:
@@ -167,7 +167,7 @@ def test_a_table_that_comes_back_meanwhile_keeps_its_keys_from_a_decision_of_bef
 def test_a_table_that_comes_back_after_it_has_its_keys_as_they_are(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     location, keys = load(lake, name).metadata_location, released(lake, name)
-    record, life = dropped(lake, name), lake.warden.key_life
+    record, life = dropped(lake, name), lake.services.key_life
     life.destroy(lake.caller(ALICE), record.table_uuid, str(record.table_uuid))
     lake.catalog().register_table(str(name), location)
     with pytest.raises(KeyNotUsable):
@@ -180,6 +180,6 @@ def test_a_table_that_comes_back_after_it_has_its_keys_as_they_are(lake: Lake) -
 def test_what_was_purged_shows_that_its_keys_are_gone(lake: Lake) -> None:
     name = encrypted(lake)
     record = load(lake, name).record
-    lake.warden.lifecycle.purge(lake.caller(ALICE), name)
-    found = lake.warden.key_life.keys(lake.caller(ALICE), record.table_uuid)
+    lake.services.lifecycle.purge(lake.caller(ALICE), name)
+    found = lake.services.key_life.keys(lake.caller(ALICE), record.table_uuid)
     assert shown(found) == {1: ("destroyed", True)}

@@ -46,7 +46,7 @@ def no_rules_left(lake: Lake) -> Iterator[None]:
 
 def alter(lake: Lake, table: Table, *changes: object, user: str = ALICE) -> None:
     """Change a table as an engine does."""
-    lake.warden.alterer.alter(lake.caller(user), name_of(table), changes)  # type: ignore[arg-type]
+    lake.services.alterer.alter(lake.caller(user), name_of(table), changes)  # type: ignore[arg-type]
 
 
 def commit(lake: Lake, table: Table, *updates: TableUpdate, user: str = ALICE) -> None:
@@ -128,9 +128,9 @@ def test_a_rule_that_comes_between_two_steps_counts(lake: Lake, door: str) -> No
 
 def test_a_commit_that_landed_is_answered_whatever_rules_came_since(lake: Lake) -> None:
     engine = Engine.stage(lake, fresh(), schema=PERSONAL)
-    landed = engine.append(engine.file())
+    published = engine.append(engine.file())
     put_rules(lake, rule("personal", columns=["ssn"]))
-    assert engine.append().record.id == landed.record.id
+    assert engine.append().record.id == published.record.id
 
 
 def test_who_may_not_create_is_told_nothing_of_the_rules(lake: Lake) -> None:
@@ -144,7 +144,7 @@ def test_a_refusal_is_in_the_audit_trail(lake: Lake) -> None:
     table = make(lake, schema=HARMLESS)
     caller = lake.caller(ALICE)
     with pytest.raises(EncryptionPolicyViolation):
-        lake.warden.alterer.alter(caller, name_of(table), [AddColumn(("ssn",), StringType())])
+        lake.services.alterer.alter(caller, name_of(table), [AddColumn(("ssn",), StringType())])
     refused = records(lake, caller)[-1]
     assert not refused.allowed and refused.reasons[0].rule == "must-encrypt"
     assert "'personal'" in refused.reasons[0].detail
@@ -173,7 +173,7 @@ def test_column_keys_are_those_of_the_current_schema(lake: Lake) -> None:
     table = make(lake, schema=Schema(NestedField(1, "id", LongType()), NestedField(3, "who", person)))
     alter(lake, table, RenameColumn(("id",), "key"))
     spec = EncryptionSpec.parse({"encryption.columns": "a:who;b:id"}, catalog_master_key_id=MASTER_KEY)
-    metadata = lake.warden.loader.load(name_of(table)).metadata
+    metadata = lake.services.loader.load(name_of(table)).metadata
     found = facts_of(name_of(table), metadata, spec, metadata.schemas[::-1])
     assert {each.name: (each.key_id, len(each.names)) for each in found.columns} == {
         "key": (None, 2),
@@ -198,10 +198,10 @@ def test_a_table_is_registered_only_if_it_breaks_no_rule(lake: Lake, tmp_path: P
     location, name = made_elsewhere(tmp_path), fresh()
     put_rules(lake, rule("personal", columns=["ssn"]))
     with pytest.raises(EncryptionPolicyViolation):
-        lake.warden.takeover.register(lake.caller(ALICE), name, location)
+        lake.services.registration.register(lake.caller(ALICE), name, location)
     assert not exists(lake, name)
     put_rules(lake, rule("personal", columns=["iban"]))
-    lake.warden.takeover.register(lake.caller(ALICE), name, location)
+    lake.services.registration.register(lake.caller(ALICE), name, location)
 
 
 def test_a_rule_that_comes_while_a_registration_is_cut_short_counts(lake: Lake, tmp_path: Path) -> None:
@@ -211,10 +211,10 @@ def test_a_rule_that_comes_while_a_registration_is_cut_short_counts(lake: Lake, 
 
     location, name = made_elsewhere(tmp_path), fresh()
     with crash_points.hooked(dies_at), pytest.raises(InterruptedError):
-        lake.warden.takeover.register(lake.caller(ALICE), name, location)
+        lake.services.registration.register(lake.caller(ALICE), name, location)
     put_rules(lake, rule("personal", columns=["ssn"]))
     with pytest.raises(EncryptionPolicyViolation):
-        lake.warden.takeover.register(lake.caller(ALICE), name, location)
+        lake.services.registration.register(lake.caller(ALICE), name, location)
     assert not exists(lake, name)
 
 
@@ -230,7 +230,7 @@ def test_columns_of_old_snapshots_are_registered_with_the_table(lake: Lake, tmp_
     theirs.engine.dispose()
     put_rules(lake, rule("personal", columns=["ssn"]))
     with pytest.raises(EncryptionPolicyViolation, match="of a snapshot's schema"):
-        lake.warden.takeover.register(lake.caller(ALICE), fresh(), location)
+        lake.services.registration.register(lake.caller(ALICE), fresh(), location)
 
 
 def test_a_dropped_table_comes_back_as_it_was_but_not_to_where_it_breaks_a_rule(lake: Lake) -> None:
@@ -239,8 +239,8 @@ def test_a_dropped_table_comes_back_as_it_was_but_not_to_where_it_breaks_a_rule(
     lake.catalog().drop_table(table.name())
     put_rules(lake, rule("here", databases=["db"]), rule("there", databases=["bobs"]))
     with pytest.raises(EncryptionPolicyViolation, match="'there'"):
-        lake.warden.takeover.register(lake.caller(ALICE), fresh("bobs"), location)
-    lake.warden.takeover.register(lake.caller(ALICE), name_of(table), location)
+        lake.services.registration.register(lake.caller(ALICE), fresh("bobs"), location)
+    lake.services.registration.register(lake.caller(ALICE), name_of(table), location)
 
 
 # -- tables that are altered
@@ -286,7 +286,7 @@ def test_encryption_is_not_weakened_below_a_rule_whoever_asks(lake: Lake, update
     table = make(lake, properties=ENCRYPTED)
     with pytest.raises(EncryptionPolicyViolation):
         commit(lake, table, update)
-    assert lake.warden.loader.load(name_of(table)).governed.spec.data_key_length == 32
+    assert lake.services.loader.load(name_of(table)).governed.spec.data_key_length == 32
     put_rules(lake)
     commit(lake, table, update)
 
@@ -299,7 +299,7 @@ def test_writes_go_on_to_a_table_that_breaks_a_newer_rule(lake: Lake) -> None:
     commit(lake, table, SetPropertiesUpdate(updates={"owner.team": "hr"}))
     commit(lake, table, SetPropertiesUpdate(updates={"read.allowed.data.paths": table.location()}))
     alter(lake, table, UpdateDoc(("ssn",), "of the employee"), MoveColumn(("ssn",), "first"))
-    assert len(lake.warden.loader.load(name_of(table)).metadata.snapshots) == 2
+    assert len(lake.services.loader.load(name_of(table)).metadata.snapshots) == 2
 
 
 def test_a_table_that_breaks_a_newer_rule_is_altered_towards_it_only(lake: Lake) -> None:
@@ -330,17 +330,17 @@ def test_a_table_is_not_renamed_to_where_it_would_break_a_rule(lake: Lake) -> No
     put_rules(lake, rule("vault", databases=["bobs"]))
     table, target = make(lake), fresh("bobs")
     with pytest.raises(EncryptionPolicyViolation, match="'vault'"):
-        lake.warden.lifecycle.rename(lake.caller(ALICE), name_of(table), target)
+        lake.services.lifecycle.rename(lake.caller(ALICE), name_of(table), target)
     assert exists(lake, name_of(table)) and not exists(lake, target)
     encrypted = make(lake, properties=ENCRYPTED)
-    lake.warden.lifecycle.rename(lake.caller(ALICE), name_of(encrypted), target)
+    lake.services.lifecycle.rename(lake.caller(ALICE), name_of(encrypted), target)
     assert exists(lake, target)
 
 
 def test_a_table_that_breaks_a_rule_may_get_another_name_under_the_same_rule(lake: Lake) -> None:
     table, target = make(lake), fresh()
     put_rules(lake, rule("all"))
-    lake.warden.lifecycle.rename(lake.caller(ALICE), name_of(table), target)
+    lake.services.lifecycle.rename(lake.caller(ALICE), name_of(table), target)
     assert exists(lake, target)
 
 
@@ -351,11 +351,11 @@ def test_a_rename_out_of_the_reach_of_a_rule_needs_unprotect(lake: Lake) -> None
     dave = [policy("dave", tables("*"), {"dave": rights})]
     lake.set_policies([*standard_policies(), *dave])
     with pytest.raises(NotAuthorized, match="unprotect"):
-        lake.warden.lifecycle.rename(lake.caller("dave"), name_of(table), target)
-    lake.warden.lifecycle.rename(lake.caller("dave"), name_of(table), fresh())
+        lake.services.lifecycle.rename(lake.caller("dave"), name_of(table), target)
+    lake.services.lifecycle.rename(lake.caller("dave"), name_of(table), fresh())
     within = make(lake, properties=ENCRYPTED)
     lake.set_policies([*standard_policies(), policy("dave", tables("*"), {"dave": [*rights, "unprotect"]})])
-    lake.warden.lifecycle.rename(lake.caller("dave"), name_of(within), target)
+    lake.services.lifecycle.rename(lake.caller("dave"), name_of(within), target)
     assert exists(lake, target)
 
 
@@ -365,7 +365,7 @@ def test_a_rename_out_of_the_reach_of_a_rule_needs_unprotect(lake: Lake) -> None
 @pytest.fixture
 def standings(lake: Lake) -> Callable[[EncryptionRules], dict[str, TableStanding]]:
     """How tables stand with rules, by name."""
-    reporter = lake.warden.encryption_report
+    reporter = lake.services.encryption_report
 
     def judged(by: EncryptionRules) -> dict[str, TableStanding]:
         names = reporter.tables(lake.caller(ALICE))
@@ -409,7 +409,7 @@ def test_columns_of_old_snapshots_and_files_in_clear_are_in_the_report(
 
 def test_the_report_is_for_administrators(lake: Lake) -> None:
     with pytest.raises(NotAuthorized):
-        lake.warden.encryption_report.tables(lake.caller(BOB))
+        lake.services.encryption_report.tables(lake.caller(BOB))
 
 
 def test_a_report_that_takes_long_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:

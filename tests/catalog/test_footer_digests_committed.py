@@ -43,7 +43,7 @@ def test_it_stays_where_keys_are_wrapped_anew(lake: Lake) -> None:
     table = make_persons(lake)
     engine = Engine.begin(lake, name_of(table))
     engine.append(engine.file(**FOOTER))
-    lake.warden.key_rotation.rotate(lake.caller(ALICE), name_of(table))
+    lake.services.key_rotation.rotate(lake.caller(ALICE), name_of(table))
     assert rewrap(lake, name_of(table)) == {"main": 1}
     assert planned(lake, table) == [DIGEST.to_bytes()]
 

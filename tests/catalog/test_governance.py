@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField, StructType
 from catalog.rules import governance, table_changes
 from catalog.rules.governance import Wanted
 from catalog.state.table_state import Governed
-from policy.encryption.epochs import PekRef, Regime
+from policy.encryption.epochs import Epoch, PekRef
 from policy.encryption.specification import Mechanism
 from policy.errors import EncryptionPolicyViolation, LocationInvalid, NotSupportedYet, PropertyInvalid
 from policy.location.location import Location
@@ -158,8 +158,8 @@ def test_another_specification_begins_a_regime_at_the_next_sequence_number() -> 
     plain = first(new())
     wanted = changed(plain, setting(encryption__mechanism="envelope"))
     after = governance.next_version(plain, wanted, at_sequence(7), refs(wanted), 2)
-    assert [regime.from_sequence_number for regime in after.regimes.entries] == [0, 8]
-    assert after.regimes.entries[0].spec.mechanism is Mechanism.PLAINTEXT
+    assert [epoch.from_sequence_number for epoch in after.epochs.entries] == [0, 8]
+    assert after.epochs.entries[0].spec.mechanism is Mechanism.PLAINTEXT
     assert after.version == 2
 
 
@@ -167,7 +167,7 @@ def test_a_change_of_the_list_begins_no_regime() -> None:
     current = first(new(encryption__mechanism="envelope"))
     wanted = changed(current, SetPropertiesUpdate(updates={PATHS: "s3://lake/db"}))
     after = governance.next_version(current, wanted, at_sequence(7), None, 2)
-    assert after.regimes == current.regimes
+    assert after.epochs == current.epochs
     assert after.allowed == wanted.allowed
 
 
@@ -175,7 +175,7 @@ def test_a_regime_knows_its_keys() -> None:
     wanted = new(encryption__mechanism="envelope")
     keys = refs(wanted)
     made = governance.first_version(wanted, metadata(), keys)
-    assert made.regimes.entries == (Regime(0, wanted.spec, (), tuple(keys)),)
+    assert made.epochs.entries == (Epoch(0, wanted.spec, (), tuple(keys)),)
 
 
 @pytest.mark.parametrize(

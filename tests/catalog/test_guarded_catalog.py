@@ -170,7 +170,7 @@ def test_a_purge_deletes_nothing_that_lies_elsewhere(lake: Lake, tmp_path: Path)
         properties={"write.data.path": elsewhere, "read.allowed.data.paths": f"{own},{elsewhere}"},
     )
     table.append(rows(1))
-    left = lake.warden.lifecycle.purge(lake.caller("alice"), name)
+    left = lake.services.lifecycle.purge(lake.caller("alice"), name)
     assert left == 1
     assert len(list((tmp_path / "elsewhere").rglob("*.parquet"))) == 1
     assert not list((tmp_path / "own").rglob("*.avro"))

@@ -22,7 +22,7 @@ from tests.support.tables import append_files
 
 def aged(lake: Lake, record: PekRecord, **stored: object) -> None:
     """The record is one of old, without a check value, and perhaps otherwise changed."""
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         old = update(lw_pek).where(lw_pek.c.id == str(record.id))
         connection.execute(old.values(key_check=None, **stored))
     lake.reopen()
@@ -49,7 +49,7 @@ def test_what_opens_no_data_key_is_not_taken_for_the_key(lake: Lake) -> None:
     """Another key of the same table in its place: it unwraps, and would be held to be right ever after."""
     name, record = old_table(lake)
     lake.kms.create_master_key("other")
-    lake.warden.key_life.create(lake.caller("alice"), name, "other")
+    lake.services.key_life.create(lake.caller("alice"), name, "other")
     (other,) = [each for each in peks(lake, name) if each.master_key_id == "other"]
     aged(lake, record, wrapped=other.wrapped)
     with pytest.raises(DecryptionRefused):
@@ -57,7 +57,7 @@ def test_what_opens_no_data_key_is_not_taken_for_the_key(lake: Lake) -> None:
     aged(lake, record, wrapped=record.wrapped)
     assert len(released(lake, name)) == 1
     assert record in peks(lake, name)
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         changed = update(lw_pek).where(lw_pek.c.id == str(record.id)).values(wrapped=other.wrapped)
         connection.execute(changed)
     lake.reopen()
@@ -70,7 +70,7 @@ def test_a_destroyed_key_gets_none(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     (record,) = peks(lake, name)
     aged(lake, record, state="destroyed", wrapped=b"")
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         key_records.add_check(connection, record.ref, b"c" * 16)
     assert peks(lake, name)[0].check is None
 
@@ -80,16 +80,16 @@ def test_who_may_only_read_the_database_scans_all_the_same(
 ) -> None:
     name, record = old_table(lake)
     table = load(lake, name)
-    planner = lake.warden.planner
+    planner = lake.services.planner
     snapshot = table.metadata.current_snapshot()
     assert snapshot is not None
     (opened,) = planner._reader.open(table, planner._reader.manifests(table, snapshot))
     rows = opened.entries.select(["file_path", "key_metadata", "file_sequence_number"])
-    database = lake.warden.engine.url.database
+    database = lake.services.engine.url.database
     engine = create_engine(f"sqlite:///file:{database}?mode=ro&uri=true")
     cache = PekCache({lake.kms.identifier: lake.kms}, catalog=lake.settings.catalog.name)
     keyring = Keyring(engine, lake.settings.catalog.name, lake.kms, cache)
-    judged = keyring.judged_files(table.record, table.governed, rows)
+    judged = keyring.checked_files(table.record, table.governed, rows)
     keys = keyring.scan_keys(table.record, judged.paths, [FormKeys(form, (0,)) for form in judged.forms])
     engine.dispose()
     assert keys is not None and len(keys.wrapped.wrapped) == 1

@@ -30,14 +30,14 @@ def exact(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def counts(lake: Lake, name: TableName) -> dict[tuple[str, int], int]:
     """How often each version of a table's keys has encrypted, by master key id and version."""
-    shown = lake.warden.key_life.keys(lake.caller(ALICE), name)
+    shown = lake.services.key_life.keys(lake.caller(ALICE), name)
     return {(each.pek.master_key_id, each.pek.version): each.invocations for each in shown}
 
 
 def use_up(lake: Lake, name: TableName, but: int = 0) -> None:
     """Let every key of a table have encrypted as often as it may, but for some times."""
     mine = lw_key_invocations.c.key_id.in_([str(each.id) for each in peks(lake, name)])
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(lw_key_invocations).where(mine).values(counted=invocations.MOST - but))
     lake.reopen()
 
@@ -51,7 +51,7 @@ def test_what_is_sealed_under_a_key_counts(lake: Lake, exact: None) -> None:
     engine.append(engine.file(), engine.file(**_BOUNDS))
     assert counts(lake, name) == {("lakewarden", 1): 1 + 3}
     released(lake, name)
-    lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest(filter=EqualTo("id", 1)))
+    lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest(filter=EqualTo("id", 1)))
     assert counts(lake, name) == {("lakewarden", 1): 4}
 
 
@@ -114,7 +114,7 @@ def test_a_rewrap_under_a_key_that_is_used_up_is_refused_and_nothing_is_lost(lak
 
 
 def test_keys_of_the_door_count(lake: Lake) -> None:
-    made = lake.warden.door_keys.create(KeySpec("counted", 256, None, {}, Denial.ERROR), ALICE)
-    with read(lake.warden.engine) as connection:
+    made = lake.services.endpoint_keys.create(KeySpec("counted", 256, None, {}, Denial.ERROR), ALICE)
+    with read(lake.services.engine) as connection:
         found = invocations.counted(connection, [made.wrapping.id])
     assert found == {(made.wrapping.id, 1): 1_024}

@@ -16,7 +16,7 @@ from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
 from catalog.db.engine import read
 from catalog.db.schema import lw_pek
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
 from tests.support.lake import (
     ALICE,
@@ -49,13 +49,13 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 def destroy(lake: Lake, name: TableName, version: int | None = None, confirm: str | None = None) -> object:
     chosen = None if version is None else pek(lake, name, version).id
     said = str(name) if confirm is None else confirm
-    return lake.warden.key_life.destroy(lake.caller(ALICE), name, said, chosen, version)
+    return lake.services.key_life.destroy(lake.caller(ALICE), name, said, chosen, version)
 
 
 def rows_of(lake: Lake, name: TableName) -> list[tuple[int, str, bytes]]:
     """Version, state and stored form of the table's keys, as they stand in the database."""
     columns = (lw_pek.c.version, lw_pek.c.state, lw_pek.c.wrapped)
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         found = connection.execute(
             select(*columns).where(lw_pek.c.table_id == load(lake, name).record.id).order_by(columns[0])
         )
@@ -64,7 +64,7 @@ def rows_of(lake: Lake, name: TableName) -> list[tuple[int, str, bytes]]:
 
 def test_a_disabled_key_opens_nothing_until_it_is_enabled(lake: Lake) -> None:
     name = encrypted(lake, files=1)
-    keys, life = released(lake, name), lake.warden.key_life
+    keys, life = released(lake, name), lake.services.key_life
     assert shown(life.disable(lake.caller(ALICE), name)) == {1: ("disabled", True)}
     with pytest.raises(KeyNotUsable):
         released(lake, name)
@@ -78,11 +78,11 @@ def test_a_disabled_key_opens_nothing_until_it_is_enabled(lake: Lake) -> None:
 def test_a_disabled_key_opens_nothing_in_another_process(lake: Lake) -> None:
     """Although that one has it unwrapped in its cache."""
     name = encrypted(lake, files=1)
-    with Warden.open(lake.settings, lake.kms) as elsewhere:
+    with Services.open(lake.settings, lake.kms) as elsewhere:
         record = elsewhere.loader.load(name).record
         ref = elsewhere.keyring.records(record)[0].ref
         assert elsewhere.keyring.open_peks(record, [ref])
-        lake.warden.key_life.disable(lake.caller(ALICE), name)
+        lake.services.key_life.disable(lake.caller(ALICE), name)
         with pytest.raises(KeyNotUsable):
             elsewhere.keyring.open_peks(record, [ref])
 
@@ -91,7 +91,7 @@ def test_one_version_is_disabled_by_itself_and_comes_back_as_it_was(lake: Lake) 
     name = encrypted(lake, files=1)
     rotate(lake, name)
     append_files(lake, name)
-    life, caller, old = lake.warden.key_life, lake.caller(ALICE), pek(lake, name, 1).id
+    life, caller, old = lake.services.key_life, lake.caller(ALICE), pek(lake, name, 1).id
     assert shown(life.disable(caller, name, old, 1)) == {1: ("disabled", False), 2: ("active", True)}
     append_files(lake, name)
     with pytest.raises(KeyNotUsable):
@@ -103,7 +103,7 @@ def test_one_version_is_disabled_by_itself_and_comes_back_as_it_was(lake: Lake) 
 
 
 def test_a_key_of_another_table_or_none_is_refused(lake: Lake) -> None:
-    name, other, life = encrypted(lake), encrypted(lake), lake.warden.key_life
+    name, other, life = encrypted(lake), encrypted(lake), lake.services.key_life
     for pek_id, version in [
         (pek(lake, other, 1).id, None),
         (uuid4(), 1),
@@ -138,7 +138,7 @@ def test_a_version_that_a_snapshot_or_tag_needs_is_not_destroyed_and_they_are_na
         destroy(lake, name, 1)
     assert refused.value.rule == "key-in-use"
     assert f"2 retained snapshots: {first}, {second} (tag audit)." in refused.value.message
-    keys, uses = lake.warden.key_life.show(lake.caller(ALICE), name, pek(lake, name, 1).id)
+    keys, uses = lake.services.key_life.show(lake.caller(ALICE), name, pek(lake, name, 1).id)
     assert [each.pek.version for each in keys] == [1, 2]
     assert [each.snapshot_id for each in uses[pek(lake, name, 1).ref]] == [first, second]
     (head,) = uses[pek(lake, name, 2).ref]
@@ -153,12 +153,12 @@ def test_a_version_that_nothing_needs_any_more_is_destroyed_after_its_time(lake:
     old = [each.snapshot_id for each in stock.metadata.snapshots][:-1]
     stock.maintenance.expire_snapshots().by_ids(old).commit()
     keys = released(lake, name)
-    before = lake.warden.key_life._now_ms()
+    before = lake.services.key_life._now_ms()
     destroy(lake, name, 1)
     assert states(lake, name) == {1: "disabled", 2: "active"}
     at = pek(lake, name, 1).destroy_after_ms
-    assert at is not None and before + WEEK_MS <= at <= lake.warden.key_life._now_ms() + WEEK_MS
-    lake.warden.key_life.destroy_due()
+    assert at is not None and before + WEEK_MS <= at <= lake.services.key_life._now_ms() + WEEK_MS
+    lake.services.key_life.destroy_due()
     assert states(lake, name) == {1: "disabled", 2: "active"}
     let_waiting_end(lake, name)
     assert states(lake, name) == {1: "destroyed", 2: "active"}
@@ -188,7 +188,7 @@ def test_destroying_all_of_a_key_shreds_what_is_under_it(lake: Lake) -> None:
     let_waiting_end(lake, name)
     assert [row[1:] for row in rows_of(lake, name)] == [("destroyed", b"")]
     with pytest.raises(KeyNotUsable) as refused:
-        lake.warden.key_life.enable(lake.caller(ALICE), name)
+        lake.services.key_life.enable(lake.caller(ALICE), name)
     assert "cannot be brought back" in refused.value.message
     rotate(lake, name)
     with pytest.raises(KeyNotUsable):
@@ -199,7 +199,7 @@ def test_until_its_time_has_come_a_destruction_is_called_off(lake: Lake) -> None
     name = encrypted(lake, files=1)
     keys = released(lake, name)
     destroy(lake, name)
-    lake.warden.key_life.enable(lake.caller(ALICE), name)
+    lake.services.key_life.enable(lake.caller(ALICE), name)
     assert pek(lake, name, 1).destroy_after_ms is None
     let_waiting_end(lake, name)
     assert released(lake, name) == keys
@@ -209,7 +209,7 @@ def test_when_its_time_has_come_nobody_brings_it_back(lake: Lake) -> None:
     """Whether it has been overwritten yet or not."""
     name = encrypted(lake)
     destroy(lake, name)
-    life = lake.warden.key_life
+    life = lake.services.key_life
     life._states._now_ms, real = (lambda: 2**62), life._states._now_ms
     try:
         with pytest.raises(KeyNotUsable):
@@ -223,9 +223,9 @@ def test_destroying_twice_does_not_put_it_off(lake: Lake) -> None:
     name = encrypted(lake)
     destroy(lake, name)
     at = pek(lake, name, 1).destroy_after_ms
-    lake.warden.key_life._states._wait_ms *= 2
+    lake.services.key_life._states._wait_ms *= 2
     destroy(lake, name)
-    lake.warden.key_life._states._wait_ms //= 2
+    lake.services.key_life._states._wait_ms //= 2
     assert pek(lake, name, 1).destroy_after_ms == at
 
 
@@ -240,14 +240,14 @@ def test_destroying_is_confirmed_by_the_name_of_the_table(lake: Lake, confirm: s
 
 def test_a_key_is_made_ahead_and_kept(lake: Lake) -> None:
     lake.kms.create_master_key("ahead")
-    name, life = encrypted(lake), lake.warden.key_life
+    name, life = encrypted(lake), lake.services.key_life
     made = life.create(lake.caller(ALICE), name, "ahead")
     assert life.create(lake.caller(ALICE), name, "ahead") == made
     (ahead,) = [each for each in made if each.pek.master_key_id == "ahead"]
     assert not ahead.in_force
     with lake.catalog().load_table(str(name)).transaction() as transaction:
         transaction.set_properties({"encryption.master-key-id": "ahead"})
-    assert load(lake, name).governed.regimes.current.peks == (ahead.pek.ref,)
+    assert load(lake, name).governed.epochs.current.peks == (ahead.pek.ref,)
     with pytest.raises(KeyNotUsable):
         life.create(lake.caller(ALICE), name, "no-such-key")
 
@@ -256,19 +256,19 @@ def test_keys_are_shown_whatever_the_metadata_looks_like(lake: Lake) -> None:
     name = encrypted(lake)
     path = Path(load(lake, name).metadata_location.removeprefix("file://"))
     path.write_bytes(b"{}")
-    assert shown(lake.warden.key_life.keys(lake.caller(CAROL), name)) == {1: ("active", True)}
-    lake.warden.key_life.disable(lake.caller(ALICE), name)
+    assert shown(lake.services.key_life.keys(lake.caller(CAROL), name)) == {1: ("active", True)}
+    lake.services.key_life.disable(lake.caller(ALICE), name)
 
 
 ACTS: list[Callable[[Lake, Caller, TableName], object]] = [
-    lambda lake, caller, name: lake.warden.key_life.keys(caller, name),
-    lambda lake, caller, name: lake.warden.key_life.show(caller, name, uuid4()),
-    lambda lake, caller, name: lake.warden.key_life.create(caller, name, MASTER_KEY),
-    lambda lake, caller, name: lake.warden.key_life.disable(caller, name),
-    lambda lake, caller, name: lake.warden.key_life.enable(caller, name),
-    lambda lake, caller, name: lake.warden.key_life.destroy(caller, name, str(name)),
-    lambda lake, caller, name: lake.warden.key_rotation.rotate(caller, name),
-    lambda lake, caller, name: lake.warden.key_rewrap.rewrap(caller, name),
+    lambda lake, caller, name: lake.services.key_life.keys(caller, name),
+    lambda lake, caller, name: lake.services.key_life.show(caller, name, uuid4()),
+    lambda lake, caller, name: lake.services.key_life.create(caller, name, MASTER_KEY),
+    lambda lake, caller, name: lake.services.key_life.disable(caller, name),
+    lambda lake, caller, name: lake.services.key_life.enable(caller, name),
+    lambda lake, caller, name: lake.services.key_life.destroy(caller, name, str(name)),
+    lambda lake, caller, name: lake.services.key_rotation.rotate(caller, name),
+    lambda lake, caller, name: lake.services.key_rewrap.rewrap(caller, name),
 ]
 
 
@@ -286,11 +286,11 @@ def test_without_a_right_nobody_learns_whether_there_is_a_table(
 
 def test_a_table_that_is_not_there_has_no_keys(lake: Lake) -> None:
     with pytest.raises(NoSuchTable):
-        lake.warden.key_life.keys(lake.caller(ALICE), fresh())
+        lake.services.key_life.keys(lake.caller(ALICE), fresh())
 
 
 def test_states_take_alter_and_destroy_on_the_master_key_and_shredding_takes_drop(lake: Lake) -> None:
-    name, life, caller = encrypted(lake), lake.warden.key_life, lake.caller(BOB)
+    name, life, caller = encrypted(lake), lake.services.key_life, lake.caller(BOB)
     alters = policy("bob-alters", tables("db"), {BOB: ["alter"]})
     keys = policy("bob-keys", {"key": ["*"]}, {BOB: ["destroy"]})
     try:
@@ -315,7 +315,7 @@ def test_states_take_alter_and_destroy_on_the_master_key_and_shredding_takes_dro
 
 
 def test_what_is_done_to_keys_is_on_record(lake: Lake) -> None:
-    name, life = encrypted(lake), lake.warden.key_life
+    name, life = encrypted(lake), lake.services.key_life
     for act, action in [(life.disable, "key.disable"), (life.enable, "key.enable"), (life.keys, "key.list")]:
         caller = lake.caller(ALICE)
         act(caller, name)
@@ -326,7 +326,7 @@ def test_the_end_of_a_key_is_on_record_before_it_comes_and_after(lake: Lake) -> 
     name = encrypted(lake)
     destroy(lake, name)
     let_waiting_end(lake, name)
-    found = read_audit(lake.warden.engine, principal="lakewarden", table=str(name), limit=10)
+    found = read_audit(lake.services.engine, principal="lakewarden", table=str(name), limit=10)
     assert [each.record.action for each in found] == ["key.destroyed", "key.destroying"]
     assert all(str(pek(lake, name, 1).id) in each.record.reasons[0].detail for each in found)
 
@@ -335,7 +335,7 @@ def test_a_key_that_is_enabled_in_the_last_moment_is_not_on_record_as_destroyed(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a replica whose clock is late, while the other one already writes down what it is about to do."""
-    name, life = encrypted(lake, files=1), lake.warden.key_life
+    name, life = encrypted(lake, files=1), lake.services.key_life
     destroy(lake, name)
     record, clock = life._authorizer.record, life._ends._now_ms
 
@@ -347,7 +347,7 @@ def test_a_key_that_is_enabled_in_the_last_moment_is_not_on_record_as_destroyed(
     monkeypatch.setattr(life._authorizer, "record", enabled_first)
     monkeypatch.setattr(life._ends, "_now_ms", lambda: clock() + 2 * WEEK_MS)
     life.destroy_due()
-    found = read_audit(lake.warden.engine, principal="lakewarden", table=str(name), limit=10)
+    found = read_audit(lake.services.engine, principal="lakewarden", table=str(name), limit=10)
     assert [each.record.action for each in found] == ["key.kept", "key.destroying"]
     assert states(lake, name) == {1: "active"}
 
@@ -356,8 +356,8 @@ def test_a_purge_takes_the_keys_with_the_files(lake: Lake) -> None:
     """Whoever may drop the table may; copies of its files are worth nothing from then on."""
     name = encrypted(lake, files=1)
     record = load(lake, name).record
-    lake.warden.lifecycle.purge(lake.caller(ALICE), name)
-    assert [(each.state, each.wrapped) for each in lake.warden.keyring.records(record)] == [
+    lake.services.lifecycle.purge(lake.caller(ALICE), name)
+    assert [(each.state, each.wrapped) for each in lake.services.keyring.records(record)] == [
         ("destroyed", b"")
     ]
 
@@ -365,10 +365,10 @@ def test_a_purge_takes_the_keys_with_the_files(lake: Lake) -> None:
 def test_a_drop_keeps_the_keys(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     table = load(lake, name)
-    lake.warden.lifecycle.drop(lake.caller(ALICE), name)
-    assert [each.state for each in lake.warden.keyring.records(table.record)] == ["active"]
+    lake.services.lifecycle.drop(lake.caller(ALICE), name)
+    assert [each.state for each in lake.services.keyring.records(table.record)] == ["active"]
     again = fresh()
-    lake.warden.takeover.register(lake.caller(ALICE), again, table.metadata_location)
+    lake.services.registration.register(lake.caller(ALICE), again, table.metadata_location)
     assert len(released(lake, again)) == 1
 
 
@@ -393,7 +393,7 @@ def test_nothing_of_a_destroyed_key_is_left_in_the_database_file(hasty: Lake) ->
     stored = [each.wrapped for each in peks(hasty, name)]
     assert all(len(each) > 32 for each in stored)
     destroy(hasty, name)
-    with hasty.warden.engine.connect() as connection:
+    with hasty.services.engine.connect() as connection:
         connection.exec_driver_sql("ROLLBACK")
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     data = b"".join(path.read_bytes() for path in hasty.root.rglob("lakewarden.db*"))
@@ -403,5 +403,5 @@ def test_nothing_of_a_destroyed_key_is_left_in_the_database_file(hasty: Lake) ->
 
 def test_a_plaintext_table_has_no_keys(lake: Lake) -> None:
     name = name_of(make(lake))
-    assert lake.warden.key_life.keys(lake.caller(ALICE), name) == []
+    assert lake.services.key_life.keys(lake.caller(ALICE), name) == []
     assert peks(lake, name) == []

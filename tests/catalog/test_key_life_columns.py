@@ -85,7 +85,7 @@ def name(lake: Lake) -> TableName:
 
 def column(lake: Lake, name: TableName, column: str) -> list[Any]:
     """A column of the manifests' entries, of every file."""
-    table, reader = load(lake, name), lake.warden.reader
+    table, reader = load(lake, name), lake.services.reader
     head = table.metadata.current_snapshot()
     assert head is not None
     opened = reader.open(table, reader.manifests(table, head))
@@ -99,7 +99,7 @@ def versions(lake: Lake, name: TableName) -> set[tuple[tuple[str, int], ...]]:
 
 
 def released(lake: Lake, name: TableName) -> dict[tuple[str, KeyLabel], bytes]:
-    plan = lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest())
+    plan = lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest())
     transport, found = plan.header.transport, {}
     assert transport is not None
     for row in plan.files.to_pylist():
@@ -114,7 +114,7 @@ def released(lake: Lake, name: TableName) -> dict[tuple[str, KeyLabel], bytes]:
 def test_every_key_is_rotated_and_rewrapped(lake: Lake, name: TableName) -> None:
     keys, before = released(lake, name), sorted(map(repr, column(lake, name, "partition")))
     assert len(keys) == 4
-    rotated = lake.warden.key_rotation.rotate(lake.caller(ALICE), name)
+    rotated = lake.services.key_rotation.rotate(lake.caller(ALICE), name)
     assert {now.master_key_id for _, now in rotated.versions} == {MASTER_KEY, "pii"}
     assert versions(lake, name) == {((MASTER_KEY, 1), ("pii", 1))}
     assert released(lake, name) == keys
@@ -128,8 +128,8 @@ def test_every_key_is_rotated_and_rewrapped(lake: Lake, name: TableName) -> None
 
 def test_one_key_is_disabled_by_itself(lake: Lake, name: TableName) -> None:
     (pii,) = [each for each in peks(lake, name) if each.master_key_id == "pii"]
-    lake.warden.key_life.disable(lake.caller(ALICE), name, pii.id)
+    lake.services.key_life.disable(lake.caller(ALICE), name, pii.id)
     with pytest.raises(KeyNotUsable):
         released(lake, name)
-    plan = lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest(columns=("id",)))
+    plan = lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest(columns=("id",)))
     assert plan.files.num_rows == 2

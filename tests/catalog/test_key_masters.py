@@ -58,7 +58,7 @@ def test_every_key_under_the_master_key_is_stored_anew(lake: Lake) -> None:
     other = encrypted(lake)
     stays = peks(lake, other)
     lake.kms.rotate_master_key("turn")
-    done = lake.warden.master_keys.rewrap("turn")
+    done = lake.services.master_keys.rewrap("turn")
     assert (done.rewrapped, done.failed) == (3, ())
     after = [pek for name in names for pek in peks(lake, name)]
     assert all(old.wrapped != new.wrapped for old, new in zip(before, after, strict=True))
@@ -72,7 +72,7 @@ def test_files_stay_readable_and_so_does_every_version(lake: Lake) -> None:
     append_files(lake, name)
     keys = released(lake, name)
     lake.kms.rotate_master_key("lakewarden")
-    assert lake.warden.master_keys.rewrap("lakewarden").rewrapped >= 2
+    assert lake.services.master_keys.rewrap("lakewarden").rewrapped >= 2
     lake.reopen()
     assert released(lake, name) == keys
 
@@ -86,7 +86,7 @@ def test_more_keys_than_a_batch_are_done_batch_by_batch(lake: Lake, monkeypatch:
 
 
 def rewrapper(lake: Lake, kms: KmsClient) -> MasterKeyRewrap:
-    return MasterKeyRewrap(lake.warden.engine, lake.settings.catalog.name, kms)
+    return MasterKeyRewrap(lake.services.engine, lake.settings.catalog.name, kms)
 
 
 def test_another_key_that_comes_back_is_not_stored(lake: Lake) -> None:
@@ -104,9 +104,9 @@ def test_another_key_that_comes_back_is_not_stored(lake: Lake) -> None:
 def test_a_key_without_a_check_value_is_held_against_the_form_before_and_gets_one(lake: Lake) -> None:
     names = mastered(lake, "old", 1)
     (before,) = peks(lake, names[0])
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(lw_pek).where(lw_pek.c.id == str(before.id)).values(key_check=None))
-    assert lake.warden.master_keys.rewrap("old").rewrapped == 1
+    assert lake.services.master_keys.rewrap("old").rewrapped == 1
     (after,) = peks(lake, names[0])
     assert after.check == before.check
 
@@ -120,10 +120,10 @@ def test_too_few_answers_are_refused(lake: Lake) -> None:
 def test_a_damaged_key_does_not_keep_the_others(lake: Lake) -> None:
     names = mastered(lake, "damaged", 3)
     (bad,) = peks(lake, names[1])
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(lw_pek).where(lw_pek.c.id == str(bad.id)).values(wrapped=b"garbage"))
     lake.kms.rotate_master_key("damaged")
-    done = lake.warden.master_keys.rewrap("damaged")
+    done = lake.services.master_keys.rewrap("damaged")
     assert done.rewrapped == 2
     assert [each.ref for each in done.failed] == [bad.ref]
 
@@ -143,13 +143,13 @@ def test_an_outage_is_told_and_what_was_done_stays(lake: Lake, monkeypatch: pyte
         rewrapper(lake, Meddling(lake.kms, meddle)).rewrap("outage")
     after = {pek.id: pek.wrapped for name in names for pek in peks(lake, name)}
     assert sum(before[each] != after[each] for each in before) == 1
-    assert lake.warden.master_keys.rewrap("outage").rewrapped == 3
+    assert lake.services.master_keys.rewrap("outage").rewrapped == 3
 
 
 def test_a_destroyed_key_is_left_alone(lake: Lake) -> None:
     names = mastered(lake, "gone", 2)
-    lake.warden.lifecycle.purge(lake.caller(ALICE), names[0])
-    assert lake.warden.master_keys.rewrap("gone").rewrapped == 1
+    lake.services.lifecycle.purge(lake.caller(ALICE), names[0])
+    assert lake.services.master_keys.rewrap("gone").rewrapped == 1
 
 
 def test_a_key_that_is_changed_meanwhile_is_left_as_it_became(lake: Lake) -> None:
@@ -157,12 +157,12 @@ def test_a_key_that_is_changed_meanwhile_is_left_as_it_became(lake: Lake) -> Non
     record = load(lake, names[0]).record
 
     def meddle(forms: list[bytes]) -> list[bytes]:
-        lake.warden.lifecycle.purge(lake.caller(ALICE), names[0])
+        lake.services.lifecycle.purge(lake.caller(ALICE), names[0])
         return forms
 
     done = rewrapper(lake, Meddling(lake.kms, meddle)).rewrap("raced")
     assert (done.rewrapped, done.failed) == (0, ())
-    assert [(each.state, each.wrapped) for each in lake.warden.keyring.records(record)] == [
+    assert [(each.state, each.wrapped) for each in lake.services.keyring.records(record)] == [
         ("destroyed", b"")
     ]
 
@@ -170,13 +170,13 @@ def test_a_key_that_is_changed_meanwhile_is_left_as_it_became(lake: Lake) -> Non
 def test_a_master_key_that_the_kms_does_not_know_is_refused(lake: Lake) -> None:
     """`0 keys` would be read as leave to destroy the version before of another one."""
     with pytest.raises(KeyNotUsable) as refused:
-        lake.warden.master_keys.rewrap("no-such-key")
+        lake.services.master_keys.rewrap("no-such-key")
     assert "no-such-key" in refused.value.message
 
 
 def test_a_master_key_that_wraps_nothing_is_done(lake: Lake) -> None:
     lake.kms.create_master_key("idle")
-    assert lake.warden.master_keys.rewrap("idle").rewrapped == 0
+    assert lake.services.master_keys.rewrap("idle").rewrapped == 0
 
 
 def test_keys_that_are_recorded_meanwhile_are_rewrapped_too(

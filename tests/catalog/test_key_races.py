@@ -53,14 +53,14 @@ def refused(do: Callable[[], object], seen: list[LakewardenError]) -> Callable[[
 
 
 def alter(lake: Lake, name: TableName, key: str, value: str) -> None:
-    lake.warden.alterer.alter(lake.caller(ALICE), name, [SetProperty(key, value)])
+    lake.services.alterer.alter(lake.caller(ALICE), name, [SetProperty(key, value)])
 
 
 def expire_all_but_heads(lake: Lake, name: TableName) -> None:
     metadata = load(lake, name).metadata
     heads = {ref.snapshot_id for ref in metadata.refs.values()}
     old = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in heads]
-    lake.warden.committer.commit(lake.caller(ALICE), name, (), [RemoveSnapshotsUpdate(snapshot_ids=old)])
+    lake.services.committer.commit(lake.caller(ALICE), name, (), [RemoveSnapshotsUpdate(snapshot_ids=old)])
 
 
 def unused_later_version(lake: Lake) -> tuple[TableName, PekRecord]:
@@ -75,7 +75,7 @@ def unused_later_version(lake: Lake) -> tuple[TableName, PekRecord]:
 
 
 def destroy(lake: Lake, name: TableName, version: PekRecord) -> None:
-    lake.warden.key_life.destroy(lake.caller(ALICE), name, str(name), version.id, version.version)
+    lake.services.key_life.destroy(lake.caller(ALICE), name, str(name), version.id, version.version)
 
 
 def test_a_version_destroyed_beside_a_rewrap_gets_no_data_keys(lake: Lake) -> None:
@@ -112,13 +112,13 @@ def test_a_commit_that_was_cut_short_keeps_a_version_until_the_next_one(lake: La
         rewrap(lake, name)
     with pytest.raises(CommitConflict):
         destroy(lake, name, unused)
-    lake.warden.key_rotation.rotate(lake.caller(ALICE), name)
+    lake.services.key_rotation.rotate(lake.caller(ALICE), name)
     destroy(lake, name, unused)
 
 
 @pytest.mark.parametrize("what", ["disable", "destroy"])
 def test_a_rotation_does_not_undo_what_is_done_to_all_keys_beside_it(lake: Lake, what: str) -> None:
-    name, life, caller = encrypted(lake, files=1), lake.warden.key_life, lake.caller(ALICE)
+    name, life, caller = encrypted(lake, files=1), lake.services.key_life, lake.caller(ALICE)
     acts: dict[str, Callable[[], object]] = {
         "disable": lambda: life.disable(caller, name),
         "destroy": lambda: life.destroy(caller, name, str(name)),
@@ -135,7 +135,7 @@ def test_all_keys_are_all_that_there_are_when_it_is_done(
     lake: Lake, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rotation was prepared after the keys were looked up: its version would have been left."""
-    name, life, caller = encrypted(lake, files=1), lake.warden.key_life, lake.caller(ALICE)
+    name, life, caller = encrypted(lake, files=1), lake.services.key_life, lake.caller(ALICE)
     move, left, seen = life._states._move, [True], list[LakewardenError]()
 
     def late(*given: Any) -> None:
@@ -165,14 +165,14 @@ def test_a_rotation_does_not_take_up_a_version_that_is_destroyed_beside_it(lake:
 
     with crash_points.hooked(once_at("prepared", die)), pytest.raises(StateUnavailable):
         rotate(lake, name)
-    lake.warden.alterer.alter(lake.caller(ALICE), name, [SetProperty("comment", "on top")])
+    lake.services.alterer.alter(lake.caller(ALICE), name, [SetProperty("comment", "on top")])
     left = pek(lake, name, 2)
     with (
         crash_points.hooked(once_at("rotate:made", lambda: destroy(lake, name, left))),
         pytest.raises(KeyNotUsable),
     ):
         rotate(lake, name)
-    assert shown(lake.warden.key_life.keys(lake.caller(ALICE), name)) == {
+    assert shown(lake.services.key_life.keys(lake.caller(ALICE), name)) == {
         1: ("active", True),
         2: ("disabled", False),
     }
@@ -181,7 +181,7 @@ def test_a_rotation_does_not_take_up_a_version_that_is_destroyed_beside_it(lake:
 
 def test_a_regime_does_not_begin_under_a_key_that_is_disabled_beside_it(lake: Lake) -> None:
     name, _ = unused_later_version(lake)
-    life, caller = lake.warden.key_life, lake.caller(ALICE)
+    life, caller = lake.services.key_life, lake.caller(ALICE)
     with (
         crash_points.hooked(once_at("checked", lambda: life.disable(caller, name))),
         pytest.raises((CommitConflict, KeyNotUsable)),
@@ -191,7 +191,7 @@ def test_a_regime_does_not_begin_under_a_key_that_is_disabled_beside_it(lake: La
 
 
 def test_files_do_not_land_under_a_key_that_is_disabled_beside_it(lake: Lake) -> None:
-    name, life, caller = encrypted(lake), lake.warden.key_life, lake.caller(ALICE)
+    name, life, caller = encrypted(lake), lake.services.key_life, lake.caller(ALICE)
     engine = Engine.begin(lake, name)
     with (
         crash_points.hooked(once_at("checked", lambda: life.disable(caller, name))),
@@ -203,7 +203,7 @@ def test_files_do_not_land_under_a_key_that_is_disabled_beside_it(lake: Lake) ->
 
 def test_what_needs_no_key_lands_where_one_is_disabled(lake: Lake) -> None:
     name = encrypted(lake, files=2)
-    lake.warden.key_life.disable(lake.caller(ALICE), name)
+    lake.services.key_life.disable(lake.caller(ALICE), name)
     expire_all_but_heads(lake, name)
     alter(lake, name, "comment", "out of order")
     assert len(load(lake, name).metadata.snapshots) == 1
@@ -264,38 +264,38 @@ def test_a_version_that_is_needed_again_when_its_time_has_come_stays(
 ) -> None:
     """As after an administrator's rollback. It stays disabled, and can be enabled."""
     name, keys = doomed_version(lake)
-    ends, first = lake.warden.key_life._ends, pek(lake, name, 1)
+    ends, first = lake.services.key_life._ends, pek(lake, name, 1)
     head = load(lake, name).metadata.current_snapshot_id
     assert head is not None
     monkeypatch.setattr("catalog.key_management.expiry.uses", lambda *_: {first.ref: [SnapshotUse(head, ())]})
     let_waiting_end(lake, name)
     assert (pek(lake, name, 1).state, pek(lake, name, 1).destroy_after_ms) == ("disabled", None)
     assert ends.destroy_due() == 0
-    lake.warden.key_life.enable(lake.caller(ALICE), name, first.id, 1)
+    lake.services.key_life.enable(lake.caller(ALICE), name, first.id, 1)
     assert released(lake, name) == keys
 
 
 def test_a_version_stays_as_long_as_it_is_not_known_what_needs_it(lake: Lake) -> None:
     name, _ = doomed_version(lake)
     location = load(lake, name).metadata_location
-    lake.warden.lifecycle.drop(lake.caller(ALICE), name)
+    lake.services.lifecycle.drop(lake.caller(ALICE), name)
     before = states_of_dropped(lake, location)
-    lake.warden.key_life._ends._now_ms, real = (lambda: 2**62), lake.warden.key_life._ends._now_ms
+    lake.services.key_life._ends._now_ms, real = (lambda: 2**62), lake.services.key_life._ends._now_ms
     try:
-        lake.warden.key_life.destroy_due()
+        lake.services.key_life.destroy_due()
     finally:
-        lake.warden.key_life._ends._now_ms = real
+        lake.services.key_life._ends._now_ms = real
     assert before == states_of_dropped(lake, location)
-    lake.warden.takeover.register(lake.caller(ALICE), name, location)
+    lake.services.registration.register(lake.caller(ALICE), name, location)
     let_waiting_end(lake, name)
     assert states(lake, name) == {1: "destroyed", 2: "active"}
 
 
 def states_of_dropped(lake: Lake, location: str) -> list[str]:
     """The states of a dropped table's keys."""
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         seal = seals.find(connection, location)
         assert seal is not None
         record = table_state.table_by_id(connection, seal.table_id)
         assert record is not None
-    return [str(each.state) for each in lake.warden.keyring.records(record)]
+    return [str(each.state) for each in lake.services.keyring.records(record)]

@@ -34,7 +34,7 @@ def entries(lake: Lake, name: TableName, ref: str = "main") -> list[dict[str, An
     head = table.metadata.snapshot_by_name(ref)
     assert head is not None
     found = []
-    for manifest in lake.warden.reader.open(table, lake.warden.reader.manifests(table, head)):
+    for manifest in lake.services.reader.open(table, lake.services.reader.manifests(table, head)):
         merged = manifest.entries.to_pylist()
         statistics = manifest.decoded.statistics.to_pylist()
         found += [a | b for a, b in zip(merged, statistics, strict=True) if a["status"] != 2]
@@ -76,7 +76,7 @@ def test_only_outdated_manifests_are_written(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     rotate(lake, name)
     append_files(lake, name)
-    (done,) = lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name)
+    (done,) = lake.services.key_rewrap.rewrap(lake.caller(ALICE), name)
     assert (done.manifests, done.files) == (2, 2)
     summary = load(lake, name).metadata.current_snapshot().summary.additional_properties
     assert (summary["manifests-replaced"], summary["manifests-kept"]) == ("2", "1")
@@ -150,7 +150,7 @@ def test_commits_that_come_first_are_built_upon(lake: Lake) -> None:
     assert set(versions(lake, name).values()) == {2}
     listed = [
         each.location.name
-        for each in lake.warden.storage.list_prefix(load(lake, name).record.location.child("metadata"))
+        for each in lake.services.storage.list_prefix(load(lake, name).record.location.child("metadata"))
     ]
     assert len([each for each in listed if each.startswith("rewrap-")]) == 2
     assert len([each for each in listed if each.endswith("-rewrap.avro")]) == 1
@@ -228,7 +228,7 @@ def test_what_somebody_else_left_there_is_not(lake: Lake, what: str) -> None:
     name = encrypted(lake, files=1)
     rotate(lake, name)
     keys = released(lake, name)
-    _stop_before_landing(lake, name)
+    _stop_before_publishing(lake, name)
     ((there, good),) = written(lake, name).items()
     path = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata" / there
     path.unlink()
@@ -243,7 +243,7 @@ def test_what_somebody_else_left_there_is_not(lake: Lake, what: str) -> None:
     assert released(lake, name) == keys
     assert set(versions(lake, name).values()) == {2}
     table = load(lake, name)
-    (listed,) = lake.warden.reader.manifests(table, table.metadata.snapshot_by_name("main"))  # type: ignore[arg-type]
+    (listed,) = lake.services.reader.manifests(table, table.metadata.snapshot_by_name("main"))  # type: ignore[arg-type]
     assert not listed.manifest_path.endswith(there)
 
 
@@ -251,7 +251,7 @@ def _planted(lake: Lake, what: str, good: bytes) -> bytes:
     if what == "of another table":
         other = encrypted(lake, files=1)
         rotate(lake, other)
-        _stop_before_landing(lake, other)
+        _stop_before_publishing(lake, other)
         (foreign,) = written(lake, other).values()
         return foreign
     plain = {"garbage": b"garbage", "truncated": good[: len(good) // 2]}
@@ -272,7 +272,7 @@ def _with_other_key(manifest: bytes) -> bytes:
     return out.getvalue()
 
 
-def _stop_before_landing(lake: Lake, name: TableName) -> None:
+def _stop_before_publishing(lake: Lake, name: TableName) -> None:
     class Died(Exception):
         pass
 
@@ -312,7 +312,7 @@ def test_a_manifest_changed_in_storage_is_refused(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     rotate(lake, name)
     table = load(lake, name)
-    (listed,) = lake.warden.reader.manifests(table, table.metadata.current_snapshot())
+    (listed,) = lake.services.reader.manifests(table, table.metadata.current_snapshot())
     path = Path(listed.manifest_path.removeprefix("file://"))
     data = path.read_bytes()
     path.unlink()
@@ -325,10 +325,10 @@ def test_a_disabled_version_is_not_opened_to_rewrap(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     rotate(lake, name)
     old = pek(lake, name, 1)
-    lake.warden.key_life.disable(lake.caller(ALICE), name, old.id, 1)
+    lake.services.key_life.disable(lake.caller(ALICE), name, old.id, 1)
     with pytest.raises(KeyNotUsable):
         rewrap(lake, name)
-    lake.warden.key_life.enable(lake.caller(ALICE), name, old.id, 1)
+    lake.services.key_life.enable(lake.caller(ALICE), name, old.id, 1)
     assert rewrap(lake, name) == {"main": 1}
 
 
@@ -343,7 +343,7 @@ def test_progress_is_told_manifest_by_manifest(lake: Lake) -> None:
     name = encrypted(lake, files=3)
     rotate(lake, name)
     told: list[Progress] = []
-    lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name, told.append)
+    lake.services.key_rewrap.rewrap(lake.caller(ALICE), name, told.append)
     assert told == [Progress("main", done, 3) for done in (1, 2, 3)]
 
 
@@ -351,20 +351,20 @@ def test_rewrapping_takes_alter_and_the_right_on_the_master_key(lake: Lake) -> N
     name = encrypted(lake, files=1)
     rotate(lake, name)
     with pytest.raises(NotAuthorized):
-        lake.warden.key_rewrap.rewrap(lake.caller(CAROL), name)
+        lake.services.key_rewrap.rewrap(lake.caller(CAROL), name)
     more = policy("bob-alters", tables("db"), {BOB: ["alter"]})
     lake.set_policies([*standard_policies(), more])
     with pytest.raises(NotAuthorized):
-        lake.warden.key_rewrap.rewrap(lake.caller(BOB), name)
+        lake.services.key_rewrap.rewrap(lake.caller(BOB), name)
     lake.set_policies([*standard_policies(), more, policy("bob-keys", {"key": ["*"]}, {BOB: ["rotate"]})])
-    assert lake.warden.key_rewrap.rewrap(lake.caller(BOB), name)
+    assert lake.services.key_rewrap.rewrap(lake.caller(BOB), name)
     lake.set_policies(standard_policies())
 
 
 def test_what_was_rewrapped_is_on_record(lake: Lake) -> None:
     name, caller = encrypted(lake, files=1), lake.caller(ALICE)
     rotate(lake, name)
-    (done,) = lake.warden.key_rewrap.rewrap(caller, name)
+    (done,) = lake.services.key_rewrap.rewrap(caller, name)
     asked, told = records(lake, caller)
     assert (asked.action, told.action) == ("key.rewrap", "key.rewrapped")
     assert str(done.snapshot_id) in told.reasons[0].detail
@@ -382,20 +382,20 @@ def test_stock_readers_see_a_replace_that_changes_no_file(lake: Lake) -> None:
 
 def test_what_is_under_a_destroyed_key_keeps_nothing_else_from_being_rewrapped(lake: Lake) -> None:
     name = encrypted(lake, files=1)
-    lake.warden.key_life.destroy(lake.caller(ALICE), name, str(name))
+    lake.services.key_life.destroy(lake.caller(ALICE), name, str(name))
     let_waiting_end(lake, name)
     rotate(lake, name)
     (new,) = append_files(lake, name)
     rotate(lake, name)
-    (done,) = lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name)
+    (done,) = lake.services.key_rewrap.rewrap(lake.caller(ALICE), name)
     assert (done.manifests, done.files, done.lost) == (1, 1, 1)
     assert sorted(versions(lake, name).values()) == [1, 3] and versions(lake, name)[new] == 3
-    (again,) = lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name)
+    (again,) = lake.services.key_rewrap.rewrap(lake.caller(ALICE), name)
     assert (again.snapshot_id, again.lost) == (None, 1)
 
 
 def commit(lake: Lake, name: TableName, *updates: TableUpdate) -> None:
-    lake.warden.committer.commit(lake.caller(ALICE), name, (), updates)
+    lake.services.committer.commit(lake.caller(ALICE), name, (), updates)
 
 
 def test_a_manifest_that_was_sealed_and_removed_is_not_written_anew_under_its_name(lake: Lake) -> None:
@@ -447,13 +447,13 @@ def test_a_manifest_that_gets_another_seal_meanwhile_is_not_sealed(
     directory = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata"
     (directory / cleaned).unlink()
     location = load(lake, name).metadata_location
-    real, blind = lake.warden.reader.sealed, iter([True])
+    real, blind = lake.services.reader.sealed, iter([True])
 
     def outdated(table_id: str, paths: Any) -> Any:
         asked = list(paths)
         return {} if cleaned in asked[0] and next(blind, False) else real(table_id, asked)
 
-    monkeypatch.setattr(lake.warden.reader, "sealed", outdated)
+    monkeypatch.setattr(lake.services.reader, "sealed", outdated)
     with pytest.raises(MetadataTampered) as refused:
         rewrap(lake, name)
     assert "sealed already with other bytes" in refused.value.message

@@ -30,7 +30,7 @@ def test_new_files_are_under_the_later_version_and_old_ones_are_read(lake: Lake)
     before = released(lake, name)
     now = rotate(lake, name)
     assert now.version == 2
-    assert load(lake, name).governed.regimes.current.peks == (now,)
+    assert load(lake, name).governed.epochs.current.peks == (now,)
     assert states(lake, name) == {1: "decrypt-only", 2: "active"}
     (new,) = append_files(lake, name)
     after = released(lake, name)
@@ -43,7 +43,7 @@ def test_versions_are_other_keys(lake: Lake) -> None:
     rotate(lake, name)
     first, second = peks(lake, name)
     assert first.id == second.id and first.check != second.check
-    opened = lake.warden.keyring.open_peks(load(lake, name).record, [first.ref, second.ref])
+    opened = lake.services.keyring.open_peks(load(lake, name).record, [first.ref, second.ref])
     sealed = opened[first.ref].aead.seal(b"x" * 32, b"")
     with pytest.raises(Exception, match="open"):
         opened[second.ref].aead.open(sealed, b"")
@@ -124,13 +124,13 @@ def test_a_rotation_beside_what_needs_the_key_is_no_key_that_cannot_be_used(lake
 def test_a_plaintext_table_has_nothing_to_rotate(lake: Lake) -> None:
     name = name_of(make(lake))
     with pytest.raises(RequestInvalid) as refused:
-        lake.warden.key_rotation.rotate(lake.caller(ALICE), name)
+        lake.services.key_rotation.rotate(lake.caller(ALICE), name)
     assert refused.value.rule == "plaintext"
 
 
 def test_a_disabled_key_is_not_rotated(lake: Lake) -> None:
     name = encrypted(lake)
-    lake.warden.key_life.disable(lake.caller(ALICE), name)
+    lake.services.key_life.disable(lake.caller(ALICE), name)
     with pytest.raises(KeyNotUsable) as refused:
         rotate(lake, name)
     assert refused.value.rule == "pek-state"
@@ -163,14 +163,14 @@ def test_rotating_takes_alter_and_the_right_on_the_master_key(lake: Lake) -> Non
 
 def test_a_rotation_is_on_record(lake: Lake) -> None:
     name, caller = encrypted(lake), lake.caller(ALICE)
-    lake.warden.key_rotation.rotate(caller, name)
+    lake.services.key_rotation.rotate(caller, name)
     (record,) = records(lake, caller)
     assert (record.action, record.resource, record.allowed) == ("key.rotate", str(name), True)
 
 
 def test_an_alter_that_leaves_encryption_asks_for_no_key(lake: Lake) -> None:
     name = encrypted(lake)
-    lake.warden.key_life.disable(lake.caller(ALICE), name)
+    lake.services.key_life.disable(lake.caller(ALICE), name)
     table = lake.catalog().load_table(str(name))
     paths = f"{table.location()},file://{lake.root}/more"
     with table.transaction() as transaction:
@@ -183,7 +183,7 @@ def test_a_key_that_was_destroyed_gets_a_later_version_when_it_is_wanted_again(l
     name = encrypted(lake)
     _alter(lake, name, {"encryption.master-key-id": "aside"})
     old = next(each for each in peks(lake, name) if each.master_key_id != "aside")
-    life = lake.warden.key_life
+    life = lake.services.key_life
     life.destroy(lake.caller(ALICE), name, str(name), old.id, 1)
     with pytest.raises(KeyNotUsable):
         _alter(lake, name, {"encryption.master-key-id": old.master_key_id})
@@ -210,15 +210,15 @@ def test_an_alter_does_not_complete_a_rotation_that_was_cut_short(lake: Lake) ->
     with crash_points.hooked(die), pytest.raises(StateUnavailable):
         rotate(lake, name)
     assert states(lake, name) == {1: "active", 2: "active"}
-    lake.warden.alterer.alter(lake.caller(ALICE), name, [SetProperty("encryption.data-key-length", "16")])
-    assert [ref.version for ref in load(lake, name).governed.regimes.current.peks] == [1]
+    lake.services.alterer.alter(lake.caller(ALICE), name, [SetProperty("encryption.data-key-length", "16")])
+    assert [ref.version for ref in load(lake, name).governed.epochs.current.peks] == [1]
     assert rotate(lake, name).version == 2
 
 
 def shredded(lake: Lake) -> TableName:
     """A table with a file, whose key is destroyed."""
     name = encrypted(lake, files=1)
-    lake.warden.key_life.destroy(lake.caller(ALICE), name, str(name))
+    lake.services.key_life.destroy(lake.caller(ALICE), name, str(name))
     let_waiting_end(lake, name)
     assert states(lake, name) == {1: "destroyed"}
     return name
@@ -228,7 +228,7 @@ def shredded(lake: Lake) -> TableName:
 def test_a_rotation_goes_on_from_a_destroyed_version(lake: Lake, made_ahead: bool) -> None:
     name = shredded(lake)
     if made_ahead:
-        lake.warden.key_life.create(lake.caller(ALICE), name, MASTER_KEY)
+        lake.services.key_life.create(lake.caller(ALICE), name, MASTER_KEY)
     assert rotate(lake, name).version == 2
     append_files(lake, name)
     assert states(lake, name) == {1: "destroyed", 2: "active"}
@@ -237,8 +237,8 @@ def test_a_rotation_goes_on_from_a_destroyed_version(lake: Lake, made_ahead: boo
 ACTS: list[Callable[[Lake, TableName], object]] = [
     lambda lake, name: append_files(lake, name),
     lambda lake, name: released(lake, name),
-    lambda lake, name: lake.warden.key_life.enable(lake.caller(ALICE), name),
-    lambda lake, name: lake.warden.alterer.alter(
+    lambda lake, name: lake.services.key_life.enable(lake.caller(ALICE), name),
+    lambda lake, name: lake.services.alterer.alter(
         lake.caller(ALICE), name, [SetProperty("encryption.data-key-length", "16")]
     ),
 ]

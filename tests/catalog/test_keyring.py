@@ -29,13 +29,13 @@ def encrypted(lake: Lake) -> LoadedTable:
 
 
 def loaded(lake: Lake, table: Table) -> LoadedTable:
-    return lake.warden.loader.load(name_of(table))
+    return lake.services.loader.load(name_of(table))
 
 
 def sealed_file(lake: Lake, table: LoadedTable, dek: SecretBytes | None = None) -> tuple[str, bytes]:
     """A file's path, and key metadata under the table's key."""
     path = f"{table.metadata.location}/data/{new_file_name('', 'parquet')}"
-    pek = lake.warden.keyring.writing_peks(table.record, table.governed)[MASTER_KEY]
+    pek = lake.services.keyring.writing_peks(table.record, table.governed)[MASTER_KEY]
     identity = FileIdentity.of(table.record.table_uuid, path)
     key = NewKey(pek, (), dek or new_dek(32))
     return path, wrap_deks(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, identity, [key]).to_bytes()
@@ -55,9 +55,9 @@ def files(*given: tuple[str, bytes | None], number: int = 1) -> pa.Table:
 
 def test_a_table_has_one_key_for_each_master_key_and_keeps_it(lake: Lake, encrypted: LoadedTable) -> None:
     lake.kms.create_master_key("second")
-    keyring = lake.warden.keyring
+    keyring = lake.services.keyring
     same, made = keyring.keys_for(encrypted.record, encrypted.governed.spec)
-    assert (same, made) == (encrypted.governed.regimes.current.peks, ())
+    assert (same, made) == (encrypted.governed.epochs.current.peks, ())
     other = EncryptionSpec(Mechanism.ENVELOPE, "second")
     refs, made = keyring.keys_for(encrypted.record, other)
     assert [ref.master_key_id for ref in refs] == ["second"]
@@ -67,33 +67,33 @@ def test_a_table_has_one_key_for_each_master_key_and_keeps_it(lake: Lake, encryp
 
 def test_an_unknown_master_key_makes_no_key(lake: Lake, encrypted: LoadedTable) -> None:
     with pytest.raises(KeyNotUsable):
-        lake.warden.keyring.keys_for(encrypted.record, EncryptionSpec(Mechanism.ENVELOPE, "absent"))
+        lake.services.keyring.keys_for(encrypted.record, EncryptionSpec(Mechanism.ENVELOPE, "absent"))
 
 
 def test_keys_are_stored_wrapped_and_shown_to_nobody(lake: Lake, encrypted: LoadedTable) -> None:
-    (record,) = lake.warden.keyring.records(encrypted.record)
+    (record,) = lake.services.keyring.records(encrypted.record)
     assert repr(record.wrapped) not in repr(record)
-    pek = lake.warden.keyring.writing_peks(encrypted.record, encrypted.governed)[MASTER_KEY]
+    pek = lake.services.keyring.writing_peks(encrypted.record, encrypted.governed)[MASTER_KEY]
     assert "wrapped" not in repr(pek)
 
 
 def test_a_key_of_another_table_is_refused(lake: Lake, encrypted: LoadedTable) -> None:
     other = loaded(lake, make(lake, properties=ENCRYPTED))
     with pytest.raises(DecryptionRefused) as refused:
-        lake.warden.keyring.open_peks(encrypted.record, other.governed.regimes.current.peks)
+        lake.services.keyring.open_peks(encrypted.record, other.governed.epochs.current.peks)
     assert refused.value.rule == "pek"
 
 
 def test_a_key_that_the_catalog_has_lost_stops_writes(lake: Lake, encrypted: LoadedTable) -> None:
-    regime = encrypted.governed.regimes.current
-    lost = replace(regime, peks=(PekRef(uuid4(), 1, MASTER_KEY),))
-    governed = replace(encrypted.governed, regimes=encrypted.governed.regimes.followed_by(lost))
+    epoch = encrypted.governed.epochs.current
+    lost = replace(epoch, peks=(PekRef(uuid4(), 1, MASTER_KEY),))
+    governed = replace(encrypted.governed, epochs=encrypted.governed.epochs.followed_by(lost))
     with pytest.raises(KeyNotUsable):
-        lake.warden.keyring.writing_peks(encrypted.record, governed)
+        lake.services.keyring.writing_peks(encrypted.record, governed)
 
 
 def test_new_files_are_opened_and_judged(lake: Lake, encrypted: LoadedTable) -> None:
-    keyring, record, governed = lake.warden.keyring, encrypted.record, encrypted.governed
+    keyring, record, governed = lake.services.keyring, encrypted.record, encrypted.governed
     good = sealed_file(lake, encrypted)
     keyring.check_new_files(record, governed, files(good))
     keyring.check_new_files(record, governed, files(good).slice(0, 0))
@@ -114,8 +114,8 @@ def test_new_files_are_opened_and_judged(lake: Lake, encrypted: LoadedTable) -> 
 
 
 def scan_keys(lake: Lake, table: LoadedTable, planned: pa.Table) -> ScanKeys | None:
-    keyring = lake.warden.keyring
-    judged = keyring.judged_files(table.record, table.governed, planned)
+    keyring = lake.services.keyring
+    judged = keyring.checked_files(table.record, table.governed, planned)
     whole = [FormKeys(form, tuple(range(len(form.metadata.entries)))) for form in judged.forms]
     return keyring.scan_keys(table.record, judged.paths, whole)
 

@@ -34,7 +34,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA, append_files, fresh, make, n
 
 
 def register(lake: Lake, name: TableName, location: str, user: str = ALICE) -> object:
-    return lake.warden.takeover.register(lake.caller(user), name, location)
+    return lake.services.registration.register(lake.caller(user), name, location)
 
 
 def latest(lake: Lake, table: Table) -> str:
@@ -45,7 +45,7 @@ def point(lake: Lake, name: TableName, location: str) -> None:
     """Move a pointer behind the catalog's back."""
     columns = iceberg_tables.c
     mine = (columns.table_namespace == name.database, columns.table_name == name.name)
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(iceberg_tables).where(*mine).values(metadata_location=location))
 
 
@@ -62,21 +62,21 @@ def made_elsewhere(root: Path, **properties: str) -> tuple[str, Path]:
 def test_a_rename_keeps_keys_governed_state_and_files(lake: Lake) -> None:
     source, target = make(lake, properties=ENCRYPTED), fresh("bobs")
     append_files(lake, name_of(source))
-    before = lake.warden.loader.load(name_of(source))
-    lake.warden.lifecycle.rename(lake.caller(ALICE), name_of(source), target)
-    after = lake.warden.loader.load(target)
+    before = lake.services.loader.load(name_of(source))
+    lake.services.lifecycle.rename(lake.caller(ALICE), name_of(source), target)
+    after = lake.services.loader.load(target)
     assert (after.record.id, after.governed, after.metadata) == (
         before.record.id,
         before.governed,
         before.metadata,
     )
     append_files(lake, target)
-    assert len(lake.warden.loader.load(target).metadata.snapshots) == 2
+    assert len(lake.services.loader.load(target).metadata.snapshots) == 2
 
 
 def test_a_name_that_was_renamed_away_is_a_new_table(lake: Lake) -> None:
     old = make(lake, properties=ENCRYPTED | {"read.allowed.data.paths": "s3://b/x"})
-    lake.warden.lifecycle.rename(lake.caller(ALICE), name_of(old), fresh())
+    lake.services.lifecycle.rename(lake.caller(ALICE), name_of(old), fresh())
     new = make(lake, name_of(old))
     assert new.properties["encryption.mechanism"] == "plaintext"
     assert new.properties["read.allowed.data.paths"] == new.location()
@@ -86,8 +86,8 @@ def test_a_refused_rename_leaves_the_table_where_it_is(lake: Lake) -> None:
     table, taken = make(lake), make(lake)
     for target, error in ((name_of(taken), TableExists), (named("t", "absent"), NoSuchNamespace)):
         with pytest.raises(error):
-            lake.warden.lifecycle.rename(lake.caller(ALICE), name_of(table), target)
-    record = lake.warden.loader.load(name_of(table)).record
+            lake.services.lifecycle.rename(lake.caller(ALICE), name_of(table), target)
+    record = lake.services.loader.load(name_of(table)).record
     assert (record.name, record.pending_name) == (name_of(table), None)
 
 
@@ -108,22 +108,22 @@ def test_a_rename_out_of_where_unsealed_metadata_is_forbidden_needs_unprotect(
 ) -> None:
     """As allowing it there would: whoever writes to the pointer store could not yet harm the table."""
     table, within, out = make(lake, named("t", strict)), named("u", strict), fresh()
-    lake.warden.lifecycle.rename(lake.caller("dave"), name_of(table), within)
+    lake.services.lifecycle.rename(lake.caller("dave"), name_of(table), within)
     with pytest.raises(NotAuthorized, match="unprotect"):
-        lake.warden.lifecycle.rename(lake.caller("dave"), within, out)
-    lake.warden.lifecycle.rename(lake.caller(ALICE), within, out)
-    lake.warden.lifecycle.rename(lake.caller("dave"), out, within)
+        lake.services.lifecycle.rename(lake.caller("dave"), within, out)
+    lake.services.lifecycle.rename(lake.caller(ALICE), within, out)
+    lake.services.lifecycle.rename(lake.caller("dave"), out, within)
 
 
 def test_a_dropped_table_comes_back_where_unsealed_metadata_is_allowed_by_unprotect(
     lake: Lake, strict: str
 ) -> None:
     table = make(lake, named("t", strict))
-    location = lake.warden.loader.load(name_of(table)).metadata_location
-    lake.warden.lifecycle.drop(lake.caller(ALICE), name_of(table))
+    location = lake.services.loader.load(name_of(table)).metadata_location
+    lake.services.lifecycle.drop(lake.caller(ALICE), name_of(table))
     with pytest.raises(NotAuthorized, match="unprotect"):
-        lake.warden.takeover.register(lake.caller("dave"), fresh(), location)
-    lake.warden.takeover.register(lake.caller("dave"), name_of(table), location)
+        lake.services.registration.register(lake.caller("dave"), fresh(), location)
+    lake.services.registration.register(lake.caller("dave"), name_of(table), location)
 
 
 def test_a_dropped_name_is_free_and_inherits_nothing(lake: Lake) -> None:
@@ -132,7 +132,7 @@ def test_a_dropped_name_is_free_and_inherits_nothing(lake: Lake) -> None:
     new = make(lake, name_of(old))
     assert new.metadata.table_uuid != old.metadata.table_uuid
     assert "encryption.pek-id" not in new.properties
-    assert lake.warden.keyring.records(lake.warden.loader.load(name_of(new)).record) == []
+    assert lake.services.keyring.records(lake.services.loader.load(name_of(new)).record) == []
 
 
 def test_a_drop_works_whatever_state_the_metadata_is_in(lake: Lake) -> None:
@@ -145,9 +145,9 @@ def test_a_drop_works_whatever_state_the_metadata_is_in(lake: Lake) -> None:
 def test_a_purged_table_is_over(lake: Lake) -> None:
     table = make(lake)
     table.append(rows(1))
-    assert lake.warden.lifecycle.purge(lake.caller(ALICE), name_of(table)) == 0
+    assert lake.services.lifecycle.purge(lake.caller(ALICE), name_of(table)) == 0
     assert not Path(table.location().removeprefix("file://")).exists()
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         record = table_state.table_by_uuid(connection, table.metadata.table_uuid)
     assert record is not None
     assert record.state is TableState.PURGED
@@ -159,7 +159,7 @@ def test_a_purge_needs_to_know_which_files_are_the_tables(lake: Lake) -> None:
     stored = Path(table.metadata_location.removeprefix("file://"))
     stored.write_bytes(stored.read_bytes() + b" ")
     with pytest.raises(MetadataTampered):
-        lake.warden.lifecycle.purge(lake.caller(ALICE), name_of(table))
+        lake.services.lifecycle.purge(lake.caller(ALICE), name_of(table))
     assert list(stored.parent.parent.rglob("*.parquet"))
     assert table.name() in lake.catalog().list_tables("db")
 
@@ -253,9 +253,9 @@ def test_metadata_put_behind_the_catalogs_back_can_be_sealed_or_taken_back(lake:
         Path(behind.removeprefix("file://")).write_text(json.dumps(document))
         point(lake, name_of(table), behind)
         if accept:
-            lake.warden.takeover.reseal(lake.caller(ALICE), name_of(table))
+            lake.services.registration.reseal(lake.caller(ALICE), name_of(table))
         else:
-            lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
+            lake.services.registration.restore(lake.caller(ALICE), name_of(table))
         now = lake.catalog().load_table(table.name())
         assert now.metadata_location == (behind if accept else sealed)
         now.append(rows(3))
@@ -265,8 +265,8 @@ def test_metadata_put_behind_the_catalogs_back_can_be_sealed_or_taken_back(lake:
 def test_what_is_sealed_is_not_sealed_again(lake: Lake) -> None:
     table = make(lake)
     with pytest.raises(RequestInvalid):
-        lake.warden.takeover.reseal(lake.caller(ALICE), name_of(table))
-    restored = lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
+        lake.services.registration.reseal(lake.caller(ALICE), name_of(table))
+    restored = lake.services.registration.restore(lake.caller(ALICE), name_of(table))
     assert restored.metadata_location == table.metadata_location
 
 
@@ -276,16 +276,16 @@ def test_metadata_of_an_encrypted_table_is_not_sealed_from_behind(lake: Lake) ->
     append_files(lake, name_of(table))
     point(lake, name_of(table), first)
     with pytest.raises(MetadataUnsealed):
-        lake.warden.takeover.reseal(lake.caller(ALICE), name_of(table))
-    lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
+        lake.services.registration.reseal(lake.caller(ALICE), name_of(table))
+    lake.services.registration.restore(lake.caller(ALICE), name_of(table))
     assert len(lake.catalog().load_table(table.name()).snapshots()) == 1
 
 
 def test_a_pointer_that_was_removed_is_put_back(lake: Lake) -> None:
     table = make(lake)
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(iceberg_tables.delete().where(iceberg_tables.c.table_name == table.name()[-1]))
     with pytest.raises(NoSuchTable, match="pointer is gone"):
         lake.catalog().load_table(table.name())
-    lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
+    lake.services.registration.restore(lake.caller(ALICE), name_of(table))
     assert lake.catalog().load_table(table.name()).metadata == table.metadata

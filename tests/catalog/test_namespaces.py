@@ -34,7 +34,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def namespaces(lake: Lake) -> Namespaces:
-    return lake.warden.namespaces
+    return lake.services.namespaces
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_what_is_not_governed_is_not_listed(
     alice = lake.caller(ALICE)
     namespaces.create(alice, name, {})
     key = {"catalog_name": lake.settings.catalog.name, "table_namespace": name[0]}
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         for table, kind in (("foreign", "TABLE"), ("view", "VIEW"), ("old", None)):
             row = {"table_name": table, "iceberg_type": kind, "metadata_location": "file:///m.json"}
             connection.execute(insert(iceberg_tables).values(**key, **row))

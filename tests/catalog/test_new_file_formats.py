@@ -70,7 +70,7 @@ def test_parquet_files_keep_digests_from_the_moment_that_the_table_asks(lake: La
     engine = Engine.begin(lake, name_of(table))
     engine.append(engine.file(sha256=DIGEST))
     change = SetProperty("encryption.verify-digest", "always")
-    lake.warden.alterer.alter(lake.caller(ALICE), name_of(table), [change])
+    lake.services.alterer.alter(lake.caller(ALICE), name_of(table), [change])
     engine = Engine.begin(lake, name_of(table))
     with pytest.raises(EncryptionPolicyViolation):
         engine.append(engine.file())
@@ -85,7 +85,7 @@ def test_another_format_begins_a_regime_and_older_files_are_planned_by_theirs(la
     engine = Engine.begin(lake, name_of(table))
     engine.append(engine.file())
     change = SetProperty("write.format.default", "orc")
-    lake.warden.alterer.alter(lake.caller(ALICE), name_of(table), [change])
+    lake.services.alterer.alter(lake.caller(ALICE), name_of(table), [change])
     engine = Engine.begin(lake, name_of(table))
     engine.append(engine.file(file_format="orc", sha256=DIGEST))
     planned = plans.plan(lake, table).files
@@ -93,5 +93,5 @@ def test_another_format_begins_a_regime_and_older_files_are_planned_by_theirs(la
         ("ORC", "ORC_AES_CTR"),
         ("PARQUET", "AES_GCM_V1"),
     ]
-    regimes = lake.warden.loader.load(name_of(table)).governed.regimes
-    assert [regime.spec.file_format for regime in regimes.entries] == ["parquet", "orc"]
+    epochs = lake.services.loader.load(name_of(table)).governed.epochs
+    assert [epoch.spec.file_format for epoch in epochs.entries] == ["parquet", "orc"]

@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from catalog.base import crash_points
-from catalog.maintenance.old_epochs import RegimeReport
+from catalog.maintenance.old_epochs import EpochReport
 from catalog.planning.request import ScanRequest
 from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.inspection import Inspector
@@ -21,12 +21,12 @@ from tests.support.table_keys import load, rewrap, rotate
 from tests.support.tables import ENCRYPTED, append_files, make, name_of, records
 
 
-def report(lake: Lake, table: Table, user: str = ALICE) -> RegimeReport:
-    return lake.warden.old_regimes.report(lake.caller(user), name_of(table))
+def report(lake: Lake, table: Table, user: str = ALICE) -> EpochReport:
+    return lake.services.old_epochs.report(lake.caller(user), name_of(table))
 
 
-def forbid(lake: Lake, table: Table, user: str = ALICE) -> RegimeReport:
-    return lake.warden.old_regimes.forbid(lake.caller(user), name_of(table))
+def forbid(lake: Lake, table: Table, user: str = ALICE) -> EpochReport:
+    return lake.services.old_epochs.forbid(lake.caller(user), name_of(table))
 
 
 def loaded(lake: Lake, table: Table) -> LoadedTable:
@@ -35,7 +35,7 @@ def loaded(lake: Lake, table: Table) -> LoadedTable:
 
 def read(lake: Lake, table: Table) -> int:
     """How many files a plan has."""
-    plan = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
+    plan = lake.services.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest())
     return plan.files.num_rows
 
 
@@ -109,11 +109,11 @@ def test_old_regimes_are_forbidden_when_nothing_is_left(lake: Lake) -> None:
     assert done.forbidden and done.snapshots == ()
     after = loaded(lake, table).governed
     assert after.version > before.version == done.governed_version - 1
-    (regime,) = after.regimes.entries
-    assert (regime.from_sequence_number, regime.spec, regime.peks) == (
+    (epoch,) = after.epochs.entries
+    assert (epoch.from_sequence_number, epoch.spec, epoch.peks) == (
         0,
-        before.regimes.current.spec,
-        before.regimes.current.peks,
+        before.epochs.current.spec,
+        before.epochs.current.peks,
     )
     assert read(lake, table) == 2
     append_files(lake, name_of(table))
@@ -125,7 +125,7 @@ def test_reports_on_encryption_rules_know_that_nothing_is_in_clear_any_more(lake
     rules = EncryptionRules.parse({})
 
     def in_clear() -> bool:
-        (standing,) = lake.warden.encryption_report.report(rules, [name_of(table)])
+        (standing,) = lake.services.encryption_report.report(rules, [name_of(table)])
         return standing.earlier_files_in_clear
 
     rewrite_all(lake, table)
@@ -159,7 +159,7 @@ def test_what_is_left_is_named_and_nothing_is_changed(lake: Lake) -> None:
         assert refused.value.rule == "old-regime-in-use"
         assert f"{old} (" in refused.value.message and "tag audit" in refused.value.message
         assert loaded(lake, table).metadata_location == location
-        assert len(loaded(lake, table).governed.regimes.entries) == 2
+        assert len(loaded(lake, table).governed.epochs.entries) == 2
 
 
 def test_a_file_of_an_old_regime_is_refused_once_it_is_forbidden(
@@ -198,7 +198,7 @@ def test_files_under_every_key_version_stay_readable(lake: Lake) -> None:
     rotate(lake, name_of(table))
     expire(lake, table)
     forbid(lake, table)
-    entries = loaded(lake, table).governed.regimes.entries
+    entries = loaded(lake, table).governed.epochs.entries
     assert [each.from_sequence_number == 0 for each in entries] == [True, False, False, False]
     assert [each.peks[0].version for each in entries] == [1, 2, 3, 4]
     assert read(lake, table) == 4
@@ -245,7 +245,7 @@ def test_forbidding_takes_alter_and_is_on_record(lake: Lake) -> None:
             with pytest.raises(NotAuthorized):
                 operation(lake, table, user)
     caller = lake.caller(ALICE)
-    lake.warden.old_regimes.forbid(caller, name_of(table))
+    lake.services.old_epochs.forbid(caller, name_of(table))
     assert [each.action for each in records(lake, caller)] == [
         "table.forbid-old-regimes",
         "table.old-regimes-forbidden",

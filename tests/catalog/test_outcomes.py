@@ -20,7 +20,7 @@ def answers(found: list[AuditRecord]) -> list[tuple[str, str, str]]:
 
 def catalog(lake: Lake, user: str = ALICE) -> GuardedCatalog:
     """An embedded catalog, whose records are those of one request id."""
-    return GuardedCatalog(lake.warden, lake.caller(user))
+    return GuardedCatalog(lake.services, lake.caller(user))
 
 
 def test_a_change_is_begun_and_closed(lake: Lake) -> None:

@@ -325,7 +325,7 @@ def test_a_database_that_pyiceberg_made_is_adopted_table_by_table(tmp_path: Path
             catalog.load_table("db.old")
         with pytest.raises(TableExists):
             catalog.create_table("db.old", Schema(NestedField(1, "x", LongType())))
-        lake.warden.takeover.adopt(lake.caller("alice"), TableName(("db",), "old"))
+        lake.services.registration.adopt(lake.caller("alice"), TableName(("db",), "old"))
         table = catalog.load_table("db.old")
         assert table.scan().to_arrow()["id"].to_pylist() == [1, 2, 3]
         table.append(rows(10))
@@ -336,7 +336,7 @@ def test_a_database_that_pyiceberg_made_is_adopted_table_by_table(tmp_path: Path
 def test_pyiceberg_goes_on_reading_what_is_committed_here(tmp_path: Path) -> None:
     url, theirs = _make_with_pyiceberg(tmp_path, drop_type=False)
     with open_lake(tmp_path, DATABASE__URL=url) as lake:
-        lake.warden.takeover.adopt(lake.caller("alice"), TableName(("db",), "old"))
+        lake.services.registration.adopt(lake.caller("alice"), TableName(("db",), "old"))
         lake.catalog().load_table("db.old").append(rows(10))
         catalog = theirs()
         assert catalog.load_table("db.old").scan().to_arrow().num_rows == 5
@@ -346,8 +346,8 @@ def test_pyiceberg_goes_on_reading_what_is_committed_here(tmp_path: Path) -> Non
 def test_a_view_of_pyiceberg_cannot_be_adopted(tmp_path: Path) -> None:
     url, _ = _make_with_pyiceberg(tmp_path, drop_type=False)
     with open_lake(tmp_path, DATABASE__URL=url) as lake:
-        with write(lake.warden.engine) as connection:
+        with write(lake.services.engine) as connection:
             connection.execute(update(iceberg_tables).values(iceberg_type="VIEW"))
         with pytest.raises(NoSuchTable):
-            lake.warden.takeover.adopt(lake.caller("alice"), TableName(("db",), "old"))
+            lake.services.registration.adopt(lake.caller("alice"), TableName(("db",), "old"))
         assert lake.catalog().list_tables("db") == []

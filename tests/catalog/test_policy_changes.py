@@ -17,7 +17,7 @@ from catalog.policy_store.changes import PolicyChanges, Prepared
 from catalog.policy_store.documents import DocumentId, Edit, Kind, PolicyDocuments
 from catalog.policy_store.files import PolicyFiles
 from catalog.policy_store.in_force import MAX_AGE_S, PolicyStore
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from policy.errors import LakewardenError, NotAuthorized, PolicyInvalid, RequestInvalid, StateUnavailable
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
@@ -31,12 +31,14 @@ OTHER = DocumentId(Kind.RANGER, "other")
 
 
 @pytest.fixture
-def replicas(url: str, catalog_name: str, tmp_path: Path, clock: Clock) -> Iterator[tuple[Warden, Warden]]:
+def replicas(
+    url: str, catalog_name: str, tmp_path: Path, clock: Clock
+) -> Iterator[tuple[Services, Services]]:
     """Two processes of one catalog, as far as policies can tell."""
     with (
         open_lake(tmp_path, DATABASE__URL=url, CATALOG__NAME=catalog_name) as lake,
-        Warden.open(lake.settings, lake.kms, seconds=clock) as first,
-        Warden.open(lake.settings, lake.kms, seconds=clock) as second,
+        Services.open(lake.settings, lake.kms, seconds=clock) as first,
+        Services.open(lake.settings, lake.kms, seconds=clock) as second,
     ):
         yield first, second
 
@@ -55,18 +57,18 @@ def _unrecorded(_: Prepared) -> None:
 
 
 def _make(
-    warden: Warden, content: bytes | None, expected: int | None = None, *, force: bool = False
+    services: Services, content: bytes | None, expected: int | None = None, *, force: bool = False
 ) -> Prepared:
-    return warden.policy_changes.make([Edit(MAIN, content, expected)], _caller(), _unrecorded, force=force)
+    return services.policy_changes.make([Edit(MAIN, content, expected)], _caller(), _unrecorded, force=force)
 
 
-def _may(warden: Warden, user: str) -> bool:
+def _may(services: Services, user: str) -> bool:
     request = AccessRequest(Principal(user), Resource.table("db", "t"), "select")
-    return warden.authorizer.decide([request]).allowed
+    return services.authorizer.decide([request]).allowed
 
 
 def test_a_change_is_in_force_in_every_replica_within_a_minute(
-    replicas: tuple[Warden, Warden], clock: Clock
+    replicas: tuple[Services, Services], clock: Clock
 ) -> None:
     first, second = replicas
     _make(first, _granting(BOB))
@@ -80,7 +82,7 @@ def test_a_change_is_in_force_in_every_replica_within_a_minute(
 
 
 def test_a_replica_that_cannot_ask_the_database_stops_deciding(
-    replicas: tuple[Warden, Warden], clock: Clock, monkeypatch: pytest.MonkeyPatch
+    replicas: tuple[Services, Services], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = replicas
     _make(first, _granting(BOB))
@@ -99,7 +101,7 @@ def test_a_replica_that_cannot_ask_the_database_stops_deciding(
 
 
 def test_a_change_in_one_replica_is_seen_by_the_next_change_in_another(
-    replicas: tuple[Warden, Warden],
+    replicas: tuple[Services, Services],
 ) -> None:
     """The other one has not looked yet, and its change is checked against what there is all the same."""
     first, second = replicas
@@ -114,7 +116,7 @@ def test_a_change_in_one_replica_is_seen_by_the_next_change_in_another(
     assert _may(second, "dave") and not _may(second, BOB)
 
 
-def test_a_change_that_another_one_overtakes_is_checked_again(replicas: tuple[Warden, Warden]) -> None:
+def test_a_change_that_another_one_overtakes_is_checked_again(replicas: tuple[Services, Services]) -> None:
     first, second = replicas
     recorded: list[int] = []
 
@@ -131,7 +133,7 @@ def test_a_change_that_another_one_overtakes_is_checked_again(replicas: tuple[Wa
     assert _may(first, BOB) and _may(first, "dave")
 
 
-def test_the_same_document_changed_meanwhile_is_not_overwritten(replicas: tuple[Warden, Warden]) -> None:
+def test_the_same_document_changed_meanwhile_is_not_overwritten(replicas: tuple[Services, Services]) -> None:
     first, second = replicas
 
     def overtake(_: Prepared) -> None:
@@ -143,7 +145,7 @@ def test_the_same_document_changed_meanwhile_is_not_overwritten(replicas: tuple[
     assert stored.content == _granting("dave")
 
 
-def test_what_is_refused_while_it_is_recorded_does_not_happen(replicas: tuple[Warden, Warden]) -> None:
+def test_what_is_refused_while_it_is_recorded_does_not_happen(replicas: tuple[Services, Services]) -> None:
     first, _ = replicas
 
     def refuse(_: Prepared) -> None:
@@ -154,7 +156,7 @@ def test_what_is_refused_while_it_is_recorded_does_not_happen(replicas: tuple[Wa
     assert first.policy_documents.version().revision == 0
 
 
-def test_an_older_set_does_not_come_back_in_force(replicas: tuple[Warden, Warden], clock: Clock) -> None:
+def test_an_older_set_does_not_come_back_in_force(replicas: tuple[Services, Services], clock: Clock) -> None:
     """A change of this process is put in force after a newer one of another process was found."""
     first, second = replicas
     older = _make(first, _granting(BOB)).after
@@ -175,11 +177,11 @@ def test_the_effect_names_what_decides_otherwise(lake: Lake, effect: str) -> Non
         "none": before.replace(b"}", b"} "),
     }[effect]
     wanted = {"added": "role 'r'", "removed": "policy 'grant'", "changed": "policy 'grant'"}
-    warden = lake.warden
-    stored = warden.policy_documents.current().documents.get(MAIN)
-    _make(warden, before, stored.change.revision if stored else None)
-    revision = warden.policy_documents.current().documents[MAIN].change.revision
-    found = warden.policy_changes.prepare([Edit(MAIN, after, revision)], _caller()).effect
+    services = lake.services
+    stored = services.policy_documents.current().documents.get(MAIN)
+    _make(services, before, stored.change.revision if stored else None)
+    revision = services.policy_documents.current().documents[MAIN].change.revision
+    found = services.policy_changes.prepare([Edit(MAIN, after, revision)], _caller()).effect
     for name in ("added", "removed", "changed"):
         assert getattr(found, name) == ((wanted[effect],) if name == effect else ())
 
@@ -194,7 +196,7 @@ def _denying(*users: str) -> bytes:
 def test_the_last_who_can_administer_is_not_shut_out_by_others(tmp_path: Path) -> None:
     """Somebody without the right, or the command line, changes policies."""
     with open_lake(tmp_path) as lake:
-        changes = lake.warden.policy_changes
+        changes = lake.services.policy_changes
 
         def lockout(user: str, *, by_policy: bool) -> str | None:
             edit = Edit(MAIN, _denying(ALICE), None)
@@ -204,27 +206,30 @@ def test_the_last_who_can_administer_is_not_shut_out_by_others(tmp_path: Path) -
         assert lockout(BOB, by_policy=True) is None
         assert lockout(ALICE, by_policy=True) is not None
         assert lockout(ALICE, by_policy=False) is None
-        token = lake.warden.tokens.issue(Principal(ALICE), "user", None)
+        token = lake.services.tokens.issue(Principal(ALICE), "user", None)
         assert lockout(BOB, by_policy=True) is not None
         assert lockout(ALICE, by_policy=False) is not None
-        lake.warden.tokens.revoke(token.id)
+        lake.services.tokens.revoke(token.id)
         assert lockout(ALICE, by_policy=False) is None
 
 
 @pytest.mark.parametrize("kind", ["engine", "expired"])
 def test_tokens_that_administer_nothing_do_not_count(tmp_path: Path, kind: str) -> None:
     moment = [datetime(2026, 1, 1, tzinfo=UTC)]
-    with open_lake(tmp_path) as lake, Warden.open(lake.settings, lake.kms, now=lambda: moment[0]) as warden:
-        warden.tokens.issue(Principal(ALICE), "user", timedelta(hours=1))
+    with (
+        open_lake(tmp_path) as lake,
+        Services.open(lake.settings, lake.kms, now=lambda: moment[0]) as services,
+    ):
+        services.tokens.issue(Principal(ALICE), "user", timedelta(hours=1))
         edit = Edit(MAIN, _denying(ALICE), None)
-        assert warden.policy_changes.prepare([edit], _caller(BOB)).lockout is not None
+        assert services.policy_changes.prepare([edit], _caller(BOB)).lockout is not None
         if kind == "expired":
             moment[0] += timedelta(hours=1)
         else:
-            for each in warden.tokens.list():
-                warden.tokens.revoke(each.id)
-            warden.tokens.issue(Principal(ALICE), "engine", None)
-        assert warden.policy_changes.prepare([edit], _caller(BOB)).lockout is None
+            for each in services.tokens.list():
+                services.tokens.revoke(each.id)
+            services.tokens.issue(Principal(ALICE), "engine", None)
+        assert services.policy_changes.prepare([edit], _caller(BOB)).lockout is None
 
 
 def test_documents_that_make_no_set_any_more_can_be_mended(
@@ -257,7 +262,7 @@ def test_documents_that_make_no_set_any_more_can_be_mended(
 )
 def test_a_change_names_each_document_once(lake: Lake, edits: list[Edit]) -> None:
     with pytest.raises(RequestInvalid):
-        lake.warden.policy_changes.prepare(edits, _caller())
+        lake.services.policy_changes.prepare(edits, _caller())
 
 
 def test_a_document_is_bounded() -> None:

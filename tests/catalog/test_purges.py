@@ -38,15 +38,15 @@ def cut(lake: Lake, name: TableName, point: str) -> TableRecord:
 
 
 def purge(lake: Lake, name: TableName) -> None:
-    lake.warden.lifecycle.purge(lake.caller(ALICE), name)
+    lake.services.lifecycle.purge(lake.caller(ALICE), name)
 
 
 def keys_of(lake: Lake, record: TableRecord) -> list[str]:
-    return [str(each.state) for each in lake.warden.keyring.records(record)]
+    return [str(each.state) for each in lake.services.keyring.records(record)]
 
 
 def now(lake: Lake, record: TableRecord) -> TableRecord:
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         found = table_state.table_by_id(connection, record.id)
     assert found is not None
     return found
@@ -54,7 +54,7 @@ def now(lake: Lake, record: TableRecord) -> TableRecord:
 
 def sweep_later(lake: Lake) -> int:
     """Sweep when everything that is under way now has been cut short."""
-    lifecycle = lake.warden.lifecycle
+    lifecycle = lake.services.lifecycle
     lifecycle._now_ms, real = (lambda: 2**62), lifecycle._now_ms
     try:
         return lifecycle.sweep()
@@ -73,7 +73,7 @@ def test_a_table_is_not_registered_again_while_it_is_purged(lake: Lake) -> None:
 
     def register() -> None:
         with pytest.raises(RequestInvalid) as refused:
-            lake.warden.takeover.register(lake.caller(ALICE), again, table.metadata_location)
+            lake.services.registration.register(lake.caller(ALICE), again, table.metadata_location)
         assert refused.value.rule == "purged"
 
     with crash_points.hooked(once_at("drop:buried", register)):
@@ -100,7 +100,7 @@ def test_a_purge_that_took_the_pointer_is_finished_by_the_next_look(lake: Lake) 
 @pytest.mark.parametrize("point", ["drop:pointer-deleted", "drop:buried", "purge:files-deleted"])
 def test_a_purge_that_took_effect_is_finished_by_the_next_sweep(lake: Lake, point: str) -> None:
     record = cut(lake, encrypted(lake, files=1), point)
-    assert lake.warden.lifecycle.sweep() == 0, "it may still be under way"
+    assert lake.services.lifecycle.sweep() == 0, "it may still be under way"
     assert directory(record).exists()
     assert sweep_later(lake) >= 1
     assert keys_of(lake, record) == ["destroyed"]
@@ -122,9 +122,9 @@ def test_a_drop_after_a_purge_that_took_no_effect_keeps_the_keys(lake: Lake) -> 
     name = encrypted(lake, files=1)
     location = load(lake, name).metadata_location
     record = cut(lake, name, "drop:intended")
-    lake.warden.lifecycle.drop(lake.caller(ALICE), name)
+    lake.services.lifecycle.drop(lake.caller(ALICE), name)
     assert keys_of(lake, record) == ["active"]
-    lake.warden.takeover.register(lake.caller(ALICE), name, location)
+    lake.services.registration.register(lake.caller(ALICE), name, location)
     assert len(released(lake, name)) == 1
 
 
@@ -142,12 +142,12 @@ def test_a_purge_that_a_drop_overtakes_takes_neither_keys_nor_files(lake: Lake, 
 
 
 def drop_and_register(lake: Lake, name: TableName) -> None:
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         record = table_state.bound(connection, lake.settings.catalog.name, name)
     assert record is not None
     location = newest_metadata(record)
-    lake.warden.lifecycle._bury(record, purge=False)
-    lake.warden.takeover.register(lake.caller(ALICE), name, location)
+    lake.services.lifecycle._bury(record, purge=False)
+    lake.services.registration.register(lake.caller(ALICE), name, location)
 
 
 def newest_metadata(record: TableRecord) -> str:

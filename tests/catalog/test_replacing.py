@@ -111,7 +111,7 @@ def test_a_write_goes_on_over_a_rotation_a_rename_and_other_changes(lake: Lake) 
     make_keys(lake, "other")
     table = make(lake, properties={"encryption.columns": "other:name"})
     engine = Engine.begin(lake, name_of(table))
-    lake.warden.key_rotation.rotate(lake.caller(ALICE), name_of(table))
+    lake.services.key_rotation.rotate(lake.caller(ALICE), name_of(table))
     with lake.catalog().load_table(table.name()).update_schema() as update:
         update.rename_column("name", "called")
     with lake.catalog().load_table(table.name()).transaction() as transaction:

@@ -140,14 +140,14 @@ def test_a_database_that_does_not_answer_is_left_to_others(
 
 def test_health_and_metrics_say_what_differs(lake: Lake) -> None:
     other = Replicas(
-        lake.warden.engine,
+        lake.services.engine,
         lake.settings.catalog.name,
         lambda: {"warehouse": "x"},
         lambda: int(datetime.now(UTC).timestamp() * 1000),
         lambda: 0.0,
     )
     other.look()
-    lake.warden.replicas.look()
+    lake.services.replicas.look()
     with running(lake) as service, service.client() as client:
         health = client.get("/healthz").json()
         assert health["status"] == "degraded" and "warehouse" in health["problems"][0]
@@ -158,11 +158,11 @@ def test_health_and_metrics_say_what_differs(lake: Lake) -> None:
 
 def test_a_new_catalog_forbids_unsealed_metadata(tmp_path: Path) -> None:
     with open_lake(tmp_path) as lake:
-        assert unsealed_default(lake.warden.engine) == "forbid"
+        assert unsealed_default(lake.services.engine) == "forbid"
         lake.catalog().create_namespace("db")
-        assert lake.warden.loader.forbids_unsealed(_named("db"))
+        assert lake.services.loader.forbids_unsealed(_named("db"))
         lake.catalog().create_namespace("open", {"lakewarden.unsealed": "allow"})
-        assert not lake.warden.loader.forbids_unsealed(_named("open"))
+        assert not lake.services.loader.forbids_unsealed(_named("open"))
 
 
 @pytest.mark.parametrize(("governs", "kept"), [(True, "allow"), (False, "forbid")])
@@ -186,7 +186,7 @@ def test_a_database_that_governs_tables_keeps_what_it_allowed(
 def test_a_setting_wins_over_what_the_database_says(tmp_path: Path) -> None:
     with open_lake(tmp_path, UNSEALED_METADATA="allow") as lake:
         lake.catalog().create_namespace("db")
-        assert not lake.warden.loader.forbids_unsealed(_named("db"))
+        assert not lake.services.loader.forbids_unsealed(_named("db"))
 
 
 @pytest.mark.parametrize(("off_s", "is_refused"), [(0, False), (55, False), (-90, True), (90, True)])
@@ -195,8 +195,8 @@ def test_a_host_whose_clock_is_off_judges_no_token(
 ) -> None:
     with open_lake(tmp_path, DATABASE__URL=postgres.create_database()) as lake:
         offset, seconds = timedelta(0), [0.0]
-        clock = DatabaseClock(lake.warden.engine, lambda: datetime.now(UTC) + offset, lambda: seconds[0])
-        tokens = TokenStore(lake.warden.engine, require_clock=clock.require)
+        clock = DatabaseClock(lake.services.engine, lambda: datetime.now(UTC) + offset, lambda: seconds[0])
+        tokens = TokenStore(lake.services.engine, require_clock=clock.require)
         token = tokens.issue(Principal(ALICE), "user", None).text
         assert tokens.verify(token, "user").name == ALICE
         offset = timedelta(seconds=off_s)
@@ -218,7 +218,7 @@ def test_a_database_that_answers_late_is_not_taken_for_one_whose_clock_is_off(
 ) -> None:
     with open_lake(tmp_path, DATABASE__URL=postgres.create_database()) as lake:
         offsets = iter((timedelta(seconds=-90), timedelta(seconds=90)))
-        clock = DatabaseClock(lake.warden.engine, lambda: datetime.now(UTC) + next(offsets), lambda: 0.0)
+        clock = DatabaseClock(lake.services.engine, lambda: datetime.now(UTC) + next(offsets), lambda: 0.0)
         clock.require()
         assert not clock.is_off
 
@@ -228,8 +228,8 @@ def test_the_service_of_a_host_whose_clock_is_off_answers_503(
 ) -> None:
     """SQLite is on the same host: what a database elsewhere would say is put in its place."""
     with running(lake) as service, service.client() as client:
-        monkeypatch.setattr(lake.warden.clock, "_measured", lambda: 90.0)
+        monkeypatch.setattr(lake.services.clock, "_measured", lambda: 90.0)
         monkeypatch.setattr(db_clock, "_HAS_OWN_CLOCK", frozenset({"sqlite"}))
         refused(httpx.get(f"{service.url}/healthz"), 503, "StateUnavailable", "clock")
         refused(client.get("/v1/config"), 503, "StateUnavailable", "clock")
-        assert lake.warden.clock.is_off
+        assert lake.services.clock.is_off

@@ -199,7 +199,7 @@ def test_a_masked_column_that_is_renamed_makes_no_file_old(lake: Lake) -> None:
     engine = Engine.begin(lake, name_of(table))
     path = engine.path().removesuffix("parquet") + "orc"
     engine.append(engine.file(path, file_format="orc", sha256=bytes(32)))
-    lake.warden.alterer.alter(lake.caller(ALICE), name_of(table), (RenameColumn(("name",), "label"),))
+    lake.services.alterer.alter(lake.caller(ALICE), name_of(table), (RenameColumn(("name",), "label"),))
     assert ask(lake, table).files == 0
 
 

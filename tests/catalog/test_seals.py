@@ -11,7 +11,7 @@ from catalog.db.engine import read, write
 from catalog.state import seals, table_state
 from catalog.state.seals import Digest, FileKind, Seal, SealedFile, SealRequest
 from catalog.state.table_state import Governed, TableRecord, TableState
-from policy.encryption.epochs import Regime, Regimes
+from policy.encryption.epochs import Epoch, Epochs
 from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import MetadataTampered
 from policy.location.allow_list import AllowList
@@ -22,7 +22,7 @@ PLAIN = EncryptionSpec(Mechanism.PLAINTEXT)
 
 
 def governed(version: int, path: str = "file:///t") -> Governed:
-    return Governed(version, AllowList.of([path]), PLAIN, Regimes.of([Regime(0, PLAIN)]))
+    return Governed(version, AllowList.of([path]), PLAIN, Epochs.of([Epoch(0, PLAIN)]))
 
 
 @pytest.fixture

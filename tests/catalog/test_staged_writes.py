@@ -54,7 +54,7 @@ def refused(lake: Lake, engine: Engine, error: type[LakewardenError], commit: An
 
 def planned(lake: Lake, engine: Engine) -> list[dict[str, Any]]:
     name = engine.session.table.record.name
-    plan = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name, ScanRequest())
+    plan = lake.services.planner.plan(lake.caller(ALICE, "spark"), name, ScanRequest())
     rows: list[dict[str, Any]] = plan.files.to_pylist()
     return rows
 
@@ -63,17 +63,17 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after(lake: Lake) ->
     engine = Engine.stage(lake, fresh(), properties={**ENCRYPTED, "owner.team": "sales"})
     invisible(lake, engine)
     file = engine.file()
-    landed = engine.append(file)
+    published = engine.append(file)
     (row,) = planned(lake, engine)
     assert (row["file_path"], row["algorithm"]) == (file.path, "AES_GCM_V1")
-    assert landed.shown_metadata.properties == engine.session.table.shown_metadata.properties
-    assert landed.record == engine.session.table.record
-    summary = landed.metadata.current_snapshot().summary
+    assert published.shown_metadata.properties == engine.session.table.shown_metadata.properties
+    assert published.record == engine.session.table.record
+    summary = published.metadata.current_snapshot().summary
     assert (summary["lakewarden.write-id"], summary["added-records"]) == (engine.session.id, "10")
-    assert summary["encryption.pek-id"] == landed.shown_metadata.properties["encryption.pek-id"]
-    loaded = lake.catalog().load_table(str(landed.record.name))
+    assert summary["encryption.pek-id"] == published.shown_metadata.properties["encryption.pek-id"]
+    loaded = lake.catalog().load_table(str(published.record.name))
     assert loaded.metadata.table_uuid == engine.session.table.record.table_uuid
-    append_files(lake, landed.record.name)
+    append_files(lake, published.record.name)
     assert len(planned(lake, engine)) == 2
 
 
@@ -85,10 +85,10 @@ def test_what_was_promised_is_what_the_table_has(lake: Lake) -> None:
     spec = PartitionSpec(PartitionField(3, 4000, IdentityTransform(), "day"))
     engine = Engine.stage(lake, fresh(), schema=schema, partition_spec=spec)
     promised = engine.session.table.metadata
-    landed = engine.append(engine.file(partition={"day": 5})).metadata
-    assert landed.schema() == promised.schema() and landed.spec() == promised.spec()
-    assert {field.name: field.field_id for field in landed.schema().fields} == {"tags": 1, "day": 2}
-    assert landed.last_column_id == promised.last_column_id == 3
+    published = engine.append(engine.file(partition={"day": 5})).metadata
+    assert published.schema() == promised.schema() and published.spec() == promised.spec()
+    assert {field.name: field.field_id for field in published.schema().fields} == {"tags": 1, "day": 2}
+    assert published.last_column_id == promised.last_column_id == 3
 
 
 @pytest.mark.parametrize("properties", [{}, ENCRYPTED], ids=["plain", "encrypted"])
@@ -121,8 +121,8 @@ def test_two_that_commit_the_same_write_at_once_both_find_it(lake: Lake, point: 
             left.pop()()
 
     with crash_points.hooked(hook):
-        landed = engine.append(file)
-    assert len(landed.metadata.snapshots) == len(planned(lake, engine)) == 1
+        published = engine.append(file)
+    assert len(published.metadata.snapshots) == len(planned(lake, engine)) == 1
 
 
 def test_a_table_that_came_first_keeps_the_name(lake: Lake) -> None:
@@ -130,11 +130,11 @@ def test_a_table_that_came_first_keeps_the_name(lake: Lake) -> None:
     with pytest.raises(TableExists):
         Engine.stage(lake, name_of(make(lake)))
     first, second = Engine.stage(lake, name), Engine.stage(lake, name)
-    landed = first.append(first.file())
+    published = first.append(first.file())
     with pytest.raises(TableExists):
         second.append(second.file())
-    assert lake.catalog().load_table(str(name)).metadata.table_uuid == landed.metadata.table_uuid
-    lake.warden.writes.abort(lake.caller(ALICE), second.session.id)
+    assert lake.catalog().load_table(str(name)).metadata.table_uuid == published.metadata.table_uuid
+    lake.services.writes.abort(lake.caller(ALICE), second.session.id)
     assert len(planned(lake, first)) == 1
     lake.catalog().drop_table(str(name))
     with pytest.raises(RequestInvalid):
@@ -195,7 +195,7 @@ def test_it_takes_what_creating_takes_in_one_request(lake: Lake) -> None:
     ):
         caller = lake.caller(BOB, "spark")
         with pytest.raises(NotAuthorized):
-            lake.warden.writes.begin_staged(caller, NewTable(fresh("bobs"), SCHEMA, **options))
+            lake.services.writes.begin_staged(caller, NewTable(fresh("bobs"), SCHEMA, **options))
         assert [(each.action, each.allowed) for each in records(lake, caller)] == [("table.stage", False)]
     Engine.stage(lake, fresh("bobs"), BOB)
 
@@ -206,10 +206,10 @@ def test_a_users_own_process_needs_release_for_the_keys(lake: Lake) -> None:
     try:
         new = NewTable(fresh("bobs"), SCHEMA, properties=ENCRYPTED)
         with pytest.raises(NotAuthorized, match="release"):
-            lake.warden.writes.begin_staged(lake.caller(BOB), new)
-        session = lake.warden.writes.begin_staged(lake.caller(BOB, "spark"), new)
+            lake.services.writes.begin_staged(lake.caller(BOB), new)
+        session = lake.services.writes.begin_staged(lake.caller(BOB, "spark"), new)
         assert session.transport is not None
-        lake.warden.writes.commit(lake.caller(BOB, "spark"), session.id, FileCommit("append", ()))
+        lake.services.writes.commit(lake.caller(BOB, "spark"), session.id, FileCommit("append", ()))
     finally:
         lake.set_policies(standard_policies())
 
@@ -261,7 +261,7 @@ def test_a_place_is_claimed_as_long_as_the_write_may_be_committed(lake: Lake) ->
         for where in (place, f"{place}/inner", place.rsplit("/", 1)[0]):
             with pytest.raises(NotAuthorized):
                 Engine.stage(lake, fresh("bobs"), BOB, location=where)
-        lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)
+        lake.services.writes.abort(lake.caller(ALICE), engine.session.id)
         Engine.stage(lake, fresh("bobs"), BOB, location=place)
     finally:
         lake.set_policies(standard_policies())
@@ -269,7 +269,7 @@ def test_a_place_is_claimed_as_long_as_the_write_may_be_committed(lake: Lake) ->
 
 def _age(lake: Lake, engine: Engine) -> None:
     """The write was begun hours ago."""
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         mine = lw_table.c.id == engine.session.table.record.id
         connection.execute(update(lw_table).where(mine).values(created_ms=1))
 
@@ -306,11 +306,11 @@ def test_the_identity_is_good_for_nothing_but_its_write(lake: Lake) -> None:
         AddSchemaUpdate(schema=metadata.schema()),
     )
     with pytest.raises(LakewardenError):
-        lake.warden.creator.commit_staged(lake.caller(ALICE), name, [AssertCreate()], updates)
+        lake.services.creator.commit_staged(lake.caller(ALICE), name, [AssertCreate()], updates)
     path = lake.root / f"{name.name}.metadata.json"
     path.write_text(metadata.model_dump_json())
     with pytest.raises(CommitConflict):
-        lake.warden.takeover.register(lake.caller(ALICE), name, f"file://{path}")
+        lake.services.registration.register(lake.caller(ALICE), name, f"file://{path}")
     invisible(lake, engine)
     engine.append(engine.file())
 
@@ -320,7 +320,7 @@ def test_a_write_is_its_users_alone(lake: Lake) -> None:
     with pytest.raises(RequestInvalid):
         engine.append(engine.file())
     with pytest.raises(RequestInvalid):
-        lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)
+        lake.services.writes.abort(lake.caller(ALICE), engine.session.id)
     engine.commit(FileCommit("append", (engine.file(),)), user=BOB)
     assert len(planned(lake, engine)) == 1
 
@@ -329,7 +329,7 @@ def test_keys_are_kept_wrapped_and_the_transport_key_sealed(lake: Lake) -> None:
     engine = Engine.stage(lake, fresh(), properties=ENCRYPTED)
     assert engine.session.transport is not None
     secret = engine.session.transport.key.reveal()
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         stored = connection.execute(select(lw_write).where(lw_write.c.id == engine.session.id)).one()
         peks = connection.execute(
             select(lw_pek).where(lw_pek.c.table_id == engine.session.table.record.id)
@@ -340,10 +340,10 @@ def test_keys_are_kept_wrapped_and_the_transport_key_sealed(lake: Lake) -> None:
 
 def test_the_creation_is_on_record_as_one(lake: Lake) -> None:
     caller = lake.caller(ALICE, "spark")
-    session = lake.warden.writes.begin_staged(caller, NewTable(fresh(), SCHEMA, properties=ENCRYPTED))
+    session = lake.services.writes.begin_staged(caller, NewTable(fresh(), SCHEMA, properties=ENCRYPTED))
     (staged,) = records(lake, caller)
     assert (staged.action, staged.engine, staged.allowed) == ("table.stage", "spark", True)
     commit = lake.caller(ALICE, "spark")
-    lake.warden.writes.commit(commit, session.id, FileCommit("append", ()))
+    lake.services.writes.commit(commit, session.id, FileCommit("append", ()))
     assert [(each.action, each.allowed) for each in records(lake, commit)] == [("table.create", True)]
     assert {each.resource for each in records(lake, commit)} == {str(session.table.record.name)}

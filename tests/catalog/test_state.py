@@ -16,7 +16,7 @@ from catalog.state import claims, table_state
 from catalog.state import pek_records as key_records
 from catalog.state.table_state import Governed, TableRecord, TableState
 from policy.encryption.encrypted_columns import KeyedFields
-from policy.encryption.epochs import PekRef, Regime, Regimes
+from policy.encryption.epochs import Epoch, Epochs, PekRef
 from policy.encryption.specification import ColumnKey, EncryptionSpec, Mechanism
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
@@ -173,9 +173,9 @@ def _encrypted() -> Governed:
     spec = EncryptionSpec(
         Mechanism.ENVELOPE, "main", data_key_length=16, columns=(ColumnKey("pii", ("ssn", "who.name")),)
     )
-    regime = Regime(3, spec, (KeyedFields("pii", (2, 5, 6)),), refs)
+    epoch = Epoch(3, spec, (KeyedFields("pii", (2, 5, 6)),), refs)
     allowed = AllowList.of(["s3://lake/db/t", "s3://lake/a,b"])
-    return Governed(1, allowed, spec, Regimes.of([Regime(0, PLAIN), regime]))
+    return Governed(1, allowed, spec, Epochs.of([Epoch(0, PLAIN), epoch]))
 
 
 def test_a_governed_version_comes_back_as_it_was_stored(db: Db) -> None:
@@ -201,7 +201,7 @@ def test_governed_properties_are_shown_by_their_canonical_names() -> None:
     assert shown["read.allowed.data.paths"] == '["s3://lake/db/t", "s3://lake/a,b"]'
     assert shown["encryption.columns"] == "pii:ssn,who.name"
     assert shown["encryption.data-key-length"] == "16"
-    assert shown["encryption.pek-id"] == ",".join(str(r.pek_id) for r in governed.regimes.current.peks)
+    assert shown["encryption.pek-id"] == ",".join(str(r.pek_id) for r in governed.epochs.current.peks)
     assert governed.ever_encrypted
 
 

@@ -12,7 +12,7 @@ from pyiceberg.types import LongType
 
 from catalog.base.errors import CommitConflict
 from catalog.planning.request import ScanRequest
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.writes.new_files import FileCommit
 from policy.errors import (
     LakewardenError,
@@ -30,7 +30,7 @@ def head(lake: Lake, table: Table) -> int | None:
 
 
 def live(lake: Lake, table: Table) -> list[str]:
-    found = lake.warden.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest()).files
+    found = lake.services.planner.plan(lake.caller(ALICE, "spark"), name_of(table), ScanRequest()).files
     return sorted(found["file_path"].to_pylist())
 
 
@@ -38,9 +38,9 @@ def test_an_append_adds_its_files_in_one_snapshot(lake: Lake) -> None:
     table = make(lake)
     engine = Engine.begin(lake, name_of(table))
     files = [engine.file(record_count=number) for number in (3, 4)]
-    landed = engine.commit(FileCommit("append", tuple(files), summary={"app": "test"}))
+    published = engine.commit(FileCommit("append", tuple(files), summary={"app": "test"}))
     assert live(lake, table) == sorted(file.path for file in files)
-    summary = landed.metadata.current_snapshot().summary
+    summary = published.metadata.current_snapshot().summary
     assert summary.operation.value == "append"
     assert (summary["added-records"], summary["total-data-files"], summary["app"]) == ("7", "2", "test")
     assert summary["lakewarden.write-id"] == engine.session.id
@@ -61,9 +61,9 @@ def test_an_overwrite_removes_and_adds_at_once(lake: Lake) -> None:
     (other,) = append_files(lake, name_of(table))
     engine = Engine.begin(lake, name_of(table))
     new = engine.file()
-    landed = engine.commit(FileCommit("overwrite", (new,), (gone,), head(lake, table)))
+    published = engine.commit(FileCommit("overwrite", (new,), (gone,), head(lake, table)))
     assert live(lake, table) == sorted([kept, other, new.path])
-    summary = landed.metadata.current_snapshot().summary
+    summary = published.metadata.current_snapshot().summary
     assert summary.operation.value == "overwrite"
     assert (summary["deleted-data-files"], summary["added-data-files"]) == ("1", "1")
 
@@ -82,8 +82,8 @@ def test_a_replace_says_that_no_row_changed(lake: Lake) -> None:
     old = append_files(lake, name_of(table), 2)
     engine = Engine.begin(lake, name_of(table))
     new = engine.file(record_count=20)
-    landed = engine.commit(FileCommit("replace", (new,), tuple(old), head(lake, table)))
-    assert landed.metadata.current_snapshot().summary.operation.value == "replace"
+    published = engine.commit(FileCommit("replace", (new,), tuple(old), head(lake, table)))
+    assert published.metadata.current_snapshot().summary.operation.value == "replace"
     assert live(lake, table) == [new.path]
 
 
@@ -193,7 +193,7 @@ def test_a_branch_is_written_without_touching_main(lake: Lake) -> None:
     engine.commit(FileCommit("append", (engine.file(),), branch="dev"))
     assert head(lake, table) == snapshot
     asked = ScanRequest(ref="dev")
-    assert lake.warden.planner.plan(lake.caller(ALICE), name_of(table), asked).files.num_rows == 2
+    assert lake.services.planner.plan(lake.caller(ALICE), name_of(table), asked).files.num_rows == 2
 
 
 @pytest.mark.parametrize("branch", ["main", "dev"])
@@ -229,10 +229,10 @@ def test_an_aborted_write_leaves_nothing_and_is_over(lake: Lake) -> None:
     path = Path(engine.path().removeprefix("file://"))
     path.parent.mkdir(parents=True)
     path.write_bytes(b"data")
-    lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)
+    lake.services.writes.abort(lake.caller(ALICE), engine.session.id)
     assert not path.exists()
     refused(lake, table, RequestInvalid, lambda: engine.append(engine.file()))
-    lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)  # again, as after a lost answer
+    lake.services.writes.abort(lake.caller(ALICE), engine.session.id)  # again, as after a lost answer
     refused(lake, table, RequestInvalid, lambda: engine.append(engine.file()))
 
 
@@ -242,7 +242,7 @@ def test_a_committed_write_cannot_be_aborted(lake: Lake) -> None:
     file = engine.file()
     engine.append(file)
     with pytest.raises(RequestInvalid):
-        lake.warden.writes.abort(lake.caller(ALICE), engine.session.id)
+        lake.services.writes.abort(lake.caller(ALICE), engine.session.id)
     assert Path(file.path.removeprefix("file://")).exists()
 
 
@@ -262,11 +262,11 @@ def test_expired_writes_are_swept_and_no_others(tmp_path: Path) -> None:
         old, committed = Engine.begin(lake, name_of(table)), Engine.begin(lake, name_of(table))
         committed.append(committed.file())
         later = timedelta(seconds=lake.settings.write_ttl_s + 1)
-        lake.warden.close()
-        lake.warden = Warden.open(lake.settings, lake.kms, lambda: datetime.now(UTC) + later)
+        lake.services.close()
+        lake.services = Services.open(lake.settings, lake.kms, lambda: datetime.now(UTC) + later)
         new = Engine.begin(lake, name_of(table))
-        assert lake.warden.writes.sweep() == 1
-        assert lake.warden.writes.sweep() == 0
+        assert lake.services.writes.sweep() == 1
+        assert lake.services.writes.sweep() == 0
         refused(lake, table, RequestInvalid, lambda: old.append(old.file()))
         new.append(new.file())
         assert len(live(lake, table)) == 2

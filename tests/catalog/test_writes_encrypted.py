@@ -94,7 +94,7 @@ def test_a_table_encrypted_meanwhile_takes_no_plaintext_file(lake: Lake) -> None
     table = make(lake)
     engine = Engine.begin(lake, name_of(table))
     encrypt = SetPropertiesUpdate(updates=ENCRYPTED)
-    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [encrypt])
+    lake.services.committer.commit(lake.caller(ALICE), name_of(table), [], [encrypt])
     refused(lake, table, KeyNotUsable, lambda: engine.append(engine.file()))
     again = Engine.begin(lake, name_of(table))
     again.append(again.file())
@@ -104,7 +104,7 @@ def test_a_table_decrypted_meanwhile_takes_no_encrypted_file(lake: Lake) -> None
     table = make(lake, properties=ENCRYPTED)
     engine = Engine.begin(lake, name_of(table))
     plain = SetPropertiesUpdate(updates={"encryption.mechanism": "plaintext"})
-    lake.warden.committer.commit(lake.caller(ALICE), name_of(table), [], [plain])
+    lake.services.committer.commit(lake.caller(ALICE), name_of(table), [], [plain])
     refused(lake, table, EncryptionPolicyViolation, lambda: engine.append(engine.file()))
 
 

@@ -60,7 +60,7 @@ def test_partition_values_of_every_kind_arrive(lake: Lake) -> None:
     table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
     append_files(lake, name_of(table), partition=VALUES)
     append_files(lake, name_of(table), partition=dict.fromkeys(VALUES))
-    found = lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files["partition"]
+    found = lake.services.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files["partition"]
     assert [json.loads(text) for text in found.to_pylist()] in (
         [VALUES, dict.fromkeys(VALUES)],
         [dict.fromkeys(VALUES), VALUES],
@@ -88,7 +88,7 @@ def test_a_decimal_keeps_its_value_whatever_scale_it_was_written_with(lake: Lake
     table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
     for written in ("12.5", "12.500", "1.25E1"):
         append_files(lake, name_of(table), partition=VALUES | {"m": written})
-    found = lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files["partition"]
+    found = lake.services.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files["partition"]
     assert [json.loads(text)["m"] for text in found.to_pylist()] == ["12.50"] * 3
 
 

@@ -31,9 +31,9 @@ def vault(host: Host) -> Host:
 
 def append(host: Host) -> None:
     """Append a file to the table."""
-    with host.warden() as warden:
-        assert isinstance(warden.kms, LocalKms)
-        engine = Engine.begin(Lake(host.root, host.settings(), warden, warden.kms), named("vault"), ADMIN)
+    with host.services() as services:
+        assert isinstance(services.kms, LocalKms)
+        engine = Engine.begin(Lake(host.root, host.settings(), services, services.kms), named("vault"), ADMIN)
         engine.commit(FileCommit("append", (engine.file(),)), ADMIN)
 
 
@@ -73,7 +73,7 @@ def test_a_key_from_its_first_version_to_the_end_of_it(vault: Host) -> None:
 
 
 def _end_waiting(host: Host) -> None:
-    with host.warden() as warden, write(warden.engine) as connection:
+    with host.services() as services, write(services.engine) as connection:
         waiting = lw_pek.c.destroy_after_ms.is_not(None)
         connection.execute(update(lw_pek).where(waiting).values(destroy_after_ms=1))
 
@@ -90,7 +90,7 @@ def test_tables_are_shown_to_people(vault: Host) -> None:
 def test_a_key_that_has_encrypted_half_as_often_as_it_may_is_told(vault: Host) -> None:
     (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)
     assert key["invocations"] > 0
-    with vault.warden() as warden, write(warden.engine) as connection:
+    with vault.services() as services, write(services.engine) as connection:
         connection.execute(update(lw_key_invocations).values(counted=2**31))
     for command in (("list", TABLE), ("show", TABLE, key["id"])):
         said = " ".join(vault.run("key", *command, *_AS_ADMIN).stderr.split())
@@ -155,7 +155,7 @@ def test_a_master_key_is_rotated_and_what_it_wraps_rewrapped(vault: Host) -> Non
 
 
 def test_a_key_that_cannot_be_rewrapped_is_told(vault: Host) -> None:
-    with vault.warden() as warden, write(warden.engine) as connection:
+    with vault.services() as services, write(services.engine) as connection:
         connection.execute(update(lw_pek).values(wrapped=b"garbage"))
     told = vault.json("key", "rewrap-master", "lakewarden", code=3)
     assert told["rewrapped"] == 0 and len(told["failed"]) == 1

@@ -37,14 +37,14 @@ def test_a_database_is_created_checked_and_swept(bare: Host) -> None:
 
 def test_sweeping_deletes_what_expired_writes_left(host: Host) -> None:
     host.make_table()
-    with host.warden() as warden:
-        session = warden.writes.begin(calling(ADMIN), table_name(["sales"], "orders"))
-        warden.storage.create(session.prefix.child("left.parquet"), b"half a file")
+    with host.services() as services:
+        session = services.writes.begin(calling(ADMIN), table_name(["sales"], "orders"))
+        services.storage.create(session.prefix.child("left.parquet"), b"half a file")
         assert "swept: 0" in host.run("db", "sweep").stderr
-        with write(warden.engine) as connection:
+        with write(services.engine) as connection:
             connection.execute(text("UPDATE lw_write SET expires_ms = 1"))
         assert "swept: 1" in host.run("db", "sweep").stderr
-        assert not warden.storage.exists(session.prefix.child("left.parquet"))
+        assert not services.storage.exists(session.prefix.child("left.parquet"))
 
 
 def test_a_token_is_shown_once_and_speaks_for_its_principal(host: Host) -> None:
@@ -99,8 +99,8 @@ def test_master_keys_are_created_disabled_and_enabled(host: Host) -> None:
 
 
 def test_keys_of_the_door_are_listed_disabled_and_enabled(host: Host) -> None:
-    with host.warden() as warden:
-        warden.door.create(calling(ADMIN), KeySpec("pii", 256, None, {}, Denial.ERROR))
+    with host.services() as services:
+        services.door.create(calling(ADMIN), KeySpec("pii", 256, None, {}, Denial.ERROR))
     key = {"name": "pii", "bits": 256, "versions": 1, "state": "active", "master-key-id": "lakewarden"}
     assert host.json("door", "list", "--as", ADMIN) == [key]
     assert host.json("door", "disable", "pii", "--as", ADMIN) == [key | {"state": "disabled"}]

@@ -41,8 +41,8 @@ def test_a_document_comes_into_force_and_goes(host: Host, file: Path, tmp_path: 
     assert "policy 'sales readers'" in made.stdout and "revision 1" in made.stderr
     host.run(*QUESTION)
     assert host.json("policy", "show")["revision"] == 1
-    with host.warden() as warden:
-        assert warden.policies.current().version == host.json("policy", "show")["version"]
+    with host.services() as services:
+        assert services.policies.current().version == host.json("policy", "show")["version"]
     assert (
         "exists, at revision 1"
         in host.run("policy", "put", "readers", _document(tmp_path, "dave"), code=1).stderr
@@ -133,5 +133,5 @@ def test_rules_for_encryption_are_kept_too(host: Host, tmp_path: Path) -> None:
     host.run("policy", "put", "hr", rules, code=1)
     host.run("policy", "put", "hr", rules, "--kind", "encryption")
     assert [each["kind"] for each in host.json("policy", "list")["documents"]] == ["encryption"]
-    with host.warden() as warden:
-        assert [each.name for each in warden.policies.encryption().rules] == ["hr"]
+    with host.services() as services:
+        assert [each.name for each in services.policies.encryption().rules] == ["hr"]

@@ -35,10 +35,12 @@ def test_the_complete_example_decides_as_it_reads() -> None:
     assert not reads(Principal("bob", contractors)) and not reads(Principal("eve"))
     assert reads(Principal("carl", contractors))
 
-    landing = Resource.storage("s3://lake/landing/2030")
+    publication = Resource.storage("s3://lake/landing/2030")
     for now, expected in ((MONDAY, True), (SUNDAY, False)):
         for principal in (Principal("etl"), Principal("x", frozenset({"operators"}))):
-            assert policies.decide(AccessRequest(principal, landing, "rwstorage"), now).allowed is expected
+            assert (
+                policies.decide(AccessRequest(principal, publication, "rwstorage"), now).allowed is expected
+            )
 
     mask = policies.mask_for(Principal("ann"), "sales", "orders", "card", MONDAY)
     assert mask is not None and mask.type == "MASK_HASH"

@@ -110,7 +110,7 @@ def marked(schema: Schema) -> pa.Schema:
     return pa.schema([attributes(*each) for each in fields])
 
 
-def land(served: Service, name: str, rows: pa.Table, records: int | None = None) -> Path:
+def publish(served: Service, name: str, rows: pa.Table, records: int | None = None) -> Path:
     """Commit a file of ORC, in several stripes where there are many rows; where it lies."""
     engine = Engine.begin(served.lake, table_name(["db"], name.removeprefix("db.")))
     path = engine.path().removesuffix("parquet") + "orc"
@@ -129,7 +129,7 @@ def filled(served: Service) -> str:
     schema = marked(served.lake.catalog().load_table("db.orc").schema())
     for numbers in (range(2000), range(2000, 3000)):
         # PyArrow writes other values where rows are a slice of more.
-        land(served, "db.orc", ROWS.take(list(numbers)).cast(schema))
+        publish(served, "db.orc", ROWS.take(list(numbers)).cast(schema))
     return "db.orc"
 
 
@@ -171,7 +171,7 @@ def test_files_of_before_and_after_a_change_of_the_schema(
         NestedField(3, "gone", LongType()),
     )
     name = make(first, properties=ORC)
-    land(
+    publish(
         served,
         name,
         pa.table({"id": pa.array([1], pa.int32()), "old": ["a"], "gone": [7]}).cast(marked(first)),
@@ -183,7 +183,7 @@ def test_files_of_before_and_after_a_change_of_the_schema(
     with served.lake.catalog().load_table(name).update_schema() as update:
         update.add_column("gone", StringType())
     now = served.lake.catalog().load_table(name).schema()
-    land(served, name, pa.table({"id": [2], "new": ["b"], "gone": ["x"]}).cast(marked(now)))
+    publish(served, name, pa.table({"id": [2], "new": ["b"], "gone": ["x"]}).cast(marked(now)))
     assert alice.table(name).scan().to_arrow().sort_by("id").to_pylist() == [
         {"id": 1, "new": "a", "gone": None},
         {"id": 2, "new": "b", "gone": "x"},
@@ -239,7 +239,7 @@ def test_what_cannot_be_a_file_of_the_table_is_refused(
 ) -> None:
     rows, records, rule = ODD[case]
     name = make(SMALL, properties=ORC)
-    land(served, name, rows, records)
+    publish(served, name, rows, records)
     with pytest.raises(DataFileDamaged, match=f"rule={rule}"):
         alice.table(name).scan().to_arrow()
 
@@ -250,7 +250,7 @@ def test_damage_gives_an_error_or_rows_that_are_whole(
     """ORC's own reader ends the process at some of them: it does so elsewhere."""
     name = make(SCHEMA, properties=ORC)
     schema = marked(served.lake.catalog().load_table(name).schema())
-    path = land(served, name, ROWS.take(list(range(60))).cast(schema))
+    path = publish(served, name, ROWS.take(list(range(60))).cast(schema))
     good, refused = path.read_bytes(), 0
     for number, at in enumerate(range(3, len(good), len(good) // 8)):
         path.write_bytes(good[:at] + bytes([good[at] ^ (0xFF if number % 2 else 0x80)]) + good[at + 1 :])
@@ -275,7 +275,7 @@ def test_damage_gives_an_error_or_rows_that_are_whole(
 def small(served: Service, alice: catalog.Connection, make: Make) -> Any:
     """A table with one honest file."""
     name = make(SMALL, properties=ORC)
-    land(served, name, TWO.cast(HONEST))
+    publish(served, name, TWO.cast(HONEST))
     return alice.table(name)
 
 
@@ -320,7 +320,7 @@ def test_what_pyarrow_has_no_room_for_in_orc_is_said(
     )
     as_stored = Schema(NestedField(1, "odd", BinaryType()), NestedField(2, "at", TimestampType()))
     at = [datetime.datetime(3000, 1, 1)]
-    land(
+    publish(
         served,
         name,
         pa.table({"odd": [b"1234"], "at": pa.array(at, pa.timestamp("us"))}).cast(marked(as_stored)),
@@ -336,7 +336,7 @@ def test_stripes_of_other_types_than_were_judged_are_refused(
 ) -> None:
     schema = Schema(NestedField(1, "who", StructType(NestedField(2, "x", LongType()))))
     name = make(schema, properties=ORC)
-    path = land(served, name, pa.table({"who": [{"x": 1}]}).cast(marked(schema)))
+    path = publish(served, name, pa.table({"who": [{"x": 1}]}).cast(marked(schema)))
     tail = arrow_orc.ORCFile(path).reader.serialized_file_tail()
     judged, sent = marked(schema).serialize().to_pybytes(), pa.BufferOutputStream()
     rows = pa.table({"who": [1]})
@@ -358,7 +358,7 @@ def test_names_in_a_file_are_no_paths(served: Service, alice: catalog.Connection
         HONEST.field("name").with_name("s.x"),
         pa.field("s", pa.struct([inner]), metadata={"iceberg.id": "9"}),
     ]
-    land(
+    publish(
         served,
         name,
         pa.table([TWO["id"], TWO["name"], [{"x": 7}, {"x": 8}]], names=["id", "s.x", "s"]).cast(

@@ -69,7 +69,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         policy("keys", {"key": ["lakewarden", "hr", "pii"]}, {DAVE: ["release"]}),
     ]
     root = tmp_path_factory.mktemp("lake").resolve()
-    with open_service(root, policies=[*standard_policies(), *rules], KMS_DOOR__ENABLED="true") as running:
+    with open_service(root, policies=[*standard_policies(), *rules], KMS_ENDPOINT__ENABLED="true") as running:
         for key in ("pii", "hr"):
             running.lake.kms.create_master_key(key)
         running.lake.catalog().create_namespace("db")

@@ -133,13 +133,13 @@ def test_a_footer_that_is_changed_once_it_was_read_changes_nothing(
     """Between the look at the footer and PyArrow's."""
     table = alice.table(make(SCHEMA, properties=KEYED))
     table.append(ROWS)
-    judge = footers.judge
+    check = footers.check
 
     def judged(*given: Any) -> None:
-        judge(*given)
+        check(*given)
         forged(table.scan(), exchanged)
 
-    monkeypatch.setattr(footers, "judge", judged)
+    monkeypatch.setattr(footers, "check", judged)
     assert table.scan().to_arrow().equals(ROWS)
 
 

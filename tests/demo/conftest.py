@@ -56,12 +56,12 @@ class CatalogAlone:
             return [(_rows(paths) if query[1] == "count" else len(paths),)]
         alter = re.fullmatch(r"ALTER TABLE lake\.(\S+) SET TBLPROPERTIES \('(\S+)' = '(.*)'\)", statement)
         assert alter is not None, statement
-        table = GuardedCatalog(self._lake.warden, caller).load_table(alter[1])
+        table = GuardedCatalog(self._lake.services, caller).load_table(alter[1])
         table.transaction().set_properties({alter[2]: alter[3]}).commit_transaction()
         return []
 
     def _planned(self, caller: Caller, name: TableName) -> list[str]:
-        planned = self._lake.warden.planner.plan(caller, name, ScanRequest()).files
+        planned = self._lake.services.planner.plan(caller, name, ScanRequest()).files
         return list(planned["file_path"].to_pylist())
 
 
@@ -87,8 +87,8 @@ def encrypted(stage: Stage) -> Stage:
     """The same with the encrypted table; the bytes of its one file are of no matter to the catalog."""
     properties = {"encryption.mechanism": "envelope", "encryption.master-key-id": MASTER_KEY}
     schema = pa.schema([("flight", pa.int32())])
-    writes, caller = stage.lake.warden.writes, Caller(Principal(OLGA), Principal(ENGINE), uuid4().hex)
-    GuardedCatalog(stage.lake.warden, caller).create_table(ENCRYPTED, schema, properties=properties)
+    writes, caller = stage.lake.services.writes, Caller(Principal(OLGA), Principal(ENGINE), uuid4().hex)
+    GuardedCatalog(stage.lake.services, caller).create_table(ENCRYPTED, schema, properties=properties)
     namespace, _, name = ENCRYPTED.partition(".")
     session = writes.begin(caller, TableName((namespace,), name))
     writes.commit(caller, session.id, FileCommit("append", (_encrypted_file(session),)))

@@ -22,13 +22,13 @@ from tests.support.crash import Seen, seen
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import ENCRYPTED, SCHEMA, Engine, append_files, fresh, make, name_of, rows
 
-LANDING = ("checked", "metadata-written", "prepared", "pointer-moved", "promoted")
-CREATION = (*LANDING, "create:unstaged")
+PUBLISHING = ("checked", "metadata-written", "prepared", "pointer-moved", "promoted")
+CREATION = (*PUBLISHING, "create:unstaged")
 WRITE = (
     "write:committing",
     "write:built",
     "write:announced",
-    *LANDING,
+    *PUBLISHING,
     "write:landed",
     "write:committed",
 )
@@ -77,7 +77,7 @@ class Scenario:
     answers: tuple[type[Exception], ...] = ()
     look: Look = field(default=all_seen)
 
-    def landed(self, point: str) -> bool:
+    def published(self, point: str) -> bool:
         """Whether the operation has taken effect when it is killed at a point."""
         return self.points.index(point) >= self.points.index(self.lands_at)
 
@@ -113,7 +113,7 @@ def _alter(lake: Lake, subject: Subject, properties: dict[str, str]) -> None:
 def create(lake: Lake, subject: Subject) -> None:
     """CREATE of an encrypted table."""
     new = NewTable(subject.name, SCHEMA, properties=dict(ENCRYPTED))
-    lake.warden.creator.create(lake.caller(ALICE), new)
+    lake.services.creator.create(lake.caller(ALICE), new)
 
 
 def _staged(lake: Lake) -> Subject:
@@ -127,7 +127,7 @@ def _staged(lake: Lake) -> Subject:
 def commit_staged(lake: Lake, subject: Subject) -> None:
     """The commit that completes a staged creation, as a client sends it again after losing the answer."""
     requirements, updates = subject.more
-    lake.warden.creator.commit_staged(lake.caller(ALICE), subject.name, requirements, updates)
+    lake.services.creator.commit_staged(lake.caller(ALICE), subject.name, requirements, updates)
 
 
 def _begun(lake: Lake) -> Subject:
@@ -140,7 +140,7 @@ def _begun(lake: Lake) -> Subject:
 def commit_write(lake: Lake, subject: Subject) -> None:
     """An engine's commit."""
     write_id, files = subject.more
-    lake.warden.writes.commit(lake.caller(ALICE), write_id, files)
+    lake.services.writes.commit(lake.caller(ALICE), write_id, files)
 
 
 def _staged_write(lake: Lake) -> Subject:
@@ -157,17 +157,17 @@ def _to_rename(lake: Lake) -> Subject:
 def rename(lake: Lake, subject: Subject) -> None:
     """ALTER TABLE … RENAME."""
     assert subject.target is not None
-    lake.warden.lifecycle.rename(lake.caller(ALICE), subject.name, subject.target)
+    lake.services.lifecycle.rename(lake.caller(ALICE), subject.name, subject.target)
 
 
 def drop(lake: Lake, subject: Subject) -> None:
     """DROP TABLE."""
-    lake.warden.lifecycle.drop(lake.caller(ALICE), subject.name)
+    lake.services.lifecycle.drop(lake.caller(ALICE), subject.name)
 
 
 def purge(lake: Lake, subject: Subject) -> None:
     """DROP TABLE … PURGE."""
-    lake.warden.lifecycle.purge(lake.caller(ALICE), subject.name)
+    lake.services.lifecycle.purge(lake.caller(ALICE), subject.name)
 
 
 def _foreign(lake: Lake) -> Subject:
@@ -194,12 +194,12 @@ def _dropped(lake: Lake) -> Subject:
 
 def register(lake: Lake, subject: Subject) -> None:
     """REGISTER."""
-    lake.warden.takeover.register(lake.caller(ALICE), subject.name, subject.more)
+    lake.services.registration.register(lake.caller(ALICE), subject.name, subject.more)
 
 
 def pointer_of(lake: Lake, subject: Subject) -> object:
     """Where a table's pointer stands."""
-    return SqlPointerStore(lake.warden.engine, lake.settings.catalog.name).load(subject.name)
+    return SqlPointerStore(lake.services.engine, lake.settings.catalog.name).load(subject.name)
 
 
 def _rolled_back(lake: Lake) -> Subject:
@@ -207,14 +207,14 @@ def _rolled_back(lake: Lake) -> Subject:
     table = make(lake)
     first = table.metadata_location
     table.append(rows(1))
-    pointers = SqlPointerStore(lake.warden.engine, lake.settings.catalog.name)
+    pointers = SqlPointerStore(lake.services.engine, lake.settings.catalog.name)
     assert pointers.swap(name_of(table), table.metadata_location, first)
     return Subject(name_of(table))
 
 
 def restore(lake: Lake, subject: Subject) -> None:
     """The administrator's way back to what was sealed last."""
-    lake.warden.takeover.restore(lake.caller(ALICE), subject.name)
+    lake.services.registration.restore(lake.caller(ALICE), subject.name)
 
 
 def _vault(lake: Lake) -> Subject:
@@ -234,12 +234,12 @@ def _rotated(lake: Lake) -> Subject:
 
 def rotate(lake: Lake, subject: Subject) -> None:
     """A later version of a table's key."""
-    lake.warden.key_rotation.rotate(lake.caller(ALICE), subject.name)
+    lake.services.key_rotation.rotate(lake.caller(ALICE), subject.name)
 
 
 def rewrap(lake: Lake, subject: Subject) -> None:
     """The data keys of a table moved to the latest version of its key."""
-    lake.warden.key_rewrap.rewrap(lake.caller(ALICE), subject.name)
+    lake.services.key_rewrap.rewrap(lake.caller(ALICE), subject.name)
 
 
 def _mastered(lake: Lake) -> Subject:
@@ -253,14 +253,14 @@ def _mastered(lake: Lake) -> Subject:
 
 def rewrap_master(lake: Lake, subject: Subject) -> None:
     """What a master key wraps, wrapped by its latest version."""
-    assert lake.warden.master_keys.rewrap(subject.more).failed == ()
+    assert lake.services.master_keys.rewrap(subject.more).failed == ()
 
 
 def wrapped_of(lake: Lake, subject: Subject) -> object:
     """How a table's keys are stored; each opens."""
-    table = lake.warden.loader.load(subject.name)
-    peks = lake.warden.keyring.records(table.record)
-    assert lake.warden.keyring.open_peks(table.record, [pek.ref for pek in peks])
+    table = lake.services.loader.load(subject.name)
+    peks = lake.services.keyring.records(table.record)
+    assert lake.services.keyring.open_peks(table.record, [pek.ref for pek in peks])
     return [pek.wrapped for pek in peks]
 
 
@@ -269,9 +269,9 @@ def _nothing(lake: Lake) -> Subject:
 
 
 SCENARIOS = {
-    "commit": Scenario(LANDING, "pointer-moved", _table, append),
-    "encrypt": Scenario(LANDING, "pointer-moved", _table, encrypt),
-    "widen": Scenario(LANDING, "pointer-moved", _table, widen),
+    "commit": Scenario(PUBLISHING, "pointer-moved", _table, append),
+    "encrypt": Scenario(PUBLISHING, "pointer-moved", _table, encrypt),
+    "widen": Scenario(PUBLISHING, "pointer-moved", _table, widen),
     "create": Scenario(CREATION, "pointer-moved", _nothing, create, (TableExists,)),
     "staged": Scenario(CREATION, "pointer-moved", _staged, commit_staged, (TableExists, CommitConflict)),
     "write": Scenario((WRITE[0], "write:looked", *WRITE[1:]), "pointer-moved", _begun, commit_write),
@@ -305,8 +305,8 @@ SCENARIOS = {
         register,
         (TableExists,),
     ),
-    "rotate": Scenario(("rotate:seen", "rotate:made", *LANDING), "pointer-moved", _vault, rotate),
-    "rewrap": Scenario(("rewrap:manifest", "rewrap:listed", *LANDING), "pointer-moved", _rotated, rewrap),
+    "rotate": Scenario(("rotate:seen", "rotate:made", *PUBLISHING), "pointer-moved", _vault, rotate),
+    "rewrap": Scenario(("rewrap:manifest", "rewrap:listed", *PUBLISHING), "pointer-moved", _rotated, rewrap),
     "rewrap-master": Scenario(
         ("rewrap-master:batch",), "rewrap-master:batch", _mastered, rewrap_master, look=wrapped_of
     ),

@@ -108,16 +108,16 @@ def test_writes_of_sixteen_engines(
     lake = shared.lake
     name = name_of(make(lake, properties={"encryption.mechanism": "envelope"}))
     at_once(shared, append_by_engine, name)
-    plan = lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest())
+    plan = lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest())
     assert sorted(plan.files["record_count"].to_pylist()) == list(range(1, COMMITTERS + 1))
     _expect_one_truth(lake, name)
 
 
 def _expect_one_truth(lake: Lake, name: TableName) -> None:
-    table = lake.warden.loader.load_sealed(name)
+    table = lake.services.loader.load_sealed(name)
     numbers = sorted(snapshot.sequence_number or 0 for snapshot in table.metadata.snapshots)
     assert numbers == list(range(1, COMMITTERS + 1))
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         states = connection.scalars(select(lw_seal.c.state).where(lw_seal.c.table_id == table.record.id))
         counted = Counter(states)
     assert counted["current"] == 1

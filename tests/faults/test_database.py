@@ -54,7 +54,7 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 def database_of(lake: Lake) -> Path:
     """The file of a SQLite database."""
-    return Path(str(lake.warden.engine.url.database))
+    return Path(str(lake.services.engine.url.database))
 
 
 OUTAGES: dict[str, Outage] = {
@@ -67,7 +67,7 @@ OUTAGES: dict[str, Outage] = {
 @contextlib.contextmanager
 def _remounted(lake: Lake) -> Iterator[None]:
     """The database's file system is read-only for everybody who opens the database from now on."""
-    lake.warden.engine.dispose()
+    lake.services.engine.dispose()
     with read_only(database_of(lake).parent):
         yield
 
@@ -95,7 +95,7 @@ def test_a_database_that_is_lost_on_the_way(impatient: Lake, name: str, point: s
     before = scenario.look(impatient, subject)
     refused = not _answered_although(impatient, scenario, subject, point, OUTAGES["locked"])
     assert (scenario.look(impatient, subject) == before) == refused
-    assert refused == (not scenario.landed(point))
+    assert refused == (not scenario.published(point))
     if refused:
         scenario.act(impatient, subject)
         assert scenario.look(impatient, subject) != before
@@ -141,7 +141,7 @@ def test_reading_goes_on_without_waiting_where_nothing_is_written(impatient: Lak
 def test_a_database_that_may_not_grow(impatient: Lake) -> None:
     table = make(impatient)
     acknowledged: list[int] = []
-    with full(impatient.warden.engine), pytest.raises(StateUnavailable):
+    with full(impatient.services.engine), pytest.raises(StateUnavailable):
         while True:
             table.append(rows(len(acknowledged)))
             acknowledged += [len(acknowledged), len(acknowledged) + 1]
@@ -246,12 +246,12 @@ FOR EACH ROW EXECUTE FUNCTION linger()
 @contextlib.contextmanager
 def _at_commit(lake: Lake, body: str) -> Iterator[None]:
     """Every transaction that moves a pointer does something at its COMMIT."""
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(text(_SLOW_COMMIT.format(body=body)))
     try:
         yield
     finally:
-        with write(lake.warden.engine) as connection:
+        with write(lake.services.engine) as connection:
             connection.execute(text("DROP TRIGGER linger ON iceberg_tables; DROP FUNCTION linger()"))
 
 

@@ -62,7 +62,7 @@ def _age_all(table: Table) -> set[Path]:
 
 
 def _collect(lake: Lake, table: Table, *, remove: bool = True) -> Garbage:
-    return lake.warden.garbage.collect(lake.caller("alice"), name_of(table), remove=remove)
+    return lake.services.garbage.collect(lake.caller("alice"), name_of(table), remove=remove)
 
 
 def _paths(garbage: Garbage) -> set[Path]:
@@ -149,7 +149,7 @@ def test_files_of_a_write_that_is_open_are_kept(shared: Shared) -> None:
     _aged(path)
     assert _collect(shared.lake, table).files == ()
     assert path.exists()
-    shared.lake.warden.writes.abort(shared.lake.caller("alice"), engine.session.id)
+    shared.lake.services.writes.abort(shared.lake.caller("alice"), engine.session.id)
     assert not path.exists()
 
 
@@ -272,13 +272,13 @@ def test_a_removal_that_is_killed_is_finished_by_the_next(shared: Shared, point:
     remaining = {each for each in left if each.exists()}
     assert len(remaining) == (1 if point == "clean-up:overtaken" else _TWO_BATCHES)
     assert all(each.exists() for each in kept)
-    landed = [100, 101] if point == "clean-up:overtaken" else []
-    assert sorted(_ids(lake, table)) == [1, 2, *landed]
+    published = [100, 101] if point == "clean-up:overtaken" else []
+    assert sorted(_ids(lake, table)) == [1, 2, *published]
     garbage = _collect(lake, table)
     assert _paths(garbage) == remaining and garbage.removed == len(remaining)
-    assert sorted(_ids(lake, table)) == [1, 2, *landed]
+    assert sorted(_ids(lake, table)) == [1, 2, *published]
     lake.catalog().load_table(table.name()).append(rows(200))
-    assert sorted(_ids(lake, table)) == [1, 2, *landed, 200, 201]
+    assert sorted(_ids(lake, table)) == [1, 2, *published, 200, 201]
     assert_sound(lake)
 
 
@@ -289,7 +289,7 @@ def collect_beside_a_commit(lake: Lake, name: TableName) -> None:
         if total is not None and done < total:
             append(lake, Subject(name))
 
-    lake.warden.garbage.collect(lake.caller("alice"), name, remove=True, progress=progress)
+    lake.services.garbage.collect(lake.caller("alice"), name, remove=True, progress=progress)
 
 
 def _write_aged(table: Table, name: str) -> Path:
@@ -413,7 +413,7 @@ def test_alter_and_drop_are_both_needed(tmp_path: Path, right: str, remove: bool
         left = _left(table)
         for user in ("one", BOB):
             with pytest.raises(NotAuthorized):
-                lake.warden.garbage.collect(lake.caller(user), name_of(table), remove=remove)
+                lake.services.garbage.collect(lake.caller(user), name_of(table), remove=remove)
         assert left.exists()
 
 
@@ -422,12 +422,12 @@ def test_garbage_in_an_object_store(tmp_path: Path, moto: MotoS3, monkeypatch: p
         lake.catalog().create_namespace("db")
         table = make(lake)
         table.append(rows(1))
-        storage = lake.warden.storage
+        storage = lake.services.storage
         left = Location.parse(f"{table.location()}/data/left.parquet")
         storage.create(left, b"PAR1")
         assert _collect(lake, table).files == ()
         later = int((time.time() + MIN_AGE.total_seconds() + _MARGIN_S) * 1000)
-        monkeypatch.setattr(lake.warden.garbage, "_now_ms", lambda: later)
+        monkeypatch.setattr(lake.services.garbage, "_now_ms", lambda: later)
         garbage = _collect(lake, table)
         assert [each.location for each in garbage.files] == [left] and garbage.removed == 1
         assert not storage.exists(left)

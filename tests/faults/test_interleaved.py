@@ -30,7 +30,7 @@ def stocked(lake: Lake) -> Lake:
 
 def renamed_and_created_anew(lake: Lake, to: TableName) -> Callable[[], None]:
     def do() -> None:
-        lake.warden.lifecycle.rename(lake.caller(ALICE), A, to)
+        lake.services.lifecycle.rename(lake.caller(ALICE), A, to)
         lake.catalog(ALICE).create_table("db.a", OWN_ROWS.schema)
 
     return do
@@ -45,7 +45,7 @@ def test_a_drop_that_a_rename_overtakes_drops_nothing_else(stocked: Lake) -> Non
         crash_points.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
         suppress(CommitConflict),
     ):
-        stocked.warden.lifecycle.drop(stocked.caller(ALICE), A)
+        stocked.services.lifecycle.drop(stocked.caller(ALICE), A)
     assert (rows(stocked, A), rows(stocked, B)) == (0, 2)
 
 
@@ -54,38 +54,38 @@ def test_a_purge_that_a_rename_overtakes_deletes_no_file(stocked: Lake) -> None:
         crash_points.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
         suppress(CommitConflict),
     ):
-        stocked.warden.lifecycle.purge(stocked.caller(ALICE), A)
+        stocked.services.lifecycle.purge(stocked.caller(ALICE), A)
     assert (rows(stocked, A), rows(stocked, B)) == (0, 2)
 
 
 def test_a_rename_that_another_overtakes_takes_no_other_table_along(stocked: Lake) -> None:
     overtaken = crash_points.hooked(once_at("rename:intended", renamed_and_created_anew(stocked, C)))
     with overtaken, pytest.raises((NoSuchTable, CommitConflict)):
-        stocked.warden.lifecycle.rename(stocked.caller(ALICE), A, B)
+        stocked.services.lifecycle.rename(stocked.caller(ALICE), A, B)
     assert (rows(stocked, A), rows(stocked, C)) == (0, 2)
     with pytest.raises(NoSuchTable):
-        stocked.warden.loader.load(B)
+        stocked.services.loader.load(B)
 
 
 def test_a_dropped_table_comes_back_under_one_name(stocked: Lake) -> None:
-    location = stocked.warden.loader.load(A).metadata_location
-    stocked.warden.lifecycle.drop(stocked.caller(ALICE), A)
+    location = stocked.services.loader.load(A).metadata_location
+    stocked.services.lifecycle.drop(stocked.caller(ALICE), A)
 
     def as_c() -> None:
-        stocked.warden.takeover.register(stocked.caller(ALICE), C, location)
+        stocked.services.registration.register(stocked.caller(ALICE), C, location)
 
     with crash_points.hooked(once_at("revive:intended", as_c)), pytest.raises(LakewardenError):
-        stocked.warden.takeover.register(stocked.caller(ALICE), B, location)
+        stocked.services.registration.register(stocked.caller(ALICE), B, location)
     assert rows(stocked, C) == 2
     with pytest.raises(NoSuchTable):
-        stocked.warden.loader.load(B)
+        stocked.services.loader.load(B)
 
 
 def test_a_write_on_a_dropped_table_does_not_land_in_its_namesake(stocked: Lake) -> None:
-    session = stocked.warden.writes.begin(stocked.caller(ALICE), A)
+    session = stocked.services.writes.begin(stocked.caller(ALICE), A)
     where = session.table.record.location.canonical
-    stocked.warden.lifecycle.drop(stocked.caller(ALICE), A)
+    stocked.services.lifecycle.drop(stocked.caller(ALICE), A)
     stocked.catalog(ALICE).create_table("db.a", OWN_ROWS.schema, location=where)
     with pytest.raises(RequestInvalid):
-        stocked.warden.writes.commit(stocked.caller(ALICE), session.id, FileCommit("append", ()))
+        stocked.services.writes.commit(stocked.caller(ALICE), session.id, FileCommit("append", ()))
     assert rows(stocked, A) == 0

@@ -19,10 +19,10 @@ from catalog.base.identifiers import TableName
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_table
 from catalog.service.pyiceberg_catalog import GuardedCatalog
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.state.pointers import PointerStore, SqlPointerStore
 from tests.faults.conftest import Shared
-from tests.faults.scenarios import LANDING, OTHER_POINTS, SCENARIOS, Scenario, Subject
+from tests.faults.scenarios import OTHER_POINTS, PUBLISHING, SCENARIOS, Scenario, Subject
 from tests.support.crash import assert_sound, die_at, points_of, seen
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import append_files, fresh, make, name_of, rows
@@ -61,7 +61,7 @@ def test_killed_on_postgres(on_postgres: Shared, name: str, point: str) -> None:
     _kill_and_look(on_postgres, SCENARIOS[name], point)
 
 
-@pytest.mark.parametrize("point", LANDING)
+@pytest.mark.parametrize("point", PUBLISHING)
 def test_a_writer_that_is_killed_loses_no_acknowledged_commit(on_sqlite: Shared, point: str) -> None:
     lake = on_sqlite.lake
     name = name_of(make(lake))
@@ -70,8 +70,8 @@ def test_a_writer_that_is_killed_loses_no_acknowledged_commit(on_sqlite: Shared,
     acknowledged = [int(line) for line in told.read_text().split()]
     assert acknowledged == [0, 10]
     stored = lake.catalog().load_table(str(name)).scan().to_arrow()["id"].to_pylist()
-    landed = [20, 21] if LANDING.index(point) >= LANDING.index("pointer-moved") else []
-    assert sorted(stored) == [0, 1, 10, 11, *landed]
+    published = [20, 21] if PUBLISHING.index(point) >= PUBLISHING.index("pointer-moved") else []
+    assert sorted(stored) == [0, 1, 10, 11, *published]
 
 
 @pytest.mark.parametrize("follow", ["create", "drop", "rename"])
@@ -108,11 +108,11 @@ def test_the_name_of_a_drop_that_was_cut_short_is_free(on_sqlite: Shared, follow
 def test_a_pointer_that_somebody_else_removed_is_not_taken_for_a_drop(on_sqlite: Shared) -> None:
     lake = on_sqlite.lake
     table = make(lake)
-    store = SqlPointerStore(lake.warden.engine, lake.settings.catalog.name)
+    store = SqlPointerStore(lake.services.engine, lake.settings.catalog.name)
     assert store.delete(name_of(table), table.metadata_location)
     with pytest.raises(TableExists):
         make(lake, name_of(table))
-    lake.warden.takeover.restore(lake.caller(ALICE), name_of(table))
+    lake.services.registration.restore(lake.caller(ALICE), name_of(table))
     assert seen(lake, name_of(table)) is not None
 
 
@@ -122,7 +122,7 @@ def test_many_that_finish_the_same_creation_at_once(on_postgres: Shared) -> None
     subject = scenario.before(lake)
     die_at(lake, on_postgres.overrides, scenario.act, subject, "pointer-moved")
     with ThreadPoolExecutor(4) as pool:
-        with write(lake.warden.engine) as connection:
+        with write(lake.services.engine) as connection:
             connection.execute(select(lw_table).where(lw_table.c.name == subject.name.name).with_for_update())
             loads = [pool.submit(seen, lake, subject.name) for _ in range(4)]
             _wait_for_locks(lake, 4)
@@ -135,7 +135,7 @@ def test_many_that_finish_the_same_creation_at_once(on_postgres: Shared) -> None
 def _wait_for_locks(lake: Lake, count: int) -> None:
     waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
     for _ in range(200):
-        with read(lake.warden.engine) as connection:
+        with read(lake.services.engine) as connection:
             if (connection.scalar(waiting) or 0) >= count:
                 return
         time.sleep(0.01)
@@ -147,8 +147,8 @@ def test_a_load_that_commits_overtake_finds_the_table_sealed(
     """Between reading the pointer and its seal, another commit lands: that is no rollback."""
     lake = on_sqlite.lake
     table = make(lake)
-    loader = lake.warden.loader
-    with Warden.open(lake.settings, lake.kms) as elsewhere:
+    loader = lake.services.loader
+    with Services.open(lake.settings, lake.kms) as elsewhere:
         rival = GuardedCatalog(elsewhere, lake.caller(ALICE)).load_table(table.name())
         overtaken = _Overtaken(loader._pointers, lambda: rival.append(rows(1)), times=3)
         monkeypatch.setattr(loader, "_pointers", overtaken)
@@ -192,8 +192,8 @@ def _kill_and_look(shared: Shared, scenario: Scenario, point: str) -> None:
     die_at(lake, shared.overrides, scenario.act, subject, point)
     lake.reopen()
     after = scenario.look(lake, subject)
-    assert (after != before) == scenario.landed(point)
-    with contextlib.suppress(*(scenario.answers if scenario.landed(point) else ())):
+    assert (after != before) == scenario.published(point)
+    with contextlib.suppress(*(scenario.answers if scenario.published(point) else ())):
         scenario.act(lake, subject)
     _expect_done(lake, scenario, subject, before)
     assert_sound(lake)

@@ -16,7 +16,7 @@ from catalog.db.schema import iceberg_tables, lw_pek, lw_seal, lw_table, lw_writ
 from catalog.kms.interface import CreatedKey, KeyContext, KmsClient
 from catalog.kms.local import LocalKms
 from catalog.planning.request import ScanRequest
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.settings.kms import KmsCallSettings
 from catalog.writes.new_files import FileCommit
 from policy.errors import KmsUnavailable
@@ -70,7 +70,7 @@ class Mortal:
 
     def plan(self, name: object) -> int:
         """How many files a plan has."""
-        found = self.lake.warden.planner.plan(self.lake.caller(ALICE), name, ScanRequest())  # type: ignore[arg-type]
+        found = self.lake.services.planner.plan(self.lake.caller(ALICE), name, ScanRequest())  # type: ignore[arg-type]
         return int(found.files.num_rows)
 
 
@@ -82,14 +82,14 @@ def mortal(on_sqlite: Shared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Morta
     # Each call asks: how a KMS that is away is left alone for a while is told in test_kms_outages.py.
     patient = shared.settings.kms.model_copy(update={"calls": KmsCallSettings(attempts=1, failures=1000)})
     settings = shared.settings.model_copy(update={"kms": patient})
-    with Warden.open(settings, kms) as warden:
-        found = Mortal(Lake(shared.root, settings, warden, shared.kms), kms)
-        monkeypatch.setattr(warden.keyring._cache, "_clock", found.clock)
+    with Services.open(settings, kms) as services:
+        found = Mortal(Lake(shared.root, settings, services, shared.kms), kms)
+        monkeypatch.setattr(services.keyring._cache, "_clock", found.clock)
         yield found
 
 
 def _counts(lake: Lake) -> list[int]:
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         return [
             connection.scalar(select(func.count()).select_from(rows)) or 0
             for rows in (lw_table, lw_seal, lw_pek, lw_write, iceberg_tables)
@@ -237,7 +237,7 @@ def test_a_local_keystore_that_cannot_be_used(lake: Lake, damage: Callable[[Path
         lambda: make(lake, properties=ENCRYPTED),
         lambda: Engine.begin(lake, name),
         lambda: Engine.stage(lake, fresh(), properties=ENCRYPTED),
-        lambda: lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest()),
+        lambda: lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest()),
     ):
         with pytest.raises(KmsUnavailable) as refusal:
             attempt()

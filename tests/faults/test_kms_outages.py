@@ -21,7 +21,7 @@ from catalog.envelope.transport import KeyLabel, wrap_for_write
 from catalog.envelope.write_keys import WrittenKey
 from catalog.kms.aws import AwsKms
 from catalog.kms.interface import KmsClient
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.writes.new_files import FileCommit
 from policy.errors import KmsUnavailable
 from tests.support.fault_proxy import AWS_DIALECT, Dialect, Fault, FaultProxy, fault_proxy, listening
@@ -125,12 +125,12 @@ def _served(
     settings = lake_settings(base.root, KMS__DEFAULT_MASTER_KEY_ID=master_key_id, **CALLS)
     with (
         fault_proxy(kms_url, dialect) as (url, proxy),
-        Warden.open(settings, connect(url)) as warden,
-        running(Lake(base.root, settings, warden, base.kms)) as service,
+        Services.open(settings, connect(url)) as services,
+        running(Lake(base.root, settings, services, base.kms)) as service,
         service.client(ALICE, ENGINE) as client,
     ):
-        clock = Clock(real=warden.keyring._cache._clock)
-        warden.keyring._cache._clock = clock
+        clock = Clock(real=services.keyring._cache._clock)
+        services.keyring._cache._clock = clock
         client._transport = httpx.HTTPTransport(limits=httpx.Limits(max_connections=MANY))
         remote = Remote(service, proxy, clock, client)
         make(remote.lake, remote.standing, properties=ENCRYPTED)
@@ -259,7 +259,7 @@ def test_no_storm_comes_after_an_outage(remote: Remote) -> None:
     names = [remote.table() for _ in range(TABLES)]
     with remote.proxy.going_wrong(Fault.BROKEN):
         remote.plans(*names, times=2)
-        assert remote.lake.warden.kms_calls.circuit_open
+        assert remote.lake.services.kms_calls.circuit_open
     before, remote.proxy.most = remote.proxy.asked, 0
     assert remote.recovered(names[0])
     assert remote.plans(*names, times=MANY // TABLES) == ["ok"] * MANY
@@ -271,7 +271,7 @@ def test_while_the_circuit_is_open_the_kms_is_left_alone(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [remote.table() for _ in range(TABLES)]
-    circuit = remote.lake.warden.kms_calls._circuits._common  # type: ignore[attr-defined]
+    circuit = remote.lake.services.kms_calls._circuits._common  # type: ignore[attr-defined]
     with remote.proxy.going_wrong(Fault.THROTTLED):
         while not circuit.is_open:
             remote.plans(*names)
@@ -296,7 +296,7 @@ def test_a_revoked_master_key_is_noticed_within_the_ttl_and_is_no_outage(remote:
         for _ in range(10):
             answer = remote.client.post(f"/engine/v1/tables/db/{name.name}/plan", json={})
             assert (answer.status_code, answer.json()["error"]["lakewarden"]) == (403, "KeyNotUsable")
-        assert not remote.lake.warden.kms_calls.circuit_open
+        assert not remote.lake.services.kms_calls.circuit_open
     finally:
         remote.lake.kms.enable_master_key("lakewarden")
     assert remote.plan(name) == "ok"

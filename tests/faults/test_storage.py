@@ -14,14 +14,14 @@ from catalog.base.errors import CommitConflict
 from catalog.storage.errors import ObjectMissing
 from policy.errors import LakewardenError, StorageUnavailable
 from tests.faults.conftest import Shared
-from tests.faults.scenarios import LANDING, SCENARIOS, Scenario, Subject
+from tests.faults.scenarios import PUBLISHING, SCENARIOS, Scenario, Subject
 from tests.support.crash import assert_sound, seen
 from tests.support.lake import Lake, open_lake
 from tests.support.outages import filled, largest_file, read_only, small_disk
 from tests.support.tables import make, name_of, rows
 
 #: Operations that write a metadata.json.
-LANDINGS = [name for name, scenario in SCENARIOS.items() if set(LANDING) <= set(scenario.points)]
+LANDINGS = [name for name, scenario in SCENARIOS.items() if set(PUBLISHING) <= set(scenario.points)]
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def test_a_warehouse_that_is_gone_is_unavailable(
     lake = on_sqlite.lake
     table = make(lake)
     table.append(rows(1))
-    before, loaded = seen(lake, name_of(table)), lake.warden.loader.load(name_of(table))
+    before, loaded = seen(lake, name_of(table)), lake.services.loader.load(name_of(table))
     with fault(lake.warehouse):
         with pytest.raises(StorageUnavailable, match="storage-gone"):
             lake.catalog().load_table(table.name())
@@ -114,10 +114,10 @@ def test_a_warehouse_that_is_gone_is_unavailable(
         snapshot = loaded.metadata.current_snapshot()
         assert snapshot is not None
         with pytest.raises(StorageUnavailable, match="storage-gone"):
-            lake.warden.reader.manifests(loaded, snapshot)
+            lake.services.reader.manifests(loaded, snapshot)
         added = pa.table({"file_path": [f"{table.location()}/data/f"], "file_size_in_bytes": [1]})
         with pytest.raises(StorageUnavailable, match="storage-gone"):
-            lake.warden.added_files.check([added], loaded.name)
+            lake.services.added_files.check([added], loaded.name)
     assert seen(lake, name_of(table)) == before
     table.append(rows(3))
 

@@ -25,7 +25,7 @@ from tests.support.tables import Engine, append_files, expire_open_writes, make,
 
 
 def _state(lake: Lake, write_id: str) -> str | None:
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         state: str | None = connection.scalar(select(lw_write.c.state).where(lw_write.c.id == write_id))
     return state
 
@@ -39,7 +39,7 @@ def _begin(lake: Lake) -> tuple[Engine, Path, FileCommit]:
 
 
 def _snapshots(lake: Lake, name: TableName) -> int:
-    return len(lake.warden.loader.load_sealed(name).metadata.snapshots)
+    return len(lake.services.loader.load_sealed(name).metadata.snapshots)
 
 
 def begin_write(lake: Lake, name: TableName) -> None:
@@ -50,14 +50,14 @@ def begin_write(lake: Lake, name: TableName) -> None:
 def test_an_expired_write_is_swept_and_not_committed_any_more(shared: Shared) -> None:
     lake = shared.lake
     engine, path, files = _begin(lake)
-    lake.warden.writes.sweep()
+    lake.services.writes.sweep()
     assert path.exists()
     engine.expire()
-    assert lake.warden.writes.sweep() == 1
+    assert lake.services.writes.sweep() == 1
     assert not path.exists()
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
 
 
 def test_a_committed_write_is_never_swept(shared: Shared) -> None:
@@ -65,7 +65,7 @@ def test_a_committed_write_is_never_swept(shared: Shared) -> None:
     engine, path, files = _begin(lake)
     engine.commit(files)
     engine.expire()
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
     assert path.exists()
     assert engine.commit(files).metadata.current_snapshot_id is not None
 
@@ -105,15 +105,15 @@ def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str)
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     name = engine.session.table.record.name
-    landed = WRITE.index(point) >= WRITE.index("pointer-moved")
+    published = WRITE.index(point) >= WRITE.index("pointer-moved")
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
-    if landed:
+    if published:
         append_files(lake, name)
         _forget_first_snapshot(lake, name)
     engine.expire()
-    assert lake.warden.writes.sweep() == (0 if landed else 1)
-    assert path.exists() == landed
-    assert _state(lake, engine.session.id) in (("committed", "closed") if landed else ("swept",))
+    assert lake.services.writes.sweep() == (0 if published else 1)
+    assert path.exists() == published
+    assert _state(lake, engine.session.id) in (("committed", "closed") if published else ("swept",))
     assert_sound(lake)
 
 
@@ -124,10 +124,10 @@ def test_a_commit_that_was_cut_short_is_one_commit_after_its_snapshot_expired(
     lake = on_sqlite.lake
     engine, _, files = _begin(lake)
     name = engine.session.table.record.name
-    landed = WRITE.index(point) >= WRITE.index("pointer-moved")
+    published = WRITE.index(point) >= WRITE.index("pointer-moved")
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     append_files(lake, name)
-    if landed:
+    if published:
         _forget_first_snapshot(lake, name)
     engine.commit(files)
     table = lake.catalog().load_table(str(name))
@@ -148,7 +148,7 @@ def test_a_commit_under_way_is_not_swept_as_soon_as_it_expires(on_sqlite: Shared
     def hook(name: str) -> None:
         if name == "prepared":
             engine.expire(engine.session.expires_ms - lake.settings.write_ttl_s * 1000 - 1)
-            assert lake.warden.writes.sweep() == 0
+            assert lake.services.writes.sweep() == 0
 
     with crash_points.hooked(hook):
         engine.commit(files)
@@ -162,7 +162,7 @@ def test_a_sweep_that_overtakes_a_stuck_commit_wins_against_it(on_sqlite: Shared
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), "write:built")
     engine.expire()
-    assert lake.warden.writes.sweep() == 1
+    assert lake.services.writes.sweep() == 1
     with pytest.raises(RequestInvalid):
         engine.commit(files)
     assert not path.exists()
@@ -177,7 +177,7 @@ def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point
     die_at(lake, on_sqlite.overrides, sweep, None, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    lake.warden.writes.sweep()
+    lake.services.writes.sweep()
     assert not path.exists()
     assert _state(lake, engine.session.id) == "swept"
 
@@ -194,7 +194,7 @@ def test_an_abort_that_is_killed_is_finished_by_the_next_or_a_sweep(
         engine.commit(files)
     if finish == "sweep":
         engine.expire()
-        lake.warden.writes.sweep()
+        lake.services.writes.sweep()
     abort_write(lake, engine.session.id)
     assert not path.exists()
     assert _state(lake, engine.session.id) in ("aborted", "swept")
@@ -205,7 +205,7 @@ def test_a_begin_that_is_killed_is_swept(on_sqlite: Shared) -> None:
     name = name_of(make(lake))
     die_at(lake, on_sqlite.overrides, begin_write, name, "write:begun")
     expire_open_writes(lake)
-    assert lake.warden.writes.sweep() >= 1
+    assert lake.services.writes.sweep() >= 1
     append_files(lake, name)
 
 
@@ -215,9 +215,9 @@ def test_what_cannot_be_deleted_is_left_to_the_next_sweep(on_sqlite: Shared) -> 
     for each in (engine, other):
         each.expire()
     with read_only(path.parent):
-        assert lake.warden.writes.sweep() == 1
+        assert lake.services.writes.sweep() == 1
     assert path.exists()
-    assert lake.warden.writes.sweep() == 1
+    assert lake.services.writes.sweep() == 1
     assert not path.exists()
 
 

@@ -34,7 +34,7 @@ def _committed(engine: Engine, count: int = 2) -> list[Path]:
 
 
 def _state(lake: Lake, engine: Engine) -> str | None:
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         state: str | None = connection.scalar(
             select(lw_write.c.state).where(lw_write.c.id == engine.session.id)
         )
@@ -54,14 +54,14 @@ def test_what_a_killed_task_left_is_swept_once_the_write_has_expired(shared: Sha
     engine = Engine.stage(lake, name, properties=ENCRYPTED) if staged else Engine.begin(lake, name)
     kept = _committed(engine)
     orphans = [_write(engine.path()), _write(f"{engine.session.prefix.canonical}/p=1/.half.parquet.tmp")]
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
     assert all(path.exists() for path in orphans)
     engine.expire()
-    assert lake.warden.writes.sweep() == 1
+    assert lake.services.writes.sweep() == 1
     assert not any(path.exists() for path in orphans)
     assert all(path.exists() for path in kept)
     assert _state(lake, engine) == "closed"
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
 
 
 def test_a_closed_write_answers_as_before(on_sqlite: Shared) -> None:
@@ -70,7 +70,7 @@ def test_a_closed_write_answers_as_before(on_sqlite: Shared) -> None:
     file = engine.file()
     first = engine.append(file)
     engine.expire()
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
     assert engine.append(file).metadata_location == first.metadata_location
 
 
@@ -83,12 +83,12 @@ def test_a_file_that_another_commit_took_up_is_no_orphan(on_sqlite: Shared) -> N
     other = Engine.begin(lake, name_of(table))
     adopted = engine.path()
     where = _write(adopted)
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         mine = lw_write.c.id == other.session.id
         connection.execute(update(lw_write).where(mine).values(prefix=engine.session.prefix.canonical))
     other.commit(FileCommit("append", (other.file(adopted, file_size_in_bytes=where.stat().st_size),)))
     engine.expire()
-    lake.warden.writes.sweep()
+    lake.services.writes.sweep()
     assert where.exists()
 
 
@@ -104,7 +104,7 @@ def test_files_of_a_snapshot_that_was_replaced_stay(on_sqlite: Shared) -> None:
     if base is not None:
         lake.catalog().load_table(table.name()).maintenance.expire_snapshots().by_id(base).commit()
     engine.expire()
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
     assert kept.exists()
 
 
@@ -114,7 +114,7 @@ def test_a_dropped_table_keeps_what_is_there(on_sqlite: Shared) -> None:
     kept = _committed(engine)
     lake.catalog().drop_table(str(_name(engine)))
     engine.expire()
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
     assert all(path.exists() for path in kept)
 
 
@@ -128,10 +128,10 @@ def test_a_table_that_cannot_be_read_is_left_to_the_next_sweep(on_sqlite: Shared
     metadata = Path(table.metadata_location.removeprefix("file://"))
     data = metadata.read_bytes()
     metadata.write_bytes(data + b" ")
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
     assert orphan.exists()
     metadata.write_bytes(data)
-    assert lake.warden.writes.sweep() == 1
+    assert lake.services.writes.sweep() == 1
     assert not orphan.exists()
 
 
@@ -142,7 +142,7 @@ def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point
     kept, orphan = _committed(engine), _write(engine.path())
     engine.expire()
     die_at(lake, on_sqlite.overrides, sweep, None, point)
-    lake.warden.writes.sweep()
+    lake.services.writes.sweep()
     assert not orphan.exists()
     assert all(path.exists() for path in kept)
     assert _state(lake, engine) == "closed"

@@ -41,7 +41,7 @@ def _name(engine: Engine) -> TableName:
 def _assert_gone(lake: Lake, engine: Engine, path: Path) -> None:
     """No file, no key, no claim: name and location are free for anybody who may have them."""
     table_id = engine.session.table.record.id
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         assert connection.scalar(select(lw_table.c.state).where(lw_table.c.id == table_id)) == "purged"
         assert connection.scalar(select(func.count()).where(lw_pek.c.table_id == table_id)) == 0
     assert not path.exists()
@@ -58,15 +58,15 @@ def begin_write(lake: Lake, subject: Subject) -> None:
 def test_an_expired_write_leaves_nothing(shared: Shared) -> None:
     lake = shared.lake
     engine, path, files = _begin(lake)
-    lake.warden.writes.sweep()
+    lake.services.writes.sweep()
     assert path.exists()
     engine.expire()
-    assert lake.warden.writes.sweep() == 1
+    assert lake.services.writes.sweep() == 1
     with pytest.raises(RequestInvalid):
         engine.commit(files)
     assert not Path(engine.session.table.metadata.location.removeprefix("file://")).exists()
     _assert_gone(lake, engine, path)
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
 
 
 def test_an_aborted_write_leaves_nothing(shared: Shared) -> None:
@@ -83,7 +83,7 @@ def test_a_created_table_is_never_swept(shared: Shared) -> None:
     engine, path, files = _begin(lake)
     engine.commit(files)
     engine.expire()
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
     with pytest.raises(RequestInvalid):
         abort_write(lake, engine.session.id)
     assert path.exists()
@@ -97,10 +97,10 @@ def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str)
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     engine.expire()
-    landed = WRITE.index(point) >= WRITE.index("pointer-moved")
-    assert lake.warden.writes.sweep() == (0 if landed else 1)
-    assert path.exists() == landed
-    if landed:
+    published = WRITE.index(point) >= WRITE.index("pointer-moved")
+    assert lake.services.writes.sweep() == (0 if published else 1)
+    assert path.exists() == published
+    if published:
         assert seen(lake, _name(engine)) is not None
         assert_sound(lake)
     else:
@@ -114,7 +114,7 @@ def test_a_table_that_was_dropped_since_is_no_unfinished_write(on_sqlite: Shared
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     lake.catalog().drop_table(str(_name(engine)))
     engine.expire()
-    assert lake.warden.writes.sweep() == 0
+    assert lake.services.writes.sweep() == 0
     assert path.exists()
     with pytest.raises(NoSuchTable):
         engine.commit(files)
@@ -128,7 +128,7 @@ def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point
     die_at(lake, on_sqlite.overrides, sweep, None, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    lake.warden.writes.sweep()
+    lake.services.writes.sweep()
     _assert_gone(lake, engine, path)
 
 
@@ -140,7 +140,7 @@ def test_an_abort_that_is_killed_is_finished_by_a_sweep(on_sqlite: Shared, point
     with pytest.raises(RequestInvalid):
         engine.commit(files)
     engine.expire()
-    lake.warden.writes.sweep()
+    lake.services.writes.sweep()
     _assert_gone(lake, engine, path)
 
 
@@ -149,8 +149,8 @@ def test_a_begin_that_is_killed_is_swept(on_sqlite: Shared) -> None:
     die_at(lake, on_sqlite.overrides, begin_write, subject, "stage:begun")
     assert seen(lake, subject.name) is None
     expire_open_writes(lake)
-    assert lake.warden.writes.sweep() >= 1
-    with read(lake.warden.engine) as connection:
+    assert lake.services.writes.sweep() >= 1
+    with read(lake.services.engine) as connection:
         left = select(lw_table.c.state).where(lw_table.c.name == subject.name.name)
         assert connection.scalars(left).all() == ["purged"]
 
@@ -180,20 +180,20 @@ def test_a_write_that_is_given_up_while_it_lands_is_one_of_both(shared: Shared, 
     """Another attempt failed and opened the write again; so it can be given up under the first one's feet."""
     lake = shared.lake
     engine, path, files = _begin(lake)
-    landed = point == "pointer-moved"
+    published = point == "pointer-moved"
     tried = []
 
     def give_up() -> None:
-        with pytest.raises(RequestInvalid) if landed else contextlib.nullcontext():
+        with pytest.raises(RequestInvalid) if published else contextlib.nullcontext():
             _reopen_and_abort(lake, engine)
         tried.append(point)
 
     with crash_points.hooked(once_at(point, give_up)), contextlib.ExitStack() as ends:
-        if not landed:
+        if not published:
             ends.enter_context(pytest.raises(CommitConflict))
         created = engine.commit(files)
     assert tried == [point]
-    if landed:
+    if published:
         assert path.exists()
         assert seen(lake, _name(engine)) is not None
         assert engine.commit(files).metadata_location == created.metadata_location
@@ -233,7 +233,7 @@ def test_a_write_that_lands_while_it_is_given_up_stays(shared: Shared) -> None:
 
 
 def _reopen_and_abort(lake: Lake, engine: Engine) -> None:
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         mine = lw_write.c.id == engine.session.id
         connection.execute(update(lw_write).where(mine).values(state="open"))
     abort_write(lake, engine.session.id)

@@ -8,14 +8,14 @@ from tests.support.lake import ALICE, Lake
 
 def commit_write(lake: Lake, order: tuple[str, FileCommit]) -> None:
     """The commit of a write."""
-    lake.warden.writes.commit(lake.caller(ALICE), *order)
+    lake.services.writes.commit(lake.caller(ALICE), *order)
 
 
 def abort_write(lake: Lake, write_id: str) -> None:
     """Giving a write up."""
-    lake.warden.writes.abort(lake.caller(ALICE), write_id)
+    lake.services.writes.abort(lake.caller(ALICE), write_id)
 
 
 def sweep(lake: Lake, _: None) -> None:
     """What the service does now and then."""
-    lake.warden.writes.sweep()
+    lake.services.writes.sweep()

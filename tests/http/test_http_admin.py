@@ -60,9 +60,9 @@ SERVICE_OPERATIONS: list[tuple[str, str, Any]] = [
 def test_service_operations_need_their_right(
     served: Service, bob: httpx.Client, method: str, path: str, body: Any
 ) -> None:
-    before = served.lake.warden.tokens.list(), served.lake.kms.list_master_keys()
+    before = served.lake.services.tokens.list(), served.lake.kms.list_master_keys()
     refused(bob.request(method, path, json=body), 403, "NotAuthorized")
-    assert (served.lake.warden.tokens.list(), served.lake.kms.list_master_keys()) == before
+    assert (served.lake.services.tokens.list(), served.lake.kms.list_master_keys()) == before
 
 
 def test_auditors_read_the_trail_and_nothing_else(service: Service) -> None:
@@ -149,7 +149,7 @@ def test_change_needs_alter(alice: httpx.Client, bob: httpx.Client, table: str) 
 def _point(served: Service, namespace: str, location: str) -> None:
     """A writer goes straight to the pointer store."""
     statement = update(iceberg_tables).where(iceberg_tables.c.table_namespace == namespace)
-    with write(served.lake.warden.engine) as connection:
+    with write(served.lake.services.engine) as connection:
         connection.execute(statement.values(metadata_location=location))
 
 
@@ -271,10 +271,10 @@ def test_tokens_are_issued_once_listed_and_revoked(served: Service, alice: httpx
     ],
 )
 def test_malformed_token_is_not_issued(served: Service, alice: httpx.Client, change: dict[str, Any]) -> None:
-    before = served.lake.warden.tokens.list()
+    before = served.lake.services.tokens.list()
     answer = alice.post("/admin/v1/tokens", json={"principal": "dave", **change})
     assert answer.status_code == 400
-    assert served.lake.warden.tokens.list() == before
+    assert served.lake.services.tokens.list() == before
 
 
 def test_master_keys_of_the_local_kms(service: Service) -> None:
@@ -298,7 +298,7 @@ def test_audit_trail_is_filtered_and_its_edits_are_found(service: Service) -> No
         assert len(alice.get("/admin/v1/audit", params={"limit": 1}).json()["records"]) == 1
         refused(alice.get("/admin/v1/audit", params={"limit": 0}), 400, "RequestInvalid")
         refused(alice.get("/admin/v1/audit", params={"since-ms": "yesterday"}), 400, "RequestInvalid")
-        with write(service.lake.warden.engine) as connection:
+        with write(service.lake.services.engine) as connection:
             connection.execute(update(lw_audit).where(lw_audit.c.principal == "bob").values(allowed=True))
         verdict = alice.get("/admin/v1/audit/verify").json()
         assert verdict["intact"] is False and verdict["problems"][0]["kind"] == "edited"
@@ -312,7 +312,7 @@ def test_health_needs_no_token_and_asks_the_database(tmp_path_factory: pytest.Te
     root = tmp_path_factory.mktemp("lost")
     with open_service(root) as service:
         assert httpx.get(f"{service.url}/healthz").json() == {"status": "ok"}
-        service.lake.warden.engine.dispose()
+        service.lake.services.engine.dispose()
         for file in root.glob("lakewarden.db*"):
             file.unlink()
         (root / "lakewarden.db").mkdir()

@@ -24,7 +24,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def _of(service: Service, principal: str) -> list[AuditRecord]:
-    return [each.record for each in read(service.lake.warden.engine, principal=principal, limit=1_000)]
+    return [each.record for each in read(service.lake.services.engine, principal=principal, limit=1_000)]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_flood_of_requests_costs_a_bounded_number_of_records_and_others_are_se
             assert alice.get(f"{service.prefix}/namespaces").status_code == 200
     for thread in threads:
         thread.join()
-    engine = service.lake.warden.engine
-    service.lake.warden.audit.close()
+    engine = service.lake.services.engine
+    service.lake.services.audit.close()
     bound = 2 * (audit_tallies.DISTINCT + audit_tallies.KINDS + 1)
     for principal in ("", BOB):
         records = _of(service, principal)

@@ -21,7 +21,7 @@ def _bearer(token: str) -> dict[str, str]:
 
 
 def test_every_operation_but_healthz_is_guarded(served: Service) -> None:
-    app = create_app(served.lake.warden)
+    app = create_app(served.lake.services)
     described = {(path, method) for path, item in app.openapi()["paths"].items() for method in item}
     assert len(described) > 40
     with served.client(None) as nobody:
@@ -77,7 +77,7 @@ def test_token_in_the_address_is_no_token(served: Service) -> None:
 
 
 def test_revoked_token_stops_at_once(served: Service) -> None:
-    tokens = served.lake.warden.tokens
+    tokens = served.lake.services.tokens
     issued = tokens.issue(Principal("alice"), "user", timedelta(hours=1))
     with served.client(None) as client:
         assert client.get("/v1/config", headers=_bearer(issued.text)).status_code == 200

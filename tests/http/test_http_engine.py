@@ -350,7 +350,7 @@ def test_keys_are_in_no_answer_but_their_own(served: Service, alice: httpx.Clien
 def test_long_plans_are_streamed_in_batches(served: Service, alice: httpx.Client, table: str) -> None:
     rows = 2 * BATCH_ROWS + 5
     files = pa.table({"file_path": pa.array([f"p{i}" for i in range(rows)])})
-    loaded = served.lake.warden.loader.load(table_name([table], "t"))
+    loaded = served.lake.services.loader.load(table_name([table], "t"))
     header = PlanHeader(loaded, None, loaded.metadata.schema(), (), "alice", "v", 1000, None)
     pieces = list(stream(Plan(header, files)))
     assert len(pieces) >= 4

@@ -62,7 +62,7 @@ def _started(served: Service, token: str) -> EngineKey:
     """An engine that has registered its key."""
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    keys = served.lake.warden.engine_keys
+    keys = served.lake.services.engine_keys
     return EngineKey(keys.register(keys.bootstrap(token), public).id, private)
 
 
@@ -224,8 +224,8 @@ def test_the_engines_token_is_no_longer_taken_with_a_request(served: Service, pa
 
 
 def test_a_key_is_registered_by_nobody_but_an_engine(served: Service) -> None:
-    revoked = served.lake.warden.tokens.issue(Principal(ENGINE), "engine", None)
-    served.lake.warden.tokens.revoke(revoked.id)
+    revoked = served.lake.services.tokens.issue(Principal(ENGINE), "engine", None)
+    served.lake.services.tokens.revoke(revoked.id)
     for token in (None, served.token(ALICE), "lw_x", revoked.text):
         refused(_register(served, token), 401, "NotAuthenticated")
     refused(_register(served, served.engine_token("rogue")), 403, "NotAuthorized")
@@ -250,10 +250,10 @@ def test_a_public_key_of_another_length_is_refused(served: Service, length: int)
 
 
 def test_a_revoked_token_ends_its_keys(served: Service, path: str) -> None:
-    issued = served.lake.warden.tokens.issue(Principal(ENGINE), "engine", timedelta(hours=1))
+    issued = served.lake.services.tokens.issue(Principal(ENGINE), "engine", timedelta(hours=1))
     key = _started(served, issued.text)
     assert _loads(served, key, path).status_code == 200
-    served.lake.warden.tokens.revoke(issued.id)
+    served.lake.services.tokens.revoke(issued.id)
     refused(_loads(served, key, path), 401, "NotAuthenticated")
 
 

@@ -125,7 +125,7 @@ def anyio_backend() -> str:
 
 
 def test_locked_database_is_503_in_bounded_time(service: Service) -> None:
-    with service.client() as client, write(service.lake.warden.engine):
+    with service.client() as client, write(service.lake.services.engine):
         answer = client.post(f"{service.prefix}/namespaces", json={"namespace": ["db"]})
     assert refused(answer, 503, "StateUnavailable")["type"] == "ServiceUnavailableException"
     assert answer.headers["retry-after"]

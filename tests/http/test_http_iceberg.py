@@ -83,7 +83,7 @@ def test_loaded_table_is_what_pyiceberg_expects(served: Service, alice: httpx.Cl
     assert loaded["config"] == {
         "lakewarden.sealed": "true",
         "lakewarden.principal": "alice",
-        "lakewarden.policy-version": served.lake.warden.policies.current().version,
+        "lakewarden.policy-version": served.lake.services.policies.current().version,
         "lakewarden.governed-version": "1",
         "lakewarden.masked-fields": "",
     }

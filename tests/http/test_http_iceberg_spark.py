@@ -102,7 +102,7 @@ def history(served: Service, spark: IcebergSpark, namespace: str) -> Iterator[Hi
     """What was committed in the end opens with Iceberg's own parser."""
     done = History(served, spark, namespace)
     yield done
-    loaded = served.lake.warden.loader.load_sealed(table_name([namespace], "t"))
+    loaded = served.lake.services.loader.load_sealed(table_name([namespace], "t"))
     assert spark.opens(loaded.metadata_location) == len(loaded.metadata.snapshots)
 
 

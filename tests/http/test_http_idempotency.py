@@ -28,7 +28,7 @@ from catalog.http import engine_routes, iceberg_namespaces, iceberg_tables
 from catalog.http import idempotency as http_idempotency
 from catalog.http.idempotency import answers_repetitions
 from catalog.http.server import served as serving
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.state import idempotency
 from catalog.state.idempotency import Attempt, IdempotencyKeys, Kept, KeyedRequest
 from catalog.writes.steps import Writes
@@ -50,7 +50,7 @@ REPEATABLE_ANYWAY = {
     "rewrites",
     "begin_write",
     "stage_write",
-    "forbid_old_regimes",
+    "forbid_old_epochs",
     "rewrap_keys",
     "commit_write",
     "abort_write",
@@ -77,7 +77,7 @@ def commits(service: Service, table: str) -> int:
     """How often a table's metadata was replaced, its creation included."""
     lake = service.lake
     location = lake.catalog().load_table(table).metadata_location
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         table_id = select(lw_seal.c.table_id).where(lw_seal.c.metadata_location == location)
         count = select(func.count()).select_from(lw_seal)
         return connection.scalar(count.where(lw_seal.c.table_id == table_id.scalar_subquery())) or 0
@@ -458,7 +458,7 @@ def replicas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[S
         if request.param == "one process":
             yield first, first
             return
-        other = stack.enter_context(Warden.open(first.lake.settings, first.lake.kms))
+        other = stack.enter_context(Services.open(first.lake.settings, first.lake.kms))
         yield first, Service(stack.enter_context(serving(other)), first.lake, {}, first._tokens)
 
 
@@ -532,7 +532,7 @@ def test_repetition_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(http_idempotency, "WAIT_S", 0.1)
     with open_service(tmp_path) as service, service.client() as client:
         begun = KeyedRequest(ALICE, f"write/{uuid4()}", "0" * 64, None)
-        assert isinstance(service.lake.warden.idempotency.begin(begun), Attempt)
+        assert isinstance(service.lake.services.idempotency.begin(begun), Attempt)
         monkeypatch.setattr(http_idempotency, "commit_of_write", lambda _: begun)
         monkeypatch.setattr("catalog.http.routing.commit_of_write", lambda _: begun)
         monkeypatch.setattr(Writes, "screen", lambda *_: None)
@@ -546,11 +546,11 @@ REQUEST = KeyedRequest(ALICE, "key", "0" * 64, 200)
 @pytest.fixture
 def keys(service: Service) -> IdempotencyKeys:
     """The keys of a catalog."""
-    return service.lake.warden.idempotency
+    return service.lake.services.idempotency
 
 
 def _set(service: Service, **values: object) -> None:
-    with write(service.lake.warden.engine) as connection:
+    with write(service.lake.services.engine) as connection:
         connection.execute(update(lw_idempotency).values(**values))
 
 
@@ -595,7 +595,7 @@ def test_expired_outcomes_are_deleted(service: Service, keys: IdempotencyKeys) -
     _set(service, expires_ms=0, lease_ms=0)
     keys._pruned_ms = 0
     _begun(keys, KeyedRequest(BOB, "other", "0" * 64, 200))
-    with read(service.lake.warden.engine) as connection:
+    with read(service.lake.services.engine) as connection:
         assert connection.scalars(select(lw_idempotency.c.principal)).all() == [BOB]
 
 
@@ -613,6 +613,6 @@ def test_a_user_cannot_fill_the_database(
 def test_nothing_is_kept_of_a_body(served: Service, alice: httpx.Client, namespace: str) -> None:
     body = {"namespace": [namespace, "a"], "properties": {"secret-name": "secret-value"}}
     alice.post(f"{served.prefix}/namespaces", json=body, headers=new_key())
-    with read(served.lake.warden.engine) as connection:
+    with read(served.lake.services.engine) as connection:
         rows = connection.execute(select(lw_idempotency)).all()
     assert rows and "secret" not in repr(rows)

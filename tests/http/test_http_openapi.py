@@ -31,7 +31,7 @@ PLACES = {"prefix": ["lakewarden"], "namespace": ["fuzz", "fuzz", "other"], "tab
 
 
 def test_every_operation_is_described(served: Service) -> None:
-    description = create_app(served.lake.warden).openapi()
+    description = create_app(served.lake.services).openapi()
     for path, item in description["paths"].items():
         for method, operation in item.items():
             assert operation["summary"] and operation["tags"], (path, method)

@@ -32,7 +32,7 @@ def named() -> dict[str, str]:
 
 def records(service: Service, header: dict[str, str]) -> list[AuditRecord]:
     """What the audit log holds of a request, oldest first."""
-    found = read(service.lake.warden.engine, limit=10_000)
+    found = read(service.lake.services.engine, limit=10_000)
     mine = [each for each in found if each.record.request_id == header["X-Request-Id"]]
     return [each.record for each in sorted(mine, key=lambda each: each.sequence)]
 
@@ -89,7 +89,7 @@ def test_a_plan_that_fails_after_its_grants_allows_nothing(
         granted.extend(action for action, _ in outcome.grants)
         raise MetadataTampered("The manifest list is not what was sealed.", rule="seal")
 
-    monkeypatch.setattr(served.lake.warden.planner._reader, "manifests", edited)
+    monkeypatch.setattr(served.lake.services.planner._reader, "manifests", edited)
     answer = alice.post(f"/engine/v1/tables/{table}/t/plan", json={}, headers=header)
     refused(answer, 403, "MetadataTampered", "seal")
     assert granted == ["table.plan"]
@@ -217,6 +217,6 @@ def test_nothing_is_changed_without_its_record(
 def test_the_chain_holds_with_records_that_are_begun(
     served: Service, alice: httpx.Client, table: str
 ) -> None:
-    assert verify(served.lake.warden.engine) == []
+    assert verify(served.lake.services.engine) == []
     listed = alice.get("/admin/v1/audit", params={"limit": 100}).json()["records"]
     assert any(each["begun"] and not each["allowed"] for each in listed)

@@ -255,11 +255,11 @@ def test_rules_for_encryption_are_kept_too(served: Service, alice: httpx.Client)
     rule = {"name": "pii", "databases": ["hr"], "tables": ["*"], "mustEncrypt": True}
     made = _put(alice, path, json.dumps({"rules": [rule]})).json()
     assert made["effect"]["added"] == ["encryption rule 'pii'"]
-    assert [each.name for each in served.lake.warden.policies.encryption().rules] == ["pii"]
+    assert [each.name for each in served.lake.services.policies.encryption().rules] == ["pii"]
     answer = _put(alice, path, json.dumps({"rules": [{"name": "x"}]}), made["revision"])
     assert answer.status_code == 400 and "catalog:encryption/pii, line 1, rules[0]" in answer.text
     assert _delete(alice, path, made["revision"]).status_code == 200
-    assert served.lake.warden.policies.encryption().rules == ()
+    assert served.lake.services.policies.encryption().rules == ()
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def test_a_document_that_others_took_over_meanwhile_is_not_changed_by_delegation
 
 def _behind(served: Service, name: str, text: str | None) -> None:
     """Put or remove a document as another replica, which has other files, would: nothing is checked here."""
-    documents = served.lake.warden.policy_documents
+    documents = served.lake.services.policy_documents
     base, document = documents.current(), DocumentId(Kind.RANGER, name)
     there = base.documents.get(document)
     content = None if text is None else text.encode()

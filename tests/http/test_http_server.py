@@ -81,4 +81,4 @@ def test_a_process_that_can_open_too_few_files_does_not_listen(
     ):
         monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
         with pytest.raises(RequestInvalid, match="open-files"):
-            serve(lake.settings, lake.warden)
+            serve(lake.settings, lake.services)

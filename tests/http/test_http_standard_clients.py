@@ -259,8 +259,8 @@ def test_a_setting_that_is_changed_begins_no_encryption_epoch(served: Service) -
     table = catalog.create_table("db.epochs", ROWS.schema, properties=ENCRYPTED)
     with table.transaction() as change:
         change.set_properties({PROPERTY: "load"})
-    loaded = served.lake.warden.loader.load(catalog._name("db.epochs"))
-    assert loaded.governed.version == 2 and len(loaded.governed.regimes.entries) == 1
+    loaded = served.lake.services.loader.load(catalog._name("db.epochs"))
+    assert loaded.governed.version == 2 and len(loaded.governed.epochs.entries) == 1
     assert loaded.governed.to_properties()[PROPERTY] == "load"
 
 

@@ -167,14 +167,14 @@ def test_large_policies_are_read_for_administrators_alone(service: Service) -> N
 
 
 def test_no_operation_reads_a_large_body_of_a_caller_without_permissions(service: Service) -> None:
-    warden, nobody = service.lake.warden, service.lake.caller("nobody")
-    small = Bounds.small(warden.settings.http)
+    services, nobody = service.lake.services, service.lake.caller("nobody")
+    small = Bounds.small(services.settings.http)
     assert small == Bounds(SMALL_BODY, SMALL_ELEMENTS)
     parts = {"namespace": "db", "table": "t", "write_id": "absent"}
     refusals = 0
-    for route in iter_route_contexts(create_app(warden).routes):
+    for route in iter_route_contexts(create_app(services).routes):
         try:
-            assert bounds_of(route.endpoint, warden, nobody, parts) == small
+            assert bounds_of(route.endpoint, services, nobody, parts) == small
         except (NotAuthorized, RequestInvalid):
             refusals += 1
     assert refusals == len(SCREENED) + 1

@@ -19,7 +19,7 @@ from catalog.cli.session import open_kms, open_local_kms
 from catalog.kms.interface import KmsClient
 from catalog.kms.local import EmbeddedKmsWarning
 from catalog.planning.request import ScanRequest
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from policy.errors import KeyNotUsable, KmsUnavailable, PropertyInvalid, RequestInvalid
 from policy.principal import Principal
@@ -99,15 +99,15 @@ def opened(root: Path, settings: dict[str, Any]) -> Iterator[Lake]:
     loaded = lake_settings(root, **settings, KMS__CALLS__ATTEMPTS=1)
     upgrade(loaded.database.url)
     kms: KmsClient = open_kms(loaded.kms)
-    lake = Lake(root, loaded, Warden.open(loaded, kms), kms)  # type: ignore[arg-type]
+    lake = Lake(root, loaded, Services.open(loaded, kms), kms)  # type: ignore[arg-type]
     try:
         yield lake
     finally:
-        lake.warden.close()
+        lake.services.close()
 
 
 def planned(lake: Lake, name: Any) -> int:
-    found = lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest())
+    found = lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest())
     return int(found.files.num_rows)
 
 
@@ -137,7 +137,7 @@ def test_old_master_key_can_end_once_what_it_wrapped_is_wrapped_anew(tmp_path, k
         for name in names:
             append_files(lake, name)
         elsewhere.renew()
-        done = lake.warden.master_keys.rewrap(elsewhere.settings["KMS__DEFAULT_MASTER_KEY_ID"])
+        done = lake.services.master_keys.rewrap(elsewhere.settings["KMS__DEFAULT_MASTER_KEY_ID"])
         assert (done.rewrapped, done.failed) == (3, ())
         late = name_of(make(lake, properties=ENCRYPTED))
         append_files(lake, late)

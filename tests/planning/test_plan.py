@@ -306,7 +306,7 @@ def test_a_refusal_for_masks_and_row_filters_is_on_record(
     policies(make_policy(table))
     caller = lake.caller(CAROL, "spark")
     with pytest.raises(NotAuthorized):
-        lake.warden.planner.plan(caller, name_of(table), ScanRequest())
+        lake.services.planner.plan(caller, name_of(table), ScanRequest())
     assert records(lake, caller)[-1].allowed is False
 
 
@@ -368,7 +368,7 @@ def test_a_plan_says_for_whom_it_is_and_where_its_files_may_lie(lake: Lake) -> N
     header = plan(lake, table).header.to_json()
     assert header["allowed-paths"] == [table.location(), elsewhere]
     assert (header["principal"], header["governed-version"]) == (ALICE, 2)
-    assert header["policy-version"] == lake.warden.policies.current().version
+    assert header["policy-version"] == lake.services.policies.current().version
 
 
 def test_a_users_own_process_needs_release_and_every_column(lake: Lake, policies: Any) -> None:
@@ -393,18 +393,18 @@ def test_foreign_paths_are_named_with_their_number_to_those_who_look_after_the_t
     properties = {"write.data.path": other, PATHS: f"{own},{other}"}
     table = make(lake, location=own, properties=properties)
     paths = append_files(lake, name_of(table), count=5)
-    lake.warden.committer.commit(
+    lake.services.committer.commit(
         lake.caller(ALICE), name_of(table), [], [SetPropertiesUpdate(updates={PATHS: own})], force=True
     )
     caller = lake.caller(ALICE)
     with pytest.raises(LocationNotAllowed, match="5 of 5") as seen:
-        lake.warden.planner.plan(caller, name_of(table), ScanRequest())
+        lake.services.planner.plan(caller, name_of(table), ScanRequest())
     named_paths = (seen.value.path or "").split(", ")
     assert len(named_paths) == 3
     assert set(named_paths) <= set(paths)
     reader = lake.caller(CAROL)
     with pytest.raises(LocationNotAllowed, match="5 of 5") as hidden:
-        lake.warden.planner.plan(reader, name_of(table), ScanRequest())
+        lake.services.planner.plan(reader, name_of(table), ScanRequest())
     assert hidden.value.path is None
     assert other not in str(hidden.value)
     assert other in records(lake, reader)[-1].reasons[0].detail
@@ -416,7 +416,7 @@ def test_files_that_a_filter_would_spare_are_checked_all_the_same(lake: Lake, tm
     bounds = {1: (5).to_bytes(8, "little")}
     append_files(lake, name_of(table), lower_bounds=bounds, upper_bounds=bounds)
     assert plan(lake, table, filter=GreaterThan("id", 9)).files.num_rows == 0
-    lake.warden.committer.commit(
+    lake.services.committer.commit(
         lake.caller(ALICE), name_of(table), [], [SetPropertiesUpdate(updates={PATHS: own})], force=True
     )
     with pytest.raises(LocationNotAllowed):
@@ -428,7 +428,7 @@ def test_a_table_that_nobody_has_granted_is_not_spoken_of(lake: Lake) -> None:
     told = []
     for name in (name_of(table), named("absent")):
         with pytest.raises(NotAuthorized) as refused:
-            lake.warden.planner.plan(lake.caller(BOB), name, ScanRequest())
+            lake.services.planner.plan(lake.caller(BOB), name, ScanRequest())
         told.append(str(refused.value).replace(name.name, "NAME"))
     assert told[0] == told[1]
 

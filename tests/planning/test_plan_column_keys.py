@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from catalog.envelope.key_metadata import Binding
-from catalog.keyring.file_epochs import JudgedFiles
+from catalog.keyring.file_epochs import CheckedFiles
 from catalog.keyring.keyring import Keyring
 from catalog.planning.plan import Plan
 from catalog.planning.request import ScanRequest
@@ -127,7 +127,7 @@ def test_the_refusal_names_key_and_column_and_is_on_record(lake: Lake, policies:
     policies(deny("email"))
     caller = lake.caller(CAROL, "spark")
     with pytest.raises(NotAuthorized, match="'pii' also opens the column 'email'"):
-        lake.warden.planner.plan(caller, name_of(table), ScanRequest(columns=("ssn",)))
+        lake.services.planner.plan(caller, name_of(table), ScanRequest(columns=("ssn",)))
     kept = [(each.allowed, each.reasons[0].rule) for each in records(lake, caller)]
     assert (False, "key-group") in kept and kept.count((True, "policy-allow")) == 1
 
@@ -185,7 +185,7 @@ def test_each_file_is_judged_by_its_own_key_metadata(lake: Lake, policies: Polic
     """A file that was written under one key alone opens as a whole, whatever the table says today."""
     table = make(lake, schema=PERSON, properties={"encryption.mechanism": "envelope"})
     append_files(lake, name_of(table))
-    lake.warden.alterer.alter(
+    lake.services.alterer.alter(
         lake.caller("alice"), name_of(table), [SetProperty("encryption.columns", "pii:ssn")]
     )
     append_files(lake, name_of(table))
@@ -199,9 +199,9 @@ def test_a_key_for_a_field_that_no_schema_names_goes_to_nobody(
     lake: Lake, policies: Policies, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What may be said of a field without a name, no policy can tell."""
-    judged = Keyring.judged_files
+    judged = Keyring.checked_files
 
-    def forged(self: Keyring, *given: Any) -> JudgedFiles:
+    def forged(self: Keyring, *given: Any) -> CheckedFiles:
         files, forms = judged(self, *given), []
         for form in files.forms:
             *before, last = form.metadata.entries
@@ -211,7 +211,7 @@ def test_a_key_for_a_field_that_no_schema_names_goes_to_nobody(
             forms.append(replace(form, metadata=metadata))
         return replace(files, forms=tuple(forms))
 
-    monkeypatch.setattr(Keyring, "judged_files", forged)
+    monkeypatch.setattr(Keyring, "checked_files", forged)
     with pytest.raises(DecryptionRefused) as refusal:
         plan(lake, table, "home")
     assert refusal.value.rule == "unknown-column"
@@ -219,7 +219,7 @@ def test_a_key_for_a_field_that_no_schema_names_goes_to_nobody(
 
 def test_counting_needs_the_footer_alone(lake: Lake, table: Table) -> None:
     asked = ScanRequest(columns=())
-    made = lake.warden.planner.plan(lake.caller(CAROL, "spark"), name_of(table), asked)
+    made = lake.services.planner.plan(lake.caller(CAROL, "spark"), name_of(table), asked)
     assert released(made) == {(FOOTER,)}
 
 

@@ -87,7 +87,7 @@ def test_a_denied_column_is_named_as_masked_and_its_key_stays(
 def on_record(lake: Lake, table: Table, *columns: str, **request: Any) -> list[Any]:
     """Which columns a plan of Carol's shows through masks, as the audit trail says: reason by reason."""
     caller = lake.caller(CAROL, "spark")
-    lake.warden.planner.plan(caller, name_of(table), ScanRequest(columns=columns or None, **request))
+    lake.services.planner.plan(caller, name_of(table), ScanRequest(columns=columns or None, **request))
     told = records(lake, caller)
     assert all(each.allowed for each in told)
     return [reason for each in told for reason in each.reasons if reason.rule == "column-mask"]
@@ -173,6 +173,6 @@ def test_a_mask_that_is_taken_away_is_an_error_again(lake: Lake, policies: Polic
     policies(denied("ssn"))
     assert plan(lake, made).header.masked == (2,)
     change = SetProperty("encryption.masks", "nullify:salary")
-    lake.warden.alterer.alter(lake.caller(ALICE), name_of(made), [change])
+    lake.services.alterer.alter(lake.caller(ALICE), name_of(made), [change])
     with pytest.raises(NotAuthorized):
         plan(lake, made)

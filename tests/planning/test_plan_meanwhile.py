@@ -37,7 +37,7 @@ def table(lake: Lake) -> Table:
 
 
 def _plan(lake: Lake, table: Table) -> Plan:
-    return lake.warden.planner.plan(lake.caller(CAROL, "spark"), name_of(table), ScanRequest())
+    return lake.services.planner.plan(lake.caller(CAROL, "spark"), name_of(table), ScanRequest())
 
 
 def _masked(table: Table) -> Mapping[str, Any]:
@@ -94,9 +94,9 @@ def test_a_plan_names_the_policies_that_decided_last(
 ) -> None:
     other = [*standard_policies(), policy("more", {"engine": ["*"]}, {"another": ["act"]})]
     monkeypatch.setattr(Planner, "_files", _once(lambda: lake.set_policies(other), Planner._files))
-    before = lake.warden.policies.current().version
+    before = lake.services.policies.current().version
     version = _plan(lake, table).header.policy_version
-    assert version == lake.warden.policies.current().version != before
+    assert version == lake.services.policies.current().version != before
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["of the columns", "of the keys"])
@@ -113,6 +113,6 @@ def test_a_plan_is_not_answered_whose_record_fails_while_it_is_made(
     monkeypatch.setattr(audit, "_BATCH_RECORDS", 1)
     monkeypatch.setattr(ChainWriter, "write", fail)
     with pytest.raises(StateUnavailable, match="without a record there is no grant"):
-        lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest())
-    lake.warden.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest())
+        lake.services.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest())
+    lake.services.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest())
     assert next(attempts) > failing

@@ -83,7 +83,7 @@ def filled(lake: Lake, table: Table, seed: int, commits: int = 3, files: int = 8
 def planned(lake: Lake, table: Table, row_filter: BooleanExpression, **request: Any) -> dict[str, list[str]]:
     """Data file to the delete files that apply to it, as our plan says."""
     asked = ScanRequest(filter=row_filter, **request)
-    rows = lake.warden.planner.plan(lake.caller(ALICE), name_of(table), asked).files.to_pylist()
+    rows = lake.services.planner.plan(lake.caller(ALICE), name_of(table), asked).files.to_pylist()
     return {
         row["file_path"]: sorted(rows[number]["file_path"] for number in row["deletes"] or [])
         for row in rows

@@ -175,7 +175,7 @@ def test_a_denied_nested_field_is_on_record(lake: Lake, policies: Policies) -> N
     policies(deny("person.name"))
     caller = lake.caller(CAROL, "spark")
     with pytest.raises(NotAuthorized):
-        lake.warden.planner.plan(caller, name_of(nested), ScanRequest(columns=("person",)))
+        lake.services.planner.plan(caller, name_of(nested), ScanRequest(columns=("person",)))
     last = records(lake, caller)[-1]
     assert not last.allowed
     assert [reason.policy for reason in last.reasons] == ["no person.name"]
@@ -311,10 +311,10 @@ def test_a_right_that_loads_nothing_tells_of_no_table(lake: Lake, policies: Poli
     answers = []
     for name in (free, taken):
         with pytest.raises(NotAuthorized) as refusal:
-            lake.warden.planner.plan(dave, name, ScanRequest())
+            lake.services.planner.plan(dave, name, ScanRequest())
         told = (refusal.value.message, refusal.value.rule, refusal.value.hint)
         answers.append([str(part).replace(str(name), "NAME") for part in told])
     assert answers[0] == answers[1]
     policies(policy("dave", {"database": ["db"], "table": ["*"]}, {"dave": ["select"]}))
     with pytest.raises(NoSuchTable):
-        lake.warden.planner.plan(dave, free, ScanRequest())
+        lake.services.planner.plan(dave, free, ScanRequest())

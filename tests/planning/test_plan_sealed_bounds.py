@@ -59,7 +59,7 @@ def made_up(rng: random.Random, table: Table, first: int, count: int = 8) -> lis
 
 def plan(lake: Lake, table: Table, row_filter: BooleanExpression, user: str = ALICE, **asked: Any) -> Plan:
     request = ScanRequest(filter=row_filter, **asked)
-    return lake.warden.planner.plan(lake.caller(user, "spark"), name_of(table), request)
+    return lake.services.planner.plan(lake.caller(user, "spark"), name_of(table), request)
 
 
 def kept(lake: Lake, table: Table, row_filter: BooleanExpression, **asked: Any) -> list[int]:
@@ -89,7 +89,7 @@ def test_the_same_files_are_spared_as_if_the_bounds_stood_in_clear(lake: Lake) -
 
 
 def alter(lake: Lake, table: Table, *changes: Any) -> None:
-    lake.warden.alterer.alter(lake.caller(ALICE), name_of(table), changes)
+    lake.services.alterer.alter(lake.caller(ALICE), name_of(table), changes)
 
 
 STEPS: list[Callable[[Lake, Table], object]] = [
@@ -97,8 +97,8 @@ STEPS: list[Callable[[Lake, Table], object]] = [
     lambda lake, table: rotate(lake, name_of(table)),
     lambda lake, table: rewrap(lake, name_of(table)),
     lambda lake, table: alter(lake, table, SetProperty("encryption.columns", "pii:name,score;hr:at")),
-    lambda lake, table: lake.warden.key_rotation.rotate(lake.caller(ALICE), name_of(table)),
-    lambda lake, table: lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name_of(table)),
+    lambda lake, table: lake.services.key_rotation.rotate(lake.caller(ALICE), name_of(table)),
+    lambda lake, table: lake.services.key_rewrap.rewrap(lake.caller(ALICE), name_of(table)),
     lambda lake, table: alter(lake, table, SetProperty("encryption.columns", "hr:name;pii:id,score")),
     lambda lake, table: alter(lake, table, RemoveProperty("encryption.columns")),
 ]
@@ -236,7 +236,7 @@ def told(lake: Lake, table: Table, row_filter: BooleanExpression, *columns: str)
     request = ScanRequest(filter=row_filter, columns=columns or ("id",))
     answer: Any
     try:
-        made = lake.warden.planner.plan(caller, name_of(table), request)
+        made = lake.services.planner.plan(caller, name_of(table), request)
         rows = made.files.drop_columns(["file_path", "keys"])
         keys = [
             [(key["key_name"], key["field_ids"], len(key["wrapped"])) for key in each or []]

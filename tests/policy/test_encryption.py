@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policy.encryption.encrypted_columns import (
     KeyedFields,
-    judge_sources,
+    check_sources,
     protected_fields,
     require_column_left,
     require_numbered,
@@ -199,23 +199,23 @@ def test_under_a_uniform_key_every_column_has_one():
     assert resolve_columns(parse(masks="nullify:email"), SCHEMA) == ()
 
 
-def judge(sources, **given):
+def check(sources, **given):
     spec = parse(**given)
     names = {field_id: name for name, field_id in SCHEMA.items()}
-    return judge_sources(spec, resolve_columns(spec, SCHEMA), [(names[each], each) for each in sources])
+    return check_sources(spec, resolve_columns(spec, SCHEMA), [(names[each], each) for each in sources])
 
 
 def test_encrypted_column_may_not_be_a_partition_or_sort_source():
-    assert judge([1, 3], columns="pii:ssn,address")
+    assert check([1, 3], columns="pii:ssn,address")
     for sources in ([2], [1, 2], [5]):
-        decision = judge(sources, columns="pii:ssn,address")
+        decision = check(sources, columns="pii:ssn,address")
         assert not decision and decision.reasons[0].rule == "encrypted-source"
 
 
 def test_under_a_uniform_key_every_source_is_encrypted():
-    assert not judge([1], mechanism="envelope")
-    assert judge([], mechanism="envelope")
-    assert judge([1, 2, 3])
+    assert not check([1], mechanism="envelope")
+    assert check([], mechanism="envelope")
+    assert check([1, 2, 3])
 
 
 @pytest.mark.parametrize(
@@ -326,12 +326,12 @@ def test_key_metadata_is_filled_up_to_its_bounds():
 
 
 def test_the_reasons_about_sources():
-    (refused,) = judge([1, 2, 5], columns="pii:ssn,address").reasons
+    (refused,) = check([1, 2, 5], columns="pii:ssn,address").reasons
     assert (refused.rule, refused.detail) == (
         "encrypted-source",
         "Encrypted columns cannot partition or sort a table: 'ssn', 'address.city'.",
     )
-    (granted,) = judge([1], columns="pii:ssn").reasons
+    (granted,) = check([1], columns="pii:ssn").reasons
     assert (granted.rule, granted.detail) == ("encrypted-source", "No partition or sort source is encrypted.")
 
 

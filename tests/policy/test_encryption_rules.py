@@ -323,29 +323,29 @@ def test_another_name_may_break_nothing_new() -> None:
 
 def test_a_name_out_of_reach_drops_protection() -> None:
     rules = rules_of(rule("r", databases=["finance"]), rule("s", databases=["hr"]))
-    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="sandbox"))
-    assert not rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, table="other"))
-    assert not rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr")), "it asks the same there"
-    assert not rules.loosened(facts(database="sandbox"), facts())
+    assert rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="sandbox"))
+    assert not rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, table="other"))
+    assert not rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr")), "it asks the same there"
+    assert not rules.downgraded(facts(database="sandbox"), facts())
 
 
 def test_a_weaker_rule_in_its_place_drops_protection() -> None:
     rules = rules_of(rule("r", databases=["finance"], minDataKeyLength=32), rule("s", databases=["hr"]))
-    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
 
 
 def test_what_asks_nothing_of_a_plaintext_table_is_not_dropped() -> None:
     rules = rules_of(rule("r", databases=["finance"], mustEncrypt=False, minDataKeyLength=32))
-    assert not rules.loosened(facts(), facts(database="hr"))
-    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert not rules.downgraded(facts(), facts(database="hr"))
+    assert rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
 
 
 def test_a_column_out_of_reach_drops_protection_and_one_that_is_gone_does_not() -> None:
     rules = rules_of(rule("r", columns=["ssn"]))
     column, renamed = (Column(3, (ColumnName(name, name),)) for name in ("ssn", "note"))
     before = TableFacts("finance", "pay", (column,), UNIFORM)
-    assert rules.loosened(before, TableFacts("finance", "pay", (renamed,), UNIFORM))
-    assert not rules.loosened(before, TableFacts("finance", "pay", (), UNIFORM))
+    assert rules.downgraded(before, TableFacts("finance", "pay", (renamed,), UNIFORM))
+    assert not rules.downgraded(before, TableFacts("finance", "pay", (), UNIFORM))
 
 
 # -- what is told
@@ -448,25 +448,25 @@ def test_both_the_table_and_its_columns_can_leave_a_rule() -> None:
         rule("r", databases=["finance"]),
         rule("s", databases=["hr"], **{"except": [{"columns": ["ssn"]}]}),
     )
-    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
-    assert not rules.loosened(facts("id", of=UNIFORM), facts("id", of=UNIFORM, database="hr"))
-    assert rules.loosened(facts(of=UNIFORM, database="hr"), facts("ssn", of=UNIFORM, database="x"))
+    assert rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert not rules.downgraded(facts("id", of=UNIFORM), facts("id", of=UNIFORM, database="hr"))
+    assert rules.downgraded(facts(of=UNIFORM, database="hr"), facts("ssn", of=UNIFORM, database="x"))
 
 
 def test_demands_of_several_rules_on_one_thing_add_up() -> None:
     one = rule("r", databases=["finance"], minDataKeyLength=32)
     two = rule("s", databases=["finance"], algorithms=["AES_GCM_V1"])
     both = rule("t", databases=["hr"], minDataKeyLength=32, algorithms=["AES_GCM_V1"])
-    assert not rules_of(one, two, both).loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert not rules_of(one, two, both).downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
     del both["algorithms"]
-    assert rules_of(one, two, both).loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
-    assert not rules_of(one, both).loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert rules_of(one, two, both).downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert not rules_of(one, both).downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
 
 
 @pytest.mark.parametrize("field", ["plaintextFooter", "stockReaders"])
 def test_a_ban_that_does_not_hold_elsewhere_is_dropped(field: str) -> None:
     rules = rules_of(rule("r", databases=["finance"], **{field: False}), rule("s", databases=["hr"]))
-    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
 
 
 def test_other_master_keys_elsewhere_drop_protection() -> None:
@@ -475,5 +475,5 @@ def test_other_master_keys_elsewhere_drop_protection() -> None:
         rule("s", databases=["hr"], masterKeys=["*"]),
         rule("t", databases=["it"], masterKeys=[KEY]),
     )
-    assert rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
-    assert not rules.loosened(facts(of=UNIFORM), facts(of=UNIFORM, database="it"))
+    assert rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
+    assert not rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="it"))

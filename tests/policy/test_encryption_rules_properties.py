@@ -117,8 +117,8 @@ def test_only_a_rule_about_where_a_table_goes_makes_up_for_one_that_it_leaves(
     some: list[dict[str, Any]], more: dict[str, Any], before: TableFacts, after: TableFacts
 ) -> None:
     few, many = parsed(*some), parsed(*some, more)
-    if few.loosened(before, after) and not many.rules[-1].is_about(after):
-        assert many.loosened(before, after)
+    if few.downgraded(before, after) and not many.rules[-1].is_about(after):
+        assert many.downgraded(before, after)
 
 
 @_RUN
@@ -137,7 +137,7 @@ def test_order_of_documents_rules_and_patterns_does_not_matter(
     assert [each.allowed for each in (straight.decide(facts), straight.decide_change(other, facts))] == [
         each.allowed for each in (backwards.decide(facts), backwards.decide_change(other, facts))
     ]
-    assert straight.loosened(other, facts) == backwards.loosened(other, facts)
+    assert straight.downgraded(other, facts) == backwards.downgraded(other, facts)
     assert _asked(straight, facts) == _asked(backwards, facts)
 
 

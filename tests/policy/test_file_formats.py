@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from policy.encryption.encrypted_columns import masked_fields, resolve_columns
-from policy.encryption.epochs import FileKey, FileKeys, PekRef, Regime, Regimes, judge_new_file
+from policy.encryption.epochs import Epoch, Epochs, FileKey, FileKeys, PekRef, check_new_file
 from policy.encryption.file_formats import FileFormat, written_format
 from policy.encryption.requested import for_change
 from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, VerifyDigest
@@ -119,12 +119,12 @@ def test_another_format_is_another_specification_and_takes_that_formats_defaults
 
 def test_a_file_in_another_format_or_without_its_digest_does_not_fit_its_regime() -> None:
     pek = PekRef(UUID(int=1), 1, "lake")
-    regimes = Regimes.of([Regime(0, orc(), (), (pek,))])
+    epochs = Epochs.of([Epoch(0, orc(), (), (pek,))])
     key = FileKey(pek, (), 32)
 
     def judged(algorithm: Algorithm, *, digest: bool) -> str | None:
         keys = FileKeys(algorithm, Footer.ENCRYPTED, (key,), digest=digest)
-        decision = judge_new_file(regimes, keys)
+        decision = check_new_file(epochs, keys)
         return None if decision.allowed else decision.reasons[0].rule
 
     assert judged(Algorithm.ORC_AES_CTR, digest=True) is None

@@ -55,7 +55,7 @@ ORDINARY = [
     "option",
     "",
 ]
-LOOK_ALIKES = {
+CONFUSABLES = {
     "Read.Allowed.Data.Paths": "read.allowed.data.paths",
     "READ.ALLOWED.DATA.PATHS": "read.allowed.data.paths",
     "encryption.Mechanism": "encryption.mechanism",
@@ -127,14 +127,14 @@ def test_ordinary_properties_are_left_alone(name):
         canonical_name(name)
 
 
-@pytest.mark.parametrize("name", LOOK_ALIKES)
+@pytest.mark.parametrize("name", CONFUSABLES)
 def test_look_alike_names_are_refused_with_the_right_one_as_hint(name):
     assert is_governed(name)
     for refuse in (lambda: split({name: "envelope"}), lambda: canonical_name(name)):
         with pytest.raises(PropertyInvalid) as caught:
             refuse()
         assert caught.value.rule == "property-name"
-        assert caught.value.hint == f"Did you mean {LOOK_ALIKES[name]}?"
+        assert caught.value.hint == f"Did you mean {CONFUSABLES[name]}?"
         assert str(caught.value).isascii() and "\n" not in str(caught.value)
 
 

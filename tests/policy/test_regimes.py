@@ -9,16 +9,16 @@ import pytest
 
 from policy.encryption.encrypted_columns import KeyedFields
 from policy.encryption.epochs import (
+    Epoch,
+    Epochs,
     FileKey,
     FileKeys,
     PekRef,
-    Regime,
-    Regimes,
-    judge_migrated,
-    judge_new_file,
-    judge_sealed_file,
+    check_migrated,
+    check_new_file,
+    check_sealed_file,
+    epoch_for,
     migrated,
-    regime_for,
 )
 from policy.encryption.specification import Algorithm, ColumnKey, EncryptionSpec, Footer, Mechanism
 from policy.errors import EncryptionPolicyViolation
@@ -29,15 +29,15 @@ LAKE, LAKE_2, PII, OTHER = (
     PekRef(UUID(int=2), 1, "pii"),
     PekRef(UUID(int=3), 1, "lake"),
 )
-PLAIN = Regime(0, EncryptionSpec(Mechanism.PLAINTEXT))
-UNIFORM = Regime(5, EncryptionSpec(Mechanism.ENVELOPE, "lake"), peks=(LAKE,))
-COLUMNS = Regime(
+PLAIN = Epoch(0, EncryptionSpec(Mechanism.PLAINTEXT))
+UNIFORM = Epoch(5, EncryptionSpec(Mechanism.ENVELOPE, "lake"), peks=(LAKE,))
+COLUMNS = Epoch(
     9,
     EncryptionSpec(Mechanism.ENVELOPE, "lake", columns=(ColumnKey("pii", ("ssn",)),)),
     columns=(KeyedFields("pii", (2, 3)),),
     peks=(LAKE_2, LAKE, PII),
 )
-HISTORY = Regimes.of([PLAIN, UNIFORM, COLUMNS])
+HISTORY = Epochs.of([PLAIN, UNIFORM, COLUMNS])
 
 FOOTER_KEY = FileKey(LAKE, (), 32)
 UNIFORM_FILE = FileKeys(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, (FOOTER_KEY,))
@@ -45,37 +45,37 @@ COLUMN_FILE = replace(UNIFORM_FILE, keys=(FOOTER_KEY, FileKey(PII, (2, 3), 32)))
 
 
 @pytest.mark.parametrize(
-    ("number", "regime"),
+    ("number", "epoch"),
     [(0, PLAIN), (4, PLAIN), (5, UNIFORM), (8, UNIFORM), (9, COLUMNS), (10**12, COLUMNS)],
 )
-def test_regime_of_a_sequence_number(number, regime):
-    assert regime_for(HISTORY, number) is regime
+def test_regime_of_a_sequence_number(number, epoch):
+    assert epoch_for(HISTORY, number) is epoch
 
 
 def test_negative_or_unknown_sequence_number_has_no_regime():
     with pytest.raises(EncryptionPolicyViolation):
-        regime_for(HISTORY, -1)
+        epoch_for(HISTORY, -1)
     for number in (-1, None):
         for keys in (None, UNIFORM_FILE):
-            decision = judge_sealed_file(HISTORY, number, keys)
+            decision = check_sealed_file(HISTORY, number, keys)
             assert not decision and decision.reasons[0].rule == "regime"
 
 
 @pytest.mark.parametrize(
-    "regimes",
+    "epochs",
     [[], [UNIFORM], [PLAIN, PLAIN], [PLAIN, COLUMNS, UNIFORM], [PLAIN, UNIFORM, UNIFORM]],
     ids=["none", "gap at the start", "twice", "unsorted", "twice later"],
 )
-def test_regimes_with_a_gap_or_out_of_order_are_refused(regimes):
+def test_regimes_with_a_gap_or_out_of_order_are_refused(epochs):
     with pytest.raises(EncryptionPolicyViolation):
-        Regimes.of(regimes)
+        Epochs.of(epochs)
 
 
 def test_newer_regime_follows_or_replaces_the_current_one():
-    assert Regimes.of([PLAIN]).followed_by(UNIFORM).entries == (PLAIN, UNIFORM)
+    assert Epochs.of([PLAIN]).followed_by(UNIFORM).entries == (PLAIN, UNIFORM)
     newer = replace(UNIFORM, peks=(LAKE_2,))
-    assert Regimes.of([PLAIN, UNIFORM]).followed_by(newer).entries == (PLAIN, newer)
-    assert Regimes.of([PLAIN]).followed_by(replace(UNIFORM, from_sequence_number=0)).current.spec.encrypts
+    assert Epochs.of([PLAIN, UNIFORM]).followed_by(newer).entries == (PLAIN, newer)
+    assert Epochs.of([PLAIN]).followed_by(replace(UNIFORM, from_sequence_number=0)).current.spec.encrypts
     with pytest.raises(EncryptionPolicyViolation):
         HISTORY.followed_by(replace(UNIFORM, from_sequence_number=7))
 
@@ -104,9 +104,9 @@ def test_plaintext_table_with_a_pek_is_refused():
 
 
 def test_file_is_judged_by_the_regime_of_its_sequence_number():
-    assert judge_sealed_file(HISTORY, 4, None)
-    assert judge_sealed_file(HISTORY, 5, UNIFORM_FILE)
-    assert judge_sealed_file(HISTORY, 9, COLUMN_FILE)
+    assert check_sealed_file(HISTORY, 4, None)
+    assert check_sealed_file(HISTORY, 5, UNIFORM_FILE)
+    assert check_sealed_file(HISTORY, 9, COLUMN_FILE)
     refused = {
         (4, UNIFORM_FILE): "plaintext-required",
         (5, None): "encryption-required",
@@ -115,21 +115,21 @@ def test_file_is_judged_by_the_regime_of_its_sequence_number():
         (5, COLUMN_FILE): "pek",
     }
     for (number, keys), rule in refused.items():
-        decision = judge_sealed_file(HISTORY, number, keys)
+        decision = check_sealed_file(HISTORY, number, keys)
         assert not decision and decision.reasons[0].rule == rule
 
 
 def test_new_file_is_judged_by_the_current_regime():
-    assert judge_new_file(HISTORY, COLUMN_FILE)
-    assert not judge_new_file(HISTORY, None) and not judge_new_file(HISTORY, UNIFORM_FILE)
-    assert judge_new_file(Regimes.of([PLAIN]), None)
-    assert not judge_new_file(Regimes.of([PLAIN]), UNIFORM_FILE)
-    assert not judge_new_file(Regimes.of([PLAIN, UNIFORM]), None)
+    assert check_new_file(HISTORY, COLUMN_FILE)
+    assert not check_new_file(HISTORY, None) and not check_new_file(HISTORY, UNIFORM_FILE)
+    assert check_new_file(Epochs.of([PLAIN]), None)
+    assert not check_new_file(Epochs.of([PLAIN]), UNIFORM_FILE)
+    assert not check_new_file(Epochs.of([PLAIN, UNIFORM]), None)
 
 
 def test_every_pek_version_that_the_regime_names_is_good():
     renewed = replace(COLUMN_FILE, keys=(FileKey(LAKE_2, (), 32), COLUMN_FILE.keys[1]))
-    assert judge_new_file(HISTORY, renewed)
+    assert check_new_file(HISTORY, renewed)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_every_pek_version_that_the_regime_names_is_good():
     ],
 )
 def test_file_that_is_not_what_its_regime_says_is_refused(rule, changed):
-    decision = judge_new_file(HISTORY, replace(COLUMN_FILE, **changed))
+    decision = check_new_file(HISTORY, replace(COLUMN_FILE, **changed))
     assert not decision and decision.reasons[0].rule == rule
 
 
 def test_column_keys_in_a_uniform_table_are_refused():
     keys = replace(UNIFORM_FILE, keys=(FOOTER_KEY, FileKey(LAKE, (2,), 32)))
-    assert judge_new_file(Regimes.of([PLAIN, UNIFORM]), keys).reasons[0].rule == "columns"
+    assert check_new_file(Epochs.of([PLAIN, UNIFORM]), keys).reasons[0].rule == "columns"
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_a_sealed_file_may_be_under_a_later_version_than_its_regime_and_a_new_on
     version, new, sealed
 ):
     """The regime names version 2: a file whose keys were wrapped anew keeps its sequence number."""
-    regimes = Regimes.of([PLAIN, replace(UNIFORM, peks=(LAKE_2,))])
+    epochs = Epochs.of([PLAIN, replace(UNIFORM, peks=(LAKE_2,))])
     file = replace(UNIFORM_FILE, keys=(FileKey(replace(LAKE, version=version), (), 32),))
-    decisions = judge_new_file(regimes, file), judge_sealed_file(regimes, 7, file)
+    decisions = check_new_file(epochs, file), check_sealed_file(epochs, 7, file)
     assert [decision.allowed for decision in decisions] == [new, sealed]
     assert {each.reasons[0].rule for each in decisions if not each.allowed} <= {"pek"}
 
@@ -182,13 +182,13 @@ def test_a_sealed_file_may_be_under_a_later_version_than_its_regime_and_a_new_on
 @pytest.mark.parametrize("other", [{"pek_id": UUID(int=9)}, {"master_key_id": "pii"}], ids=str)
 def test_a_later_version_of_another_pek_is_refused(other):
     file = replace(UNIFORM_FILE, keys=(FileKey(replace(LAKE_2, **other), (), 32),))
-    decision = judge_sealed_file(HISTORY, 5, file)
+    decision = check_sealed_file(HISTORY, 5, file)
     assert not decision and decision.reasons[0].rule == "pek"
 
 
 def test_column_keys_may_be_wrapped_anew_each_for_itself():
     later = replace(PII, version=2)
-    assert judge_sealed_file(HISTORY, 9, replace(COLUMN_FILE, keys=(FOOTER_KEY, FileKey(later, (2, 3), 32))))
+    assert check_sealed_file(HISTORY, 9, replace(COLUMN_FILE, keys=(FOOTER_KEY, FileKey(later, (2, 3), 32))))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_column_keys_may_be_wrapped_anew_each_for_itself():
     ],
 )
 def test_a_decision_about_a_file_says_why(number, keys, rule, detail):
-    (reason,) = judge_sealed_file(HISTORY, number, keys).reasons
+    (reason,) = check_sealed_file(HISTORY, number, keys).reasons
     assert (reason.rule, reason.detail) == (rule, detail)
 
 
@@ -262,10 +262,10 @@ DAMAGED = "The table's governed state is damaged; restore the catalog's database
         ),
         (lambda: replace(COLUMNS, peks=()), "A regime's PEKs are not those of its master keys.", DAMAGED),
         (lambda: replace(COLUMNS, peks=(LAKE, PII, PII)), "A regime names a PEK twice.", DAMAGED),
-        (lambda: Regimes.of([]), "No regime governs the first sequence numbers.", DAMAGED),
-        (lambda: Regimes.of([PLAIN, PLAIN]), "The regimes are not in ascending order.", DAMAGED),
+        (lambda: Epochs.of([]), "No regime governs the first sequence numbers.", DAMAGED),
+        (lambda: Epochs.of([PLAIN, PLAIN]), "The regimes are not in ascending order.", DAMAGED),
         (
-            lambda: regime_for(HISTORY, -1),
+            lambda: epoch_for(HISTORY, -1),
             "No regime governs sequence number -1.",
             "The metadata is malformed; restore it from a sealed version.",
         ),
@@ -282,28 +282,28 @@ def test_the_order_of_column_keys_does_not_matter():
         Mechanism.ENVELOPE, "lake", columns=(ColumnKey("lake", ("id",)), ColumnKey("pii", ("ssn",)))
     )
     columns = (KeyedFields("lake", (1,)), KeyedFields("pii", (2,)))
-    regimes = Regimes.of([Regime(0, spec, columns, (LAKE, PII))])
+    epochs = Epochs.of([Epoch(0, spec, columns, (LAKE, PII))])
     keys = (FileKey(PII, (2,), 32), FileKey(LAKE, (1,), 32))
     for order in (keys, keys[::-1]):
-        assert judge_new_file(regimes, replace(UNIFORM_FILE, keys=(FOOTER_KEY, *order)))
+        assert check_new_file(epochs, replace(UNIFORM_FILE, keys=(FOOTER_KEY, *order)))
 
 
 def test_a_file_is_as_the_current_regime_says_under_any_version_of_its_keys():
-    history = Regimes.of([PLAIN, UNIFORM, replace(UNIFORM, from_sequence_number=7, peks=(LAKE_2,))])
+    history = Epochs.of([PLAIN, UNIFORM, replace(UNIFORM, from_sequence_number=7, peks=(LAKE_2,))])
     later = replace(UNIFORM_FILE, keys=(FileKey(LAKE_2, (), 32),))
-    assert judge_migrated(history, UNIFORM_FILE) and judge_migrated(history, later)
+    assert check_migrated(history, UNIFORM_FILE) and check_migrated(history, later)
     other = replace(UNIFORM_FILE, keys=(FileKey(OTHER, (), 32),))
     for keys in (None, COLUMN_FILE, other, replace(UNIFORM_FILE, algorithm=Algorithm.AES_GCM_CTR_V1)):
-        assert not judge_migrated(history, keys)
-    assert judge_migrated(Regimes.of([UNIFORM_AT_0, replace(PLAIN, from_sequence_number=3)]), None)
+        assert not check_migrated(history, keys)
+    assert check_migrated(Epochs.of([UNIFORM_AT_0, replace(PLAIN, from_sequence_number=3)]), None)
 
 
 def test_a_parquet_file_with_keys_of_columns_has_a_digest_of_its_footer_once_it_is_rewritten():
-    history = Regimes.of([PLAIN, replace(HISTORY.current, from_sequence_number=3)])
-    assert judge_sealed_file(history, 3, COLUMN_FILE)
-    decision = judge_migrated(history, COLUMN_FILE)
+    history = Epochs.of([PLAIN, replace(HISTORY.current, from_sequence_number=3)])
+    assert check_sealed_file(history, 3, COLUMN_FILE)
+    decision = check_migrated(history, COLUMN_FILE)
     assert not decision and decision.reasons[0].rule == "footer-digest"
-    assert judge_migrated(history, replace(COLUMN_FILE, footer_digest=True))
+    assert check_migrated(history, replace(COLUMN_FILE, footer_digest=True))
 
 
 UNIFORM_AT_0 = replace(UNIFORM, from_sequence_number=0)
@@ -325,21 +325,21 @@ FOREIGN = replace(UNIFORM, from_sequence_number=8, peks=(OTHER,))
     ],
 )
 def test_only_regimes_that_differ_in_key_versions_are_left_after_a_migration(before, after):
-    left = migrated(Regimes.of(before))
+    left = migrated(Epochs.of(before))
     assert left.entries == tuple(after)
     assert migrated(left) == left
 
 
 def test_a_file_of_another_regime_fits_none_that_is_left():
-    left = migrated(Regimes.of([PLAIN, UNIFORM, ROTATED]))
+    left = migrated(Epochs.of([PLAIN, UNIFORM, ROTATED]))
     for number in (0, 4, 5, 7, 10**12):
-        assert not judge_sealed_file(left, number, None)
-    assert judge_sealed_file(left, 0, UNIFORM_FILE)
+        assert not check_sealed_file(left, number, None)
+    assert check_sealed_file(left, 0, UNIFORM_FILE)
 
 
 def test_keys_that_were_named_before_the_columns_changed_keep_their_first_version():
     """A rotation, and then other columns: files that fit both are under the first version still."""
     renamed = replace(COLUMNS, from_sequence_number=12, peks=(LAKE_2, PII))
-    left = migrated(Regimes.of([replace(COLUMNS, from_sequence_number=0, peks=(LAKE, PII)), renamed]))
+    left = migrated(Epochs.of([replace(COLUMNS, from_sequence_number=0, peks=(LAKE, PII)), renamed]))
     assert left.entries[0].peks == (LAKE, PII)
     assert left.entries[1].peks == (LAKE_2, PII)

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from policy.encryption import governed
-from policy.encryption.downgrade import could_weaken, keys_of_fields, uncovers_fields, weakens, weakens_files
+from policy.encryption.downgrade import (
+    could_downgrade,
+    downgrades,
+    downgrades_files,
+    keys_of_fields,
+    uncovers_fields,
+)
 from policy.encryption.encrypted_columns import resolve_columns
 from policy.encryption.file_formats import FileFormat
 from policy.encryption.specification import EncryptionSpec
@@ -100,15 +106,15 @@ CTR = "algorithm=AES_GCM_CTR_V1"
     ],
 )
 def test_what_new_files_would_promise_less(before: str, after: str, less: bool) -> None:
-    assert weakens(parse(before), parse(after)) is less
+    assert downgrades(parse(before), parse(after)) is less
 
 
 @pytest.mark.parametrize(
     "text", ["", ALL, SOME, CTR, "stock-readers=true", f"format=orc {SOME} masks=sha256:ssn"]
 )
 def test_what_stays_as_it_is_weakens_nothing(text: str) -> None:
-    assert not weakens(parse(text), parse(text))
-    assert not weakens_files(parse(text), parse(text))
+    assert not downgrades(parse(text), parse(text))
+    assert not downgrades_files(parse(text), parse(text))
 
 
 Keys = Mapping[int, str] | None
@@ -172,5 +178,5 @@ def test_of_an_unknown_table_it_is_told_what_could_weaken_it(
     name: str, harmless: list[str], weaker: list[str]
 ) -> None:
     assert governed.canonical_name(name) == name
-    assert not any(could_weaken({name: value}) for value in harmless)
-    assert all(could_weaken({name: value}) for value in weaker)
+    assert not any(could_downgrade({name: value}) for value in harmless)
+    assert all(could_downgrade({name: value}) for value in weaker)

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from tests.support.delete_files import add_deletes
 from tests.support.lake import CAROL, policy, standard_policies
-from tests.support.reads import land, refused, with_ids
+from tests.support.reads import publish, refused, with_ids
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path, stock_table
 from tests.support.tables import ENCRYPTED
@@ -408,7 +408,7 @@ def test_neither_deleted_rows_nor_values_that_the_file_lacks_are_counted_by_foot
     stock = stock_table(spark_lake, deleted)
     add_deletes(spark_lake.lake, stock, DataFileContent.POSITION_DELETES, applies_to=[file["file_path"]])
     create_table(spark_lake, lacking, "id BIGINT, name STRING", partitioned_by="name")
-    land(spark_lake, lacking, with_ids(pa.table({"id": [1]})), partition={"name": "a"})
+    publish(spark_lake, lacking, with_ids(pa.table({"id": [1]})), partition={"name": "a"})
     for query, rule in (
         (f"SELECT count(*) FROM {deleted}", "deletes"),
         (f"SELECT max(id) FROM {deleted}", "deletes"),

@@ -78,8 +78,8 @@ def keys(spark_lake: SparkLake) -> None:
 def searched(spark_lake: SparkLake, table: str) -> dict[str, list[str]]:
     """What is found of the secrets in everything below the lake, its database and audit trail included."""
     spark_lake.rows(f"SELECT * FROM {table} WHERE number > 5 AND name > 'canary'")
-    spark_lake.lake.warden.key_rotation.rotate(spark_lake.lake.caller("alice"), name_of(table))
-    spark_lake.lake.warden.key_rewrap.rewrap(spark_lake.lake.caller("alice"), name_of(table))
+    spark_lake.lake.services.key_rotation.rotate(spark_lake.lake.caller("alice"), name_of(table))
+    spark_lake.lake.services.key_rewrap.rewrap(spark_lake.lake.caller("alice"), name_of(table))
     return {
         str(file.relative_to(spark_lake.lake.root)): found
         for file in files_below(spark_lake.lake.root)

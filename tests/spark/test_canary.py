@@ -23,7 +23,7 @@ from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_ids import FileIdentity, parquet_aad_prefix
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import Passphrase
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from tests.support.attacker import Attacker, data_file, entry, local
 from tests.support.canary import Canary, debug_log, files_below, recorded_secrets
 from tests.support.canary_run import script
@@ -136,12 +136,12 @@ def _service(root: Path) -> Iterator[Service]:
     kms = LocalKms.create(settings.kms.options.keystore, Passphrase(SecretBytes(PASSPHRASE)))
     kms.create_master_key(MASTER_KEY)
     upgrade(settings.database.url)
-    lake = Lake(root, settings, Warden.open(settings, kms), kms)
+    lake = Lake(root, settings, Services.open(settings, kms), kms)
     try:
         with running(lake) as service:
             yield service
     finally:
-        lake.warden.close()
+        lake.services.close()
 
 
 def _spark_home(root: Path) -> Path:

@@ -76,9 +76,9 @@ def test_columns_with_keys_are_ciphertext_and_the_others_are_not(spark_lake: Spa
 
 
 def test_statistics_are_kept_of_columns_in_clear_alone(spark_lake: SparkLake, table: str) -> None:
-    loaded = spark_lake.lake.warden.loader.load(name_of(table))
-    schema, regime = loaded.metadata.schema(), loaded.governed.regimes.current
-    hidden = {field_id for group in regime.columns for field_id in group.field_ids}
+    loaded = spark_lake.lake.services.loader.load(name_of(table))
+    schema, epoch = loaded.metadata.schema(), loaded.governed.epochs.current
+    hidden = {field_id for group in epoch.columns for field_id in group.field_ids}
     for file in data_files(spark_lake, table):
         for kind in ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds"):
             known = dict(file[kind])
@@ -221,7 +221,7 @@ class Writer:
         engine = Engine.begin(spark_lake.lake, name_of(table))
         return cls(spark_lake, engine, {label.key_name: new_dek(32) for label in engine.labels()})
 
-    def land(
+    def publish(
         self, columns: Mapping[str, str | None], *, ids: tuple[int, ...] = (1, 2, 3, 4), more: int = 0
     ) -> Path:
         """Commit a file of one row.
@@ -291,7 +291,7 @@ def fresh(spark_lake: SparkLake, namespace: str, database: str) -> str:
 
 
 def test_a_file_as_the_table_says_is_read_whoever_wrote_it(spark_lake: SparkLake, fresh: str) -> None:
-    Writer.of(spark_lake, fresh).land({"ssn": "pii", "email": "hr"})
+    Writer.of(spark_lake, fresh).publish({"ssn": "pii", "email": "hr"})
     read = spark_lake.rows(f"SELECT * FROM {fresh}")
     assert read == [(LARGE, "value of open", "value of ssn", "value of email")]
 
@@ -308,7 +308,7 @@ def test_a_file_as_the_table_says_is_read_whoever_wrote_it(spark_lake: SparkLake
 def test_a_column_that_is_not_under_its_key_is_refused(
     spark_lake: SparkLake, fresh: str, columns: dict[str, str | None], rule: str, readable: str | None
 ) -> None:
-    Writer.of(spark_lake, fresh).land(columns)
+    Writer.of(spark_lake, fresh).publish(columns)
     refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", rule)
     refused(spark_lake, f"SELECT * FROM {fresh}", "DECRYPTION_REFUSED", rule)
     if readable:
@@ -318,7 +318,7 @@ def test_a_column_that_is_not_under_its_key_is_refused(
 
 
 def test_a_column_that_should_be_in_clear_is_refused_under_a_key(spark_lake: SparkLake, fresh: str) -> None:
-    Writer.of(spark_lake, fresh).land({"open": "unknown", "ssn": "pii", "email": "hr"})
+    Writer.of(spark_lake, fresh).publish({"open": "unknown", "ssn": "pii", "email": "hr"})
     refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", "column-key")
     assert spark_lake.rows(f"SELECT ssn FROM {fresh}") == [("value of ssn",)]
 
@@ -327,13 +327,13 @@ def test_a_column_that_should_be_in_clear_is_refused_under_a_key(spark_lake: Spa
 def test_the_digest_of_a_footer_is_of_that_and_of_nothing_else(
     spark_lake: SparkLake, fresh: str, more: int
 ) -> None:
-    Writer.of(spark_lake, fresh).land({"ssn": "pii", "email": "hr"}, more=more)
+    Writer.of(spark_lake, fresh).publish({"ssn": "pii", "email": "hr"}, more=more)
     refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", "footer-digest")
 
 
 def test_columns_are_held_against_their_ids_not_their_names(spark_lake: SparkLake, fresh: str) -> None:
     """What the file calls `open` has the id of `ssn`, and is in clear."""
-    Writer.of(spark_lake, fresh).land({"ssn": "pii", "email": "hr"}, ids=(1, 3, 2, 4))
+    Writer.of(spark_lake, fresh).publish({"ssn": "pii", "email": "hr"}, ids=(1, 3, 2, 4))
     refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", "column-key")
 
 
@@ -345,7 +345,7 @@ def test_a_file_encrypted_whole_does_not_stand_in_for_one_with_column_keys(
     columns = "id BIGINT, open STRING, ssn STRING, email STRING"
     create_table(spark_lake, whole, columns, ENCRYPTED)
     writer = Writer.of(spark_lake, whole)
-    writer.land({"ssn": "other"})
+    writer.publish({"ssn": "other"})
     refused(spark_lake, f"SELECT open FROM {whole}", "DECRYPTION_REFUSED", "algorithm")
 
 
@@ -357,7 +357,7 @@ def test_a_file_of_another_table_with_the_same_keys_is_refused(
     other = f"{namespace}.other"
     columns = "id BIGINT, open STRING, ssn STRING, email STRING"
     create_table(spark_lake, other, columns, {"encryption.columns": "pii:ssn;hr:email"})
-    theirs = Writer.of(spark_lake, other).land({"ssn": "pii", "email": "hr"})
-    ours = Writer.of(spark_lake, fresh).land({"ssn": "pii", "email": "hr"})
+    theirs = Writer.of(spark_lake, other).publish({"ssn": "pii", "email": "hr"})
+    ours = Writer.of(spark_lake, fresh).publish({"ssn": "pii", "email": "hr"})
     ours.write_bytes(theirs.read_bytes())
     refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", "file-authentic")

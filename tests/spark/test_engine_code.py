@@ -394,7 +394,7 @@ def test_permission_that_is_revoked(spark_lake: SparkLake) -> None:
     session = spark_lake.new_session(BOB)
     try:
         spark_lake.lake.set_policies([*standard_policies(), more])
-        token = spark_lake.lake.warden.tokens.issue(spark_lake.lake.caller(BOB).principal, "user", None)
+        token = spark_lake.lake.services.tokens.issue(spark_lake.lake.caller(BOB).principal, "user", None)
         session.conf.set("lakewarden.catalog.lake.token", token.text)
         assert session.sql("SELECT reflect('java.lang.String', 'valueOf', 1)").collect()
         analyzed = session.sql("SELECT reflect('java.lang.String', 'valueOf', 2)")

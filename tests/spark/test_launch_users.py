@@ -158,6 +158,6 @@ def test_data_frame_survives_a_renewed_token(spark_lake: SparkLake) -> None:
     table = _carols_table(spark_lake, "renewed")
     session = spark_lake.new_session(CAROL)
     frame = session.table(table)
-    renewed = spark_lake.lake.warden.tokens.issue(spark_lake.lake.caller(CAROL).principal, "user", None)
+    renewed = spark_lake.lake.services.tokens.issue(spark_lake.lake.caller(CAROL).principal, "user", None)
     session.conf.set(TOKEN, renewed.text)
     assert frame.count() == 3

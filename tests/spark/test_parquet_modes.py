@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.reads import as_agreed, land, refused, with_ids
+from tests.support.reads import as_agreed, publish, refused, with_ids
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path
 from tests.support.tables import ENCRYPTED
@@ -173,7 +173,7 @@ def test_a_file_is_as_the_table_says_or_refused(
 ) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id BIGINT, name STRING", mode(algorithm, footer))
-    land(spark_lake, table, FLAT, way)
+    publish(spark_lake, table, FLAT, way)
     if rule is None:
         assert spark_lake.rows(f"SELECT sum(id), max(name) FROM {table}") == [(4950, "n99")]
     else:
@@ -185,7 +185,7 @@ def test_a_file_in_plaintext_where_footers_are_in_clear_is_refused(
 ) -> None:
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id BIGINT, name STRING", mode("AES_GCM_V1", "plaintext"))
-    path = land(spark_lake, table, FLAT, signed)
+    path = publish(spark_lake, table, FLAT, signed)
     size = path.stat().st_size
     pq.write_table(FLAT.slice(0, 1), path, store_schema=False)
     short = path.read_bytes()

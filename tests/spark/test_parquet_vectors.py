@@ -161,7 +161,7 @@ def test_a_malformed_file_is_refused_and_the_engine_goes_on(
     ids = {column.split()[0]: place for place, column in enumerate(columns.split(", "), 1)}
     if name != "PARQUET-1481":  # nobody can read its footer
         data = hooks.plain_with_ids(data, ids)
-    reads.land(spark_lake, table, pa.table({"x": [1]}), content=data)
+    reads.publish(spark_lake, table, pa.table({"x": [1]}), content=data)
     if rows is None:
         reads.refused(spark_lake, f"SELECT * FROM {table}", "DATA_FILE_DAMAGED", "")
     else:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet.encryption import create_encryption_properties
 
-from tests.support.reads import as_agreed, data_files, land, refused, replaced, with_ids
+from tests.support.reads import as_agreed, data_files, publish, refused, replaced, with_ids
 from tests.support.spark import SparkLake
 
 pytestmark = pytest.mark.core
@@ -31,7 +31,7 @@ def tables(spark_lake: SparkLake) -> dict[str, str]:
     for name, properties in (("encrypted", ENVELOPE), ("other", ENVELOPE), ("plain", "")):
         made[name] = f"{namespace}.{name}"
         spark_lake.rows(f"CREATE TABLE {made[name]} (id BIGINT, name STRING) USING iceberg {properties}")
-        land(spark_lake, made[name], ROWS, as_agreed if properties else None)
+        publish(spark_lake, made[name], ROWS, as_agreed if properties else None)
     return made
 
 
@@ -61,7 +61,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(spark_lake, tables
 def test_a_file_of_the_same_table_under_anothers_name_is_refused(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg {ENVELOPE}")
-    first, second = land(spark_lake, table, ROWS, as_agreed), land(spark_lake, table, ROWS, as_agreed)
+    first, second = publish(spark_lake, table, ROWS, as_agreed), publish(spark_lake, table, ROWS, as_agreed)
     with replaced(first, second.read_bytes()):
         message = refused(spark_lake, SUM.format(table), "DECRYPTION_REFUSED", "file-authentic")
     assert table in message
@@ -177,7 +177,7 @@ def test_types_nested_beyond_measure_do_not_end_the_engine(spark_lake, namespace
     data = nested_file(100_000)
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
-    land(spark_lake, table, ROWS, content=data)
+    publish(spark_lake, table, ROWS, content=data)
     refused(spark_lake, f"SELECT * FROM {table}", "DATA_FILE_DAMAGED", "nesting")
     assert spark_lake.rows("SELECT 1") == [(1,)]
 
@@ -207,7 +207,7 @@ def test_a_page_that_claims_any_size_does_not_end_the_engine(spark_lake, namespa
         rows, sink, compression="gzip", use_dictionary=False, write_statistics=False, store_schema=False
     )
     data = with_claimed_page_size(sink.getvalue(), 2**31 - 9)
-    land(spark_lake, table, rows, content=data)
+    publish(spark_lake, table, rows, content=data)
     refused(spark_lake, f"SELECT sum(id) FROM {table}", "DATA_FILE_DAMAGED", "file-memory")
     assert spark_lake.rows("SELECT 1") == [(1,)]
 
@@ -235,7 +235,7 @@ def test_a_file_that_its_writer_encrypted(spark_lake, namespace, way):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg {ENVELOPE}")
     encryption, rule = WRONG_WAYS[way]
-    land(spark_lake, table, ROWS, encryption)
+    publish(spark_lake, table, ROWS, encryption)
     refused(spark_lake, SUM.format(table), "DECRYPTION_REFUSED", rule)
 
 
@@ -249,14 +249,14 @@ def test_an_encrypted_file_in_a_plaintext_table_is_refused(spark_lake, namespace
         (f"{namespace}.signed", signed.getvalue(), "data-file"),
     ):
         spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
-        land(spark_lake, table, ROWS, content=data)
+        publish(spark_lake, table, ROWS, content=data)
         refused(spark_lake, SUM.format(table), "DATA_FILE_DAMAGED", rule)
 
 
 def test_columns_cannot_be_found_without_field_ids(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
-    land(spark_lake, table, pa.table({name: ROWS[name] for name in ROWS.column_names}))
+    publish(spark_lake, table, pa.table({name: ROWS[name] for name in ROWS.column_names}))
     refused(spark_lake, SUM.format(table), "DATA_FILE_DAMAGED", "field-id")
 
 
@@ -264,7 +264,7 @@ def test_a_field_id_that_stands_twice_is_refused(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
     rows = ROWS.append_column("more", ROWS["id"])
-    land(spark_lake, table, with_ids(rows, {"id": 1, "name": 2, "more": 1}))
+    publish(spark_lake, table, with_ids(rows, {"id": 1, "name": 2, "more": 1}))
     refused(spark_lake, SUM.format(table), "DATA_FILE_DAMAGED", "field-id")
 
 
@@ -272,7 +272,7 @@ def test_a_column_of_another_type_is_refused_and_not_converted(spark_lake, names
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
     rows = pa.table({"id": [f"{i}" for i in range(3)], "name": ["a", "b", "c"]})
-    land(spark_lake, table, with_ids(rows))
+    publish(spark_lake, table, with_ids(rows))
     refused(spark_lake, SUM.format(table), "DATA_FILE_DAMAGED", "column-type")
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from tests.support.reads import land, refused, with_ids
+from tests.support.reads import publish, refused, with_ids
 from tests.support.spark import SparkLake
 
 pytestmark = pytest.mark.core
@@ -134,7 +134,7 @@ def test_an_earlier_snapshot_is_read_with_its_own_columns(spark_lake, namespace)
 def test_a_file_without_a_required_column_is_refused(spark_lake, namespace):
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT NOT NULL, name STRING) USING iceberg")
-    land(spark_lake, table, with_ids(pa.table({"name": ["a"]}), {"name": 2}))
+    publish(spark_lake, table, with_ids(pa.table({"name": ["a"]}), {"name": 2}))
     refused(spark_lake, f"SELECT id FROM {table}", "DATA_FILE_DAMAGED", "required-column")
 
 
@@ -142,7 +142,7 @@ def test_a_null_in_a_required_column_is_not_read_as_a_value(spark_lake, namespac
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT NOT NULL) USING iceberg")
     rows = pa.table({"id": pa.array([1, None, 3], pa.int64())})
-    land(spark_lake, table, with_ids(rows, {"id": 1}))
+    publish(spark_lake, table, with_ids(rows, {"id": 1}))
     refused(spark_lake, f"SELECT sum(id) FROM {table}", "DATA_FILE_DAMAGED", "required-column")
 
 
@@ -150,6 +150,6 @@ def test_a_partition_value_that_the_file_lacks_is_not_taken_for_null(spark_lake,
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg PARTITIONED BY (name)")
     rows = with_ids(pa.table({"id": pa.array([1], pa.int64())}))
-    land(spark_lake, table, rows, partition={"name": "a"})
+    publish(spark_lake, table, rows, partition={"name": "a"})
     refused(spark_lake, f"SELECT * FROM {table}", "NOT_SUPPORTED_YET", "absent-column")
     assert spark_lake.rows(f"SELECT id FROM {table}") == [(1,)]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalog.writes.new_files import NewFile
-from tests.support.reads import data_files, land, name_of, refused, with_ids
+from tests.support.reads import data_files, name_of, publish, refused, with_ids
 from tests.support.spark import SparkLake
 from tests.support.tables import Engine
 
@@ -67,7 +67,7 @@ def table(spark_lake: SparkLake) -> str:
     session = spark_lake.session()
     spark_lake.rows(f"CREATE TABLE {name} ({COLUMNS}) USING iceberg")
     # Two rows a row group: statistics tell of them, where a filter asks.
-    _land_in_groups(spark_lake, name, rows(0), 2)
+    _publish_in_groups(spark_lake, name, rows(0), 2)
     unread = session.table(name).localCheckpoint()
     again = unread.selectExpr("id + 100 AS id", *unread.columns[1:])
     again.coalesce(1).sortWithinPartitions("id").writeTo(name).append()
@@ -77,7 +77,7 @@ def table(spark_lake: SparkLake) -> str:
     return name
 
 
-def _land_in_groups(spark_lake: SparkLake, table: str, arrow: pa.Table, size: int) -> None:
+def _publish_in_groups(spark_lake: SparkLake, table: str, arrow: pa.Table, size: int) -> None:
     """Commit a plaintext file with row groups of so many rows."""
     engine = Engine.begin(spark_lake.lake, name_of(table))
     path = engine.path()
@@ -141,7 +141,7 @@ def halves(spark_lake: SparkLake) -> str:
         "s": [f"{number:05}" for number in numbers],
         "st": pa.array([{"a": number} for number in numbers], inner),
     })  # fmt: skip
-    _land_in_groups(spark_lake, name, with_ids(made), 1000)
+    _publish_in_groups(spark_lake, name, with_ids(made), 1000)
     (path,) = data_files(spark_lake, name)
     group = pq.read_metadata(path).row_group(1)
     data = bytearray(path.read_bytes())
@@ -184,8 +184,8 @@ def test_large_files_are_split_and_small_ones_put_together_without_losing_rows(s
     spark_lake.rows(f"CREATE TABLE {table} (id INT) USING iceberg")
     for first in (0, 1000):
         made = with_ids(pa.table({"id": pa.array(range(first, first + 1000), pa.int32())}))
-        _land_in_groups(spark_lake, table, made, 10)
-    land(spark_lake, table, with_ids(pa.table({"id": pa.array([], pa.int32())})))
+        _publish_in_groups(spark_lake, table, made, 10)
+    publish(spark_lake, table, with_ids(pa.table({"id": pa.array([], pa.int32())})))
     for most, cost in (("1k", "1"), ("128m", "4m")):
         session.conf.set("spark.sql.files.maxPartitionBytes", most)
         session.conf.set("spark.sql.files.openCostInBytes", cost)

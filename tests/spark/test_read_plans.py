@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.http import engine_routes, plan_stream
-from tests.support.reads import as_agreed, data_files, land, refused, with_ids
+from tests.support.reads import as_agreed, data_files, publish, refused, with_ids
 from tests.support.spark import SparkLake
 
 ROWS = with_ids(pa.table({"id": pa.array(range(10), pa.int64()), "name": [f"n{i}" for i in range(10)]}))
@@ -32,7 +32,7 @@ def tables(spark_lake: SparkLake) -> dict[str, str]:
             f"TBLPROPERTIES ('encryption.mechanism'='{mechanism}')"
         )
         for _ in range(2):
-            land(spark_lake, table, ROWS, as_agreed if name == "encrypted" else None)
+            publish(spark_lake, table, ROWS, as_agreed if name == "encrypted" else None)
     return made
 
 
@@ -201,12 +201,12 @@ def test_rows_that_come_after_the_table_was_loaded_are_not_mixed_in(spark_lake, 
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT, name STRING) USING iceberg")
     empty = spark_lake.session().table(table)
-    land(spark_lake, table, ROWS)
+    publish(spark_lake, table, ROWS)
     loaded = spark_lake.session().table(table)
     counts = {loaded.count(), empty.count()}
     assert counts <= {0, 10}
     both = loaded.alias("x").join(spark_lake.session().table(table).alias("y"), "id")
-    land(spark_lake, table, ROWS)
+    publish(spark_lake, table, ROWS)
     assert both.count() in (10, 40)
 
 

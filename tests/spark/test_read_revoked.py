@@ -94,7 +94,7 @@ def test_a_location_that_was_taken_from_the_list(spark_lake: SparkLake, run_befo
 
 
 def test_a_token_that_was_revoked(spark_lake: SparkLake, run_before: DataFrame) -> None:
-    tokens = spark_lake.lake.warden.tokens
+    tokens = spark_lake.lake.services.tokens
     issued = tokens.issue(Principal(CAROL), "user", None)
     session = spark_lake.new_session(None)
     session.conf.set(token_setting(CATALOG), issued.text)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies
-from tests.support.reads import as_agreed, data_files, land, refused, with_ids
+from tests.support.reads import as_agreed, data_files, publish, refused, with_ids
 from tests.support.spark import SparkLake
 
 pytestmark = pytest.mark.core
@@ -29,7 +29,7 @@ def table(spark_lake: SparkLake) -> str:
         f"CREATE TABLE {name} (id BIGINT, name STRING) USING iceberg "
         "TBLPROPERTIES ('encryption.mechanism'='envelope')"
     )
-    land(spark_lake, name, ROWS, as_agreed)
+    publish(spark_lake, name, ROWS, as_agreed)
     return name
 
 

@@ -35,9 +35,9 @@ def _call(spark_lake: SparkLake, procedure: str, table: str, user: str = ALICE) 
 def _versions(spark_lake: SparkLake, table: str) -> dict[int, str]:
     """The versions of the table's one PEK, with their states."""
     namespace, _, name = _below(table).rpartition(".")
-    warden = spark_lake.lake.warden
-    record = warden.loader.load(TableName((namespace,), name)).record
-    return {pek.version: str(pek.state) for pek in warden.keyring.records(record)}
+    services = spark_lake.lake.services
+    record = services.loader.load(TableName((namespace,), name)).record
+    return {pek.version: str(pek.state) for pek in services.keyring.records(record)}
 
 
 def test_a_rotated_key_is_shown_with_both_versions(spark_lake: SparkLake, table: str) -> None:

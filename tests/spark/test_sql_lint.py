@@ -183,22 +183,22 @@ def _in_full(statement: str) -> str:
 
 def _linted(lake: SparkLake, user: str, sql: str) -> str | None:
     """Why lint denies a statement, or None."""
-    warden = lake.lake.warden
+    services = lake.lake.services
 
     def known(name: TableName) -> TableFacts | None:
         try:
-            return facts_of(warden.loader.load(name))
+            return facts_of(services.loader.load(name))
         except NoSuchTable:
             return None
 
     context = LintContext(
         Principal(user),
-        warden.policies.current(),
-        warden.policies.encryption(),
+        services.policies.current(),
+        services.policies.encryption(),
         datetime.now(UTC),
         catalog=CATALOG,
         master_key_id=MASTER_KEY,
-        warehouse=Location.parse(warden.settings.warehouse),
+        warehouse=Location.parse(services.settings.warehouse),
         known=known,
     )
     (answer,) = lint(sql, "spark", context)

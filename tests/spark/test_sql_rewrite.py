@@ -17,7 +17,7 @@ from policy.encryption.specification import Algorithm, Footer
 from policy.errors import StateUnavailable
 from tests.support.delete_files import add_deletes
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
-from tests.support.reads import land, with_ids
+from tests.support.reads import publish, with_ids
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_refusals import refusal, refused_as
 from tests.support.spark_tables import (
@@ -156,7 +156,7 @@ def test_a_file_that_a_group_fails_for_is_found_where_nothing_names_it(
     create_table(spark_lake, table, "id INT")
     spark_lake.rows(f"INSERT INTO {table} SELECT CAST(id AS INT) FROM range(0, 3, 1, 3)")
     rows = with_ids(pa.table({"id": pa.array([7, 8], pa.int32())}))
-    wrong = [land(spark_lake, table, rows, record_count=count) for count in (1, 1)]
+    wrong = [publish(spark_lake, table, rows, record_count=count) for count in (1, 1)]
     spark_lake.rows(f"ALTER TABLE {table} SET TBLPROPERTIES ('encryption.mechanism' = 'envelope')")
     sizes = {path.name: path.stat().st_size for path in map(local_path, data_files(spark_lake, table))}
     done = call(spark_lake, table)

@@ -20,7 +20,7 @@ import pytest
 from catalog.http.server import listen, make_server
 from catalog.kms_server.hadoop_token import credentials_file
 from catalog.kms_server.store import Denial
-from tests.support.kms_door import EVERY_RIGHT, make_key
+from tests.support.kms_endpoint import EVERY_RIGHT, make_key
 from tests.support.lake import ALICE, BOB, Lake, open_lake, policy
 from tests.support.spark_tables import ENCRYPTED_ORC
 from tests.support.stock_spark import ask
@@ -44,12 +44,12 @@ def policies() -> list[dict[str, Any]]:
 @contextmanager
 def _door(root: Path) -> Iterator[Lake]:
     """A door at the address of the statement."""
-    settings = {"KMS_DOOR__ENABLED": "true", "KMS_DOOR__PSEUDO": "true", "HTTP__PORT": PORT}
+    settings = {"KMS_ENDPOINT__ENABLED": "true", "KMS_ENDPOINT__PSEUDO": "true", "HTTP__PORT": PORT}
     with open_lake(root, policies=policies(), **settings) as lake:
         make_key(lake, "pii")
         make_key(lake, "pii_masked", denial=Denial.MASK)
         listener = listen(lake.settings.http)
-        server = make_server(lake.warden)
+        server = make_server(lake.services)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
@@ -104,7 +104,7 @@ def test_files_are_encrypted(lake: Lake, table: str) -> None:
 
 def test_who_lacks_the_key_gets_the_reason_or_the_masks_that_the_key_says(lake: Lake, tmp_path: Path) -> None:
     """Bob comes with a file of credentials, so that it does not matter what his process calls itself."""
-    token = lake.warden.tokens.issue(lake.caller(BOB).principal, "kms", None).text
+    token = lake.services.tokens.issue(lake.caller(BOB).principal, "kms", None).text
     file = tmp_path / "bob.credentials"
     file.write_bytes(credentials_file(token, BOB, SERVICE, datetime.now(UTC), None))
     opened = [_again(CREATE, "encrypted", lake), _again(MASKED, "masked", lake)]

@@ -28,7 +28,7 @@ def _left(spark_lake: SparkLake, table: str) -> list[Path]:
 
 
 def _writes(spark_lake: SparkLake) -> int:
-    with read(spark_lake.lake.warden.engine) as connection:
+    with read(spark_lake.lake.services.engine) as connection:
         return connection.scalar(select(func.count()).select_from(lw_write)) or 0
 
 
@@ -60,26 +60,26 @@ def test_a_null_where_the_table_has_none_is_refused(spark_lake: SparkLake, names
     assert stock_table(spark_lake, table).scan().to_arrow().to_pylist() == [{"id": 1, "who": None}]
 
 
-@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("problem", [CommitStateUnknown, StateUnavailable])
 def test_a_commit_whose_answer_is_lost_is_asked_again(
     spark_lake: SparkLake,
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
-    landed: bool,
+    published: bool,
     problem: type[LakewardenError],
 ) -> None:
     """Committing twice is one commit."""
     table = f"{namespace}.t"
     create_table(spark_lake, table, "id INT")
-    writes, lost = spark_lake.lake.warden.writes, []
+    writes, lost = spark_lake.lake.services.writes, []
     commit = writes.commit
 
     def once(*given: Any) -> Any:
         if lost:
             return commit(*given)
         lost.append(True)
-        if landed:
+        if published:
             commit(*given)
         raise problem("The answer is lost.")
 
@@ -100,7 +100,7 @@ def test_a_commit_that_is_refused_leaves_nothing(
     def never(*_: Any) -> Any:
         raise StateUnavailable("The database does not answer.")
 
-    monkeypatch.setattr(spark_lake.lake.warden.writes, "commit", never)
+    monkeypatch.setattr(spark_lake.lake.services.writes, "commit", never)
     with pytest.raises(AnalysisException, match="StateUnavailable"):
         spark_lake.rows(f"INSERT INTO {table} VALUES (1)")
     assert stock_table(spark_lake, table).current_snapshot() is None

@@ -112,7 +112,7 @@ class Attacker:
 
     def loaded(self) -> LoadedTable:
         """His table as the catalog vouches for it."""
-        return self.lake.warden.loader.load(self.catalog._name(self.table))
+        return self.lake.services.loader.load(self.catalog._name(self.table))
 
     def plan(
         self,
@@ -124,7 +124,7 @@ class Attacker:
         """A plan of his table, for him or for another user."""
         caller = self.lake.caller(user or self.user, engine)
         request = ScanRequest(filter=row_filter or AlwaysTrue())
-        return self.lake.warden.planner.plan(caller, self.catalog._name(self.table), request)
+        return self.lake.services.planner.plan(caller, self.catalog._name(self.table), request)
 
     def scan(self, user: str | None = None) -> list[int]:
         """The ids that pyiceberg's own scan reads through the guarded catalog."""
@@ -141,7 +141,7 @@ class Attacker:
 
     def write_encrypted(self, name: str | None = None) -> NewFile:
         """Commit a file to an encrypted table as an engine would; its bytes are of no matter here."""
-        writes, caller = self.lake.warden.writes, self.lake.caller(self.user)
+        writes, caller = self.lake.services.writes, self.lake.caller(self.user)
         session = writes.begin(caller, self.catalog._name(self.table))
         file = encrypted_file(session, name or new_file_name("part", "parquet"))
         writes.commit(caller, session.id, FileCommit("append", (file,)))
@@ -365,7 +365,7 @@ def refused(attacker: Attacker, error: type[LakewardenError], rule: str, *plante
 
 def audited(lake: Lake, action: str) -> list[AuditRecord]:
     """The records of an action, newest first."""
-    found = read_audit(lake.warden.engine, limit=1000)
+    found = read_audit(lake.services.engine, limit=1000)
     return [each.record for each in found if each.record.action == action]
 
 

@@ -47,17 +47,17 @@ def make_persons(lake: Lake) -> Table:
 
 
 def alter(lake: Lake, table: Table, *changes: Change, user: str = ALICE) -> LoadedTable:
-    return lake.warden.alterer.alter(lake.caller(user), name_of(table), changes)
+    return lake.services.alterer.alter(lake.caller(user), name_of(table), changes)
 
 
 def loaded(lake: Lake, table: Table) -> LoadedTable:
-    return lake.warden.loader.load(name_of(table))
+    return lake.services.loader.load(name_of(table))
 
 
 def groups(lake: Lake, table: Table) -> dict[str, tuple[int, ...]]:
     """The columns of the current regime, by master key."""
-    regime = loaded(lake, table).governed.regimes.current
-    return {group.key_id: group.field_ids for group in regime.columns}
+    epoch = loaded(lake, table).governed.epochs.current
+    return {group.key_id: group.field_ids for group in epoch.columns}
 
 
 def columns(lake: Lake, table: Table) -> str:
@@ -70,7 +70,7 @@ def keys_of(lake: Lake, table: Table) -> list[list[FileKey]]:
     known = loaded(lake, table)
     snapshot = known.metadata.current_snapshot()
     assert snapshot is not None
-    reader = lake.warden.planner._reader
+    reader = lake.services.planner._reader
     found = []
     for opened in reader.open(known, reader.manifests(known, snapshot)):
         assert opened.listed.content is ManifestContent.DATA
@@ -84,7 +84,7 @@ def named(field: NestedField, field_id: int, name: str) -> NestedField:
 
 
 def commit(lake: Lake, table: Table, *updates: TableUpdate, user: str = ALICE) -> LoadedTable:
-    return lake.warden.committer.commit(lake.caller(user), name_of(table), (), updates)
+    return lake.services.committer.commit(lake.caller(user), name_of(table), (), updates)
 
 
 def refused(action: Callable[[], Any], error: type[LakewardenError], rule: str) -> None:

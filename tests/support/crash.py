@@ -26,7 +26,7 @@ from catalog.db.schema import iceberg_tables, lw_governed, lw_seal
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile
 from catalog.reading.loading import LoadedTable
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.state.table_state import bound_tables
 from tests.support.lake import Lake, lake_settings
 
@@ -47,11 +47,11 @@ def existing_lake(root: Path, overrides: dict[str, Any]) -> Iterator[Lake]:
     options = settings.kms.options
     assert options.key_file is not None
     kms = LocalKms(options.keystore, KeyFile(options.key_file))
-    lake = Lake(root, settings, Warden.open(settings, kms), kms)
+    lake = Lake(root, settings, Services.open(settings, kms), kms)
     try:
         yield lake
     finally:
-        lake.warden.close()
+        lake.services.close()
 
 
 def die_at(lake: Lake, overrides: dict[str, Any], act: Act, subject: Any, at: str, times: int = 1) -> None:
@@ -103,14 +103,14 @@ class Seen:
     snapshots: tuple[int, ...]
     governed_version: int
     properties: tuple[tuple[str, str], ...]
-    regimes: object
+    epochs: object
     peks: frozenset[str]
 
 
 def seen(lake: Lake, name: TableName) -> Seen | None:
     """A table as it can be loaded, sealed; None if there is none."""
     try:
-        table = lake.warden.loader.load_sealed(name)
+        table = lake.services.loader.load_sealed(name)
     except NoSuchTable:
         return None
     return Seen(
@@ -118,15 +118,15 @@ def seen(lake: Lake, name: TableName) -> Seen | None:
         tuple(sorted(snapshot.snapshot_id for snapshot in table.metadata.snapshots)),
         table.governed.version,
         tuple(sorted(table.governed.to_properties().items())),
-        table.governed.regimes,
+        table.governed.epochs,
         frozenset(_usable_peks(lake, table)),
     )
 
 
 def _usable_peks(lake: Lake, table: LoadedTable) -> list[str]:
     """The keys that its regime in force names: each is recorded, and opens."""
-    peks = lake.warden.keyring.writing_peks(table.record, table.governed)
-    assert {pek.ref for pek in peks.values()} == set(table.governed.regimes.current.peks)
+    peks = lake.services.keyring.writing_peks(table.record, table.governed)
+    assert {pek.ref for pek in peks.values()} == set(table.governed.epochs.current.peks)
     return [str(pek.ref.pek_id) for pek in peks.values()]
 
 
@@ -136,7 +136,7 @@ def assert_sound(lake: Lake) -> None:
     The pointer of every active table stands on its only current seal, which names its only current governed
     version; nothing is prepared that can never win; the audit trail holds together.
     """
-    engine = lake.warden.engine
+    engine = lake.services.engine
     with read(engine) as connection:
         active = bound_tables(connection, lake.settings.catalog.name)
         pointers = {(row[0], row[1]): row[2] for row in connection.execute(select(*_POINTER))}

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from catalog.kms.hadoop import HadoopKms
 from catalog.settings.kms_options import HadoopKmsOptions
 from tests.support.kms_backends import Backend
-from tests.support.kms_door import make_key
+from tests.support.kms_endpoint import make_key
 from tests.support.lake import ALICE, Lake, open_lake, policy
 from tests.support.service import Service, running
 
@@ -59,7 +59,7 @@ def _lake() -> Lake:
     opened = ExitStack()
     atexit.register(opened.close)
     directory = Path(opened.enter_context(TemporaryDirectory(prefix="door-")))
-    lake = opened.enter_context(open_lake(directory, policies=policies(set()), KMS_DOOR__ENABLED="true"))
+    lake = opened.enter_context(open_lake(directory, policies=policies(set()), KMS_ENDPOINT__ENABLED="true"))
     for name in _KEYS:
         make_key(lake, name)
     return lake
@@ -82,7 +82,7 @@ def _backend(lake: Lake, service: Service, services: ExitStack) -> Backend:
         again=lambda: client_of(service),
         disable=disable,
         enable=enable,
-        rotate=lambda name: lake.warden.door.roll(lake.caller(ALICE), name),
+        rotate=lambda name: lake.services.door.roll(lake.caller(ALICE), name),
         version_of=lambda wrapped: wrapped[2 : 2 + wrapped[1]],
         stop=services.close,
     )

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from catalog.cli.main import app
 from catalog.cli.session import calling, open_kms
 from catalog.service.pyiceberg_catalog import GuardedCatalog
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 
 ADMIN = "ann"
@@ -58,16 +58,16 @@ class Host:
         """The settings that commands read."""
         return Settings.load(self.config, {})
 
-    def warden(self) -> Warden:
+    def services(self) -> Services:
         """The catalog, open; close it."""
         settings = self.settings()
-        return Warden.open(settings, open_kms(settings.kms))
+        return Services.open(settings, open_kms(settings.kms))
 
     @contextmanager
     def catalog(self) -> Iterator[GuardedCatalog]:
         """The catalog as its administrator's own process sees it."""
-        with self.warden() as warden:
-            yield GuardedCatalog(warden, calling(ADMIN))
+        with self.services() as services:
+            yield GuardedCatalog(services, calling(ADMIN))
 
     def make_table(self, name: str = "sales.orders", **properties: str) -> Table:
         """A table with one snapshot."""

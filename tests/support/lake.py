@@ -18,7 +18,7 @@ from catalog.db.engine import open_database
 from catalog.kms.local import LocalKms
 from catalog.kms.root_key import KeyFile
 from catalog.service.pyiceberg_catalog import GuardedCatalog
-from catalog.service.services import Warden
+from catalog.service.services import Services
 from catalog.settings.catalog import Settings
 from policy.principal import Principal
 
@@ -73,7 +73,7 @@ class Lake:
 
     root: Path
     settings: Settings
-    warden: Warden
+    services: Services
     kms: LocalKms
 
     @property
@@ -87,17 +87,17 @@ class Lake:
 
     def catalog(self, user: str = ALICE) -> GuardedCatalog:
         """The catalog as a user sees it, through pyiceberg's interface."""
-        return GuardedCatalog(self.warden, self.caller(user))
+        return GuardedCatalog(self.services, self.caller(user))
 
     def reopen(self) -> None:
         """Open the same catalog anew, as another process would."""
-        self.warden.close()
-        self.warden = Warden.open(self.settings, self.kms)
+        self.services.close()
+        self.services = Services.open(self.settings, self.kms)
 
     def set_policies(self, policies: Sequence[Mapping[str, Any]]) -> None:
         """Put other policies in force."""
         write_policies(self.root, policies)
-        self.warden.policies.reload()
+        self.services.policies.reload()
 
 
 def write_policies(root: Path, policies: Sequence[Mapping[str, Any]]) -> None:
@@ -132,11 +132,11 @@ def open_lake(
     kms = LocalKms.create(options.keystore, KeyFile.create(options.key_file))
     kms.create_master_key(MASTER_KEY)
     upgrade(settings.database.url)
-    lake = Lake(root, settings, Warden.open(settings, kms), kms)
+    lake = Lake(root, settings, Services.open(settings, kms), kms)
     try:
         yield lake
     finally:
-        lake.warden.close()
+        lake.services.close()
 
 
 def upgrade(url: SecretStr) -> None:

@@ -37,7 +37,7 @@ class KnownWrite:
 
 def known_writes(lake: Lake) -> dict[str, KnownWrite]:
     """Every write, by id."""
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         rows = connection.execute(select(lw_write.c.id, lw_write.c.state, lw_write.c.prefix)).all()
     return {row.id: KnownWrite(row.id, row.state, Path(row.prefix.removeprefix("file://"))) for row in rows}
 
@@ -62,7 +62,7 @@ def strays(lake: Lake) -> list[Path]:
 
 def sweep_expired(service: Service) -> int:
     """Let the time of all open writes be over, and have the administrator sweep; how many were swept."""
-    with write(service.lake.warden.engine) as connection:
+    with write(service.lake.services.engine) as connection:
         connection.execute(update(lw_write).where(lw_write.c.state != "committed").values(expires_ms=1))
     with service.client() as client:
         answer = client.post("/admin/v1/sweep")

@@ -29,7 +29,7 @@ def plan(
         request: more of the `ScanRequest`.
     """
     asked = {"columns": columns, **request} if columns else request
-    return lake.warden.planner.plan(lake.caller(user, engine), name_of(table), ScanRequest(**asked))
+    return lake.services.planner.plan(lake.caller(user, engine), name_of(table), ScanRequest(**asked))
 
 
 def calls_to_plan(lake: Lake, table: Table, **request: Any) -> int:

@@ -83,7 +83,7 @@ def data_files(spark_lake: SparkLake, table: str) -> list[Path]:
     return [Path(each.file.file_path.removeprefix("file://")) for each in loaded.scan().plan_files()]
 
 
-def land(
+def publish(
     spark_lake: SparkLake,
     table: str,
     rows: pa.Table,

@@ -18,7 +18,7 @@ _LARGE = 2**40
 def ask(lake: Lake, table: Table, user: str = ALICE, **options: Any) -> Rewrites:
     """What is to be rewritten, for an engine that acts for somebody."""
     limits: dict[str, Any] = {"max_bytes": _LARGE, "max_groups": 100} | options
-    return lake.warden.rewriter.groups(lake.caller(user, "spark"), name_of(table), **limits)
+    return lake.services.rewriter.groups(lake.caller(user, "spark"), name_of(table), **limits)
 
 
 def paths(lake: Lake, table: Table, ref: str = "main") -> set[str]:

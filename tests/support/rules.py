@@ -34,9 +34,9 @@ def rules_of(*rules: dict[str, Any], tags: tuple[dict[str, Any], ...] = ()) -> E
 
 def put_rules(lake: Lake, *rules: dict[str, Any], tags: tuple[dict[str, Any], ...] = ()) -> None:
     """Put these rules, and no others, in force."""
-    known = lake.warden.policy_documents.current().documents.get(_DOCUMENT)
+    known = lake.services.policy_documents.current().documents.get(_DOCUMENT)
     content = text_of(*rules, tags=tags).encode() if rules else None
     if known is None and content is None:
         return
     edit = Edit(_DOCUMENT, content, None if known is None else known.change.revision)
-    lake.warden.policy_changes.make([edit], lake.caller(ALICE), lambda prepared: None)
+    lake.services.policy_changes.make([edit], lake.caller(ALICE), lambda prepared: None)

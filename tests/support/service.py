@@ -67,13 +67,13 @@ class Service:
     def token(self, name: str, kind: Any = "user") -> str:
         """A token of a user or engine; the same one each time."""
         if (name, kind) not in self._tokens:
-            issued = self.lake.warden.tokens.issue(Principal(name), kind, None)
+            issued = self.lake.services.tokens.issue(Principal(name), kind, None)
             self._tokens[name, kind] = issued.text
         return self._tokens[name, kind]
 
     def engine_token(self, name: str = ENGINE, kind: Any = "engine") -> str:
         """A new token for one start of an engine, or a reusable one."""
-        self._tokens[name, kind] = self.lake.warden.tokens.issue(Principal(name), kind, None).text
+        self._tokens[name, kind] = self.lake.services.tokens.issue(Principal(name), kind, None).text
         return self._tokens[name, kind]
 
     def engine_auth(self, name: str = ENGINE) -> EngineAuth:
@@ -81,7 +81,7 @@ class Service:
         if name not in self._engines:
             key = Ed25519PrivateKey.generate()
             public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-            keys = self.lake.warden.engine_keys
+            keys = self.lake.services.engine_keys
             registered = keys.register(keys.bootstrap(self.engine_token(name)), public)
             self._engines[name] = EngineAuth(EngineKey(registered.id, key))
         return self._engines[name]
@@ -101,7 +101,7 @@ class Service:
 @contextmanager
 def running(lake: Lake, client_properties: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Serve an open catalog."""
-    with served(lake.warden) as url:
+    with served(lake.services) as url:
         yield Service(url, lake, client_properties or {})
 
 

@@ -189,7 +189,7 @@ class History:
                 if snapshot.parent == gone:
                     self.snapshots[snapshot.id] = replace(snapshot, parent=None)
 
-    def judge(self, proposal: Proposal, rights: frozenset[str]) -> set[str]:
+    def check(self, proposal: Proposal, rights: frozenset[str]) -> set[str]:
         """What the refusal of a commit can be; nothing if it has to be accepted."""
         found: set[str] = set()
         known = dict(self.snapshots)

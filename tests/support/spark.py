@@ -87,7 +87,7 @@ def open_spark_lake(root: Path, *, engine: str | None = ENGINE, **settings: str)
         engine: the engine whose credential Spark gets, or None for Spark as a user's own process.
         settings: Spark settings, with underscores for dots.
     """
-    with open_service(root, PLAN_VALID_S=PLAN_VALID_S, KMS_DOOR__ENABLED="true") as service:
+    with open_service(root, PLAN_VALID_S=PLAN_VALID_S, KMS_ENDPOINT__ENABLED="true") as service:
         builder = SparkSession.builder.master("local[2]").appName("lakewarden-tests")
         warehouse = {"spark.sql.warehouse.dir": str(root / "spark")}
         for name, value in {**FRUGAL, **warehouse, **_dotted(settings)}.items():

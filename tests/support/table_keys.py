@@ -29,12 +29,12 @@ def encrypted(lake: Lake, files: int = 0) -> TableName:
 
 def load(lake: Lake, name: TableName) -> LoadedTable:
     """The table as it is now."""
-    return lake.warden.loader.load_sealed(name)
+    return lake.services.loader.load_sealed(name)
 
 
 def peks(lake: Lake, name: TableName) -> list[PekRecord]:
     """The records of a table's keys."""
-    return lake.warden.keyring.records(load(lake, name).record)
+    return lake.services.keyring.records(load(lake, name).record)
 
 
 def pek(lake: Lake, name: TableName, version: int) -> PekRecord:
@@ -55,7 +55,7 @@ def shown(keys: list[ShownKey]) -> dict[int, tuple[str, bool]]:
 
 def rotate(lake: Lake, name: TableName, user: str = ALICE) -> PekRef:
     """Rotate the table's only key; the version now."""
-    ((before, now),) = lake.warden.key_rotation.rotate(lake.caller(user), name).versions
+    ((before, now),) = lake.services.key_rotation.rotate(lake.caller(user), name).versions
     assert (now.pek_id, now.master_key_id) == (before.pek_id, before.master_key_id)
     assert now.version > before.version
     return now
@@ -63,7 +63,7 @@ def rotate(lake: Lake, name: TableName, user: str = ALICE) -> PekRef:
 
 def rewrap(lake: Lake, name: TableName) -> dict[str, int]:
     """Rewrap; how many files were, by branch."""
-    done = lake.warden.key_rewrap.rewrap(lake.caller(ALICE), name)
+    done = lake.services.key_rewrap.rewrap(lake.caller(ALICE), name)
     assert all((each.snapshot_id is None) == (each.files == 0) for each in done)
     return {each.branch: each.files for each in done}
 
@@ -74,7 +74,7 @@ def versions(lake: Lake, name: TableName, ref: str = "main") -> dict[str, int]:
     head = table.metadata.snapshot_by_name(ref)
     assert head is not None
     found = {}
-    for manifest in lake.warden.reader.open(table, lake.warden.reader.manifests(table, head)):
+    for manifest in lake.services.reader.open(table, lake.services.reader.manifests(table, head)):
         for row in manifest.entries.select(["status", "file_path", "key_metadata"]).to_pylist():
             if row["status"] != 2:
                 (entry,) = KeyMetadata.parse(row["key_metadata"]).entries
@@ -84,7 +84,7 @@ def versions(lake: Lake, name: TableName, ref: str = "main") -> dict[str, int]:
 
 def released(lake: Lake, name: TableName, ref: str = "main") -> dict[str, bytes]:
     """The data key that a plan gives out for each file, by path."""
-    plan = lake.warden.planner.plan(lake.caller(ALICE), name, ScanRequest(ref=ref))
+    plan = lake.services.planner.plan(lake.caller(ALICE), name, ScanRequest(ref=ref))
     transport, table = plan.header.transport, plan.header.table
     assert transport is not None
     found = {}
@@ -98,7 +98,7 @@ def released(lake: Lake, name: TableName, ref: str = "main") -> dict[str, bytes]
 def let_waiting_end(lake: Lake, name: TableName) -> None:
     """Let the time be over of the table's keys that are to be destroyed, and have them destroyed."""
     mine = lw_pek.c.table_id == load(lake, name).record.id
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         waiting = lw_pek.c.destroy_after_ms.is_not(None)
         connection.execute(update(lw_pek).where(mine, waiting).values(destroy_after_ms=1))
-    lake.warden.key_life.destroy_due()
+    lake.services.key_life.destroy_due()

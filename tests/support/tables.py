@@ -71,7 +71,7 @@ def rows(first: int, count: int = 2) -> pa.Table:
 
 def records(lake: Lake, caller: Caller) -> list[AuditRecord]:
     """What the audit trail holds of one request, oldest first."""
-    found = read_audit(lake.warden.engine, limit=10_000)
+    found = read_audit(lake.services.engine, limit=10_000)
     mine = [each for each in found if each.record.request_id == caller.request_id]
     return [each.record for each in sorted(mine, key=lambda each: (each.writer, each.sequence))]
 
@@ -108,13 +108,13 @@ class Engine:
     @classmethod
     def begin(cls, lake: Lake, name: TableName, user: str = ALICE) -> Engine:
         """Begin a write."""
-        return cls(lake, lake.warden.writes.begin(lake.caller(user), name))
+        return cls(lake, lake.services.writes.begin(lake.caller(user), name))
 
     @classmethod
     def stage(cls, lake: Lake, name: TableName, user: str = ALICE, **options: Any) -> Engine:
         """Begin a write that creates its table; `options` are of `NewTable`."""
         new = NewTable(name, **({"schema": SCHEMA} | options))
-        return cls(lake, lake.warden.writes.begin_staged(lake.caller(user), new))
+        return cls(lake, lake.services.writes.begin_staged(lake.caller(user), new))
 
     def path(self) -> str:
         """A path for a new file."""
@@ -128,9 +128,9 @@ class Engine:
 
     def labels(self) -> list[KeyLabel]:
         """The keys that a file of the table has, the footer's first."""
-        regime = self.session.table.governed.regimes.current
-        footer = KeyLabel(regime.spec.key_ids()[0])
-        return [footer, *(KeyLabel(group.key_id, group.field_ids) for group in regime.columns)]
+        epoch = self.session.table.governed.epochs.current
+        footer = KeyLabel(epoch.spec.key_ids()[0])
+        return [footer, *(KeyLabel(group.key_id, group.field_ids) for group in epoch.columns)]
 
     def file(self, path: str | None = None, **given: Any) -> NewFile:
         """A new file, with its keys if the table is encrypted."""
@@ -147,7 +147,7 @@ class Engine:
 
     def expire(self, at_ms: int = LONG_AGO_MS) -> None:
         """Let the write's time be over."""
-        with write(self.lake.warden.engine) as connection:
+        with write(self.lake.services.engine) as connection:
             mine = lw_write.c.id == self.session.id
             connection.execute(update(lw_write).where(mine).values(expires_ms=at_ms))
 
@@ -155,7 +155,7 @@ class Engine:
         """Commit the write; rows that are replaced were read by the schema that it began with."""
         if files.operation == "replace" and files.schema_id is None:
             files = replace(files, schema_id=self.session.table.metadata.current_schema_id)
-        return self.lake.warden.writes.commit(self.lake.caller(user), self.session.id, files)
+        return self.lake.services.writes.commit(self.lake.caller(user), self.session.id, files)
 
     def append(self, *files: NewFile) -> Any:
         """Commit the write as an append."""
@@ -164,7 +164,7 @@ class Engine:
 
 def expire_open_writes(lake: Lake) -> None:
     """Let the time of every open write be over, whoever began it."""
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(lw_write).where(lw_write.c.state == "open").values(expires_ms=LONG_AGO_MS))
 
 

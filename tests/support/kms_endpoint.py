@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any, Final
 
-from catalog.kms_server.endpoint import KmsDoor
+from catalog.kms_server.endpoint import KmsEndpoint
 from catalog.kms_server.store import Denial, KeySpec
 from tests.support.lake import ALICE, BOB, CAROL, Lake, policy
 
@@ -14,7 +14,7 @@ MATERIAL: Final = bytes(range(32))
 EVERY_RIGHT: Final = ("use", "release", "rotate", "destroy")
 
 
-def door_policies() -> list[dict[str, Any]]:
+def endpoint_policies() -> list[dict[str, Any]]:
     """Alice has every right on every key of the door; Bob may use them; Carol may release `pii`.
 
     Carol also has every right on the master key, which is none on a key of the door.
@@ -31,7 +31,7 @@ def make_key(
     lake: Lake, name: str, *, bits: int = 256, denial: Denial = Denial.ERROR, versions: int = 1
 ) -> None:
     """A key of the door, as Alice makes it."""
-    door: KmsDoor = lake.warden.door
+    door: KmsEndpoint = lake.services.door
     door.create(lake.caller(ALICE), KeySpec(name, bits, None, {}, denial))
     for _ in range(versions - 1):
         door.roll(lake.caller(ALICE), name)

@@ -75,7 +75,7 @@ def policies() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     root = tmp_path_factory.mktemp("lake")
-    with open_service(root, policies=policies(), KMS_DOOR__ENABLED="true") as running:
+    with open_service(root, policies=policies(), KMS_ENDPOINT__ENABLED="true") as running:
         running.lake.kms.create_master_key("pii")
         running.lake.catalog().create_namespace_if_not_exists("db")
         yield running
@@ -85,7 +85,7 @@ def begun(served: Service, properties: dict[str, str]) -> tuple[WriteSession, st
     """A write to a new table, and the table's name."""
     name = fresh("db", "stock")
     make(served.lake, name, SCHEMA, properties=properties)
-    return served.lake.warden.writes.begin(served.lake.caller(ALICE), name), name.name
+    return served.lake.services.writes.begin(served.lake.caller(ALICE), name), name.name
 
 
 def unwrap(served: Service, user: str, key: StockKey, **changed: str) -> httpx.Response:
@@ -144,7 +144,7 @@ def test_a_key_is_for_who_may_have_every_column_under_it(
     found = {user for user in everybody if status(served, user, key) == 200}
     assert found == allowed
     records = read(
-        served.lake.warden.engine, since_ms=None, principal=None, table=None, before=None, limit=50
+        served.lake.services.engine, since_ms=None, principal=None, table=None, before=None, limit=50
     )
     on_record = {
         (each.record.principal, each.record.allowed)
@@ -228,7 +228,7 @@ def test_who_has_no_right_is_not_told_of_the_table(served: Service) -> None:
     assert refusal(there) == refusal(absent) == "NotAuthorized"
     assert there.text == absent.text and name not in there.text
     records = read(
-        served.lake.warden.engine, since_ms=None, principal="mallory", table=None, before=None, limit=5
+        served.lake.services.engine, since_ms=None, principal="mallory", table=None, before=None, limit=5
     )
     resources = {each.record.resource for each in records if each.record.action == ACTION}
     assert {f"table {session.table.record.table_uuid}", f"table {UUID(int=0)}"} <= resources
@@ -237,8 +237,8 @@ def test_who_has_no_right_is_not_told_of_the_table(served: Service) -> None:
 def test_a_disabled_key_opens_nothing_until_it_is_enabled(served: Service) -> None:
     session, name = begun(served, STOCK)
     (key,) = session.stock_keys
-    life, alice = served.lake.warden.key_life, served.lake.caller(ALICE)
-    (pek,) = session.table.governed.regimes.current.peks
+    life, alice = served.lake.services.key_life, served.lake.caller(ALICE)
+    (pek,) = session.table.governed.epochs.current.peks
     life.disable(alice, table_name(["db"], name), pek.pek_id, pek.version)
     assert refusal(unwrap(served, ALICE, key)) == "KeyNotUsable"
     life.enable(alice, table_name(["db"], name), pek.pek_id, pek.version)
@@ -247,7 +247,7 @@ def test_a_disabled_key_opens_nothing_until_it_is_enabled(served: Service) -> No
 
 def test_an_older_version_of_the_key_goes_on_opening(served: Service) -> None:
     session, name = begun(served, STOCK)
-    served.lake.warden.key_rotation.rotate(served.lake.caller(ALICE), table_name(["db"], name))
+    served.lake.services.key_rotation.rotate(served.lake.caller(ALICE), table_name(["db"], name))
     assert status(served, CAROL, session.stock_keys[0]) == 200
 
 

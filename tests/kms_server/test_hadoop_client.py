@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 
 from catalog.kms_server.hadoop_token import credentials_file
 from tests.support.jvm import open_jvm
-from tests.support.kms_door import make_key
+from tests.support.kms_endpoint import make_key
 from tests.support.lake import ALICE, BOB
 from tests.support.service import Service
 
@@ -108,7 +108,7 @@ def test_client_with_a_file_of_credentials_needs_no_name(
 ) -> None:
     make_key(served.lake, name)
     now = datetime.now(UTC)
-    tokens = served.lake.warden.tokens
+    tokens = served.lake.services.tokens
     issued = tokens.issue(served.lake.caller(ALICE).principal, "kms", None)
     given = credentials_file(issued.text, ALICE, uri(served), now, None)
     # Whoever the process says it is, the token says who comes.
@@ -124,8 +124,8 @@ def test_client_shows_an_outage_as_an_error_of_its_own(jvm: Any, served: Service
     make_key(served.lake, name)
     client = provider(jvm, served, ALICE)
     made = client.generateEncryptedKey(name)
-    warden, keystore = served.lake.warden, served.lake.settings.kms.options.keystore
-    warden.keyring._cache.forget(warden.door_keys.find(name).wrapping.id)
+    services, keystore = served.lake.services, served.lake.settings.kms.options.keystore
+    services.keyring._cache.forget(services.endpoint_keys.find(name).wrapping.id)
     away = keystore.rename(keystore.with_name("away"))
     try:
         assert failure(lambda: client.decryptEncryptedKey(made))[0] == "java.lang.IllegalStateException"

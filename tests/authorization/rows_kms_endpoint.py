@@ -11,7 +11,7 @@ import httpx
 from catalog.kms_server.store import Denial, KeySpec
 from tests.authorization.roles import STEWARD
 from tests.authorization.rows import EVERYBODY, Row, Try
-from tests.authorization.world import DOOR_KEY
+from tests.authorization.world import ENDPOINT_KEY
 from tests.support.lake import MASTER_KEY
 
 _KMS: Final = "/kms/v1"
@@ -23,7 +23,7 @@ _RELEASERS: Final = "releaser steward"
 _ROTATORS: Final = "owner releaser steward"
 _DESTROYERS: Final = "owner releaser steward"
 _KEY: Final = {
-    "name": DOOR_KEY,
+    "name": ENDPOINT_KEY,
     "iv": b64encode(bytes(16)).decode(),
     "material": b64encode(bytes(32)).decode(),
 }
@@ -43,15 +43,15 @@ def _create(attempt: Try) -> httpx.Response:
 
 def _batch() -> list[dict[str, Any]]:
     inner = {"versionName": "EEK", "material": _KEY["material"]}
-    return [{"versionName": f"{DOOR_KEY}@0", "iv": _KEY["iv"], "encryptedKeyVersion": inner}]
+    return [{"versionName": f"{ENDPOINT_KEY}@0", "iv": _KEY["iv"], "encryptedKeyVersion": inner}]
 
 
 def movable(attempt: Try) -> str:
     """A key to disable: one of its own where that works, so that others stay as they are."""
     if not attempt.allowed:
-        return DOOR_KEY
+        return ENDPOINT_KEY
     name, lake = attempt.world.new("k"), attempt.world.lake
-    lake.warden.door.create(lake.caller(STEWARD), KeySpec(name, 256, None, {}, Denial.ERROR))
+    lake.services.door.create(lake.caller(STEWARD), KeySpec(name, 256, None, {}, Denial.ERROR))
     return name
 
 
@@ -68,7 +68,7 @@ def _unwrap(attempt: Try) -> httpx.Response:
     return attempt.http.post(f"{_KMS}/kek/_unwrap", json=body)
 
 
-_EEK: Final = f"keyversion/{DOOR_KEY}@0/_eek?eek_op="
+_EEK: Final = f"keyversion/{ENDPOINT_KEY}@0/_eek?eek_op="
 
 ROWS: Final = (
     Row(
@@ -79,27 +79,27 @@ ROWS: Final = (
         lambda attempt: attempt.http.options(f"{_KMS}/keys/names"),
     ),
     Row(f"GET {_KMS}/keys/names", "look", ("token",), EVERYBODY, _get("keys/names")),
-    _looking("keys/metadata", f"keys/metadata?key={DOOR_KEY}"),
-    _looking("key/{name}", f"key/{DOOR_KEY}"),
-    _looking("key/{name}/_metadata", f"key/{DOOR_KEY}/_metadata"),
-    _looking("key/{name}/_currentversion", f"key/{DOOR_KEY}/_currentversion"),
-    _looking("key/{name}/_versions", f"key/{DOOR_KEY}/_versions"),
-    _looking("keyversion/{version_name}", f"keyversion/{DOOR_KEY}@0"),
+    _looking("keys/metadata", f"keys/metadata?key={ENDPOINT_KEY}"),
+    _looking("key/{name}", f"key/{ENDPOINT_KEY}"),
+    _looking("key/{name}/_metadata", f"key/{ENDPOINT_KEY}/_metadata"),
+    _looking("key/{name}/_currentversion", f"key/{ENDPOINT_KEY}/_currentversion"),
+    _looking("key/{name}/_versions", f"key/{ENDPOINT_KEY}/_versions"),
+    _looking("keyversion/{version_name}", f"keyversion/{ENDPOINT_KEY}@0"),
     Row(f"POST {_KMS}/keys", "make", ("rotate",), _ROTATORS, _create, ok=201),
-    Row(f"POST {_KMS}/key/{{name}}", "roll", ("rotate",), _ROTATORS, _post(f"key/{DOOR_KEY}", {})),
+    Row(f"POST {_KMS}/key/{{name}}", "roll", ("rotate",), _ROTATORS, _post(f"key/{ENDPOINT_KEY}", {})),
     Row(
         f"POST {_KMS}/key/{{name}}/_invalidatecache",
         "invalidate",
         ("rotate",),
         _ROTATORS,
-        lambda attempt: attempt.http.post(f"{_KMS}/key/{DOOR_KEY}/_invalidatecache"),
+        lambda attempt: attempt.http.post(f"{_KMS}/key/{ENDPOINT_KEY}/_invalidatecache"),
     ),
     Row(
         f"GET {_KMS}/key/{{name}}/_eek",
         "generate",
         ("use",),
         _USERS,
-        _get(f"key/{DOOR_KEY}/_eek?eek_op=generate"),
+        _get(f"key/{ENDPOINT_KEY}/_eek?eek_op=generate"),
     ),
     Row(
         f"POST {_KMS}/keyversion/{{version_name}}/_eek",
@@ -120,7 +120,7 @@ ROWS: Final = (
         "re-encrypt",
         ("use",),
         _USERS,
-        _post(f"key/{DOOR_KEY}/_reencryptbatch", _batch()),
+        _post(f"key/{ENDPOINT_KEY}/_reencryptbatch", _batch()),
     ),
     Row(
         f"GET {_ADMIN}",

@@ -11,13 +11,13 @@ from sqlalchemy import select, update
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_door_key
 from policy.errors import DecryptionRefused
-from tests.support.kms_door import encrypted, make_key
+from tests.support.kms_endpoint import encrypted, make_key
 from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, Lake
 from tests.support.service import Service
 
 
 def _wrapped(lake: Lake, name: str) -> bytes:
-    with read(lake.warden.engine) as connection:
+    with read(lake.services.engine) as connection:
         found = connection.scalar(select(lw_door_key.c.wrapped).where(lw_door_key.c.name == name))
     assert isinstance(found, bytes)
     return found
@@ -28,14 +28,14 @@ def test_rotated_master_key_wraps_the_doors_keys_anew_and_they_stay_the_same(
 ) -> None:
     lake = served.lake
     make_key(lake, name, versions=2)
-    keys = lake.warden.door_keys
+    keys = lake.services.endpoint_keys
     before = [keys.open(keys.find(name), version).reveal() for version in (0, 1)]
     old = _wrapped(lake, name)
     lake.kms.rotate_master_key(MASTER_KEY)
-    done = lake.warden.master_keys.rewrap(MASTER_KEY)
+    done = lake.services.master_keys.rewrap(MASTER_KEY)
     assert done.failed == () and done.rewrapped >= 1
     assert _wrapped(lake, name) != old
-    lake.warden.keyring._cache.forget(keys.find(name).wrapping.id)
+    lake.services.keyring._cache.forget(keys.find(name).wrapping.id)
     assert [keys.open(keys.find(name), version).reveal() for version in (0, 1)] == before
 
 
@@ -45,15 +45,15 @@ def test_one_key_that_does_not_open_is_told_and_keeps_no_other_from_being_wrappe
     lake = served.lake
     make_key(lake, name)
     make_key(lake, f"{name}-2")
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         mine = lw_door_key.c.name == name
         connection.execute(update(lw_door_key).where(mine).values(wrapped=_wrapped_elsewhere(lake, name)))
     lake.kms.rotate_master_key(MASTER_KEY)
     old = _wrapped(lake, f"{name}-2")
-    done = lake.warden.master_keys.rewrap(MASTER_KEY)
-    assert [each.ref.pek_id for each in done.failed] == [lake.warden.door_keys.find(name).wrapping.id]
+    done = lake.services.master_keys.rewrap(MASTER_KEY)
+    assert [each.ref.pek_id for each in done.failed] == [lake.services.endpoint_keys.find(name).wrapping.id]
     assert _wrapped(lake, f"{name}-2") != old
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(lw_door_key).where(mine).values(master_key_id="given up"))
 
 
@@ -124,19 +124,19 @@ def test_only_who_may_destroy_a_key_disables_it_and_who_has_no_right_is_not_told
 def test_a_disabled_key_is_wrapped_anew_with_the_others(served: Service, name: str) -> None:
     lake = served.lake
     make_key(lake, name)
-    lake.warden.door.disable(lake.caller(ALICE), name)
+    lake.services.door.disable(lake.caller(ALICE), name)
     lake.kms.rotate_master_key(MASTER_KEY)
     old = _wrapped(lake, name)
-    lake.warden.master_keys.rewrap(MASTER_KEY)
+    lake.services.master_keys.rewrap(MASTER_KEY)
     assert _wrapped(lake, name) != old
-    assert str(lake.warden.door_keys.find(name).state) == "disabled"
+    assert str(lake.services.endpoint_keys.find(name).state) == "disabled"
 
 
 def test_a_key_that_was_given_another_name_in_the_database_does_not_open(served: Service, name: str) -> None:
     make_key(served.lake, name)
-    lake, store = served.lake, served.lake.warden.door_keys
+    lake, store = served.lake, served.lake.services.endpoint_keys
     row = lw_door_key.c.name == name
-    with write(lake.warden.engine) as connection:
+    with write(lake.services.engine) as connection:
         connection.execute(update(lw_door_key).where(row).values(name=f"{name}2"))
     key = store.find(f"{name}2")
     assert key is not None

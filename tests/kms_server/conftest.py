@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.kms_door import door_policies
+from tests.support.kms_endpoint import endpoint_policies
 from tests.support.service import Service, open_service
 
 
@@ -15,8 +15,8 @@ from tests.support.service import Service, open_service
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The service that the tests of a module share; whoever names himself is believed."""
     root = tmp_path_factory.mktemp("lake")
-    settings = {"KMS_DOOR__ENABLED": "true", "KMS_DOOR__PSEUDO": "true"}
-    with open_service(root, policies=door_policies(), **settings) as running:
+    settings = {"KMS_ENDPOINT__ENABLED": "true", "KMS_ENDPOINT__PSEUDO": "true"}
+    with open_service(root, policies=endpoint_policies(), **settings) as running:
         yield running
 
 

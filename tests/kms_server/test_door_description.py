@@ -6,7 +6,7 @@ import pytest
 import schemathesis
 
 from tests.http import test_http_openapi as openapi
-from tests.support.kms_door import make_key
+from tests.support.kms_endpoint import make_key
 from tests.support.lake import ALICE
 from tests.support.service import Service
 

@@ -15,7 +15,7 @@ from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from tests.spark.test_stock_orc import CREATE
-from tests.support.kms_door import encrypted
+from tests.support.kms_endpoint import encrypted
 from tests.support.lake import ALICE, lake_settings
 from tests.support.service import Service
 
@@ -36,7 +36,7 @@ def test_the_settings_open_the_door(tmp_path: Path) -> None:
     file = tmp_path / "lakewarden.toml"
     file.write_text(f'data_dir = "{tmp_path}"\n{block}')
     settings = lake_settings(tmp_path).load(file, {})
-    assert (settings.kms_door.enabled, settings.kms_door.pseudo) == (True, False)
+    assert (settings.kms_endpoint.enabled, settings.kms_endpoint.pseudo) == (True, False)
 
 
 def test_the_policy_lets_its_readers_decrypt_and_nothing_else() -> None:

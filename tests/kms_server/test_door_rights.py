@@ -10,7 +10,7 @@ import pytest
 
 from catalog.audit.reading import read
 from catalog.kms_server.store import Denial
-from tests.support.kms_door import encrypted, make_key
+from tests.support.kms_endpoint import encrypted, make_key
 from tests.support.lake import ALICE, BOB, CAROL
 from tests.support.service import Service
 
@@ -28,7 +28,7 @@ def _batch(client: httpx.Client, name: str) -> httpx.Response:
 
 
 Call = Callable[[httpx.Client, str], httpx.Response]
-#: By use: the call, and who may, of those who are in `door_policies`.
+#: By use: the call, and who may, of those who are in `endpoint_policies`.
 USES: Final[dict[str, tuple[Call, set[str]]]] = {
     "metadata": (lambda client, name: client.get(f"/kms/v1/key/{name}/_metadata"), {ALICE, BOB, CAROL}),
     "key": (lambda client, name: client.get(f"/kms/v1/key/{name}"), {ALICE, BOB, CAROL}),
@@ -54,7 +54,7 @@ ACTIONS: Final = {
     "batch": "reencrypt",
     "invalidate": "roll",
 }
-#: The key that `door_policies` gives Carol a right on.
+#: The key that `endpoint_policies` gives Carol a right on.
 PII: Final = "pii"
 
 
@@ -88,7 +88,7 @@ def test_each_use_needs_its_right_and_is_on_record(served: Service, pii: str, us
 
 
 def _records(served: Service, user: str) -> set[tuple[str, bool, str]]:
-    engine = served.lake.warden.engine
+    engine = served.lake.services.engine
     found = read(engine, since_ms=None, principal=user, table=None, before=None, limit=100)
     return {(each.record.action, each.record.allowed, each.record.resource) for each in found}
 
@@ -162,7 +162,7 @@ def test_revoked_right_holds_at_once_and_disabled_master_key_within_the_ttl(
         assert _decrypt(alice, name).status_code == 200
         lake.kms.disable_master_key("lakewarden")
         try:
-            lake.warden.keyring._cache.forget(lake.warden.door_keys.find(name).wrapping.id)
+            lake.services.keyring._cache.forget(lake.services.endpoint_keys.find(name).wrapping.id)
             _denied(_decrypt(alice, name), 403, "java.lang.SecurityException", "KeyNotUsable")
         finally:
             lake.kms.enable_master_key("lakewarden")

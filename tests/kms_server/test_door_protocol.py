@@ -17,7 +17,7 @@ from sqlalchemy import text
 from catalog.crypto import hadoop_base64
 from catalog.db.engine import read, write
 from catalog.kms_server.endpoint import MAX_BATCH
-from tests.support.kms_door import make_key
+from tests.support.kms_endpoint import make_key
 from tests.support.lake import ALICE
 from tests.support.service import Service
 
@@ -73,10 +73,10 @@ def test_keys_are_decrypted_by_aes_ctr_from_the_flipped_iv(
     answer = _decrypt(alice, name, _eek(name, material)).json()
     assert (answer["name"], answer["versionName"]) == (name, "EK")
     # Counter mode by hand: the keystream is the counter blocks, encrypted one by one.
-    door_key = served.lake.warden.door_keys.open(served.lake.warden.door_keys.find(name), 0)
+    endpoint_key = served.lake.services.endpoint_keys.open(served.lake.services.endpoint_keys.find(name), 0)
     first = int.from_bytes(bytes(byte ^ 0xFF for byte in IV), "big")
     blocks = b"".join(((first + n) % 2**128).to_bytes(16, "big") for n in range(2))
-    stream = Cipher(AES(door_key.reveal()), ECB()).encryptor().update(blocks)
+    stream = Cipher(AES(endpoint_key.reveal()), ECB()).encryptor().update(blocks)
     expected = bytes(a ^ b for a, b in zip(material, stream, strict=False))
     assert _bytes(answer["material"]) == expected
 
@@ -104,7 +104,7 @@ def _open(alice: httpx.Client, key: str, eek: dict[str, Any]) -> str:
 
 
 def test_material_of_versions_is_never_told(served: Service, alice: httpx.Client, key: str) -> None:
-    store = served.lake.warden.door_keys
+    store = served.lake.services.endpoint_keys
     material = store.open(store.find(key), 0).reveal()
     seen = [
         alice.get(f"/kms/v1/{path}").text
@@ -192,8 +192,8 @@ def test_version_that_there_is_not_and_key_that_was_changed_are_loud(
     served: Service, alice: httpx.Client, key: str
 ) -> None:
     loud(_decrypt(alice, key, _eek(key, bytes(32)), version=1), 403)
-    key_id = str(served.lake.warden.door_keys.find(key).wrapping.id)
-    with write(served.lake.warden.engine) as connection:
+    key_id = str(served.lake.services.endpoint_keys.find(key).wrapping.id)
+    with write(served.lake.services.engine) as connection:
         damage = text("UPDATE lw_door_key_version SET sealed = zeroblob(60) WHERE key_id = :id")
         connection.execute(damage, {"id": key_id})
     loud(_decrypt(alice, key, _eek(key, bytes(32))), 403)
@@ -205,12 +205,12 @@ def test_sealed_versions_do_not_open_in_another_place(
     """Whoever writes the database can exchange rows, and wins nothing by it."""
     make_key(served.lake, name, versions=2)
     make_key(served.lake, f"{name}-2")
-    with read(served.lake.warden.engine) as connection:
+    with read(served.lake.services.engine) as connection:
         ids = {row.name: row.id for row in connection.execute(text("SELECT name, id FROM lw_door_key"))}
     swap = "UPDATE lw_door_key_version SET sealed = (SELECT sealed FROM lw_door_key_version WHERE key_id = :a"
     swap += " AND version = :v) WHERE key_id = :b AND version = 0"
     for a, v, b in ((ids[name], 1, ids[name]), (ids[name], 0, ids[f"{name}-2"])):
-        with write(served.lake.warden.engine) as connection:
+        with write(served.lake.services.engine) as connection:
             connection.execute(text(swap), {"a": a, "v": v, "b": b})
     for each in (name, f"{name}-2"):
         loud(_decrypt(alice, each, _eek(each, bytes(32))), 403)
@@ -219,16 +219,16 @@ def test_sealed_versions_do_not_open_in_another_place(
 def test_outage_and_what_nobody_foresaw_are_loud(
     served: Service, alice: httpx.Client, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warden = served.lake.warden
+    services = served.lake.services
     keystore = served.lake.settings.kms.options.keystore
     away = keystore.with_name("away")
-    warden.keyring._cache.forget(warden.door_keys.find(key).wrapping.id)
+    services.keyring._cache.forget(services.endpoint_keys.find(key).wrapping.id)
     keystore.rename(away)
     try:
         loud(_decrypt(alice, key, _eek(key, bytes(32))), 503)
     finally:
         away.rename(keystore)
-    monkeypatch.setattr(warden.door, "decrypt", lambda *_: 1 / 0)
+    monkeypatch.setattr(services.door, "decrypt", lambda *_: 1 / 0)
     loud(_decrypt(alice, key, _eek(key, bytes(32))), 500)
 
 
@@ -302,7 +302,7 @@ def test_unauthorized_handshake_is_answered_all_the_same(served: Service) -> Non
 
 
 def test_answers_hold_no_key_of_the_door_in_any_error(served: Service, alice: httpx.Client, key: str) -> None:
-    store = served.lake.warden.door_keys
+    store = served.lake.services.endpoint_keys
     material = store.open(store.find(key), 0).reveal()
     answers = [_decrypt(alice, key, _eek(key, material, iv=IV[:n])).text for n in (0, 5, 15)]
     assert not any(json.dumps(b64encode(material).decode())[1:-1] in each for each in answers)

@@ -18,7 +18,7 @@ from catalog.kms_server.identity import COOKIE, DELEGATION_HEADER
 from catalog.settings.catalog import Settings
 from policy.errors import NotAuthenticated, RequestInvalid
 from tests.support.hadoop_tokens import delegation_token
-from tests.support.kms_door import door_policies
+from tests.support.kms_endpoint import endpoint_policies
 from tests.support.lake import ALICE, lake_settings
 from tests.support.service import Service, open_service
 
@@ -29,7 +29,7 @@ NAMES: Final = "/kms/v1/keys/names"
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A door at which nobody is believed who names himself."""
     root = tmp_path_factory.mktemp("strict")
-    with open_service(root, policies=door_policies(), KMS_DOOR__ENABLED="true") as running:
+    with open_service(root, policies=endpoint_policies(), KMS_ENDPOINT__ENABLED="true") as running:
         yield running
 
 
@@ -71,8 +71,8 @@ def test_tokens_of_the_door_open_nothing_else(strict: Service) -> None:
 
 
 def test_tokens_of_engines_revoked_ones_and_none_open_nothing(strict: Service) -> None:
-    revoked = strict.lake.warden.tokens.issue(strict.lake.caller(ALICE).principal, "kms", None)
-    strict.lake.warden.tokens.revoke(revoked.id)
+    revoked = strict.lake.services.tokens.issue(strict.lake.caller(ALICE).principal, "kms", None)
+    strict.lake.services.tokens.revoke(revoked.id)
     for text in (strict.engine_token(), revoked.text, "lw_x", ""):
         turned_away(ask(strict, Authorization=f"Bearer {text}".strip()))
         turned_away(ask(strict, X_Hadoop_Delegation_Token=delegation_token(text)))
@@ -169,23 +169,23 @@ def test_cookie_counts_as_long_as_it_is_ours_and_not_expired(served: Service, st
 
 
 def test_expired_cookie_is_refused(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    doorman = served.lake.warden.doorman
+    identification = served.lake.services.identification
     given = cookie_of(served, ALICE)
-    later = doorman._now_ms() + 3_600_000
-    monkeypatch.setattr(doorman, "_now_ms", lambda: later)
+    later = identification._now_ms() + 3_600_000
+    monkeypatch.setattr(identification, "_now_ms", lambda: later)
     turned_away(ask(served, Cookie=given or ""))
 
 
 def test_settings_believe_names_on_loopback_alone(tmp_path: Path) -> None:
     for host in ("127.0.0.1", "::1", "localhost"):
-        assert _pseudo(tmp_path, host).kms_door.pseudo
+        assert _pseudo(tmp_path, host).kms_endpoint.pseudo
     for host in ("0.0.0.0", "::", "10.0.0.1", "lake.example"):
-        with pytest.raises(RequestInvalid, match=r"kms_door\.pseudo"):
+        with pytest.raises(RequestInvalid, match=r"kms_endpoint\.pseudo"):
             _pseudo(tmp_path, host)
 
 
 def _pseudo(root: Path, host: str) -> Settings:
-    return lake_settings(root, KMS_DOOR__PSEUDO="true", HTTP__HOST=host)
+    return lake_settings(root, KMS_ENDPOINT__PSEUDO="true", HTTP__HOST=host)
 
 
 def test_door_is_shut_by_default(tmp_path: Path) -> None:
@@ -197,7 +197,9 @@ def test_door_is_shut_by_default(tmp_path: Path) -> None:
 
 def test_who_is_turned_away_is_on_record(strict: Service) -> None:
     turned_away(ask(strict))
-    found = read(strict.lake.warden.engine, since_ms=None, principal=None, table=None, before=None, limit=100)
+    found = read(
+        strict.lake.services.engine, since_ms=None, principal=None, table=None, before=None, limit=100
+    )
     assert any((each.record.action, each.record.resource) == ("authenticate", "127.0.0.1") for each in found)
 
 
