@@ -75,7 +75,7 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One that was moved or lost its Python is made anew.
+# One that was moved or lost its Python is made again.
 define venv
 	@$(BIN)/python -c '' 2>/dev/null || { python=$$(tools/find-python) && "$$python" -m venv --clear $(VENV); }
 endef

@@ -1,8 +1,8 @@
-"""Reading without Spark: `catalog.connect` beside PyArrow on the same rows in clear: `python -m bench.arrow`.
+"""Reads without Spark: `catalog.connect` beside PyArrow on the same plaintext rows: `python -m bench.arrow`.
 
 Budget: reading an encrypted table at most 1.15 times plain PyArrow, as the geometric mean over the questions,
-    with asking the catalog for the plan in it. Plain PyArrow reads the very files of the table in clear, as
-    one dataset. Rounds are as in `bench.spark`.
+    with asking the catalog for the plan in it. Plain PyArrow reads the very files of the table in plaintext,
+    as one dataset. Rounds are as in `bench.spark`.
 
 Of two tables the parts are shown that plain PyArrow does not have: the plan alone, and the opening of the
     files that it names, one after the other. What is left of the whole is reading.
@@ -39,14 +39,14 @@ from tests.support.tables import ENCRYPTED
 BUDGET = 1.15
 PYARROW = "PyArrow"
 TABLES: Mapping[str, Mapping[str, str]] = {
-    "in clear": {},
+    "in plaintext": {},
     "AES_GCM_V1": ENCRYPTED,
     "AES_GCM_CTR_V1": {"encryption.algorithm": "AES_GCM_CTR_V1"},
     "column keys": {"encryption.columns": "pii:l_comment,l_extendedprice,l_orderkey"},
 }
 
 #: The tables of which the parts are shown.
-IN_PARTS = ("in clear", "AES_GCM_V1")
+IN_PARTS = ("in plaintext", "AES_GCM_V1")
 
 _QUANTITY = pa.scalar(Decimal("24.00"), pa.decimal128(15, 2))
 
@@ -85,7 +85,7 @@ def measure(root: Path, scale: float, runs: int) -> list[Figure]:
     files = sorted(generate(root / "generated", scale).glob("*.parquet"))
     with served(lake) as service:
         tables = _filled(service, files)
-        paths = [each.path.removeprefix("file://") for each in tables["in clear"].scan()._plan().files]
+        paths = [each.path.removeprefix("file://") for each in tables["in plaintext"].scan()._plan().files]
         asked = questions(ds.dataset(paths).to_table(columns=["l_orderkey"]))
         figures: list[Figure] = []
         by_table: dict[str, list[float]] = {name: [] for name in tables}

@@ -1,10 +1,10 @@
 """What each way of encrypting costs: `python -m bench.formats [--scale S] [--runs N] [--table T]`.
 
 Two tables: TPC-H's lineitem, and a wide one of strings. Budgets: reading with GCM, CTR and column keys at
-most 1.10 times as long as the same rows in clear through Spark's V2 reader, and no longer than with Parquet's
-own encryption; ORC encrypted at most 1.15 times Spark's reader of ORC in clear; writing at most 1.2
-times; less than 0.1 % more bytes. Ratios are made within one run, round by round (`bench.rounds`); those of
-reading are geometric means over the queries. Reading without Spark is measured by `bench.arrow`.
+most 1.10 times as long as the same rows in plaintext through Spark's V2 reader, and no longer than with
+Parquet's own encryption; ORC encrypted at most 1.15 times Spark's reader of ORC in plaintext; writing at most
+1.2 times; less than 0.1 % more bytes. Ratios are made within one run, round by round (`bench.rounds`); those
+of reading are geometric means over the queries. Reading without Spark is measured by `bench.arrow`.
 
 What `encryption.verify-digest` costs is measured too, of AES-CTR in both formats: `first-read` as it reads
 what it has verified; to verify, the first time, costs it what it costs `always`. Whole files are hashed
@@ -50,11 +50,11 @@ from tests.support.lake import open_lake
 READS, ORC_READS, WRITES, MORE_BYTES = 1.10, 1.15, 1.20, 0.1
 _PARQUET_ENCRYPTED = (GCM, CTR, KEYED)
 _ENCRYPTED = (*_PARQUET_ENCRYPTED, ORC_ENCRYPTED)
-#: What each is compared with; what is left out is compared with Spark's own Parquet in clear.
+#: What each is compared with; what is left out is compared with Spark's own Parquet in plaintext.
 _BASES = {ORC_PLAIN: ORC, ORC_ENCRYPTED: ORC}
 _KEYS = ("first", "second", "third")
 TABLES = ("lineitem", "wide")
-#: How the names of the queries begin that are asked of files held against their digests.
+#: How the names of the queries begin that are asked of files checked against their digests.
 _OF_DIGESTS = ("sum of", "every column")
 
 
@@ -95,7 +95,7 @@ def _table(
     contenders = formats(spark, root_of(root, f"files-{table}"), warehouse, columns)
     figures = _measure(console, spark, contenders, rows, runs)
     verified = _digests(spark, digests(spark, warehouse), rows, runs)
-    show(console, f"{table}: files held against their digests", verified)
+    show(console, f"{table}: files checked against their digests", verified)
     spark.catalog.uncacheTable(table)
     return figures + verified
 
@@ -166,7 +166,7 @@ def _reads(spark: SparkSession, contenders: Mapping[str, Side], rows: _Rows, run
 def _digests(
     spark: SparkSession, tables: Mapping[tuple[str, str], Side], rows: _Rows, runs: int
 ) -> list[Figure]:
-    """Reading of files that are held against their digests, beside the same without."""
+    """Reading of files that are checked against their digests, beside the same without."""
     sides = {f"{name}, verified: {when}": side for (name, when), side in tables.items()}
     for side in sides.values():
         side.write(rows.name, rows.name)
@@ -207,7 +207,7 @@ def _compared(contenders: Mapping[str, Side]) -> list[tuple[str, str]]:
 
 
 def _sizes(contenders: Mapping[str, Side], table: str) -> list[Figure]:
-    """Bytes of the files, and how many more encrypted tables have than the same in clear."""
+    """Bytes of the files, and how many more encrypted tables have than the same in plaintext."""
     size = {name: sum(file.stat().st_size for file in side.files(table)) for name, side in contenders.items()}
     figures = [figure(f"{table}: files, {name}", [each / 1e6], "MB") for name, each in size.items()]
     for name in _ENCRYPTED:

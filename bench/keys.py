@@ -1,11 +1,11 @@
-"""The keys of a plan: planning an encrypted table beside planning the same table in clear, in turns.
+"""The keys of a plan: planning an encrypted table beside planning the same table in plaintext, in turns.
 
     python -m bench.keys
 
-Budget: warm, 5 ms and 1 µs a file more than the table in clear, in time of the processor; 5 µs a file more
-where a filter goes by sealed bounds. And the KMS: one unwrap a PEK and TTL, however many plans and files are
-there. Beside them stands what AES-GCM takes by itself to open and seal as many keys, in one loop over bytes
-that are at hand.
+Budget: warm, 5 ms and 1 µs a file more than the table in plaintext, in time of the processor; 5 µs a file
+    more where a filter goes by sealed bounds. And the KMS: one unwrap a PEK and TTL, however many plans and
+    files are there. Beside them stands what AES-GCM takes by itself to open and seal as many keys, in one
+    loop over bytes that are at hand.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _A_COMMIT = 10_000
 
 
 def measure(root: Path, runs: int) -> list[Figure]:
-    """Plans of tables of several sizes, encrypted and in clear."""
+    """Plans of tables of several sizes, encrypted and in plaintext."""
     figures = []
     with open_lake(root_of(root, "keys"), CACHE__MANIFEST_BYTES=1 << 30, KMS__PEK_TTL_S=3600) as lake:
         lake.catalog().create_namespace("db")
@@ -51,15 +51,17 @@ def measure(root: Path, runs: int) -> list[Figure]:
 
 
 def _filtered(lake: Lake, runs: int) -> list[Figure]:
-    """Plans with a filter that one file in a hundred passes, by bounds in clear and by sealed ones."""
+    """Plans with a filter that one file in a hundred passes, by bounds in plaintext and by sealed ones."""
     clear, sealed = (_described(lake, FILTERED, each) for each in ({}, ENCRYPTED))
     some = LessThan("id", 10 * FILTERED // 100)
     assert _plan(lake, sealed, some).files.num_rows == FILTERED // 100
     pairs = [(_taken(lake, clear, some), _taken(lake, sealed, some)) for _ in range(1 + runs)][1:]
-    in_clear, with_keys = zip(*pairs, strict=True)
+    in_plaintext, with_keys = zip(*pairs, strict=True)
     more = [1_000_000 * (b - a) / FILTERED for a, b in pairs]
     return [
-        figure(f"plan {FILTERED:,} files, 1 % match, bounds in clear", [1000 * a for a in in_clear], "ms"),
+        figure(
+            f"plan {FILTERED:,} files, 1 % match, bounds in plaintext", [1000 * a for a in in_plaintext], "ms"
+        ),
         figure(f"plan {FILTERED:,} files, 1 % match, bounds sealed", [1000 * b for b in with_keys], "ms"),
         at_most(A_BOUND_US, figure("  more for sealed bounds, a file", more, "µs")),
     ]
@@ -86,11 +88,11 @@ def _statistics(first: int) -> dict[str, dict[int, int] | dict[int, bytes]]:
 def _compared(lake: Lake, files: int, clear: TableName, encrypted: TableName, runs: int) -> list[Figure]:
     assert _plan(lake, encrypted).files.num_rows == files
     pairs = [(_taken(lake, clear), _taken(lake, encrypted)) for _ in range(1 + runs)][1:]
-    in_clear, with_keys = zip(*pairs, strict=True)
+    in_plaintext, with_keys = zip(*pairs, strict=True)
     more = [1000 * (a - b) for b, a in pairs]
     limit = FIXED_MS + files * A_FILE_US / 1000
     return [
-        figure(f"plan {files:,} files in clear, warm", [1000 * each for each in in_clear], "ms"),
+        figure(f"plan {files:,} files in plaintext, warm", [1000 * each for each in in_plaintext], "ms"),
         figure(f"plan {files:,} encrypted files, warm", [1000 * each for each in with_keys], "ms"),
         at_most(limit, figure("  more for the keys", more, "ms")),
     ]

@@ -50,7 +50,7 @@ def figure(name: str, values: Iterable[float], unit: str, budget: str = "") -> F
 
 
 def at_most(limit: float, measured: Figure) -> Figure:
-    """The figure, held against the largest value that it should have."""
+    """The figure, checked against the largest value that it should have."""
     return replace(measured, budget=f"{limit:g} {measured.unit}", met=measured.value <= limit)
 
 

@@ -1,4 +1,4 @@
-"""Migration: rewriting a table by CALL, beside Spark's own rewrite of the same rows in clear.
+"""Migration: rewriting a table by CALL, beside Spark's own rewrite of the same rows in plaintext.
 
     python -m bench.rewrite [--scale S] [--runs N]
 
@@ -109,7 +109,7 @@ def _measure(
     for name, seconds in taken.items():
         figures.append(figure(f"rewrite, {name}", seconds, "s"))
         figures.append(figure("  rows", [rows / each for each in seconds], "rows/s"))
-        figures.append(figure("  of the bytes in clear", [size / each / 1e6 for each in seconds], "MB/s"))
+        figures.append(figure("  of the bytes in plaintext", [size / each / 1e6 for each in seconds], "MB/s"))
     return figures + [
         figure(f"{name} / {PARQUET}", ratios_of(taken, name, PARQUET), "times") for name in actions
     ]

@@ -1,6 +1,6 @@
 """Spark through the gate, beside Spark's own Parquet and Parquet's own encryption: `python -m bench.spark`.
 
-Budgets: encrypted scans at most 1.10 times Spark's V2 Parquet reader on the same rows in clear (geometric
+Budgets: encrypted scans at most 1.10 times Spark's V2 Parquet reader on the same rows in plaintext (geometric
 mean over the queries), and no slower than Spark with `PropertiesDrivenCryptoFactory`; writes at most 1.20
 times Spark's own; less than 50 ms more for a small query. Every round asks all contenders, each round
 beginning with the next one, so that a machine that becomes slower does so for all; a ratio is the median of

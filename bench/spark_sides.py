@@ -23,7 +23,7 @@ STOCK, STOCK_V1 = "Parquet V2 encrypted", "Parquet V1 encrypted"
 PLAIN, ENCRYPTED = "Lakewarden", "Lakewarden encrypted"
 GCM, CTR, KEYED = "Lakewarden GCM", "Lakewarden CTR", "Lakewarden column keys"
 ORC, ORC_PLAIN, ORC_ENCRYPTED = "ORC V2", "Lakewarden ORC", "Lakewarden ORC encrypted"
-#: When files are held against their digests; the first of them is what the others are compared with.
+#: When files are checked against their digests; the first of them is what the others are compared with.
 VERIFIED = ("never", "first-read", "always")
 
 #: Parquet's own encryption: one key for the whole file, as long as Lakewarden's; the master key from memory.
@@ -122,7 +122,7 @@ def digests(spark: SparkSession, warehouse: Path) -> dict[tuple[str, str], Side]
 
 
 def spark_files(spark: SparkSession, root: Path) -> Side:
-    """Spark's own Parquet in clear, below a directory."""
+    """Spark's own Parquet in plaintext, below a directory."""
     return _SparkFiles(spark, root, "", {})
 
 

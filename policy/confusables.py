@@ -22,7 +22,7 @@ _ASCII_UNSEEN = dict.fromkeys((*range(33), 127))
 
 
 def as_seen(name: str) -> str:
-    """What a person sees: no case, no accents, no spaces or invisible characters, look-alikes resolved."""
+    """What a person sees: no case, no accents, no spaces or invisible characters, confusables resolved."""
     if name.isascii():
         return name.lower().translate(_ASCII_UNSEEN)
     text = unicodedata.normalize("NFKD", name).casefold().translate(_CONFUSABLE)

@@ -94,7 +94,7 @@ def token_setting(catalog: str) -> str:
     """The name of the session setting that holds the user's token.
 
     Spark masks values of such names. It would send a setting whose name begins with `spark` to the executors
-    with every task, and write it into the event log in clear.
+    with every task, and write it into the event log in plaintext.
     """
     return f"lakewarden.catalog.{catalog}.token"
 

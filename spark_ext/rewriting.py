@@ -43,7 +43,7 @@ class RewrittenTable:
 
     Attributes:
         table: its name, the catalog's before it.
-        rewritten_files: files that were written anew.
+        rewritten_files: files that were rewritten.
         rewritten_bytes: their size.
         added_files: the files that came in their place.
         left_files: files that still are not as the table's properties say, on all branches.

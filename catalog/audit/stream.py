@@ -5,7 +5,7 @@
 - Files are appended to by a thread of their own, after the database has the records. Whatever happens to them
   (a full disk, a directory that is gone, a pipe that nobody reads), the database has the record, no grant
   waits, and what was not written is read from the database and written when it can be.
-- A file that was moved away or removed is made anew, so that other programs may rotate it. A line that was
+- A file that was moved away or removed is made again, so that other programs may rotate it. A line that was
   torn by a full disk is ended, and comes again whole.
 - A file holds what all processes wrote from the moment on when this one began; what is older is had with
   `lakewarden audit export`.

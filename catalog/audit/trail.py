@@ -12,7 +12,7 @@
   SHA-256 of a canonical JSON of all other fields of the record, the previous record's hash among them. The
   first record's previous hash is 64 zeros (`GENESIS`).
 - The chain shows what was edited, deleted from the middle or reordered. That a chain's last records or a
-  whole chain are missing, or were computed anew, is shown by checkpoints (`catalog.audit.checkpoints`).
+  whole chain are missing, or were computed again, is shown by checkpoints (`catalog.audit.checkpoints`).
 - Values are bounded, tokens and passwords in them are masked, and control characters, line breaks among them,
   are stored as JSON escapes, so that a record is one line wherever it is shown.
 """

@@ -1,6 +1,6 @@
 """Checking the audit trail: the chains, the checkpoints, and what was copied elsewhere.
 
-- Checking trusts no stored hash: each is computed anew.
+- Checking trusts no stored hash: each is computed again.
 - Each chain has to be whole from its first record, or from the last one that was pruned, to its end.
 - Each checkpoint has to follow the one before it. Each record that one names has to be there with that hash,
   unless a later checkpoint says that it was pruned.

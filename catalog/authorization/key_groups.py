@@ -23,7 +23,7 @@ RULE: Final = "key-group-split"
 
 
 def split_groups(authorizer: Authorizer, table: LoadedTable) -> Splits:
-    """The keys of a table's current regime that the policies in force split."""
+    """The keys of a table's current epoch that the policies in force split."""
     epoch, schema = table.governed.epochs.current, table.metadata.schema()
     named = {
         group.key_id: [schema.find_column_name(field_id) or "" for field_id in group.field_ids]

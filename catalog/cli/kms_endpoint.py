@@ -1,4 +1,4 @@
-"""`lakewarden door`: keys of the door for stock Hadoop clients. No key bytes are ever shown.
+"""`lakewarden kms-endpoint`: keys of the KMS endpoint for stock Hadoop clients. No key bytes are ever shown.
 
 What is done is decided by the policies for the principal that `--as` names, and audited.
 """
@@ -15,15 +15,17 @@ from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import acting, open_services
 from catalog.kms_server.store import EndpointKey
 
-app = typer.Typer(help="Keys of the door for stock Hadoop clients.", no_args_is_help=True)
+app = typer.Typer(help="Keys of the KMS endpoint for stock Hadoop clients.", no_args_is_help=True)
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name at the door.", show_default=False)]
+_Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The key's name at the KMS endpoint.", show_default=False)
+]
 _COLUMNS = ("name", "bits", "versions", "state", "master-key-id")
 
 
 @app.command("list")
 def list_(ctx: typer.Context, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """List the keys of the door that one has any right on."""
+    """List the keys of the KMS endpoint that one has any right on."""
     with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
         _print(services.door.keys(caller), as_json)
 

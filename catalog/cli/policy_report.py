@@ -83,7 +83,9 @@ def _show(found: Sequence[TableStanding]) -> None:
 
 def _lines(each: TableStanding) -> Iterator[tuple[object, ...]]:
     if not each.violations:
-        remark = "files from before the encryption are in clear" if each.earlier_files_in_clear else None
+        remark = (
+            "files from before the encryption are in plaintext" if each.earlier_files_in_plaintext else None
+        )
         yield each.table, each.standing, None, None, each.problem or remark
     for broken in each.violations:
         yield each.table, each.standing, broken.rule, broken.column, broken.reason.detail

@@ -114,7 +114,7 @@ def epochs(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: As
         _print_epochs(services.old_epochs.report(caller, table), as_json)
 
 
-@app.command("forbid-old-regimes")
+@app.command("forbid-old-epochs")
 def forbid_old_epochs(
     ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:

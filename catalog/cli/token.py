@@ -41,7 +41,7 @@ def issue(
         ),
     ] = False,
     kms: Annotated[
-        bool, typer.Option("--kms", help="For the door for stock Hadoop clients, /kms/v1, alone.")
+        bool, typer.Option("--kms", help="For the KMS endpoint for stock Hadoop clients, /kms/v1, alone.")
     ] = False,
     credentials: Annotated[
         Path | None,

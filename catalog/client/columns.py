@@ -276,7 +276,7 @@ def field_id(field: pa.Field) -> int:
 
 
 def _same_ids(found: Sequence[pa.Field], wanted: Sequence[NestedField]) -> None:
-    """What lies in a list or map is not looked up by its id; it is held against it."""
+    """What lies in a list or map is not looked up by its id; it is checked against it."""
     if [field_id(each) for each in found] != [each.field_id for each in wanted]:
         raise damaged("A list or map of the file holds other fields than the table's.", "field-id")
 

@@ -1,7 +1,7 @@
 """Rows that position deletes took out of files.
 
-A delete file names paths and positions. It is opened as data files are: held against the allowed list and its
-own regime. Each is read once a scan.
+A delete file names paths and positions. It is opened as data files are: checked against the allowed list and
+its own epoch. Each is read once a scan.
 
 Source: Iceberg table specification, "Position Delete Files".
 """

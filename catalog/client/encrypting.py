@@ -2,8 +2,8 @@
 
 It takes no prefix for columns with keys of their own, and nothing of what stock readers have to be told.
 
-PyArrow writes each row group into memory, in clear; its pages are then encrypted one by one, each with its
-place in the AAD, and written out. Nothing in clear of an encrypted column leaves this process.
+PyArrow writes each row group into memory, in plaintext; its pages are then encrypted one by one, each with
+its place in the AAD, and written out. Nothing in plaintext of an encrypted column leaves this process.
 
 - A page is encrypted with its column's key, and so is what the footer says of the column.
 - Under AES_GCM_V1 all modules are under GCM; under AES_GCM_CTR_V1 the bodies of pages are under CTR.
@@ -41,7 +41,7 @@ _UNIQUE_LENGTH: Final = 8
 _LARGEST_NUMBER: Final = 2**15 - 1
 _DICTIONARY_PAGE: Final = 2
 _MODULES: Final = {"page": 2, "dictionary": 3, "page header": 4, "dictionary header": 5}
-#: Of what a footer in clear says of an encrypted column: statistics, encodings, bloom filter, sizes.
+#: Of what a footer in plaintext says of an encrypted column: statistics, encodings, bloom filter, sizes.
 _TELLING: Final = (12, 13, 14, 15, 16, 17)
 
 
@@ -122,7 +122,7 @@ class _File:
         self._groups: list[Struct] = []
 
     def row_group(self, plain: bytes, start: int) -> Iterator[bytes]:
-        """The row group of a file in clear, encrypted, piece by piece.
+        """The row group of a file in plaintext, encrypted, piece by piece.
 
         Args:
             plain: a file with one row group.
@@ -144,7 +144,7 @@ class _File:
             self._groups.append(group)
 
     def _column(self, leaf: Leaf) -> _Column | None:
-        """What a column is encrypted with; None if it is in clear."""
+        """What a column is encrypted with; None if it is in plaintext."""
         if self._keys.columns is None:
             return self._whole
         return None if leaf.field_id is None else self._columns.get(leaf.field_id)
@@ -230,7 +230,7 @@ class _Column:
 
 
 class _Chunk:
-    """One column chunk on its way from a file in clear."""
+    """One column chunk on its way from a file in plaintext."""
 
     _OFFSETS: Final = (9, 11)
     _COMPRESSED, _UNCOMPRESSED = 7, 6

@@ -1,9 +1,9 @@
 """Opens the files of a scan: nothing of a file is used before it has been judged.
 
-The order is fixed: the path is held against the allowed list, then the data keys are opened, then the file,
-by the very descriptor that is read from then on; then its size and its footer are held against what its
-regime says. Then PyArrow reads the columns that are wanted, and no others: what belongs to a column whose key
-is not at hand is never asked for.
+The order is fixed: the path is checked against the allowed list, then the data keys are opened, then the
+file, by the very descriptor that is read from then on; then its size and its footer are checked against what
+its epoch says. Then PyArrow reads the columns that are wanted, and no others: what belongs to a column whose
+key is not at hand is never asked for.
 
 PyArrow takes a footer's key and the prefix directly. For columns with keys of their own it takes keys by the
 names that a file gives them, and the prefix from the file: such a file is shown to it with a footer made in
@@ -137,7 +137,7 @@ def opened(
 
     Raises:
         LocationNotAllowed: outside the allowed list, or behind a link.
-        DecryptionRefused: not encrypted as its regime says, another file, or changed.
+        DecryptionRefused: not encrypted as its epoch says, another file, or changed.
         DataFileDamaged, DataFileMissing: not a file that the table can have, or none.
         NotSupportedYet: a format that is not read here.
     """
@@ -178,7 +178,7 @@ def _count(metadata: pq.FileMetaData, file: PlannedFile) -> None:
 
 @contextmanager
 def _held(stream: InputStream, file: PlannedFile) -> Iterator[InputStream]:
-    """The file, or the copy of it that was held against its digest."""
+    """The file, or the copy of it that was checked against its digest."""
     if file.sha256 is None:
         yield stream
     else:

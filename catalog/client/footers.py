@@ -1,11 +1,11 @@
-"""The footer of an encrypted Parquet file, read with its key and held against what the file's regime says.
+"""The footer of an encrypted Parquet file, read with its key and checked against what the file's epoch says.
 
-- The regime says the algorithm, whether the footer is encrypted or signed, and which columns are under which
+- The epoch says the algorithm, whether the footer is encrypted or signed, and which columns are under which
   key. What the file says of its own keys is not looked at: which key is whose follows from the field ids in
   the footer, which the footer's key authenticates, and from the labels of the plan.
 - Without column keys, every column is under the footer's key.
-- With them, a column is under the key of its group, or in clear; never under the footer's key. A column whose
-  key was released has to be under that very key; one that is read without a key, in clear.
+- With them, a column is under the key of its group, or in plaintext; never under the footer's key. A column
+  whose key was released has to be under that very key; one that is read without a key, in plaintext.
 - Each column under a released key is in the file: one that was left out would read as null. Its type and name
   under its own key are those of the schema, which is under the footer's key, that more people have.
 - Every column has a field id of Parquet's own. What else the file says of itself, Arrow's schema above all,
@@ -125,7 +125,7 @@ class OpenedFooter:
         metadata: Parquet's FileMetaData.
         leaves: the columns in the order of the file.
         aad: the AAD of the file: prefix and what the file adds to it.
-        open_columns: places of the columns that may be read: in clear, or with a key that opened them.
+        open_columns: places of the columns that may be read: in plaintext, or with a key that opened them.
         encodings: of each column that was opened with a key of its own, by place, what its chunks list.
     """
 
@@ -148,7 +148,7 @@ def read(piece: Piece, size: int, keys: FileKeys, digest: FooterDigest | None = 
         digest: of the footer, where the key metadata keeps it.
 
     Raises:
-        DecryptionRefused: another file's, changed, in plaintext, or not as the regime says.
+        DecryptionRefused: another file's, changed, in plaintext, or not as the epoch says.
     """
     start, data = _footer_bytes(piece, size, keys.footer_form, digest)
     try:
@@ -300,7 +300,8 @@ def _below(
         path = (*above, element.get(_NAME, thrift.BINARY) or b"")
         children = element.get(_CHILDREN, thrift.I32) or 0
         if (children > 0) is (element.get(_TYPE, thrift.I32) is not None):
-            # PyArrow would count the columns otherwise: each one's key would be held against its neighbour.
+            # PyArrow would count the columns otherwise: each one's key would be checked against its
+            # neighbour.
             raise Malformed("a part of the schema that is neither a column nor a group")
         if children:
             _below(element, rest, path, found, depth + 1)
@@ -312,7 +313,7 @@ def _below(
 
 
 def check(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
-    """Hold every column of a footer against the regime; notes which of them may be read.
+    """Hold every column of a footer against the epoch; notes which of them may be read.
 
     Args:
         footer: as `read` opened it.
@@ -439,5 +440,5 @@ def _binary(held: bytes) -> thrift.Value:
 
 
 def refused(problem: str, rule: str) -> DecryptionRefused:
-    """The refusal of a file that is not what its regime says; its caller names table and path."""
+    """The refusal of a file that is not what its epoch says; its caller names table and path."""
     return DecryptionRefused(problem, rule=rule, hint=RESTORE)

@@ -1,4 +1,4 @@
-"""Reads ORC files that are in clear. PyArrow cannot decrypt ORC: it would show masks in the place of values.
+"""Reads plaintext ORC files. PyArrow cannot decrypt ORC: it would show masks in the place of values.
 
 - A file that is encrypted is refused, whether the table says so or not.
 - PyArrow reads each file in a process of its own (`orc_child`), and what comes out of that is validated: its
@@ -63,7 +63,7 @@ def undecipherable(table: str) -> NotSupportedYet:
 
 @contextmanager
 def opened(stream: InputStream, file: PlannedFile, masked: frozenset[int]) -> Iterator[OrcRows]:
-    """A planned file in clear, open until the end of the block.
+    """A planned file in plaintext, open until the end of the block.
 
     Args:
         stream: the file, at its first byte.
@@ -233,7 +233,7 @@ def _answer(answers: IO[bytes] | None) -> bytes:
 
 
 def _stripes(rows: int, tail: Tail, records: int) -> tuple[int, ...]:
-    """The rows of each stripe, held against the table's word."""
+    """The rows of each stripe, checked against the table's word."""
     if tail.encrypted:
         raise damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
     if not records == rows == sum(tail.stripes):

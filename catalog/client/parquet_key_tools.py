@@ -1,7 +1,7 @@
 """What the files of a write say of their keys to stock readers, in the words of Parquet's key tools.
 
 - The data key of a file stands under a key-encryption key (KEK) of the write, and that under the table's key:
-  double wrapping. Readers ask the catalog's KMS door to open the KEK.
+  double wrapping. Readers ask the catalog's KMS endpoint to open the KEK.
 - No address of a KMS stands in a file; readers of ours look at none of this.
 
 Source: docs/key-metadata.md, "Keys for stock readers"; parquet-java, `KeyMaterial`.

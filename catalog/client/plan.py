@@ -1,6 +1,6 @@
 """A plan, as the catalog answers it: which files to read, and how each has to be encrypted.
 
-- Every path is held against the allowed list as soon as the plan is there.
+- Every path is checked against the allowed list as soon as the plan is there.
 - A plan that asks for something unknown here is refused: what is not understood cannot be obeyed.
 - The transport key and the data keys are held as secrets.
 
@@ -66,9 +66,9 @@ class PlannedFile:
         records: rows.
         algorithm: how it is encrypted; None for plaintext.
         footer: whether its footer is encrypted or signed; None for plaintext.
-        column_keys: whether groups of columns have keys of their own, and the others are in clear.
+        column_keys: whether groups of columns have keys of their own, and the others are in plaintext.
         keys: its data keys: the footer's, then those of columns.
-        sha256: of all its bytes, where it is to be held against that; else None.
+        sha256: of all its bytes, where it is to be checked against that; else None.
         footer_digest: how it has to end, where its key metadata says so; else None.
         deletes: the files that delete rows from it.
         without_like: ids of columns whose values stand in the metadata, so that their absence is not null.

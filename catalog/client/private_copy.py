@@ -3,7 +3,7 @@
 - A file is copied piece by piece while its digest is taken, and read from the copy, whatever lies under its
   path by then.
 - A copy is in memory; a larger one is a file in the directory for temporary files that only this user may
-  open, and that has no name. What the file has in clear, the copy has in clear.
+  open, and that has no name. What the file has in plaintext, the copy has in plaintext.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Encryption:
         algorithm: Parquet's.
         footer: encrypted or signed.
         label: the key of footers, or of whole files.
-        columns: the keys of groups of columns; where there are some, other columns are in clear.
+        columns: the keys of groups of columns; where there are some, other columns are in plaintext.
         data_key_length: bytes.
         digest: whether the commit tells the SHA-256 of each file.
         stock: what files say to stock readers; None for nothing.

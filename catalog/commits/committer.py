@@ -259,7 +259,7 @@ class Committer:
     def _next_governed(
         self, table: LoadedTable, wanted: Wanted, metadata: TableMetadata, begins: bool
     ) -> tuple[table_state.Governed, tuple[PekRecord, ...]]:
-        """The next governed version, with the keys that have to be made for a regime that begins."""
+        """The next governed version, with the keys that have to be made for an epoch that begins."""
         with read(self._engine) as connection:
             version = table_state.next_governed_version(connection, table.record.id)
         if not begins:

@@ -1,4 +1,4 @@
-"""Changes that are made anew where another commit came first."""
+"""Changes that are made again where another commit came first."""
 
 from __future__ import annotations
 

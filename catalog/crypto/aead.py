@@ -144,7 +144,7 @@ class Aead:
             return nonce + self._cipher.encrypt(nonce, lent, aad)
 
     def reseal(self, sealed: Iterable[Resealing], length: int, under: Aead, done: list[bytes]) -> None:
-        """Encrypt under another key what was sealed here; nothing of it stays behind in the clear.
+        """Encrypt under another key what was sealed here; nothing of it stays behind in plaintext.
 
         Args:
             sealed: what is to be opened, and how it is sealed.

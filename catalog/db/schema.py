@@ -3,7 +3,7 @@
 Everything that must not lie hangs on a table's internal id (`lw_table.id`). A name is bound to an id in
 `lw_binding`, one to one; the UUID in a metadata file is only ever compared with `lw_table.table_uuid`.
 
-What changes together with a metadata pointer (a governed version, a regime) is written in state `prepared`
+What changes together with a metadata pointer (a governed version, an epoch) is written in state `prepared`
 beside the seal of the new metadata.json, and takes force when that seal becomes `current`.
 
 The pointers themselves (`iceberg_tables`, `iceberg_namespace_properties`) have the layout of pyiceberg's
@@ -133,7 +133,7 @@ lw_pek = Table(
 )
 
 #: How often a version of a key has encrypted at most (`catalog.state.invocations`): of a table's key, or
-#: of one of the door's, whose versions are 1. A key that has no row has never encrypted.
+#: of one of the KMS endpoint's, whose versions are 1. A key that has no row has never encrypted.
 lw_key_invocations = Table(
     "lw_key_invocations",
     metadata,
@@ -343,8 +343,8 @@ lw_audit_checkpoint = Table(
     Column("signature", String(128), nullable=True),
 )
 
-#: A key of the door for stock Hadoop clients (`catalog.kms_server`). `wrapped` is what seals its versions, as
-#: the KMS wrapped it. `denial`: error, mask. `state`: active, disabled.
+#: A key of the KMS endpoint for stock Hadoop clients (`catalog.kms_server`). `wrapped` is what seals its
+#: versions, as the KMS wrapped it. `denial`: error, mask. `state`: active, disabled.
 lw_door_key = Table(
     "lw_door_key",
     metadata,

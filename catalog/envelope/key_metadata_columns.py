@@ -5,7 +5,7 @@ Rules:
   but in the free ranges is of the same form: it says the same, so it parses the same.
 - A free range is one whose bytes the parser passes on unread, such as a wrapped key. Nothing else is free,
   but the length in a footer's digest, which is looked at here for all files at once.
-- What holds for one file of a form and a regime holds for all of them; what is in the free ranges is each
+- What holds for one file of a form and an epoch holds for all of them; what is in the free ranges is each
   file's own.
 """
 

@@ -27,7 +27,7 @@ PekLookup = Callable[[PekRef], Pek]
 
 
 class OpenedKey(NamedTuple):
-    """A key of a file in the clear.
+    """A key of a file in plaintext.
 
     Attributes:
         key_name: the master key id.

@@ -82,13 +82,13 @@ class PekRecord:
 
     @property
     def ref(self) -> PekRef:
-        """How regimes and key metadata name it."""
+        """How epochs and key metadata name it."""
         return PekRef(self.id, self.version, self.master_key_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Pek:
-    """A PEK in the clear, ready to wrap and unwrap data keys of its table.
+    """A PEK in plaintext, ready to wrap and unwrap data keys of its table.
 
     Attributes:
         ref: its name.
@@ -150,7 +150,7 @@ def key_check(key: SecretBytes, table_uuid: UUID, ref: PekRef) -> bytes:
     """The check value of a PEK: 16 bytes from which nothing of the key can be learned.
 
     HKDF-SHA256 without salt; the info is ASCII ``lakewarden/pek-check/1`` NUL, table UUID, PEK id, version as
-    u32, big endian. The master key is not in it: a PEK that is wrapped anew stays the same.
+    u32, big endian. The master key is not in it: a PEK that is rewrapped stays the same.
     """
     info = _CHECK_INFO + table_uuid.bytes + ref.pek_id.bytes + ref.version.to_bytes(4, "big")
     return derived(key, KEY_CHECK_LENGTH, info)

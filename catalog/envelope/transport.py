@@ -2,7 +2,7 @@
 
 Rules:
 - PEKs stay in the catalog. A plan carries the data keys of the files planned, wrapped under the scan's own
-  key; a write's data keys come back wrapped under the write's own key, and are wrapped anew under the PEK.
+  key; a write's data keys come back wrapped under the write's own key, and are rewrapped under the PEK.
 - A transport key serves one purpose, and each wrapped key is bound to the transport key, table, file, master
   key name and columns.
 - `scan_keys` wraps for a scan, with a counter as nonce.

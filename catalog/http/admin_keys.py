@@ -1,4 +1,4 @@
-"""Administration of tables' keys. Policies on the table and its master keys decide, see `key_management.lifecycle`.
+"""Administers table keys: policies on the table and its master keys decide (`key_management.lifecycle`).
 
 What is left of dropped tables is named by their UUIDs, and takes `admin` on the service.
 

@@ -1,4 +1,4 @@
-"""Administration of the door's keys: what Hadoop's protocol has no words for.
+"""Administration of the KMS endpoint's keys: what Hadoop's protocol has no words for.
 
 Policies on the key `door/NAME` decide.
 """
@@ -23,13 +23,13 @@ router = APIRouter(
 
 
 class WhichEndpointKey(OwnBody):
-    """A key of the door, by its name."""
+    """A key of the KMS endpoint, by its name."""
 
     name: str
 
 
 class EndpointKeyAnswer(Answer):
-    """A key of the door, without its bytes."""
+    """A key of the KMS endpoint, without its bytes."""
 
     name: str
     bits: int
@@ -50,14 +50,14 @@ class EndpointKeyAnswer(Answer):
 
 
 class EndpointKeyList(Answer):
-    """Keys of the door, in order of their names."""
+    """Keys of the KMS endpoint, in order of their names."""
 
     keys: list[EndpointKeyAnswer]
 
 
 @router.get("")
 def list_endpoint_keys(caller: CallerOf, services: ServicesOf) -> EndpointKeyList:
-    """The keys of the door that the caller has any right on."""
+    """The keys of the KMS endpoint that the caller has any right on."""
     return EndpointKeyList(keys=[EndpointKeyAnswer.of(key) for key in services.door.keys(caller)])
 
 

@@ -78,7 +78,7 @@ def show_epochs(namespace: str, table: str, caller: CallerOf, services: Services
 def forbid_old_epochs(
     namespace: str, table: str, body: NoOptions, caller: CallerOf, services: ServicesOf, metrics: MetricsOf
 ) -> EpochsAnswer:
-    """Let no file of an old regime be read any more, if none is left: ALTER on the table."""
+    """Let no file of an old epoch be read any more, if none is left: ALTER on the table."""
     report = services.old_epochs.forbid(caller, table_from_path(namespace, table))
     metrics.committed("commit")
     return EpochsAnswer.of(report)

@@ -1,6 +1,6 @@
 """The service as an ASGI application.
 
-    /v1          Iceberg REST, for stock clients
+    /v1          Iceberg REST, for standard clients
     /engine/v1   what engines call
     /admin/v1    administration
     /kms/v1      Hadoop's KMS protocol, if the settings say so

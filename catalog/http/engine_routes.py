@@ -155,7 +155,7 @@ def alter_table(
 def rewrites(
     namespace: str, table: str, body: RewritesBody, caller: CallerOf, services: ServicesOf
 ) -> RewritesAnswer:
-    """Say which files are to be written anew: UPDATE on the table, SELECT on each column, unmasked."""
+    """Say which files are to be rewritten: UPDATE on the table, SELECT on each column, unmasked."""
     found = services.rewriter.groups(
         caller,
         table_from_path(namespace, table),

@@ -1,8 +1,8 @@
 """Refusals in the words of Hadoop's KMS, beside our own.
 
-Stock clients throw the Java exception that `RemoteException` names. ORC takes each `IOException` for a lack
-of rights and shows masks, or counts nothing, without a word. So whatever goes wrong at the door is an
-exception of another kind, and a query fails with its message; only a key that says so is masked.
+Standard clients throw the Java exception that `RemoteException` names. ORC takes each `IOException` for a
+lack of rights and shows masks, or counts nothing, without a word. So whatever goes wrong at the KMS endpoint
+is an exception of another kind, and a query fails with its message; only a key that says so is masked.
 
 Source: Hadoop 3.4.3, `HttpExceptionUtils.validateResponse`; ORC 2.3.0, `ReaderEncryptionVariant`.
 """
@@ -42,5 +42,5 @@ def remote_exception(error: type[LakewardenError] | None, message: str) -> dict[
     """
     ancestors = () if error is None else error.__mro__
     name = next((JAVA_CLASSES[each] for each in ancestors if each in JAVA_CLASSES), _UNFORESEEN)
-    # Stock clients show the first line alone.
+    # Standard clients show the first line alone.
     return {"message": " ".join(message.split()), "exception": name.rpartition(".")[2], "javaClassName": name}

@@ -1,6 +1,6 @@
 """Bodies and answers of `/kms/v1`, in the words of Hadoop's KMS.
 
-Bytes are base64: standard with padding, or url-safe without, since stock clients send both; each text has
+Bytes are base64: standard with padding, or url-safe without, since standard clients send both; each text has
 one meaning or is refused. Answers are url-safe without padding, but for keys of Parquet files.
 
 Source: Hadoop 3.4.3, "Hadoop KMS", "KMS HTTP REST API"; `KMSClientProvider`, `KMSUtil`.
@@ -181,7 +181,7 @@ def refuse_material(material: str | None) -> None:
 
 
 def metadata_of(key: EndpointKey | None) -> dict[str, Any]:
-    """A key's metadata; empty where there is no key, as stock clients expect."""
+    """A key's metadata; empty where there is no key, as standard clients expect."""
     if key is None:
         return {}
     return {

@@ -1,7 +1,7 @@
 """Hadoop's KMS protocol, for stock Hadoop and ORC clients; off unless `kms_endpoint.enabled`.
 
 Who comes is told by `catalog.kms_server.identity`, what he may do by `catalog.kms_server.endpoint`. A
-handshake (`OPTIONS`) is answered whatever comes of it: stock clients make one before their first call, and
+handshake (`OPTIONS`) is answered whatever comes of it: standard clients make one before their first call, and
 ORC would take a refusal for a reason to show masks.
 
 Not served: material of keys, material of one's own, deleting keys, delegation tokens over HTTP (an operator
@@ -58,7 +58,7 @@ router: Final = APIRouter(
 
 @handshake_router.options("/{path:path}", response_class=Response)
 def shake_hands(path: str, request: Request, services: ServicesOf) -> Response:
-    """The handshake of stock clients; a user who is believed when he names himself gets a cookie."""
+    """The handshake of standard clients; a user who is believed when he names himself gets a cookie."""
     answer = Response()
     cookie = services.identification.greet(_visit(request))
     if cookie is not None:
@@ -130,7 +130,7 @@ def roll_key(name: str, body: models.RollKey, caller: CallerOf, services: Servic
 
 @router.post("/key/{name}/_invalidatecache", response_class=Response)
 def invalidate_cache(name: str, caller: CallerOf, services: ServicesOf) -> Response:
-    """Nothing, since nothing is kept: `rotate` on the key. Stock clients ask for it after each roll."""
+    """Nothing, since nothing is kept: `rotate` on the key. Standard clients ask for it after each roll."""
     services.door.invalidate(caller, name)
     return Response()
 

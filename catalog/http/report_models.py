@@ -24,7 +24,7 @@ class TableReport(Answer):
     table: str
     standing: str
     violations: list[Broken]
-    earlier_files_in_clear: bool
+    earlier_files_in_plaintext: bool
     problem: str | None
 
     @classmethod
@@ -46,7 +46,7 @@ class TableReport(Answer):
             table=found.table,
             standing=found.standing,
             violations=broken,
-            earlier_files_in_clear=found.earlier_files_in_clear,
+            earlier_files_in_plaintext=found.earlier_files_in_plaintext,
             problem=found.problem,
         )
 

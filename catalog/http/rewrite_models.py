@@ -1,4 +1,4 @@
-"""Bodies and answers about rewriting files, and about what is left of old regimes."""
+"""Bodies and answers about rewriting files, and about what is left of old epochs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RewritesBody(OwnBody):
 
 
 class GroupAnswer(Answer):
-    """Files to write anew together, live on a branch whose head is the snapshot."""
+    """Files to rewrite together, live on a branch whose head is the snapshot."""
 
     branch: str
     snapshot_id: int
@@ -35,7 +35,7 @@ class GroupAnswer(Answer):
 
 
 class RewritesAnswer(Answer):
-    """The next groups, and all files at the heads of the branches that are not as the current regime says.
+    """The next groups, and all files at the heads of the branches that are not as the current epoch says.
 
     `held` names some of those that cannot be rewritten.
     """
@@ -69,7 +69,7 @@ class RewritesAnswer(Answer):
 
 
 class EpochFilesAnswer(Answer):
-    """Files at the head of a branch that a regime governs; `old-` counts those not as the current one is."""
+    """Files at the head of a branch that an epoch governs; `old-` counts those not as the current one is."""
 
     branch: str
     from_sequence_number: int
@@ -81,7 +81,7 @@ class EpochFilesAnswer(Answer):
 
 
 class OldSnapshotAnswer(Answer):
-    """A retained snapshot with files of old regimes, and the branches and tags that stand on it."""
+    """A retained snapshot with files of old epochs, and the branches and tags that stand on it."""
 
     snapshot_id: int
     names: list[str]
@@ -89,7 +89,7 @@ class OldSnapshotAnswer(Answer):
 
 
 class EpochsAnswer(Answer):
-    """What is left of a table's old regimes; `old-forbidden` where only the current one is read."""
+    """What is left of a table's old epochs; `old-forbidden` where only the current one is read."""
 
     table: str
     governed_version: int

@@ -1,9 +1,9 @@
-"""One manifest written anew, with its files' data keys under later versions of the table's keys.
+"""One manifest rewritten, with its files' data keys under later versions of the table's keys.
 
 - The files stay what they are: each live entry becomes EXISTING and keeps its snapshot id, sequence numbers,
   statistics and partition (Iceberg specification, "Manifest Entry Fields"); entries of removed files are left
   out. Only the key metadata differs.
-- What was written is read back and held against the manifest that it replaces, column by column; each data
+- What was written is read back and checked against the manifest that it replaces, column by column; each data
   key is opened from both, and must be the same.
 - The name of the new manifest follows from what goes into it. So what an attempt that was cut short has
   written is taken up by the next one, after the same checks; what does not pass them is left alone.
@@ -63,7 +63,7 @@ _NUMBERS: Final = ["snapshot_id", "sequence_number", "file_sequence_number"]
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A manifest that was written anew and checked.
+    """A manifest that was rewritten and checked.
 
     Attributes:
         listed: as a manifest list may describe it, but for the snapshot that brings it.
@@ -82,7 +82,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A manifest that is to be written anew.
+    """A manifest that is to be rewritten.
 
     Attributes:
         table: the table, sealed.
@@ -271,7 +271,7 @@ def _check_same_files(task: _Task, copy: OpenManifest) -> None:
         same.append(pc.all(pc.equal(after["status"], _EXISTING)).as_py())
     if not all(same):
         raise MetadataTampered(
-            "A manifest that was written anew does not list the same files as before.",
+            "A manifest that was rewritten does not list the same files as before.",
             table=task.table.name,
             path=copy.listed.manifest_path,
             rule="rewrapped-manifest",
@@ -285,7 +285,7 @@ def _equal(before: pa.ChunkedArray, after: pa.ChunkedArray) -> bool:
 
 
 def _check_keys(task: _Task, after: pa.Table) -> None:
-    """Each file has the same keys as before, under the latest versions, and fits its regime."""
+    """Each file has the same keys as before, under the latest versions, and fits its epoch."""
     table, before, targets = task.table, task.entries, task.targets
     numbers = before["file_sequence_number"].to_pylist()
     for (old, file), new, number in zip(
@@ -307,7 +307,7 @@ def _check_keys(task: _Task, after: pa.Table) -> None:
 
 def _other_keys(table: LoadedTable) -> EncryptionPolicyViolation:
     return EncryptionPolicyViolation(
-        "A manifest that was written anew does not have the same data keys under the latest key versions.",
+        "A manifest that was rewritten does not have the same data keys under the latest key versions.",
         table=table.name,
         rule="rewrapped-keys",
         hint="Have an administrator examine who writes to the table's directory.",

@@ -1,5 +1,4 @@
-"""Rewraps keys of tables, and those of the door, under the newest version of their master key, after that was
-rotated in its KMS.
+"""Rewraps table keys, and keys of the KMS endpoint, once their master key was rotated in its KMS.
 
 - In batches, where the KMS can. No table, snapshot or file changes: only how keys are stored.
 - A form that comes back is opened, and stored only if the same key is in it. Until then the one before stays.
@@ -100,7 +99,7 @@ class MasterKeyRewrap:
         return RewrappedKeys(done, tuple(failed))
 
     def _pages(self, master_key_id: str) -> Iterator[tuple[list[PekRecord], Replace]]:
-        """What a master key wraps of tables and of the door, batch by batch."""
+        """What a master key wraps of tables and of the KMS endpoint, batch by batch."""
         after: PekRef | None = None
         while page := self._next(master_key_id, after):
             after = page[-1].ref

@@ -1,7 +1,7 @@
 """Moves the data keys of a table's files to the latest versions of its keys; no data file is touched.
 
 - One `replace` snapshot for each branch whose head has files under earlier versions. Its manifests are those
-  of the head, the outdated ones written anew (`key_manifests`).
+  of the head, the outdated ones rewritten (`key_manifests`).
 - Everything is checked before the pointer moves. Writers go on meanwhile: where a commit comes first, the
   snapshot is built anew on top of it, from the manifests that are written already.
 - Cut short at any point, it is run again: what has landed is done, what was written is taken up.
@@ -59,7 +59,7 @@ class RewrappedBranch:
     Attributes:
         branch: its name.
         snapshot_id: the new head; None if all of its files were under the latest versions.
-        manifests: how many manifests were written anew.
+        manifests: how many manifests were rewritten.
         files: how many files they list.
         lost: how many manifests were left as they are, since they list files under a destroyed key.
     """
@@ -356,7 +356,7 @@ def _require_checked(files: Sequence[SealedFile], built: _Built, table: LoadedTa
     brought = {each.path: each.digest for each in files if each.kind is FileKind.MANIFEST}
     if brought != built.checked:
         raise MetadataTampered(
-            "A manifest that was written anew is not the one that was compared.",
+            "A manifest that was rewritten is not the one that was compared.",
             table=table.name,
             rule="rewrapped-manifest",
             hint="Have an administrator examine who writes to the table's directory.",

@@ -1,4 +1,4 @@
-"""What needs which versions of a table's keys: the regime in force, retained snapshots that list a live file
+"""What needs which versions of a table's keys: the epoch in force, retained snapshots that list a live file
 under them, and open writes.
 """
 

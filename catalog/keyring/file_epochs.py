@@ -1,6 +1,6 @@
-"""Files held against the encryption regimes of their table, those that state the same at once.
+"""Files checked against the encryption epochs of their table, those that state the same at once.
 
-A new file is judged by the regime in force, a planned one by that of its sequence number
+A new file is judged by the epoch in force, a planned one by that of its sequence number
 (`policy.encryption.epochs`).
 """
 
@@ -21,7 +21,7 @@ from policy.errors import DecryptionRefused, EncryptionPolicyViolation, Lakeward
 
 @dataclass(frozen=True, slots=True)
 class CheckedFiles:
-    """The files of one scan, each held against the regime of its sequence number.
+    """The files of one scan, each checked against the epoch of its sequence number.
 
     Attributes:
         paths: where they are.
@@ -33,7 +33,7 @@ class CheckedFiles:
 
 
 def check_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
-    """Hold files that a commit adds against the regime in force.
+    """Hold files that a commit adds against the epoch in force.
 
     Args:
         table: the table.
@@ -41,8 +41,8 @@ def check_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
         added: `file_path` and `key_metadata` of the files.
 
     Raises:
-        EncryptionPolicyViolation: a file does not fit the regime.
-        DecryptionRefused: key metadata is malformed, or under a key that the regime does not name.
+        EncryptionPolicyViolation: a file does not fit the epoch.
+        DecryptionRefused: key metadata is malformed, or under a key that the epoch does not name.
     """
     for rows, keys in _stated(added, _forms(table, added)):
         decision = check_new_file(governed.epochs, keys)
@@ -52,7 +52,7 @@ def check_new(table: TableRecord, governed: Governed, added: pa.Table) -> None:
 
 
 def check_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> CheckedFiles:
-    """The files of one scan with all of their keys, each held against the regime of its sequence number.
+    """The files of one scan with all of their keys, each checked against the epoch of its sequence number.
 
     Args:
         table: the table.
@@ -60,12 +60,12 @@ def check_planned(table: TableRecord, governed: Governed, planned: pa.Table) -> 
         planned: `file_path`, `key_metadata` and `file_sequence_number` of the files.
 
     Raises:
-        EncryptionPolicyViolation: a file does not fit the regime of its sequence number.
-        DecryptionRefused: key metadata is malformed, or under a key that the regime does not name.
+        EncryptionPolicyViolation: a file does not fit the epoch of its sequence number.
+        DecryptionRefused: key metadata is malformed, or under a key that the epoch does not name.
     """
     paths, key_metadata = planned["file_path"], planned["key_metadata"]
     if not governed.ever_encrypted and key_metadata.null_count == planned.num_rows:
-        # Every regime is plaintext, and so is every file: nothing is left to judge one by one.
+        # Every epoch is plaintext, and so is every file: nothing is left to judge one by one.
         return CheckedFiles(paths, ())
     forms = _forms(table, planned)
     for rows, keys in _stated(planned, forms):
@@ -97,7 +97,7 @@ def _stated(files: pa.Table, forms: Iterable[Form]) -> Iterator[tuple[Rows, File
 
 
 def _unfit(decision: Decision, table: TableRecord, files: pa.Table, row: int, hint: str) -> LakewardenError:
-    """A file that does not fit its regime: under a key that is none of the regime's, or in another way."""
+    """A file that does not fit its epoch: under a key that is none of the epoch's, or in another way."""
     rule = decision.reasons[0].rule
     error = DecryptionRefused if rule == FOREIGN_PEK else EncryptionPolicyViolation
     path = files["file_path"][row].as_py()

@@ -1,7 +1,7 @@
-"""A table's keys in use: made with the KMS, opened through the cache, judged by the regimes.
+"""A table's keys in use: made with the KMS, opened through the cache, judged by the epochs.
 
 PEKs never leave this process. What leaves is data keys of exactly the files planned, under a key made for
-that scan (`scan_keys`); what comes in is data keys under a key made for that write, which are wrapped anew
+that scan (`scan_keys`); what comes in is data keys under a key made for that write, which are rewrapped
 under the PEK (`catalog.writes.steps`).
 """
 
@@ -83,7 +83,7 @@ class Keyring:
                 left by a rotation that was cut short, takes a rotation.
 
         Returns:
-            how the regime names them, and the records that have to be stored.
+            how the epoch names them, and the records that have to be stored.
 
         Raises:
             KeyNotUsable: a version in force is disabled or destroyed, or a master key is unknown or may not
@@ -114,7 +114,7 @@ class Keyring:
         A destroyed version is followed by a later one, too: what is under it is lost, and new files go on.
 
         Returns:
-            how the regime names them, and the records that have to be stored.
+            how the epoch names them, and the records that have to be stored.
 
         Raises:
             KeyNotUsable: a PEK in force is disabled, or its master key may not be used.
@@ -230,7 +230,7 @@ class Keyring:
         return self._cache.get_all([known[ref] for ref in wanted])
 
     def check_new_files(self, table: TableRecord, governed: Governed, added: pa.Table) -> None:
-        """Hold the key metadata of files that a commit adds against the regime in force, and open it.
+        """Hold the key metadata of files that a commit adds against the epoch in force, and open it.
 
         Args:
             table: the table.
@@ -238,7 +238,7 @@ class Keyring:
             added: `file_path` and `key_metadata` of the files.
 
         Raises:
-            EncryptionPolicyViolation: a file does not fit the regime.
+            EncryptionPolicyViolation: a file does not fit the epoch.
             DecryptionRefused: key metadata that is malformed, transplanted, under a key that is not the
                 table's, or does not open.
         """
@@ -253,7 +253,7 @@ class Keyring:
             open_bounds(metadata, file, peks.__getitem__)
 
     def checked_files(self, table: TableRecord, governed: Governed, planned: pa.Table) -> CheckedFiles:
-        """The files of one scan with all of their keys; see `file_regimes.check_planned`."""
+        """The files of one scan with all of their keys; see `file_epochs.check_planned`."""
         return check_planned(table, governed, planned)
 
     def open_bounds(
@@ -267,7 +267,8 @@ class Keyring:
             columns: ids of columns that the caller may select.
 
         Returns:
-            rows of files, and by column what is known of it in those. A column that is not there is in clear.
+            rows of files, and by column what is known of it in those. A column that is not there is in
+            plaintext.
 
         Raises:
             DecryptionRefused: sealed bounds do not open, or the PEK is not the table's; names the path.

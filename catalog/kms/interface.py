@@ -6,7 +6,7 @@ A back end MUST
 - answer or raise within a bounded time, and be safe for use from many threads;
 - raise `KmsUnavailable` when the KMS does not answer, `KeyNotUsable` when the master key is unknown, disabled
   or destroyed, `DecryptionRefused` when the wrapped key is malformed, changed or of another context;
-- keep the key as it is when it is wrapped anew, and its plain form inside the KMS where the KMS can;
+- keep the key as it is when it is rewrapped, and its plain form inside the KMS where the KMS can;
 - ask the KMS each time it is called: caching is `peks.PekCache`'s, and so is the bound on revocation.
 
 A back end MAY
@@ -87,9 +87,9 @@ class KmsClient(ABC):
 
     @abstractmethod
     def rewrap_keys(self, items: Sequence[tuple[bytes, KeyContext]]) -> list[bytes]:
-        """The same keys, wrapped anew under the newest version of the master key that wraps each now.
+        """The same keys, rewrapped under the newest version of the master key that wraps each now.
 
-        In one call to the KMS where it can; what is newest already may come back as it is or wrapped anew.
+        In one call to the KMS where it can; what is newest already may come back as it is or rewrapped.
 
         Args:
             items: what `create_key` or an earlier call wrapped, each with its own context.

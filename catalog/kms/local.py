@@ -5,7 +5,7 @@ key file. It lets a laptop, a test and a demonstration do all that a real KMS do
 the process that serves tables can read its master keys, which is what a real KMS prevents.
 
 Rules:
-- The file is read anew on every call. Another process's change, such as a disabled key, holds at once.
+- The file is read again on every call. Another process's change, such as a disabled key, holds at once.
 - Changes happen under a lock, on what the file says then, and replace the file whole.
 - A wrapped key is bound to the master key's id and version and to the context.
 - The newest version of a master key wraps; every version opens. All of them are disabled together.
@@ -97,7 +97,7 @@ class LocalKms(KmsClient):
         """A new random master key of 32 bytes.
 
         Raises:
-            RequestInvalid: the id cannot name a master key, is for keys of the KMS door, or is taken.
+            RequestInvalid: the id cannot name a master key, is for keys of the KMS endpoint, or is taken.
             KmsUnavailable: the keystore cannot be used.
         """
         if not is_master_key_id(master_key_id) or is_endpoint_key_name(master_key_id):

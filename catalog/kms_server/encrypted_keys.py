@@ -30,7 +30,7 @@ _FLIPPED: Final = 0xFF
 
 @dataclass(frozen=True, slots=True)
 class EncryptedKey:
-    """A key, encrypted under one version of a key of the door.
+    """A key, encrypted under one version of a key of the KMS endpoint.
 
     Attributes:
         version: what it is encrypted under.

@@ -1,4 +1,4 @@
-"""What the door does, for whom: each use of a key is decided by the policies and on record before it happens.
+"""Serves keys to Hadoop and ORC clients: policies decide each use, which is on record before it happens.
 
 | use | right on the key |
 |---|---|
@@ -8,8 +8,8 @@
 | create, roll | rotate |
 | disable, enable | destroy |
 
-- Writers of ORC make their keys by decrypting (`eek`), so they need `release` too; nobody at the door can
-  tell them from readers.
+- Writers of ORC make their keys by decrypting (`eek`), so they need `release` too; nobody at the KMS endpoint
+  can tell them from readers.
 - Material of versions never leaves; Hadoop's KMS would hand it to whoever may `GET` it.
 - Whoever has no right on a key is not told whether there is one. One thing shows: a key that says so answers
   that its readers see masks.
@@ -121,7 +121,7 @@ class KmsEndpoint:
         return self._store.move(self._known(name), PekState.ACTIVE)
 
     def invalidate(self, caller: Caller, name: str) -> None:
-        """Nothing is kept that could be out of date; a stock client asks for it after each roll.
+        """Nothing is kept that could be out of date; a standard client asks for it after each roll.
 
         Raises:
             NotAuthorized: `rotate` is not granted.
@@ -198,7 +198,7 @@ class KmsEndpoint:
             raise KeyNotUsable(
                 f"The key {name!r} is {key.state}.",
                 rule="key-state",
-                hint="An administrator may enable it with `lakewarden door enable`.",
+                hint="An administrator may enable it with `lakewarden kms-endpoint enable`.",
             )
         return key
 

@@ -1,4 +1,4 @@
-"""Hadoop's delegation tokens and files of credentials, as far as the door needs them.
+"""Hadoop's delegation tokens and files of credentials, as far as the KMS endpoint needs them.
 
 A token of the catalog (`catalog.authorization.tokens`, kind `kms`) travels as the password of a delegation
 token. So it is checked and revoked like any other; what the identifier says is for people, and decides
@@ -32,7 +32,7 @@ _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]+={0,2}", re.ASCII)
 
 
 def credentials_file(secret: str, owner: str, service: str, issued: datetime, ends: datetime | None) -> bytes:
-    """A file that stock clients find by `HADOOP_TOKEN_FILE_LOCATION`.
+    """A file that standard clients find by `HADOOP_TOKEN_FILE_LOCATION`.
 
     Args:
         secret: the catalog's token.

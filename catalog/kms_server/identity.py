@@ -1,13 +1,13 @@
-"""Who comes to the door.
+"""Who comes to the KMS endpoint.
 
 - A token of the catalog, of kind `user` or `kms`: in `Authorization: Bearer`, or as a delegation token in
-  `X-Hadoop-Delegation-Token`, which is how stock clients send one. Never in the address.
+  `X-Hadoop-Delegation-Token`, which is how standard clients send one. Never in the address.
 - Only where the settings say so: whoever names himself (`user.name`, Hadoop's "simple" authentication). Then
   the service listens on loopback alone, the request comes from this host and names it, and it bears no trace
   of a proxy or of a page in a browser. Everybody on the host can then be anybody; so can everybody who
   reaches a proxy on it that leaves no trace.
-- Stock clients name themselves at a handshake only, so its answer sets a signed cookie, `hadoop.auth`, which
-  counts under the same conditions as the name in it. The key that signs lives as long as the process.
+- Standard clients name themselves at a handshake only, so its answer sets a signed cookie, `hadoop.auth`,
+  which counts under the same conditions as the name in it. The key that signs lives as long as the process.
 - More than one credential is refused, and so are `doAs` and a token in the address: two readers could
   understand such a request differently.
 
@@ -46,7 +46,8 @@ _FORWARDED: Final = re.compile(
     r"forwarded|via|(x-)?(real|client)-ip|true-client-ip|cf-connecting-ip|x-([a-z-]+-)?forwarded(-.*)?"
     r"|origin|sec-fetch-.*"
 )
-#: Stock clients are of Java, which speaks 1.1; nginx passes requests on as 1.0, without a header of its own.
+#: Standard clients are of Java, which speaks 1.1; nginx passes requests on as 1.0, without a header of its
+#: own.
 _OLD_HTTP: Final = "1.0"
 _NEVER: Final = frozenset({"doas", "delegation", "token"})
 
@@ -161,5 +162,5 @@ def _bearer(header: str) -> str:
 
 def _refused(message: str) -> NotAuthenticated:
     return NotAuthenticated(
-        message, rule="token", hint="Send a token of the catalog; docs/kms-door.md says how clients do."
+        message, rule="token", hint="Send a token of the catalog; docs/kms-endpoint.md says how clients do."
     )

@@ -1,4 +1,4 @@
-"""What the door does for stock Parquet readers: it opens the key-encryption keys (KEKs) that files carry.
+"""Serves stock Parquet readers: opens the key-encryption keys (KEKs) that files carry.
 
 - A KEK is opened for a table that says `encryption.stock-readers=true` now, and for nobody else's files:
   table and key are what the wrapped KEK says, which its opening proves.

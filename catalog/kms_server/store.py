@@ -1,8 +1,8 @@
-"""The door's keys in the catalog's database.
+"""The KMS endpoint's keys in the catalog's database.
 
 - Each key has a wrapping key of its own, made by the catalog's KMS and bound to the key's id; versions are
   sealed by it. So the KMS is asked once a key and TTL (`catalog.envelope.peks`), and a disabled master key
-  takes the door's keys with it.
+  takes the KMS endpoint's keys with it.
 - Sealed material is bound to its key by id and name, to version and length: exchanged rows do not open.
 - A version is never changed. The last one is the current one.
 
@@ -48,7 +48,7 @@ class KeySpec:
     """What a key is made with.
 
     Attributes:
-        name: its name at the door.
+        name: its name at the KMS endpoint.
         bits: length of its versions: 128, 192 or 256.
         description: for people.
         attributes: whatever its maker wants to be kept with it.
@@ -80,7 +80,7 @@ class EndpointKey:
 
     @property
     def name(self) -> str:
-        """Its name at the door."""
+        """Its name at the KMS endpoint."""
         return self.spec.name
 
     @property
@@ -95,7 +95,7 @@ class EndpointKey:
 
 
 class EndpointKeyStore:
-    """Makes, finds and opens the door's keys.
+    """Makes, finds and opens the KMS endpoint's keys.
 
     Args:
         engine: the catalog's database.
@@ -260,7 +260,7 @@ class EndpointKeyStore:
 
 
 def wrapped_keys(connection: Connection, catalog: str, kms: str, master_key_id: str) -> list[PekRecord]:
-    """What a master key wraps for the door, for wrapping it anew."""
+    """What a master key wraps for the KMS endpoint, for wrapping it anew."""
     rows = lw_door_key.c
     mine = (rows.catalog == catalog, rows.kms == kms, rows.master_key_id == master_key_id)
     found = connection.execute(_KEYS.where(*mine).order_by(rows.id)).mappings()
@@ -273,7 +273,7 @@ def replace_wrapped(connection: Connection, record: PekRecord, wrapped: bytes, c
     Args:
         connection: in a writing transaction.
         record: as it was read.
-        wrapped: the same key, wrapped anew.
+        wrapped: the same key, rewrapped.
         check: its check value.
 
     Returns:

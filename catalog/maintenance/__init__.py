@@ -1,1 +1,1 @@
-"""How files are encrypted, by the regime of their time: judged, counted, and written anew."""
+"""How files are encrypted, by the epoch of their time: judged, counted, and rewritten."""

@@ -1,8 +1,8 @@
-"""Which files of a table are not as its current regime says.
+"""Which files of a table are not as its current epoch says.
 
 Counted are the live files, data and delete files alike, at the heads of branches and in retained snapshots.
-A file is judged by its own key metadata, whatever regime governs its sequence number: one that is as the
-current regime says already is not old. Masks are no part of key metadata, but of ORC files: there the regime
+A file is judged by its own key metadata, whatever epoch governs its sequence number: one that is as the
+current epoch says already is not old. Masks are no part of key metadata, but of ORC files: there the epoch
 of the file's sequence number tells which it has.
 """
 
@@ -28,18 +28,18 @@ from catalog.snapshot_checks.entries import alive
 from policy.encryption.epochs import Epoch, check_migrated
 from policy.encryption.file_formats import FileFormat
 
-_COUNTED: Final = pa.schema([("regime", pa.int64()), ("bytes", pa.int64()), ("old", pa.bool_())])
+_COUNTED: Final = pa.schema([("epoch", pa.int64()), ("bytes", pa.int64()), ("old", pa.bool_())])
 
 
 @dataclass(frozen=True, slots=True)
 class EpochFiles:
-    """Files at the head of a branch that one regime governs by their sequence numbers.
+    """Files at the head of a branch that one epoch governs by their sequence numbers.
 
     Attributes:
         branch: the branch.
-        regime: the regime.
+        epoch: the epoch.
         files, bytes: all of them.
-        old_files, old_bytes: those that are not as the current regime says.
+        old_files, old_bytes: those that are not as the current epoch says.
     """
 
     branch: str
@@ -52,7 +52,7 @@ class EpochFiles:
 
 @dataclass(frozen=True, slots=True)
 class OldSnapshot:
-    """A retained snapshot with files that are not as the current regime says, and how many."""
+    """A retained snapshot with files that are not as the current epoch says, and how many."""
 
     use: SnapshotUse
     files: int
@@ -71,7 +71,7 @@ class Census:
         self._table = table
 
     def old(self, entries: pa.Table) -> pa.Array:
-        """Of each file, whether it is not as the current regime says.
+        """Of each file, whether it is not as the current epoch says.
 
         Raises:
             DecryptionRefused: key metadata that is malformed.
@@ -87,14 +87,14 @@ class Census:
         return pa.array(old | otherwise_masked[self._epochs_of(entries)])
 
     def _epochs_of(self, entries: pa.Table) -> npt.NDArray[np.int64]:
-        """Of each file, the place of the regime of its sequence number."""
+        """Of each file, the place of the epoch of its sequence number."""
         starts = [epoch.from_sequence_number for epoch in self._table.governed.epochs.entries]
         numbers = entries["file_sequence_number"].to_numpy()
         places: npt.NDArray[np.int64] = np.searchsorted(starts, numbers, side="right") - 1
         return places
 
     def branches(self) -> list[EpochFiles]:
-        """The files at the heads of all branches, by branch and regime, oldest first.
+        """The files at the heads of all branches, by branch and epoch, oldest first.
 
         Raises:
             MetadataTampered, MetadataInvalid, LocationNotAllowed, DecryptionRefused: a snapshot cannot be
@@ -103,7 +103,7 @@ class Census:
         return [each for branch, head in heads(self._table.metadata) for each in self._branch(branch, head)]
 
     def snapshots(self) -> list[OldSnapshot]:
-        """The retained snapshots with files that are not as the current regime says, oldest first.
+        """The retained snapshots with files that are not as the current epoch says, oldest first.
 
         Every manifest is read once, one at a time.
 
@@ -133,7 +133,7 @@ class Census:
             parts.append(pa.table(columns, schema=_COUNTED))
         files = pa.concat_tables(parts)
         for number, epoch in enumerate(self._table.governed.epochs.entries):
-            mine = files.filter(pc.equal(files["regime"], number))
+            mine = files.filter(pc.equal(files["epoch"], number))
             if mine.num_rows:
                 old = mine.filter(mine["old"])
                 yield EpochFiles(branch, epoch, mine.num_rows, _total(mine), old.num_rows, _total(old))

@@ -3,8 +3,8 @@
 - Every table is answered for: those that are governed, and those that the pointer store knows beside them.
   One that cannot be loaded is listed with the reason, because nobody knows what it breaks.
 - A table is judged with all that can be read of it, snapshots with earlier columns included.
-- Rules are about a table's encryption as it is for new files. Where earlier files are in clear, the report
-  says so.
+- Rules are about a table's encryption as it is for new files. Where earlier files are in plaintext, the
+  report says so.
 - All of it needs `admin` on the service: it names tables and columns whoever may read them.
 """
 
@@ -50,14 +50,14 @@ class TableStanding:
         table: dotted name.
         standing: whether it fits them; unknown where it cannot be loaded.
         violations: what breaks them.
-        earlier_files_in_clear: whether the table is encrypted, and was not always.
+        earlier_files_in_plaintext: whether the table is encrypted, and was not always.
         problem: why it cannot be loaded.
     """
 
     table: str
     standing: Standing
     violations: tuple[Violation, ...] = ()
-    earlier_files_in_clear: bool = False
+    earlier_files_in_plaintext: bool = False
     problem: str | None = None
 
 
@@ -124,10 +124,10 @@ class EncryptionReporter:
             return TableStanding(str(name), Standing.UNKNOWN, problem=str(problem))
         broken = rules.violations(facts_of_table(table))
         standing = Standing.BREAKS if broken else Standing.FITS
-        return TableStanding(str(name), standing, broken, _was_in_clear(table))
+        return TableStanding(str(name), standing, broken, _was_in_plaintext(table))
 
 
-def _was_in_clear(table: LoadedTable) -> bool:
+def _was_in_plaintext(table: LoadedTable) -> bool:
     governed = table.governed
     earlier = governed.epochs.entries[:-1]
     return governed.spec.encrypts and any(not epoch.spec.encrypts for epoch in earlier)

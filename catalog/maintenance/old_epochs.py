@@ -1,12 +1,12 @@
-"""What is left of a table's earlier encryption regimes, and their end.
+"""What is left of a table's earlier encryption epochs, and their end.
 
-- A report counts, by branch and regime, the files there are and those that are not as the current regime
+- A report counts, by branch and epoch, the files there are and those that are not as the current epoch
   says, and names the retained snapshots, with their branches and tags, that still have such files.
-- Once no retained snapshot has any, the old regimes can be forbidden: by a governed version whose only regime
-  is the current one, from sequence number 0 on. A file of an old regime is refused from then on, whatever
-  sequence number it has. Files of any age that are as the current regime says stay readable.
+- Once no retained snapshot has any, the old epochs can be forbidden: by a governed version whose only epoch
+  is the current one, from sequence number 0 on. A file of an old epoch is refused from then on, whatever
+  sequence number it has. Files of any age that are as the current epoch says stay readable.
 - The new version lands on the very metadata that was looked at, or not at all.
-- A table whose current regime is plaintext has nothing to forbid: its old regimes are the stricter ones.
+- A table whose current epoch is plaintext has nothing to forbid: its old epochs are the stricter ones.
 
 Source: docs/migration.md.
 """
@@ -38,19 +38,19 @@ from policy.encryption.epochs import migrated
 from policy.errors import RequestInvalid
 
 _SHOWN: Final = 10
-_FORBID: Final = "table.forbid-old-regimes"
+_FORBID: Final = "table.forbid-old-epochs"
 
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """What is left of old regimes.
+    """What is left of old epochs.
 
     Attributes:
         table: dotted name.
         governed_version: the governed version in force.
-        branches: files at the heads of branches, by regime.
-        snapshots: retained snapshots with files that are not as the current regime says.
-        forbidden: whether the table has no other regime than the current one, and no file but as it says.
+        branches: files at the heads of branches, by epoch.
+        snapshots: retained snapshots with files that are not as the current epoch says.
+        forbidden: whether the table has no other epoch than the current one, and no file but as it says.
     """
 
     table: str
@@ -61,7 +61,7 @@ class EpochReport:
 
 
 class OldEpochs:
-    """Reports on old regimes, and forbids them.
+    """Reports on old epochs, and forbids them.
 
     Args:
         engine: the catalog's database.
@@ -89,7 +89,7 @@ class OldEpochs:
         self._authorizer = authorizer
 
     def report(self, caller: Caller, name: TableName) -> EpochReport:
-        """Count what is left of old regimes.
+        """Count what is left of old epochs.
 
         Raises:
             NotAuthorized: UPDATE or ALTER on the table is needed.
@@ -102,16 +102,16 @@ class OldEpochs:
             for access in ("alter", "update")
         ]
         granted = [each for each in ways if self._authorizer.decide([each]).allowed]
-        self._authorizer.require(caller, "table.regimes", str(name), granted[:1] or ways[:1])
-        with self._authorizer.recorded(caller, "table.regimes", str(name), show_path=False):
+        self._authorizer.require(caller, "table.epochs", str(name), granted[:1] or ways[:1])
+        with self._authorizer.recorded(caller, "table.epochs", str(name), show_path=False):
             return self._report(self._loader.load_sealed(name))
 
     def forbid(self, caller: Caller, name: TableName) -> EpochReport:
-        """Let no file be read any more that is not as the current regime says; twice is once.
+        """Let no file be read any more that is not as the current epoch says; twice is once.
 
         Raises:
             NotAuthorized: ALTER on the table is needed.
-            RequestInvalid: the table is in plaintext, or files of old regimes are left; nothing was changed.
+            RequestInvalid: the table is in plaintext, or files of old epochs are left; nothing was changed.
             CommitConflict: commits came first again and again.
             as `report` otherwise.
         """
@@ -158,19 +158,19 @@ class OldEpochs:
             )
         )
         gone = len(table.governed.epochs.entries) - len(epochs.entries)
-        self._record(caller, table, f"{gone} old regimes ended with governed version {version}.")
+        self._record(caller, table, f"{gone} old epochs ended with governed version {version}.")
         return published
 
     def _record(self, caller: Caller, table: LoadedTable, what: str) -> None:
-        decision = Decision.allow(Reason("old-regimes-forbidden", what))
-        self._authorizer.record(caller, "table.old-regimes-forbidden", table.name, decision)
+        decision = Decision.allow(Reason("old-epochs-forbidden", what))
+        self._authorizer.record(caller, "table.old-epochs-forbidden", table.name, decision)
 
 
 def _require_gone(table: LoadedTable, left: Sequence[OldSnapshot]) -> None:
     require_written_version(table.metadata, table.name)
     if not table.governed.epochs.current.spec.encrypts:
         raise RequestInvalid(
-            "The table is in plaintext, so there is no weaker regime to forbid.",
+            "The table is in plaintext, so there is no weaker epoch to forbid.",
             table=table.name,
             rule="plaintext",
             hint="Set its encryption properties first.",
@@ -179,8 +179,8 @@ def _require_gone(table: LoadedTable, left: Sequence[OldSnapshot]) -> None:
         shown = ", ".join(f"{each.use} with {each.files}" for each in left[:_SHOWN])
         more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
         raise RequestInvalid(
-            f"Files of old regimes are left in {len(left)} retained snapshots: {shown}{more}.",
+            f"Files of old epochs are left in {len(left)} retained snapshots: {shown}{more}.",
             table=table.name,
-            rule="old-regime-in-use",
+            rule="old-epoch-in-use",
             hint="Rewrite the branches, then expire these snapshots and remove their tags.",
         )

@@ -1,4 +1,4 @@
-"""Which files an engine has to write anew, so that a table is all as its current regime says.
+"""Which files an engine has to rewrite, so that a table is all as its current epoch says.
 
 - Whoever rewrites reads every column and every row, unmasked, and may write: a column or row that is held
   back from the reader would be lost. The plans of the rewrite ask the same again.
@@ -50,7 +50,7 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Files that are written anew together.
+    """Files that are rewritten together.
 
     Attributes:
         branch: the branch they are live on.
@@ -69,7 +69,7 @@ class RewriteGroup:
 
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """What is to be written anew of a table.
+    """What is to be rewritten of a table.
 
     Attributes:
         groups: the next groups.
@@ -109,7 +109,7 @@ class Rewriter:
         branch: str | None = None,
         without: Collection[str] = (),
     ) -> Rewrites:
-        """The next groups of files to write anew, and how much is left in all.
+        """The next groups of files to rewrite, and how much is left in all.
 
         Args:
             caller: who is going to rewrite.
@@ -165,7 +165,7 @@ def _no_such(branch: str, table: LoadedTable) -> NoReturn:
 
 
 class _OldFiles:
-    """The files at the head of a branch that are not as the current regime says, or in another format.
+    """The files at the head of a branch that are not as the current epoch says, or in another format.
 
     Attributes:
         count, bytes: all of them.

@@ -6,7 +6,7 @@
   so that neither bounds nor partition values answer in its place. Spark filters by what the mask shows.
 - Masks are for those who may read the rest: a scan of nothing but masked columns needs every other column.
 - The audit trail names each masked column that a scan reads or filters by, and what speaks against it.
-- Masks are those in force. A file of an earlier regime may hold another mask of the column, or none and then
+- Masks are those in force. A file of an earlier epoch may hold another mask of the column, or none and then
   it is NULL.
 """
 

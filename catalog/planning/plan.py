@@ -9,7 +9,7 @@ files that are left.
 - Of each file those keys are released that the scan needs, to somebody who may select every column that they
   open; a user's own process, with no trusted engine in between, needs `release` on them (`releases`).
 - Unsealed metadata gets no keys.
-- A scan may be restricted to files whose rows are to be written anew (`rewriting`).
+- A scan may be restricted to files whose rows are to be rewritten (`rewriting`).
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Planner:
             columns = resolve(
                 table, schema, request.columns, request.filter, case_sensitive=request.case_sensitive
             )
-            # Rows that are written anew are never masked.
+            # Rows that are rewritten are never masked.
             whole = request.files is not None
             refused = {} if whole else masked_for(authorizer, caller, table, schema, columns)
             masked = frozenset(refused)

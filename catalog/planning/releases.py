@@ -9,9 +9,9 @@
   struct is in a group, that group's key goes out, since the rest of the struct tells where it is null.
 - Whoever asks, engine or not, the user must be entitled to every column of a released group, so that
   cryptography and policy say the same.
-- Which columns a key opens is what the file's own key metadata says, held against its regime before; by field
-  id, under every name that any schema of the table gives that field. A field that no schema names has no
-  policy, and its key goes to nobody.
+- Which columns a key opens is what the file's own key metadata says, checked against its epoch before; by
+  field id, under every name that any schema of the table gives that field. A field that no schema names has
+  no policy, and its key goes to nobody.
 - Entitled is who may select the column unmasked.
 - A user's own process needs `release` on every key that it gets, besides.
 

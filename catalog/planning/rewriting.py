@@ -1,4 +1,4 @@
-"""Scans of chosen files, whose rows are written anew and whose files then go.
+"""Scans of chosen files, whose rows are rewritten and whose files then go.
 
 Such a scan is whole: it reads every column, unmasked, and every row. A column or a row that the reader is not
 shown would be lost with the file.

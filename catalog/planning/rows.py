@@ -13,8 +13,8 @@ One row a file: data files first, then the delete files that apply to them.
 | `split_offsets` | list of int64 | where it may be split |
 | `sort_order_id` | int32 | how it is sorted |
 | `deletes` | list of int32 | the rows of this table that delete from it |
-| `algorithm` | string | how the regime of the file encrypts it; null for plaintext |
-| `footer` | string | `encrypted`, or `plaintext`: in clear and signed; null for plaintext |
+| `algorithm` | string | how the epoch of the file encrypts it; null for plaintext |
+| `footer` | string | `encrypted`, or `plaintext`: in plaintext and signed; null for plaintext |
 | `column_keys` | bool | whether groups of columns have keys of their own; null for plaintext |
 | `digest` | binary | the file's length (8 bytes) and SHA-256, where its key metadata keeps them |
 | `footer_digest` | binary | its footer's length (4 bytes) and SHA-256, where its key metadata keeps them |
@@ -97,7 +97,7 @@ def planned_rows(entries: pa.Table, listed: ManifestListEntry, shown: ShownParti
 def with_keys(planned: pa.Table, forms: Sequence[Form], keys: ScanKeys | None) -> pa.Table:
     """The rows of a plan with algorithm, footer and data keys in place of key metadata.
 
-    Key metadata was held against the regime of its file, so that what it states is what the regime says.
+    Key metadata was checked against the epoch of its file, so that what it states is what the epoch says.
 
     Args:
         planned: the rows.

@@ -2,7 +2,7 @@
 
 - Only what the planner already may look at: the filter's columns, which the caller may select unmasked.
 - Only files that are left after partitions and clear statistics, and of those the keys that cover a column of
-  the filter. Their key metadata is held against the regimes first.
+  the filter. Their key metadata is checked against the epochs first.
 - Of a column that a file encrypts, what is sealed counts, whatever the manifest says of it. Files that are in
   clear on a column go by the manifest, so that both mix in one scan.
 - Nothing that was opened outlives the plan.
@@ -51,7 +51,7 @@ class SealedPruner:
             kept: one flag an entry.
 
         Raises:
-            EncryptionPolicyViolation, DecryptionRefused: key metadata does not fit its regime, is malformed,
+            EncryptionPolicyViolation, DecryptionRefused: key metadata does not fit its epoch, is malformed,
                 or does not open.
             KeyNotUsable, KmsUnavailable: a key cannot be had.
         """

@@ -5,8 +5,8 @@
 - Nothing is overwritten: what a document said before, and that it was removed, stays on record with author,
   time and request.
 - A change is made against a version of the whole set, and fails if another change came first.
-- What is read is held against the digest that was recorded with the change: rows that were edited behind the
-  catalog's back, or read while a change was being made, are never taken for a set.
+- What is read is checked against the digest that was recorded with the change: rows that were edited behind
+  the catalog's back, or read while a change was being made, are never taken for a set.
 """
 
 from __future__ import annotations

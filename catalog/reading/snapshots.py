@@ -2,7 +2,7 @@
 
 Before: the path lies in the table's allowed locations. After: the bytes are those that were sealed, and the
 parent says of the file what it said when it was sealed (a manifest's sequence number decides which encryption
-regime judges its files). Bytes are read once and decoded from memory; decoded manifests are cached by digest.
+epoch judges its files). Bytes are read once and decoded from memory; decoded manifests are cached by digest.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class SnapshotReader:
     def manifests(
         self, table: LoadedTable, snapshot: Snapshot, *, also: Mapping[str, SealedFile] = _NONE
     ) -> tuple[ManifestListEntry, ...]:
-        """The entries of a snapshot's manifest list, held against the seals.
+        """The entries of a snapshot's manifest list, checked against the seals.
 
         Args:
             table: the table, loaded.

@@ -1,10 +1,10 @@
-"""The encryption policy at the catalog's doors: tables and changes of them, held against the rules in force.
+"""Checks tables, and changes of them, against the encryption rules in force.
 
 The rules decide (`policy.encryption_rules`); here a table becomes what they decide about.
 
 - A table's columns are those of its current schema and of the schemas that its snapshots name: a snapshot, on
   whatever branch, is read by its own. Of a change, the snapshots that it brings count; what was there before
-  is not held against rules that came later.
+  is not checked against rules that came later.
 - A column is its field id. Each name that one of the table's schemas has for it, or for a struct that it lies
   in, counts, so that a rename does not take it out of a rule.
 - Names are told to those alone who may make the change: a refusal comes after authorization.
@@ -110,7 +110,7 @@ def facts_of_table(table: LoadedTable) -> TableFacts:
 def facts_of(
     name: TableName, metadata: TableMetadata, spec: EncryptionSpec, schemas: Iterable[Schema]
 ) -> TableFacts:
-    """What the rules are held against.
+    """What the rules are checked against.
 
     Args:
         name: the table's name.

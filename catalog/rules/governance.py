@@ -1,4 +1,4 @@
-"""What governs a table next: from what a request wants, and the table's columns, to encryption regimes.
+"""What governs a table next: from what a request wants, and the table's columns, to encryption epochs.
 
 Pure decisions, except that new PEKs are made by the keyring once everything else is in order.
 """
@@ -160,12 +160,13 @@ def _named_next(spec: EncryptionSpec, ids: Mapping[str, int], after: Schema) -> 
 def _refuse_returning(
     current: Governed, hidden: frozenset[int] | None, before: TableMetadata, after: Schema, table: str
 ) -> None:
-    """A column of an older schema that was encrypted must not come back in clear."""
+    """A column of an older schema that was encrypted must not come back in plaintext."""
     bare = set() if hidden is None else _once_hidden(current, before) & set(after.field_ids) - hidden
     bare -= set(before.schema().field_ids)
     if bare:
         raise EncryptionPolicyViolation(
-            f"The column {after.find_column_name(min(bare))!r} was encrypted, and would come back in clear.",
+            f"The column {after.find_column_name(min(bare))!r} was encrypted, and would come back "
+            "as plaintext.",
             table=table,
             rule="column-without-key",
             hint="Give it a key in encryption.columns in the same commit.",
@@ -173,7 +174,7 @@ def _refuse_returning(
 
 
 def _once_hidden(current: Governed, before: TableMetadata) -> set[int]:
-    """The fields that files of any regime encrypt; where all were encrypted, those of every schema so far."""
+    """The fields that files of any epoch encrypt; where all were encrypted, those of every schema so far."""
     each = [protected_fields(epoch.spec, epoch.columns) for epoch in current.epochs.entries]
     if None in each:
         return {field_id for schema in before.schemas for field_id in schema.field_ids}
@@ -238,7 +239,7 @@ def next_version(
         current: what governs the table now.
         wanted: what is to govern it.
         metadata: the metadata that comes.
-        peks: the keys of the regime that begins at the next sequence number; None if none begins.
+        peks: the keys of the epoch that begins at the next sequence number; None if none begins.
         version: its number.
     """
     changed = replace(current, version=version, allowed=wanted.allowed, spec=wanted.spec)

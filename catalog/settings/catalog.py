@@ -198,7 +198,7 @@ class LogSettings(_Section):
 
 
 class KmsEndpointSettings(_Section):
-    """The door for stock Hadoop and ORC clients, `/kms/v1`.
+    """The KMS endpoint for stock Hadoop and ORC clients, `/kms/v1`.
 
     Attributes:
         enabled: whether it is open.
@@ -247,7 +247,7 @@ class Settings(BaseSettings):
         s3: access to S3.
         http: the service.
         log: the log of the service.
-        kms_endpoint: the door for stock Hadoop and ORC clients.
+        kms_endpoint: the KMS endpoint for stock Hadoop and ORC clients.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened, and requests for files that commits add.
         audit: the audit trail.

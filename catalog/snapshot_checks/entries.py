@@ -87,7 +87,7 @@ def check_spec(table: LoadedTable, metadata: TableMetadata, manifest: OpenManife
 
 
 def check_growth(table: LoadedTable, brought: Sequence[Snapshot]) -> None:
-    """New snapshots take the next sequence numbers, one each: regimes go by them, and they run out.
+    """New snapshots take the next sequence numbers, one each: epochs go by them, and they run out.
 
     One without a parent can have an older number in a table that was never encrypted: REPLACE TABLE sends its
     snapshot again as it is.
@@ -159,7 +159,7 @@ def _refuse_shown(
         shown |= told if hidden is None else told & hidden
     if shown:
         raise EncryptionPolicyViolation(
-            f"A manifest shows {what} of encrypted columns in clear (field {min(shown)}).",
+            f"A manifest shows {what} of encrypted columns in plaintext (field {min(shown)}).",
             table=table.name,
             path=manifest.listed.manifest_path,
             rule="plaintext-bounds",

@@ -6,8 +6,8 @@ For each snapshot that is new:
 - a manifest that is carried over is listed exactly as it was sealed;
 - a new manifest belongs to this snapshot; a file that it adds is new (no sequence number of the past, not
   live already), a file that it carries over is live in the parent, with the same numbers and keys;
-- a file that is added fits the encryption regime in force: key metadata that opens under the table's own key,
-  no plaintext file where files are encrypted, no bounds of encrypted columns in clear.
+- a file that is added fits the encryption epoch in force: key metadata that opens under the table's own key,
+  no plaintext file where files are encrypted, no bounds of encrypted columns in plaintext.
 
 No data file is opened; `added_files` checks that those which are added exist. The answer is what has to be
 sealed.
@@ -125,7 +125,7 @@ class Inspector:
     def whole(self, table: LoadedTable) -> tuple[SealedFile, ...]:
         """Check every snapshot of metadata that did not come through the catalog.
 
-        Such a table is never encrypted, so which regime a file belongs to is not in question.
+        Such a table is never encrypted, so which epoch a file belongs to is not in question.
 
         Raises:
             as `commit`.
@@ -281,7 +281,7 @@ class Inspector:
         return manifest
 
     def _check_added(self, table: LoadedTable, manifest: OpenManifest, added: pa.Table) -> None:
-        """Hold added files against the regime in force."""
+        """Hold added files against the epoch in force."""
         if table.governed.spec.encrypts:
             self._keyring.check_new_files(table.record, table.governed, added)
         elif added["key_metadata"].null_count != added.num_rows:
@@ -324,7 +324,7 @@ class Inspector:
         new = any(known.get((file.snapshot_id, file.statistics_path)) != file for file in files)
         if table.governed.ever_encrypted and new:
             raise EncryptionPolicyViolation(
-                "Statistics files of an encrypted table would show its columns in clear.",
+                "Statistics files of an encrypted table would show its columns in plaintext.",
                 table=table.name,
                 rule="plaintext-statistics",
                 hint="Do not write statistics files for this table.",

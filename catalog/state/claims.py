@@ -1,7 +1,7 @@
 """Claims of locations: which tables lie where, so that no new one is put over, into or around another.
 
 Whether an overlap is allowed is decided by policies (`gates.overlap_requests`); here it is found out, and
-held against what was allowed in the transaction that claims the location.
+checked against what was allowed in the transaction that claims the location.
 """
 
 from __future__ import annotations

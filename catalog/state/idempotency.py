@@ -7,7 +7,7 @@
 - The outcome is recorded in the transaction that takes effect (`settle`), by the attempt that holds the
   record. So an effect without its record does not exist, and an attempt that was taken over has no effect.
 - Status and location are kept, never a body. The answer is rebuilt from the catalog's state, for a caller who
-  is authorized anew.
+  is authorized again.
 - Success and final refusals (400, 404, 409) are kept for the advertised lifetime. What another attempt may
   answer differently (401, 403, 413, 5xx) is not kept.
 

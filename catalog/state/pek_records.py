@@ -1,6 +1,6 @@
 """The records of tables' keys (PEKs) in the database: one row a version, wrapped by its master key.
 
-- New files are put under the version that the regime in force names; it is *active*. When a later version
+- New files are put under the version that the epoch in force names; it is *active*. When a later version
   takes its place, it becomes *decrypt-only*.
 - A *disabled* version opens nothing. With a time of destruction it is on its way out; until then it can be
   enabled again.

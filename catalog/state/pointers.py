@@ -1,7 +1,7 @@
 """Metadata pointers: which metadata.json is a table's current one.
 
 A `PointerStore` loads and compare-and-swaps pointers; it decides nothing. It is not trusted: whoever can
-write to it directly can move a pointer, which is why every pointer is held against the seals
+write to it directly can move a pointer, which is why every pointer is checked against the seals
 (`catalog.state.seals`).
 
 Properties of namespaces that protect tables are not in the pointer store, but among the governed state

@@ -68,7 +68,7 @@ class Governed:
         version: counts up with each change.
         allowed: the list of locations that the table may be read from.
         spec: the encryption of new files.
-        regimes: the encryption of every file, by sequence number.
+        epochs: the encryption of every file, by sequence number.
     """
 
     version: int
@@ -78,7 +78,7 @@ class Governed:
 
     @property
     def ever_encrypted(self) -> bool:
-        """Whether any regime encrypts."""
+        """Whether any epoch encrypts."""
         return any(epoch.spec.encrypts for epoch in self.epochs.entries)
 
     def to_properties(self) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 Rules:
 
-- A path is parsed and held against the list before anything is opened, asked for or deleted. A refusal names
-  the table, the path and the rule.
+- A path is parsed and checked against the list before anything is opened, asked for or deleted. A refusal
+  names the table, the path and the rule.
 - Reading asks one list, writing and deleting another, which is usually the table's own location alone.
 - Every object that is handed out as a whole passes the `verify` hook first, on the very bytes that are handed
   out. pyiceberg reads metadata, manifest lists and manifests as a whole, whatever their names, and data files

@@ -2,7 +2,7 @@
 
 Engines say what they want by names; field ids are given out here, on the metadata that the commit is built
 on. The commit takes the way of every other one: rights, encryption rules and gates are the same. Where
-another commit came in between, the changes are made anew on top of it, as if they had been asked for then.
+another commit came in between, the changes are made again on top of it, as if they had been asked for then.
 """
 
 from __future__ import annotations

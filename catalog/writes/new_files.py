@@ -255,7 +255,7 @@ def _footer_refused(message: str, file: NewFile, table: str) -> EncryptionPolicy
 def _default_spec(metadata: TableMetadata, file: NewFile, table: str) -> PartitionSpec:
     if file.spec_id != metadata.default_spec_id:
         raise CommitConflict(
-            "The table has been partitioned anew since the write began.", table=table, hint="Write again."
+            "The table has been partitioned again since the write began.", table=table, hint="Write again."
         )
     return metadata.spec()
 

@@ -170,7 +170,7 @@ class TableWrites:
     def _require_written_alike(self, table: LoadedTable, row: WriteRow) -> None:
         """The write's files are encrypted as the table was when it began; that has to be so still.
 
-        Key metadata says of a file what the regime in force says, and the catalog does not open the file.
+        Key metadata says of a file what the epoch in force says, and the catalog does not open the file.
 
         Raises:
             KeyNotUsable: the table is encrypted in another way by now.

@@ -1,6 +1,6 @@
 """Transport keys of writes: made when a write begins, kept sealed, and used to take its data keys over.
 
-A transport key is kept between begin and commit under one of the table's PEKs, never in clear.
+A transport key is kept between begin and commit under one of the table's PEKs, never in plaintext.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Turns the files that an engine wrote into the manifests of a new snapshot.
 
 pyiceberg writes the manifests and the manifest list; which manifests are carried over, and which of their
-files are removed, comes from bytes that were held against the seals.
+files are removed, comes from bytes that were checked against the seals.
 
 An overwrite is of the snapshot that it was decided on, and of no later one. A replace changes no row, so it
 goes on top of whatever came meanwhile (`replacing`).

@@ -1,14 +1,14 @@
 """What a change of a table's encryption takes away, and so needs the right to unprotect the table.
 
 A change weakens a table if its new files would promise less than they do now:
-- a column that is encrypted would be in clear; from all columns to some counts, also if all are named, since
-  one that is added later would be in clear;
+- a column that is encrypted would be in plaintext; from all columns to some counts, also if all are named,
+  since one that is added later would be in plaintext;
 - a column, or the footer, would be under another key: who may have that one can be somebody else. So would
   columns with keys of their own that came under one key for all, from which an engine alone keeps them;
 - changes of a file would be noticed less: fewer tags where no digest is always looked at (AES_GCM_V1 tags
   all, AES_GCM_CTR_V1 all but the pages, ORC nothing); or a digest that is looked at less often, which also
   tells what somebody changed who had a file's data key;
-- the footer would be in clear, with names, types and sizes of all columns; or data keys would be shorter;
+- the footer would be in plaintext, with names, types and sizes of all columns; or data keys would be shorter;
 - what is masked would show hashes or redacted values, or files would carry what stock readers need;
 - standard clients could load the table: it would say so, or it would no longer say that they cannot.
 
@@ -85,7 +85,7 @@ def downgrades_files(before: EncryptionSpec, after: EncryptionSpec) -> bool:
 
 
 def uncovers(before: EncryptionSpec, after: EncryptionSpec) -> bool:
-    """Whether columns that new files hide would be in clear, or under other keys."""
+    """Whether columns that new files hide would be in plaintext, or under other keys."""
     if not before.encrypts or not after.encrypts:
         return before.encrypts
     if not before.columns or not after.columns:
@@ -109,7 +109,7 @@ def keys_of_fields(spec: EncryptionSpec, keyed: tuple[KeyedFields, ...]) -> dict
 def uncovers_fields(
     before: Mapping[int, str] | None, after: Mapping[int, str] | None, fields: Collection[int]
 ) -> bool:
-    """Whether fields that new files hide would be in clear, or under other keys, whatever they are called.
+    """Whether fields that new files hide would be plaintext, or under other keys, whatever they are called.
 
     Args:
         before: the keys of the fields that are hidden now, from `keys_of_fields`; None for one key for all.

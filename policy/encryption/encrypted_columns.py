@@ -5,7 +5,8 @@ Rules:
 - A file's key metadata names each field under a column key, and has a bound (docs/key-metadata.md): columns
   that would not fit into it are refused when they are named; of a table that names them already, when a write
   begins, not when its first file is committed.
-- Parquet's encryption numbers the columns of a file with 15 bits: more of them are refused, in clear or not.
+- Parquet's encryption numbers the columns of a file with 15 bits: more of them are refused, in plaintext or
+  not.
 - Masks are of top-level columns. So are keys in ORC, whose encryption takes a struct whole.
 
 Source: docs/architecture.md.
@@ -191,8 +192,8 @@ def check_sources(
 ) -> Decision:
     """Decide whether columns can be partition or sort sources: an encrypted one cannot.
 
-    Partition values, and the order of files, would show in clear what the column hides. Without column keys
-    every column is encrypted, so that such a table is neither partitioned nor sorted.
+    Partition values, and the order of files, would show in plaintext what the column hides. Without column
+    keys every column is encrypted, so that such a table is neither partitioned nor sorted.
 
     Args:
         spec: the table's specification.

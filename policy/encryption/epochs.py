@@ -1,15 +1,15 @@
 """From which sequence number on which encryption holds, and whether a file fits.
 
 Rules:
-- The regimes of a table begin at sequence number 0, are ordered, and leave no gap.
-- A new file is judged by the current regime, a sealed file by the one of its file sequence number. So a table
+- The epochs of a table begin at sequence number 0, are ordered, and leave no gap.
+- A new file is judged by the current epoch, a sealed file by the one of its file sequence number. So a table
   can be encrypted, or change its algorithm or keys, without an instant in which old or new files escape.
-- A file must be exactly what its regime says: encrypted or not, with that algorithm, footer, keys and
+- A file must be exactly what its epoch says: encrypted or not, with that algorithm, footer, keys and
   columns. What cannot be decided is refused.
-- A sealed file may be as the current regime says, too; then a rewrite has not to touch it. When all are, the
-  other regimes can go, so that no file is ever judged by them again.
-- Of a PEK, a regime names the version that holds from its first sequence number on. A new file is under that
-  version. A sealed one is under it or a later version of the same PEK: a file whose keys were wrapped anew
+- A sealed file may be as the current epoch says, too; then a rewrite has not to touch it. When all are, the
+  other epochs can go, so that no file is ever judged by them again.
+- Of a PEK, an epoch names the version that holds from its first sequence number on. A new file is under that
+  version. A sealed one is under it or a later version of the same PEK: a file whose keys were rewrapped
   keeps its sequence number.
 
 Source: docs/architecture.md.
@@ -30,7 +30,7 @@ from policy.encryption.file_formats import FileFormat
 from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, VerifyDigest
 from policy.errors import EncryptionPolicyViolation
 
-#: The rule that refuses a file under a key that its regime does not name.
+#: The rule that refuses a file under a key that its epoch does not name.
 FOREIGN_PEK: Final = "pek"
 
 
@@ -105,21 +105,21 @@ class Epoch:
 
     def __post_init__(self) -> None:
         if self.from_sequence_number < 0:
-            raise _malformed("A regime begins at a negative sequence number.")
+            raise _malformed("An epoch begins at a negative sequence number.")
         if tuple(group.key_id for group in self.columns) != tuple(g.key_id for g in self.spec.columns):
-            raise _malformed("A regime's columns are not those of its specification.")
+            raise _malformed("An epoch's columns are not those of its specification.")
         if {ref.master_key_id for ref in self.peks} != set(self.spec.key_ids()):
-            raise _malformed("A regime's PEKs are not those of its master keys.")
+            raise _malformed("An epoch's PEKs are not those of its master keys.")
         if len(set(self.peks)) != len(self.peks):
-            raise _malformed("A regime names a PEK twice.")
+            raise _malformed("An epoch names a PEK twice.")
 
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """All regimes of a table, oldest first.
+    """All epochs of a table, oldest first.
 
     Raises:
-        EncryptionPolicyViolation: no regime, none at sequence number 0, or not in ascending order.
+        EncryptionPolicyViolation: no epoch, none at sequence number 0, or not in ascending order.
     """
 
     entries: tuple[Epoch, ...]
@@ -128,51 +128,51 @@ class Epochs:
     def __post_init__(self) -> None:
         starts = tuple(epoch.from_sequence_number for epoch in self.entries)
         if not starts or starts[0] != 0:
-            raise _malformed("No regime governs the first sequence numbers.")
+            raise _malformed("No epoch governs the first sequence numbers.")
         if any(later <= earlier for earlier, later in pairwise(starts)):
-            raise _malformed("The regimes are not in ascending order.")
+            raise _malformed("The epochs are not in ascending order.")
         object.__setattr__(self, "_starts", starts)
 
     @classmethod
     def of(cls, epochs: Iterable[Epoch]) -> Epochs:
-        """The regimes given, oldest first."""
+        """The epochs given, oldest first."""
         return cls(tuple(epochs))
 
     @property
     def current(self) -> Epoch:
-        """The regime of new files."""
+        """The epoch of new files."""
         return self.entries[-1]
 
     def followed_by(self, epoch: Epoch) -> Epochs:
-        """These regimes and a newer one, which replaces the current one if it begins with it.
+        """These epochs and a newer one, which replaces the current one if it begins with it.
 
         Raises:
-            EncryptionPolicyViolation: the regime begins before the current one.
+            EncryptionPolicyViolation: the epoch begins before the current one.
         """
         replaced = epoch.from_sequence_number == self.current.from_sequence_number
         return Epochs((*(self.entries[:-1] if replaced else self.entries), epoch))
 
 
 def epoch_for(epochs: Epochs, sequence_number: int) -> Epoch:
-    """The regime that governs a sequence number.
+    """The epoch that governs a sequence number.
 
     Raises:
         EncryptionPolicyViolation: the sequence number is negative.
     """
     if sequence_number < 0:
         raise EncryptionPolicyViolation(
-            f"No regime governs sequence number {sequence_number}.",
-            rule="regime",
+            f"No epoch governs sequence number {sequence_number}.",
+            rule="epoch",
             hint="The metadata is malformed; restore it from a sealed version.",
         )
     return epochs.entries[bisect_right(epochs._starts, sequence_number) - 1]
 
 
 def check_new_file(epochs: Epochs, keys: FileKeys | None) -> Decision:
-    """Whether a file that is about to be committed fits the current regime.
+    """Whether a file that is about to be committed fits the current epoch.
 
     Args:
-        regimes: the table's regimes.
+        epochs: the table's epochs.
         keys: what the file's key metadata states; None for a file without any.
     """
     epoch = epochs.current
@@ -180,30 +180,30 @@ def check_new_file(epochs: Epochs, keys: FileKeys | None) -> Decision:
 
 
 def check_sealed_file(epochs: Epochs, sequence_number: int | None, keys: FileKeys | None) -> Decision:
-    """Whether a committed file fits the regime of its file sequence number.
+    """Whether a committed file fits the epoch of its file sequence number.
 
     Not of its data sequence number: a file that a compaction wrote today keeps the data sequence numbers of
-    the rows it took over, and is encrypted as today's regime says (Iceberg spec, "Sequence Numbers").
+    the rows it took over, and is encrypted as today's epoch says (Iceberg spec, "Sequence Numbers").
 
     Args:
-        regimes: the table's regimes.
+        epochs: the table's epochs.
         sequence_number: the file's file sequence number after inheritance; None if it is not known.
         keys: what the file's key metadata states; None for a file without any.
     """
     if sequence_number is None or sequence_number < 0:
-        return _deny("regime", "The file's sequence number is not known, so no regime can judge it.")
+        return _deny("epoch", "The file's sequence number is not known, so no epoch can judge it.")
     epoch = epoch_for(epochs, sequence_number)
     return _judge(epoch, keys, lambda pek: any(_is_later(pek, named) for named in epoch.peks))
 
 
 def check_migrated(epochs: Epochs, keys: FileKeys | None) -> Decision:
-    """Whether a sealed file is as the current regime says, under whichever version of its PEKs.
+    """Whether a sealed file is as the current epoch says, under whichever version of its PEKs.
 
     Versions are not what a rewrite is for: data keys move to later ones without it. But it alone gives files
     with keys of columns the digest of their footer, which they have not always had.
 
     Args:
-        regimes: the table's regimes.
+        epochs: the table's epochs.
         keys: what the file's key metadata states; None for a file without any.
     """
     named = {(ref.pek_id, ref.master_key_id) for ref in epochs.current.peks}
@@ -219,9 +219,9 @@ def _lacks_footer_digest(keys: FileKeys) -> bool:
 
 
 def migrated(epochs: Epochs) -> Epochs:
-    """The regimes that are left once every file is as the current one says.
+    """The epochs that are left once every file is as the current one says.
 
-    The current one governs from 0 on, naming of each PEK the first version that any regime names: older files
+    The current one governs from 0 on, naming of each PEK the first version that any epoch names: older files
     may be under that one still. Those that differ from it in versions alone stay.
     """
     current = epochs.current
@@ -238,7 +238,7 @@ def migrated(epochs: Epochs) -> Epochs:
 
 
 def writes_alike(before: Epoch, now: Epoch) -> bool:
-    """Whether a file that was written as one regime says is what another one says, once its keys are wrapped.
+    """Whether a file that was written as one epoch says is what another one says, once its keys are wrapped.
 
     The versions of PEKs make no difference, nor the names of columns, nor when digests are looked at.
     """
@@ -251,13 +251,13 @@ def _written(epoch: Epoch) -> tuple[object, ...]:
 
 
 def kind(epoch: Epoch) -> Epoch:
-    """A regime but for where it begins, and the versions of its PEKs."""
+    """An epoch but for where it begins, and the versions of its PEKs."""
     peks = {replace(ref, version=1) for ref in epoch.peks}
     return replace(epoch, from_sequence_number=0, peks=tuple(sorted(peks, key=lambda ref: ref.pek_id)))
 
 
 _PLAINTEXT_FITS = Decision.allow(Reason("plaintext-required", "The table is not encrypted, nor is the file."))
-_KEYS_FIT = Decision.allow(Reason("encryption-required", "The file is encrypted as its regime says."))
+_KEYS_FIT = Decision.allow(Reason("encryption-required", "The file is encrypted as its epoch says."))
 
 
 def _is_later(pek: PekRef, named: PekRef) -> bool:
@@ -270,7 +270,7 @@ def _judge(epoch: Epoch, keys: FileKeys | None, fits: Callable[[PekRef], bool]) 
     if not epoch.spec.encrypts:
         if keys is None:
             return _PLAINTEXT_FITS
-        return _deny("plaintext-required", "The file has key metadata, but its regime is plaintext.")
+        return _deny("plaintext-required", "The file has key metadata, but its epoch is plaintext.")
     if keys is None:
         return _deny("encryption-required", "The file is plaintext, and its encryption epoch is not.")
     return _check_keys(epoch, keys, fits)
@@ -279,25 +279,25 @@ def _judge(epoch: Epoch, keys: FileKeys | None, fits: Callable[[PekRef], bool]) 
 def _check_keys(epoch: Epoch, keys: FileKeys, fits: Callable[[PekRef], bool]) -> Decision:
     spec = epoch.spec
     if keys.algorithm is not spec.algorithm:
-        return _deny("algorithm", f"The file uses {keys.algorithm}, its regime says {spec.algorithm}.")
+        return _deny("algorithm", f"The file uses {keys.algorithm}, its epoch says {spec.algorithm}.")
     if keys.footer is not spec.footer:
-        return _deny("footer", f"The file's footer is {keys.footer}, its regime says {spec.footer}.")
+        return _deny("footer", f"The file's footer is {keys.footer}, its epoch says {spec.footer}.")
     if keys.stock_readers is not spec.stock_readers:
         carried = "carries" if keys.stock_readers else "does not carry"
         return _deny(
-            "stock-readers", f"The file {carried} what stock readers need, its regime says otherwise."
+            "stock-readers", f"The file {carried} what stock readers need, its epoch says otherwise."
         )
     if keys.digest is not spec.keeps_digests:
         kept = "keeps" if keys.digest else "does not keep"
-        return _deny("file-digest", f"The key metadata {kept} the file's digest, its regime says otherwise.")
+        return _deny("file-digest", f"The key metadata {kept} the file's digest, its epoch says otherwise.")
     for key in keys.keys:
         if not fits(key.pek):
             return _deny(
-                FOREIGN_PEK, f"The file is under PEK {key.pek.pek_id}, which its regime does not name."
+                FOREIGN_PEK, f"The file is under PEK {key.pek.pek_id}, which its epoch does not name."
             )
         if key.length != spec.data_key_length:
             return _deny(
-                "data-key-length", f"The file has a key of {key.length} bytes, not what its regime says."
+                "data-key-length", f"The file has a key of {key.length} bytes, not what its epoch says."
             )
     return _check_columns(epoch, keys)
 
@@ -305,12 +305,12 @@ def _check_keys(epoch: Epoch, keys: FileKeys, fits: Callable[[PekRef], bool]) ->
 def _check_columns(epoch: Epoch, keys: FileKeys) -> Decision:
     """The footer under the table's master key, and each group of columns under its own."""
     if not keys.keys or keys.keys[0].field_ids or keys.keys[0].pek.master_key_id != epoch.spec.master_key_id:
-        return _deny(FOREIGN_PEK, "The file's footer is not under the master key that its regime says.")
+        return _deny(FOREIGN_PEK, "The file's footer is not under the master key that its epoch says.")
     if len(keys.keys) == 1 and not epoch.columns:
         return _KEYS_FIT
     stated = sorted((key.pek.master_key_id, key.field_ids) for key in keys.keys[1:])
     if stated != sorted((group.key_id, group.field_ids) for group in epoch.columns):
-        return _deny("columns", "The file's column keys are not those that its regime says.")
+        return _deny("columns", "The file's column keys are not those that its epoch says.")
     return _KEYS_FIT
 
 
@@ -320,5 +320,5 @@ def _deny(rule: str, detail: str) -> Decision:
 
 def _malformed(message: str) -> EncryptionPolicyViolation:
     return EncryptionPolicyViolation(
-        message, rule="regime", hint="The table's governed state is damaged; restore the catalog's database."
+        message, rule="epoch", hint="The table's governed state is damaged; restore the catalog's database."
     )

@@ -3,10 +3,10 @@
 Rules:
 - `write.format.default` is an ordinary property, Iceberg's own. Where a table is encrypted, the algorithm
   says the format too: Parquet's algorithms are Parquet's alone, and ORC has one of its own.
-- So another format is another algorithm, and begins a new regime. What was the default of the old format
+- So another format is another algorithm, and begins a new epoch. What was the default of the old format
   becomes the default of the new.
 - ORC encrypts whole top-level columns, with keys of 16 or 32 bytes. Its footer, with the names and types of
-  columns, is always in clear.
+  columns, is always in plaintext.
 
 Source: Apache ORC specification, "Column Encryption"; Iceberg documentation, "Write properties".
 """

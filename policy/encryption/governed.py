@@ -5,7 +5,7 @@ Rules:
   does each with ``option.`` in front, because Spark hands OPTIONS to a catalog twice.
 - Spellings that agree are one; spellings that contradict each other are an error that names both.
 - Everything else under a governed prefix is refused, and so is every name that a person could take for a
-  governed one: other letter case, look-alike letters, invisible characters, spaces, a slip of the pen. Such
+  governed one: other letter case, confusable letters, invisible characters, spaces, a slip of the pen. Such
   a name would otherwise be kept as an ordinary property, and a table that its owner believes to be protected
   would not be.
 - `encryption.pek-id` is set by the catalog alone.
@@ -152,7 +152,7 @@ def is_governed(name: str) -> bool:
 
 
 def is_taken_for(name: str, known: str) -> bool:
-    """Whether a person could take a name for another one: itself, other letter case, look-alike letters,
+    """Whether a person could take a name for another one: itself, other letter case, confusable letters,
     invisible characters, other separators, a slip of the pen.
 
     Args:
@@ -167,7 +167,7 @@ def canonical_name(name: str) -> str:
     """The canonical name behind a spelling, for example to remove a property.
 
     Raises:
-        PropertyInvalid: the name is read only, unknown or a look-alike, or is not governed at all.
+        PropertyInvalid: the name is read only, unknown or a confusable, or is not governed at all.
     """
     bare = _without_option(name)
     if bare == PEK_ID:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from policy.errors import PropertyInvalid
 
 MAX_VALUE_CHARACTERS = 65_536
-#: How policies call the keys of the KMS door, before their names.
+#: How policies call the keys of the KMS endpoint, before their names.
 ENDPOINT_PREFIX = "door/"
 MAX_KEY_ID_BYTES = 255
 
@@ -79,7 +79,7 @@ def is_master_key_id(text: str) -> bool:
 
 
 def is_endpoint_key_name(text: str) -> bool:
-    """Whether policies take a name for that of a key of the KMS door; no new use may name a master key so."""
+    """Whether policies take a name for a key of the KMS endpoint; no new use can name a master key so."""
     return text.startswith(ENDPOINT_PREFIX)
 
 
@@ -87,7 +87,7 @@ def master_key_id(name: str, value: object) -> str:
     """A master key id.
 
     Raises:
-        PropertyInvalid: the text cannot name a master key, or names a key of the KMS door.
+        PropertyInvalid: the text cannot name a master key, or names a key of the KMS endpoint.
     """
     text = checked_text(name, value)
     if not is_master_key_id(text):
@@ -99,7 +99,7 @@ def master_key_id(name: str, value: object) -> str:
     if is_endpoint_key_name(text):
         raise refused(
             name,
-            f"{text[:80]!r} is the name of a key of the KMS door.",
+            f"{text[:80]!r} is the name of a key of the KMS endpoint.",
             "Name a master key of the catalog's KMS.",
         )
     return text

@@ -50,7 +50,7 @@ class Algorithm(StrEnum):
 
 
 class VerifyDigest(StrEnum):
-    """When a file is held against the digest that its key metadata keeps."""
+    """When a file is checked against the digest that its key metadata keeps."""
 
     NEVER = "never"
     FIRST_READ = "first-read"
@@ -65,7 +65,7 @@ class StandardClients(StrEnum):
 
 
 class Footer(StrEnum):
-    """Whether a file's footer is encrypted, or in clear and signed."""
+    """Whether a file's footer is encrypted, or in plaintext and signed."""
 
     ENCRYPTED = "encrypted"
     PLAINTEXT = "plaintext"
@@ -111,7 +111,7 @@ class EncryptionSpec:
         masks: masks for columns that are denied, sorted by mask.
         stock_readers: whether files also carry what stock readers need.
         foreign_key_providers: the foreign key provider properties that were given, with their values.
-        verify_digest: when files are held against their digests.
+        verify_digest: when files are checked against their digests.
         standard_clients: whether standard clients can load the table; None if its namespace decides. It says
             nothing of files, so that changing it begins no encryption epoch.
     """
@@ -280,10 +280,12 @@ def refuse_unfit(spec: EncryptionSpec, given: Collection[str]) -> None:
         if spec.data_key_length not in _ORC_KEY_LENGTHS:
             raise _unfit(governed.DATA_KEY_LENGTH, "ORC has keys of 16 and 32 bytes alone", "Set 16 or 32.")
         if governed.FOOTER in given:
-            raise _unfit(governed.FOOTER, "ORC's footer is always in clear", "Leave the property out.")
+            raise _unfit(governed.FOOTER, "ORC's footer is always in plaintext", "Leave the property out.")
         if spec.stock_readers:
             raise _unfit(
-                governed.STOCK_READERS, "stock readers of ORC have keys of the KMS door", "Set it to false."
+                governed.STOCK_READERS,
+                "stock readers of ORC have keys of the KMS endpoint",
+                "Set it to false.",
             )
         return
     other = [mask.mask for mask in spec.masks if mask.mask != NULLIFY]

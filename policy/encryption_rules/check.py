@@ -36,7 +36,7 @@ def violations(rule: Rule, facts: TableFacts) -> Iterator[Violation]:
     columns = tuple(rule.columns_of(facts))
     if rule.has_columns and not columns:
         return
-    yield from _in_clear(rule, facts, columns)
+    yield from _in_plaintext(rule, facts, columns)
     if rule.demands.column_key:
         yield from _without_column_key(rule, facts, columns)
     if facts.spec.encrypts:
@@ -61,7 +61,7 @@ def demands_on(rules: tuple[Rule, ...], facts: TableFacts) -> Mapping[int | None
     return MappingProxyType(found)
 
 
-def _in_clear(rule: Rule, facts: TableFacts, columns: tuple[Column, ...]) -> Iterator[Violation]:
+def _in_plaintext(rule: Rule, facts: TableFacts, columns: tuple[Column, ...]) -> Iterator[Violation]:
     if not rule.demands.must_encrypt:
         return
     if not rule.has_columns and not facts.spec.encrypts:
@@ -126,11 +126,11 @@ def _wrong_files(rule: Rule, facts: TableFacts) -> Iterator[Violation]:
         remedy = f"Set {governed.DATA_KEY_LENGTH} to {demands.min_data_key_length} or more."
         yield _of_table(rule, Ask.DATA_KEY_LENGTH, str(spec.data_key_length), detail, remedy)
     if demands.encrypted_footer and spec.file_format is FileFormat.ORC:
-        remedy = f"Set {WRITE_FORMAT}={FileFormat.PARQUET}: ORC's footer is always in clear."
-        yield _of_table(rule, Ask.PLAINTEXT_FOOTER, "", "A footer in clear is not allowed.", remedy)
+        remedy = f"Set {WRITE_FORMAT}={FileFormat.PARQUET}: ORC's footer is always in plaintext."
+        yield _of_table(rule, Ask.PLAINTEXT_FOOTER, "", "A footer in plaintext is not allowed.", remedy)
     if demands.encrypted_footer and spec.footer is Footer.PLAINTEXT:
         remedy = f"Set {governed.FOOTER}={Footer.ENCRYPTED}."
-        yield _of_table(rule, Ask.PLAINTEXT_FOOTER, "", "A footer in clear is not allowed.", remedy)
+        yield _of_table(rule, Ask.PLAINTEXT_FOOTER, "", "A footer in plaintext is not allowed.", remedy)
     if demands.no_stock_readers and spec.stock_readers:
         remedy = f"Set {governed.STOCK_READERS}=false."
         yield _of_table(rule, Ask.STOCK_READERS, "", "Stock readers are not allowed.", remedy)

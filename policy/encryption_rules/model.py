@@ -1,4 +1,4 @@
-"""Encryption rules, the tables they are held against, and what breaks them, as typed values."""
+"""Encryption rules, the tables they are checked against, and what breaks them, as typed values."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What rules are held against.
+    """What rules are checked against.
 
     Attributes:
         database: the namespace, its levels joined by dots.
@@ -97,7 +97,7 @@ class TableFacts:
         return cls(database, table, tuple(columns), spec)
 
     def key_of(self, column: Column) -> str | None:
-        """The master key that protects a column; None if it is in clear."""
+        """The master key that protects a column; None if it is in plaintext."""
         if not self.spec.encrypts:
             return None
         return column.key_id if self.spec.columns else self.spec.master_key_id

@@ -2,7 +2,7 @@
 
 Rules:
 - ``*`` and ``?`` are those of the access policies (`policy.ranger`), and letter case does not matter.
-- A pattern that puts something under a rule also matches what a person would take for it: look-alike letters,
+- A pattern that puts something under a rule also matches what a person would take for it: confusable letters,
   accents, invisible characters and spaces hide no name from a rule. A pattern of an exception matches the
   name itself, and nothing that only looks like it.
 - A column pattern is about a column at any depth: ``ssn`` matches ``person.ssn`` and ``ssn.number`` too.
@@ -104,7 +104,7 @@ class NamePatterns:
         return any(pattern.matches((seen,), _NOBODY) for pattern in self._seen) or self._foreign(seen)
 
     def _foreign(self, seen: str) -> bool:
-        """Letters that no table of look-alikes has stand for any letter, where most letters are equal."""
+        """Letters that no table of confusables has stand for any letter, where most letters are equal."""
         if seen.isascii():
             return False
         parts = (seen, *seen.split("."))

@@ -4,14 +4,14 @@ A set is a value: made once from documents, never changed, and named by a digest
 table has to fit all of them, so that another rule never makes room for what was refused before, and the order
 of documents and rules makes no difference.
 
-What a change of a table is held against:
+What a change of a table is checked against:
 
 - A table that is made, or taken over, breaks no rule.
 - A change of columns or of encryption ends with a table that breaks no rule; or at least breaks less than
   before, and nothing that it did not break before. So a table that breaks a newer rule can be brought in line
   step by step, and is not altered in other ways until it is.
 - Another name, or the return of a dropped table, breaks nothing that was not broken before.
-- What leaves the columns, the encryption and the name as they are is not held against the rules: writes go
+- What leaves the columns, the encryption and the name as they are is not checked against the rules: writes go
   on.
 - What takes a table or a column out of the reach of a rule drops protection, which is a privilege of its
   own.

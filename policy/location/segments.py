@@ -69,7 +69,7 @@ _EMOJI_FORMATS = re.compile(
 # `%u002e` is no escape in any standard; some decoders take it all the same.
 _WIDE_ESCAPE = re.compile(r"%[uU]([0-9A-Fa-f]{4})")
 
-# Slashes and backslashes as NFKC leaves them, and look-alikes that best-fit conversions turn into them.
+# Slashes and backslashes as NFKC leaves them, and confusables that best-fit conversions turn into them.
 _SEPARATORS = r"/\\\u2044\u2215\u2216\u29f5\u29f8\u29f9"
 # A dot segment, also when a reader trims blanks (`+` is a blank in form encoding) or cuts `;parameters` off.
 _DOTS = r"[\s+]*\.{1,2}[\s+]*"

@@ -7,7 +7,7 @@ Rules:
 - Letter case does not matter for database, table, column and engine names; it does for locations and keys.
 - A recursive location matches itself and everything below, by whole segments; one with wildcards matches what
   lies below any location that it matches.
-- Equal spellings of a location are one, as `policy.location.location` says: ``s3a:`` is ``s3:``, ``file:/x`` is
+- Equal spellings of a location are one, as `policy.location` says: ``s3a:`` is ``s3:``, ``file:/x`` is
   ``file:///x``, a host has no case, and a trailing slash does not count.
 - A location that cannot be named in a request is refused in a policy, because a denial of it would be without
   effect. A scheme that is not understood is kept as it is, since nothing with that scheme can be asked for.

@@ -51,7 +51,7 @@ def read_call(cursor: Cursor) -> CallOnKeys | CallRewrite:
 
 
 def _options(cursor: Cursor) -> bool:
-    """The parameters behind the table; whether old regimes are to be forbidden."""
+    """The parameters behind the table; whether old epochs are to be forbidden."""
     left, forbids = {*_OPTIONS, _FORBID}, False
     while cursor.took_symbol(","):
         name = next((each for each in sorted(left) if cursor.ahead(each)), None)

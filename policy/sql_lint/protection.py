@@ -1,4 +1,4 @@
-"""A statement held against the encryption rules: what the table would be, from what is known of it.
+"""A statement checked against the encryption rules: what the table would be, from what is known of it.
 
 Where rules are in force and it is not known which columns a table has, or how it is encrypted, nothing can be
 decided; then the statement is refused.

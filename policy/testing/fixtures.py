@@ -100,7 +100,7 @@ class FixtureTable:
         )
 
     def for_rules(self) -> encryption_rules.TableFacts:
-        """What encryption rules are held against."""
+        """What encryption rules are checked against."""
         return encryption_rules.TableFacts.of_names(
             self.name.database, self.name.name, self.columns or (), self.spec
         )

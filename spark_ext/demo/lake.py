@@ -69,20 +69,20 @@ class Lake:
 
     @property
     def database_url(self) -> str:
-        """The pointer store, as a stock client opens it."""
+        """The pointer store, as a standard client opens it."""
         return self.settings.database.url.get_secret_value()
 
     def token(self, name: str, kind: TokenKind) -> str:
         """A new token."""
         return self.services.tokens.issue(Principal(name), kind, None).text
 
-    def stock_client(self, who: str) -> RestCatalog:
+    def standard_client(self, who: str) -> RestCatalog:
         """A stock pyiceberg client of the service."""
         return RestCatalog("lake", uri=self.url, token=self.tokens[who])
 
     def table(self, who: str, name: str) -> Table:
-        """A table as a stock client loads it from the service."""
-        table: Table = self.stock_client(who).load_table(name)
+        """A table as a standard client loads it from the service."""
+        table: Table = self.standard_client(who).load_table(name)
         return table
 
     def administer(self, who: str, path: str, body: dict[str, str] | None = None) -> None:

@@ -27,15 +27,15 @@ def plant(stage: Stage) -> None:
         "the engine, which may read all of storage, would do that for her."
     )
     foreign = stage.foreign_files(FLIGHTS, stage.flights.rows)
-    commit_by_stock_client(stage, foreign)
+    commit_by_standard_client(stage, foreign)
     commit_to_pointer_store(stage, foreign)
     edit_in_place(stage, foreign)
 
 
-def commit_by_stock_client(stage: Stage, foreign: Sequence[ForeignFile]) -> None:
+def commit_by_standard_client(stage: Stage, foreign: Sequence[ForeignFile]) -> None:
     """The commit comes to the catalog."""
-    stage.screen.say("The first way: she commits the manifest with a stock client, pyiceberg.")
-    client = stage.lake.stock_client(MALLORY)
+    stage.screen.say("The first way: she commits the manifest with a standard client, pyiceberg.")
+    client = stage.lake.standard_client(MALLORY)
     updates = planted(client.load_table(PICKS), foreign)
     with _stock_lake(stage) as catalog:
         stock.commit(catalog, PICKS, updates)
@@ -46,7 +46,7 @@ def commit_by_stock_client(stage: Stage, foreign: Sequence[ForeignFile]) -> None
         return "committed"
 
     stage.attempt(
-        "Another table's files, committed by a stock client",
+        "Another table's files, committed by a standard client",
         MALLORY,
         answer,
         commit,
@@ -119,8 +119,8 @@ def widen(stage: Stage) -> None:
 
 
 def _commit_allowed(stage: Stage) -> None:
-    stage.screen.say("Now the same commit by the same stock client is accepted, and the query works.")
-    client = stage.lake.stock_client(MALLORY)
+    stage.screen.say("Now the same commit by the same standard client is accepted, and the query works.")
+    client = stage.lake.standard_client(MALLORY)
     foreign = stage.foreign_files(FLIGHTS, stage.flights.rows)
     stock.commit(client, PICKS, planted(client.load_table(PICKS), foreign))
     rows = stage.count(MALLORY, PICKS)

@@ -1,4 +1,4 @@
-"""The stock stack that Lakewarden is held against: pyiceberg's own catalog, and its own reader.
+"""The stock stack that Lakewarden is checked against: pyiceberg's own catalog, and its own reader.
 
 Nothing of Lakewarden is used here.
 """
@@ -41,7 +41,7 @@ def stock_catalog(name: str, url: str) -> Iterator[SqlCatalog]:
 
 
 def commit(catalog: Catalog, identifier: str, updates: Sequence[TableUpdate]) -> None:
-    """Commit with a stock client."""
+    """Commit with a standard client."""
     catalog.commit_table(catalog.load_table(identifier), (), tuple(updates))
 
 

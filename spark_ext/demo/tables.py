@@ -39,7 +39,7 @@ def fill(stage: Stage) -> None:
         OLGA,
         f"CREATE TABLE lake.{FLIGHTS} ({_FIRST}, {_REST}) USING iceberg TBLPROPERTIES ({_UNCOMPRESSED})",
     )
-    with screen.working("Operations' flights, in clear:"):
+    with screen.working("Operations' flights, in plaintext:"):
         stage.run(OLGA, f"INSERT INTO lake.{FLIGHTS} SELECT /*+ REPARTITION(2) */ * FROM flights_2013")
     with screen.working("The same flights, encrypted under operations' master key, in one statement:"):
         stage.run(

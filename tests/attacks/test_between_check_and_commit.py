@@ -106,8 +106,8 @@ def test_new_metadata_edited_while_it_lands(siege: Siege, watch: OpenWatch, poin
 
 
 @pytest.mark.parametrize("point", POINTS[:3])
-def test_pointer_moved_by_a_stock_client_during_a_commit(siege: Siege, point: str) -> None:
-    """The stock client wins the pointer; the commit loses, and what stands there is unsealed."""
+def test_pointer_moved_by_a_standard_client_during_a_commit(siege: Siege, point: str) -> None:
+    """The standard client wins the pointer; the commit loses, and what stands there is unsealed."""
     attacker = siege.attacker
     planted = attacker.appending(entry(data_file(f"{attacker.location}/data/new.parquet")))
     overtaking = at(point, lambda: attacker.commit_behind(*planted))
@@ -119,7 +119,7 @@ def test_pointer_moved_by_a_stock_client_during_a_commit(siege: Siege, point: st
 
 
 @pytest.mark.parametrize("point", POINTS[:3])
-def test_name_taken_by_a_stock_client_during_a_creation(siege: Siege, point: str) -> None:
+def test_name_taken_by_a_standard_client_during_a_creation(siege: Siege, point: str) -> None:
     """Its pointer stands on foreign metadata; the creation fails and the name is not governed."""
     attacker = siege.attacker
     taken = Attacker(siege.lake, "bobs.taken")

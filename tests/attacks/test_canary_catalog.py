@@ -175,7 +175,7 @@ def _environment(root: Path) -> dict[str, str]:
 
 
 def _work(service: Service, seen: Haystack) -> None:
-    """Tables, files, plans and refusals; keys are rotated, wrapped anew and revoked."""
+    """Tables, files, plans and refusals; keys are rotated, rewrapped and revoked."""
     lake = service.lake
     lake.catalog().create_namespace("db")
     make(lake, named("secret"), properties=ENCRYPTED)

@@ -106,7 +106,7 @@ def test_protection_dropped_without_unprotect(vault: Attacker, way: str) -> None
 _WEAKER = {
     "pages without a tag": {"encryption.algorithm": "AES_GCM_CTR_V1"},
     "as Parquet calls it": {"parquet.encryption.algorithm": "AES_GCM_CTR_V1"},
-    "a footer in clear": {"encryption.footer": "plaintext"},
+    "a footer in plaintext": {"encryption.footer": "plaintext"},
     "shorter keys": {"encryption.data-key-length": "16"},
     "some columns": {"encryption.columns": "lakewarden:id,name"},
     "another key": {"encryption.master-key-id": "another"},
@@ -178,7 +178,7 @@ def test_protection_dropped_with_unprotect(fresh: Attacker, way: str) -> None:
     ids=str,
 )
 def test_governed_property_in_disguise(vault: Attacker, properties: dict[str, str]) -> None:
-    """A look-alike is neither governed nor kept beside the real one; a contradiction is refused."""
+    """A confusable is neither governed nor kept beside the real one; a contradiction is refused."""
     owner = Attacker(vault.lake, vault.table, ALICE)
     before = governed(owner)
     with pytest.raises(PropertyInvalid):

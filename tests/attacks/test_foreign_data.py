@@ -1,7 +1,7 @@
 """Another table's rows through one's own: the planted path, in all three ways in.
 
-A stock client that plans by itself reads the foreign rows; the catalog refuses them at commit, plan and scan,
-before anything of the victim's is opened.
+A standard client that plans by itself reads the foreign rows; the catalog refuses them at commit, plan and
+scan, before anything of the victim's is opened.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ ALL_PLANTS = [
 
 
 @pytest.mark.parametrize("plant", [plant_data_file, plant_manifest, plant_manifest_list])
-def test_stock_client_reads_foreign_rows(siege: Siege, watch: OpenWatch, plant: Plant) -> None:
+def test_standard_client_reads_foreign_rows(siege: Siege, watch: OpenWatch, plant: Plant) -> None:
     """The attack is real, and the trap sees it."""
     siege.attacker.commit_behind(*plant(siege))
     watch.opened()
@@ -116,7 +116,7 @@ def test_foreign_path_committed_to_pointer_store(siege: Siege, watch: OpenWatch,
 
 
 def test_foreign_path_committed_over_rest(service: Service) -> None:
-    """A stock client of the running service; the answer names the error and the hint."""
+    """A standard client of the running service; the answer names the error and the hint."""
     siege = lay_siege(service.lake)
     stock = service.iceberg(BOB)
     table = stock.load_table("bobs.mine")

@@ -1,4 +1,4 @@
-"""Commits to encrypted tables: plaintext files, transplanted keys, bounds in clear, changed regimes."""
+"""Commits to encrypted tables: plaintext files, transplanted keys, bounds in plaintext, changed epochs."""
 
 from __future__ import annotations
 
@@ -412,7 +412,7 @@ def test_mixing_governed_properties_with_a_snapshot(migrated: Attacker) -> None:
 
 
 def test_encrypted_files_are_read_after_protection_was_dropped(vault: Attacker) -> None:
-    """They stay what the regime of their sequence number says; new ones are plaintext, and only that."""
+    """They stay what the epoch of their sequence number says; new ones are plaintext, and only that."""
     known = vault.entries()[0]
     vault.commit_properties({"encryption.mechanism": "plaintext"})
     assert keys_of(vault.plan()) == [1]

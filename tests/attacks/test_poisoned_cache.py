@@ -63,8 +63,8 @@ def test_victims_manifest_described_otherwise_after_load(siege: Siege, parted: A
     assert found.num_rows == 1
 
 
-def test_the_poison_works_on_a_stock_client(siege: Siege, parted: Attacker) -> None:
-    """Both tables read by stock clients of one process: a row of the victim's is missing."""
+def test_the_poison_works_on_a_standard_client(siege: Siege, parted: Attacker) -> None:
+    """Both tables read by standard clients of one process: a row of the victim's is missing."""
     attacker = siege.attacker
     attacker.commit_behind(*updates(attacker.snapshot([lying_about(parted)], new_id())))
     catalog = stock_catalog(siege.lake)

@@ -1,6 +1,6 @@
 """Names of properties that look like a governed one: refused or literal at every door, never without effect.
 
-What a person reads as `encryption.mechanism` is that, or is refused: other letter case, look-alike letters,
+What a person reads as `encryption.mechanism` is that, or is refused: other letter case, confusable letters,
 invisible characters, spaces, other normal forms of Unicode, names that come twice with two values. What no
 person takes for a governed name is kept, letter by letter, and means nothing more.
 """
@@ -285,7 +285,7 @@ LITERAL: Final = (
 
 
 @pytest.mark.parametrize("name", LITERAL)
-def test_look_alike_of_an_ordinary_name_is_literal(served: Service, alice: httpx.Client, name: str) -> None:
+def test_confusable_of_an_ordinary_name_is_literal(served: Service, alice: httpx.Client, name: str) -> None:
     """It sends nobody's writers anywhere, and is shown as it was given; the real one is not touched by it."""
     elsewhere = f"file://{served.lake.root}/elsewhere"
     assert _commit(alice, served, "plain", _set(**{name: elsewhere})).status_code == 200

@@ -76,7 +76,7 @@ class Field:
         siege: the tables.
         watch: sees the victim's files opened.
         foreign: the victim's data file.
-        manifest: the victim's manifest, as a stock client reads it.
+        manifest: the victim's manifest, as a standard client reads it.
     """
 
     siege: Siege
@@ -179,7 +179,7 @@ def test_disguised_registration(field: Field, disguised: str) -> None:
 
 
 def test_link_in_place_of_a_data_file(siege: Siege, watch: OpenWatch) -> None:
-    """An own path that leads elsewhere when it is opened: a stock client follows it, a guarded scan not."""
+    """An own path that leads elsewhere once it is opened: a standard client follows it, we do not."""
     own = local(siege.attacker.data_paths()[0])
     own.unlink()
     own.symlink_to(local(siege.victim.data_paths()[0]))
@@ -237,7 +237,7 @@ def s3(moto: MotoS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Sie
 
 
 def _append(siege: S3Siege, file: DataFile) -> None:
-    """What a stock client does: its own manifests, through the service."""
+    """What a standard client does: its own manifests, through the service."""
     table = siege.service.iceberg(BOB).load_table("bobs.mine")
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         append.append_data_file(file)

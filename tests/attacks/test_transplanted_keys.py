@@ -139,7 +139,7 @@ def without_bounds(scene: Scene) -> bytes:
 
 
 def without_footer_digest(scene: Scene) -> bytes:
-    """As metadata was before there were such digests, so that the footer could be written anew."""
+    """As metadata was before there were such digests, so that the footer could be rewritten."""
     known = KeyMetadata.parse(scene.honest)
     bare = header(known.algorithm, known.footer, bounds=True)
     return known._replace(header=bare, footer_digest=None).to_bytes()

@@ -101,7 +101,7 @@ def test_a_whole_chain_removed(engine: Engine) -> None:
     assert [(problem.writer, problem.kind) for problem in verify(engine)] == [(gone, "truncated")]
 
 
-def test_a_chain_computed_anew(engine: Engine) -> None:
+def test_a_chain_computed_again(engine: Engine) -> None:
     """Attack: change a record, and compute all hashes behind it and the noted end anew."""
     writer = _chain(engine, None)
     with write(engine) as connection:
@@ -133,7 +133,7 @@ def test_an_ended_chain_that_is_extended_is_still_held_by_the_checkpoint(engine:
     assert (writer, 10, "truncated") in {(each.writer, each.sequence, each.kind) for each in verify(engine)}
 
 
-def test_checkpoints_computed_anew_by_one_without_the_key(engine: Engine, signer: Signer) -> None:
+def test_checkpoints_computed_again_by_one_without_the_key(engine: Engine, signer: Signer) -> None:
     """Attack: remove records, and make the checkpoints fit."""
     writer = _chain(engine, signer)
     _cut(engine, writer, 7)

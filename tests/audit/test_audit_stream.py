@@ -141,7 +141,7 @@ def test_the_files_of_a_service_hold_records_and_checkpoints(
     assert verdict.evidence >= 251
 
 
-def test_a_file_that_was_rotated_or_removed_is_made_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_rotated_or_removed_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     file = LineFile(path)
     file.append(["1"])

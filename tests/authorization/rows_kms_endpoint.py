@@ -1,4 +1,4 @@
-"""The authorization matrix: the door for stock Hadoop clients. Its keys need rights of their own names."""
+"""The authorization matrix of the KMS endpoint: its keys need rights of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The authorization matrix: rewriting files, and the end of old encryption regimes."""
+"""The authorization matrix: rewriting files, and the end of old encryption epochs."""
 
 from __future__ import annotations
 

@@ -189,11 +189,11 @@ def _key(*words: str) -> Callable[[Try], list[str]]:
 
 
 def _door(act: str) -> Callable[[Try], list[str]]:
-    return lambda attempt: ["door", act, movable(attempt)]
+    return lambda attempt: ["kms-endpoint", act, movable(attempt)]
 
 
 def _forbidding(attempt: Try) -> list[str]:
-    return ["table", "forbid-old-regimes", f"{OWN}.{attempt.table(encrypted=True)}"]
+    return ["table", "forbid-old-epochs", f"{OWN}.{attempt.table(encrypted=True)}"]
 
 
 def _resealing(attempt: Try) -> list[str]:
@@ -213,8 +213,8 @@ COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
         "table adopt": Case(("new:create", "storage"), "creator keeper steward", _adopting),
         "table reseal": Case(("alter", "update"), "owner steward", _resealing),
         "table restore": Case(("alter",), _ALTERERS, _on("table", "restore", "TABLE")),
-        "table regimes": Case(("alter|update",), _LOOKERS, _on("table", "regimes", "TABLE")),
-        "table forbid-old-regimes": Case(("alter",), _ALTERERS, _forbidding),
+        "table epochs": Case(("alter|update",), _LOOKERS, _on("table", "epochs", "TABLE")),
+        "table forbid-old-epochs": Case(("alter",), _ALTERERS, _forbidding),
         "table clean-up": Case(
             ("alter", "drop"), "owner steward", _on("table", "clean-up", "TABLE", "--remove")
         ),
@@ -229,9 +229,9 @@ COMMANDS: Final[Mapping[str, Case]] = MappingProxyType(
         "key destroy": Case(
             ("drop", "destroy"), "owner steward", _key("destroy", "TABLE", "--confirm", "TABLE")
         ),
-        "door list": Case(("token",), EVERYBODY, _admin("door", "list")),
-        "door disable": Case(("destroy",), _DESTROYERS, _door("disable")),
-        "door enable": Case(("destroy",), _DESTROYERS, _door("enable")),
+        "kms-endpoint list": Case(("token",), EVERYBODY, _admin("kms-endpoint", "list")),
+        "kms-endpoint disable": Case(("destroy",), _DESTROYERS, _door("disable")),
+        "kms-endpoint enable": Case(("destroy",), _DESTROYERS, _door("enable")),
         "policy report": Case(("admin",), "admin steward", _admin("policy", "report", "--json")),
     }
 )

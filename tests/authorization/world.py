@@ -34,7 +34,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA
 
 #: Another master key that a table could be put under.
 SPARE_KEY: Final = "spare"
-#: A key of the door for stock Hadoop clients.
+#: A key of the KMS endpoint for stock Hadoop clients.
 ENDPOINT_KEY: Final = "doorkey"
 #: Tables that what is refused is tried on: plaintext, encrypted, and one that does not exist.
 PLAIN, VAULT, ABSENT = "plain", "vault", "absent"

@@ -419,16 +419,16 @@ TABLE = [
         "table.rewrite",
     ),
     Row(
-        "OldRegimes.report",
+        "OldEpochs.report",
         on_table(lambda lake, who, n: lake.services.old_epochs.report(who, n)),
         WRITES,
-        "table.regimes",
+        "table.epochs",
     ),
     Row(
-        "OldRegimes.forbid",
+        "OldEpochs.forbid",
         on_table(lambda lake, who, n: lake.services.old_epochs.forbid(who, n)),
         WRITES,
-        "table.forbid-old-regimes",
+        "table.forbid-old-epochs",
         (RequestInvalid,),
     ),
 ]

@@ -153,7 +153,7 @@ def test_a_field_that_comes_into_an_encrypted_struct_is_encrypted(lake: Lake, ta
         open_write.append(before)
 
 
-def test_other_changes_of_columns_begin_no_regime(lake: Lake, table: Table) -> None:
+def test_other_changes_of_columns_begin_no_epoch(lake: Lake, table: Table) -> None:
     before = loaded(lake, table).governed
     alter(lake, table, AddColumn(("note",), StringType()), RenameColumn(("id",), "key"))
     assert loaded(lake, table).governed == before
@@ -177,14 +177,14 @@ def test_the_last_column_with_a_key_is_not_dropped_unawares(lake: Lake) -> None:
     assert loaded(lake, table).governed.spec.encrypts
 
 
-def test_a_column_that_comes_back_does_not_come_back_in_clear(lake: Lake, table: Table) -> None:
+def test_a_column_that_comes_back_does_not_come_back_in_plaintext(lake: Lake, table: Table) -> None:
     old = loaded(lake, table).metadata.current_schema_id
     alter(lake, table, DropColumn(("email",)))
     back: list[TableUpdate] = [SetCurrentSchemaUpdate(schema_id=old)]
     refused(lambda: commit(lake, table, *back), EncryptionPolicyViolation, "column-without-key")
 
 
-def test_a_column_of_a_table_encrypted_as_a_whole_does_not_come_back_in_clear(
+def test_a_column_of_a_table_encrypted_as_a_whole_does_not_come_back_in_plaintext(
     lake: Lake, bob_alters: None
 ) -> None:
     """Who named columns saw those of then; the one that had been dropped is encrypted in the old files."""
@@ -313,10 +313,10 @@ def test_a_group_that_policies_split_is_told_where_it_is_made(lake: Lake, split:
     assert [each.startswith(sentence) for each in told(lake, caller)] == [True]
 
 
-# -- what columns in clear may do
+# -- what columns in plaintext may do
 
 
-def test_columns_in_clear_partition_the_table_and_encrypted_ones_do_not(lake: Lake, table: Table) -> None:
+def test_columns_in_plaintext_partition_the_table_and_encrypted_ones_do_not(lake: Lake, table: Table) -> None:
     def make_by(source: int) -> Table:
         spec = PartitionSpec(PartitionField(source, 1000, IdentityTransform(), "p"))
         return make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn,home"}, partition_spec=spec)
@@ -338,7 +338,7 @@ STATISTICS = {
 }
 
 
-def test_statistics_are_kept_of_columns_in_clear_alone(lake: Lake, table: Table) -> None:
+def test_statistics_are_kept_of_columns_in_plaintext_alone(lake: Lake, table: Table) -> None:
     given = {name: dict.fromkeys((1, 2, 3, 5), value) for name, value in STATISTICS.items()}
     append_files(lake, name_of(table), **given)
     (shown,) = lake.catalog().load_table(table.name()).inspect.files().to_pylist()
@@ -346,7 +346,9 @@ def test_statistics_are_kept_of_columns_in_clear_alone(lake: Lake, table: Table)
 
 
 @pytest.mark.parametrize("name", STATISTICS)
-def test_a_client_may_show_statistics_of_columns_in_clear_alone(lake: Lake, table: Table, name: str) -> None:
+def test_a_client_may_show_statistics_of_columns_in_plaintext_alone(
+    lake: Lake, table: Table, name: str
+) -> None:
     """A client adds files by a cherry-pick alone."""
     append_files(lake, name_of(table))
     attacker = Attacker(lake, ".".join(table.name()), ALICE)

@@ -1,4 +1,4 @@
-"""Columns that would be in clear, or under another key, where they were encrypted: by name, id and place."""
+"""Columns that would be plaintext, or under another key, where they were encrypted: by name, id and place."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def table(lake: Lake) -> Table:
         ("pii:ssn;hr:email", "pii:email,ssn"),
     ],
 )
-def test_a_column_in_clear_or_under_another_key_needs_the_right_to_unprotect(
+def test_a_column_in_plaintext_or_under_another_key_needs_the_right_to_unprotect(
     lake: Lake, bob_alters: None, before: str | None, after: str
 ) -> None:
     made = make(lake, schema=PERSON, properties={COLUMNS: before} if before else ENCRYPTED)
@@ -74,7 +74,7 @@ def with_name_taken_over() -> list[NestedField]:
 def test_a_name_that_passes_to_another_column_unprotects_the_one_that_had_it(
     lake: Lake, bob_alters: None
 ) -> None:
-    """By name `ssn` stays in the list; by id the column that was encrypted would be in clear."""
+    """By name `ssn` stays in the list; by id the column that was encrypted would be in plaintext."""
     table = make(lake, schema=PERSON, properties={COLUMNS: "pii:ssn"})
     append_files(lake, name_of(table))
     named = SetPropertiesUpdate(updates={COLUMNS: "pii:ssn,email"})

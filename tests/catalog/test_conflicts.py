@@ -1,4 +1,4 @@
-"""Changes that are made anew: on what is there by then, as often as it takes, and not for ever."""
+"""Changes that are made again: on what is there by then, as often as it takes, and not for ever."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def test_governed_properties_take_force_with_the_commit_of_a_staged_table(lake: 
     assert lake.catalog().load_table(str(name)).properties["encryption.mechanism"] == "envelope"
 
 
-def test_a_staged_tables_first_files_are_held_against_its_rules(lake: Lake) -> None:
+def test_a_staged_tables_first_files_are_checked_against_its_rules(lake: Lake) -> None:
     name = fresh()
     before = lake.catalog().list_tables("db")
     stage = lake.catalog().create_table_transaction

@@ -393,7 +393,7 @@ def test_a_table_that_cannot_be_loaded_is_in_the_report(
     assert found.standing is Standing.UNKNOWN and found.problem and "does not exist" in found.problem
 
 
-def test_columns_of_old_snapshots_and_files_in_clear_are_in_the_report(
+def test_columns_of_old_snapshots_and_files_in_plaintext_are_in_the_report(
     lake: Lake, standings: Callable[[EncryptionRules], dict[str, TableStanding]]
 ) -> None:
     table = make(lake, schema=PERSONAL)
@@ -404,7 +404,7 @@ def test_columns_of_old_snapshots_and_files_in_clear_are_in_the_report(
     assert "of a snapshot's schema" in violation.detail
     commit(lake, table, SetPropertiesUpdate(updates=ENCRYPTED))
     found = standings(rules_of(rule("all")))[str(name_of(table))]
-    assert (found.standing, found.earlier_files_in_clear) == (Standing.FITS, True)
+    assert (found.standing, found.earlier_files_in_plaintext) == (Standing.FITS, True)
 
 
 def test_the_report_is_for_administrators(lake: Lake) -> None:

@@ -39,7 +39,7 @@ def test_the_digest_is_kept_and_planned_whatever_is_read(lake: Lake) -> None:
     assert planned(lake, table) == planned(lake, table, "id") == [DIGEST.to_bytes()]
 
 
-def test_it_stays_where_keys_are_wrapped_anew(lake: Lake) -> None:
+def test_it_stays_where_keys_are_rewrapped(lake: Lake) -> None:
     table = make_persons(lake)
     engine = Engine.begin(lake, name_of(table))
     engine.append(engine.file(**FOOTER))

@@ -154,7 +154,7 @@ def test_plaintext_beside_another_encryption_property_is_a_contradiction() -> No
         changed(first(new(encryption__mechanism="envelope")), both)
 
 
-def test_another_specification_begins_a_regime_at_the_next_sequence_number() -> None:
+def test_another_specification_begins_an_epoch_at_the_next_sequence_number() -> None:
     plain = first(new())
     wanted = changed(plain, setting(encryption__mechanism="envelope"))
     after = governance.next_version(plain, wanted, at_sequence(7), refs(wanted), 2)
@@ -163,7 +163,7 @@ def test_another_specification_begins_a_regime_at_the_next_sequence_number() -> 
     assert after.version == 2
 
 
-def test_a_change_of_the_list_begins_no_regime() -> None:
+def test_a_change_of_the_list_begins_no_epoch() -> None:
     current = first(new(encryption__mechanism="envelope"))
     wanted = changed(current, SetPropertiesUpdate(updates={PATHS: "s3://lake/db"}))
     after = governance.next_version(current, wanted, at_sequence(7), None, 2)
@@ -171,7 +171,7 @@ def test_a_change_of_the_list_begins_no_regime() -> None:
     assert after.allowed == wanted.allowed
 
 
-def test_a_regime_knows_its_keys() -> None:
+def test_an_epoch_knows_its_keys() -> None:
     wanted = new(encryption__mechanism="envelope")
     keys = refs(wanted)
     made = governance.first_version(wanted, metadata(), keys)

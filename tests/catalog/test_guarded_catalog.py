@@ -333,7 +333,7 @@ def test_of_two_commits_on_one_base_the_second_is_told(lake: Lake) -> None:
     assert lake.catalog().load_table(table.name()).schema().column_names == ["id", "name", "x"]
 
 
-def test_an_append_on_an_old_base_is_based_anew(lake: Lake) -> None:
+def test_an_append_on_an_old_base_is_based_again(lake: Lake) -> None:
     table = make(lake)
     stale = lake.catalog().load_table(table.name())
     table.append(rows(1))
@@ -374,7 +374,7 @@ def test_a_staged_table_may_bring_governed_properties_and_rows(lake: Lake, tmp_p
     assert catalog.load_table(str(name)).properties["read.allowed.data.paths"] == f"{own},s3://b/x"
 
 
-def test_what_is_read_is_held_against_the_seal(lake: Lake) -> None:
+def test_what_is_read_is_checked_against_the_seal(lake: Lake) -> None:
     table = make(lake)
     table.append(rows(1))
     table.append(rows(3))

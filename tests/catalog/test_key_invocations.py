@@ -55,7 +55,7 @@ def test_what_is_sealed_under_a_key_counts(lake: Lake, exact: None) -> None:
     assert counts(lake, name) == {("lakewarden", 1): 4}
 
 
-def test_what_is_wrapped_anew_counts_for_the_later_version(lake: Lake, exact: None) -> None:
+def test_what_is_rewrapped_counts_for_the_later_version(lake: Lake, exact: None) -> None:
     name = encrypted(lake)
     engine = Engine.begin(lake, name)
     engine.append(engine.file(), engine.file(**_BOUNDS))

@@ -52,7 +52,7 @@ def mastered(lake: Lake, master: str, tables: int) -> list[TableName]:
     return names
 
 
-def test_every_key_under_the_master_key_is_stored_anew(lake: Lake) -> None:
+def test_every_key_under_the_master_key_is_stored_again(lake: Lake) -> None:
     names = mastered(lake, "turn", 3)
     before = [pek for name in names for pek in peks(lake, name)]
     other = encrypted(lake)
@@ -101,7 +101,7 @@ def test_another_key_that_comes_back_is_not_stored(lake: Lake) -> None:
     assert peks(lake, names[0]) == [before]
 
 
-def test_a_key_without_a_check_value_is_held_against_the_form_before_and_gets_one(lake: Lake) -> None:
+def test_a_key_without_a_check_value_is_checked_against_the_form_before_and_gets_one(lake: Lake) -> None:
     names = mastered(lake, "old", 1)
     (before,) = peks(lake, names[0])
     with write(lake.services.engine) as connection:

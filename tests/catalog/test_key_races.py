@@ -179,7 +179,7 @@ def test_a_rotation_does_not_take_up_a_version_that_is_destroyed_beside_it(lake:
     append_files(lake, name)
 
 
-def test_a_regime_does_not_begin_under_a_key_that_is_disabled_beside_it(lake: Lake) -> None:
+def test_an_epoch_does_not_begin_under_a_key_that_is_disabled_beside_it(lake: Lake) -> None:
     name, _ = unused_later_version(lake)
     life, caller = lake.services.key_life, lake.caller(ALICE)
     with (

@@ -215,7 +215,7 @@ def test_cut_short_between_branches_it_goes_on_with_the_next(lake: Lake) -> None
 
 
 def written(lake: Lake, name: TableName) -> dict[str, bytes]:
-    """The manifests that were written anew, by name."""
+    """The manifests that were rewritten, by name."""
     directory = Path(load(lake, name).metadata.location.removeprefix("file://")) / "metadata"
     return {each.name: each.read_bytes() for each in directory.glob("rewrap-*")}
 
@@ -398,7 +398,7 @@ def commit(lake: Lake, name: TableName, *updates: TableUpdate) -> None:
     lake.services.committer.commit(lake.caller(ALICE), name, (), updates)
 
 
-def test_a_manifest_that_was_sealed_and_removed_is_not_written_anew_under_its_name(lake: Lake) -> None:
+def test_a_manifest_that_was_sealed_and_removed_is_not_rewritten_under_its_name(lake: Lake) -> None:
     """A rewrap that was rolled back, expired and cleaned up: the seal of what it wrote is still there."""
     name = encrypted(lake, files=1)
     first = load(lake, name).metadata.current_snapshot_id

@@ -61,7 +61,7 @@ def test_a_write_begun_before_a_rotation_lands_under_the_later_version(lake: Lak
 
 
 def test_a_rotation_between_building_and_committing_a_write_does_not_refuse_it(lake: Lake) -> None:
-    """Its manifests were written under the earlier version; they are written anew."""
+    """Its manifests were written under the earlier version; they are rewritten."""
     name = encrypted(lake)
     engine = Engine.begin(lake, name)
     file = engine.file()

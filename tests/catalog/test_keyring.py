@@ -1,4 +1,4 @@
-"""A table's keys: made once, bound to it, found again, judged by regime, and never on disk in clear."""
+"""A table's keys: made once, bound to it, found again, judged by epoch, and never on disk in plaintext."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_scan_of_plaintext_or_of_nothing_has_no_keys(lake: Lake, encrypted: Lo
     assert scan_keys(lake, encrypted, nothing) is None
 
 
-def test_one_file_that_does_not_fit_its_regime_stops_the_scan(lake: Lake, encrypted: LoadedTable) -> None:
+def test_one_file_that_does_not_fit_its_epoch_stops_the_scan(lake: Lake, encrypted: LoadedTable) -> None:
     good = sealed_file(lake, encrypted)
     plain = (f"{encrypted.metadata.location}/data/a.parquet", None)
     with pytest.raises(EncryptionPolicyViolation) as refused:

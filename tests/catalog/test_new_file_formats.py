@@ -1,4 +1,4 @@
-"""New files of an encrypted table: in the format of its regime, with their digest where it is kept."""
+"""New files of an encrypted table: in the format of its epoch, with their digest where it is kept."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_parquet_files_keep_digests_from_the_moment_that_the_table_asks(lake: La
     assert plans.plan(lake, table).files.num_rows == 2
 
 
-def test_another_format_begins_a_regime_and_older_files_are_planned_by_theirs(lake: Lake) -> None:
+def test_another_format_begins_an_epoch_and_older_files_are_planned_by_theirs(lake: Lake) -> None:
     table = make(lake, properties={"encryption.mechanism": "envelope"})
     engine = Engine.begin(lake, name_of(table))
     engine.append(engine.file())

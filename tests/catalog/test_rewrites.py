@@ -1,4 +1,4 @@
-"""Rewrites: which files are to be written anew, in what groups, and for whom."""
+"""Rewrites: which files are to be rewritten, in what groups, and for whom."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.table_keys import load, rotate
 from tests.support.tables import ENCRYPTED, Engine, append_files, make, name_of, rows
 
 
-def test_files_of_an_earlier_regime_are_to_be_rewritten(lake: Lake) -> None:
+def test_files_of_an_earlier_epoch_are_to_be_rewritten(lake: Lake) -> None:
     table = migrating(lake)
     old = paths(lake, table)
     append_files(lake, name_of(table))
@@ -33,7 +33,7 @@ def test_files_of_an_earlier_regime_are_to_be_rewritten(lake: Lake) -> None:
     assert (found.files, found.bytes, found.held_files) == (2, 2000, 0)
 
 
-def test_a_table_as_its_regime_says_has_nothing_to_rewrite(lake: Lake) -> None:
+def test_a_table_as_its_epoch_says_has_nothing_to_rewrite(lake: Lake) -> None:
     for properties in ({}, ENCRYPTED):
         table = make(lake, properties=properties)
         append_files(lake, name_of(table))
@@ -107,7 +107,7 @@ def test_files_under_an_earlier_key_version_are_not_rewritten(lake: Lake) -> Non
     ],
     ids=str,
 )
-def test_whatever_the_regime_says_is_what_files_are_held_against(
+def test_whatever_the_epoch_says_is_what_files_are_checked_against(
     lake: Lake, before: dict[str, str], after: dict[str, str]
 ) -> None:
     make_keys(lake, "other", "third")

@@ -168,7 +168,7 @@ def test_a_new_table_has_nothing_to_replace(lake: Lake, files: FileCommit) -> No
     engine.append()
 
 
-def test_files_are_held_against_the_rules_of_the_table(lake: Lake) -> None:
+def test_files_are_checked_against_the_rules_of_the_table(lake: Lake) -> None:
     engine = Engine.stage(lake, fresh(), properties=ENCRYPTED)
     path = engine.path()
     foreign = f"file://{lake.root}/elsewhere/{path.rsplit('/', 1)[1]}"
@@ -296,7 +296,7 @@ def test_an_expired_write_claims_no_place(lake: Lake) -> None:
 
 
 def test_the_identity_is_good_for_nothing_but_its_write(lake: Lake) -> None:
-    """Neither a stock client's staged creation nor REGISTER takes it up, for the user or for others."""
+    """Neither a standard client's staged creation nor REGISTER takes it up, for the user or for others."""
     engine = Engine.stage(lake, fresh(), properties=ENCRYPTED)
     table = engine.session.table
     name, metadata = table.record.name, table.metadata

@@ -107,7 +107,7 @@ def test_statistics_arrive_as_they_were_given(lake: Lake) -> None:
     assert entry.data_file.record_count == 10
 
 
-def test_an_append_is_based_anew_when_others_came_first(lake: Lake) -> None:
+def test_an_append_is_based_again_when_others_came_first(lake: Lake) -> None:
     table = make(lake)
     engine = Engine.begin(lake, name_of(table))
     others = append_files(lake, name_of(table))

@@ -108,7 +108,7 @@ def test_a_table_decrypted_meanwhile_takes_no_encrypted_file(lake: Lake) -> None
     refused(lake, table, EncryptionPolicyViolation, lambda: engine.append(engine.file()))
 
 
-def test_transport_keys_are_never_stored_in_clear(lake: Lake) -> None:
+def test_transport_keys_are_never_stored_in_plaintext(lake: Lake) -> None:
     table = make(lake, properties=ENCRYPTED)
     engine = Engine.begin(lake, name_of(table))
     assert engine.session.transport is not None

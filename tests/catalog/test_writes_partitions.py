@@ -92,7 +92,7 @@ def test_a_decimal_keeps_its_value_whatever_scale_it_was_written_with(lake: Lake
     assert [json.loads(text)["m"] for text in found.to_pylist()] == ["12.50"] * 3
 
 
-def test_a_table_partitioned_anew_since_the_write_began_is_a_conflict(lake: Lake) -> None:
+def test_a_table_partitioned_again_since_the_write_began_is_a_conflict(lake: Lake) -> None:
     table = make(lake)
     engine = Engine.begin(lake, name_of(table))
     with table.update_spec() as update:

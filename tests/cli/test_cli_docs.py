@@ -27,7 +27,7 @@ from spark_ext.cli.main import app
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 KEYS_PAGE = (ROOT / "docs" / "keys.md").read_text("utf-8")
-DOOR_PAGE = (ROOT / "docs" / "kms-door.md").read_text("utf-8")
+DOOR_PAGE = (ROOT / "docs" / "kms-endpoint.md").read_text("utf-8")
 KMS_PAGE = (ROOT / "docs" / "kms.md").read_text("utf-8")
 
 

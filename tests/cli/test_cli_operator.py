@@ -102,12 +102,12 @@ def test_keys_of_the_door_are_listed_disabled_and_enabled(host: Host) -> None:
     with host.services() as services:
         services.door.create(calling(ADMIN), KeySpec("pii", 256, None, {}, Denial.ERROR))
     key = {"name": "pii", "bits": 256, "versions": 1, "state": "active", "master-key-id": "lakewarden"}
-    assert host.json("door", "list", "--as", ADMIN) == [key]
-    assert host.json("door", "disable", "pii", "--as", ADMIN) == [key | {"state": "disabled"}]
-    assert "disabled" in host.run("door", "list", "--as", ADMIN).stdout
-    assert host.json("door", "enable", "pii", "--as", ADMIN) == [key]
-    assert "may not" in host.run("door", "disable", "pii", "--as", "nobody", code=1).stderr
-    assert "no key" in host.run("door", "disable", "none", "--as", ADMIN, code=1).stderr
+    assert host.json("kms-endpoint", "list", "--as", ADMIN) == [key]
+    assert host.json("kms-endpoint", "disable", "pii", "--as", ADMIN) == [key | {"state": "disabled"}]
+    assert "disabled" in host.run("kms-endpoint", "list", "--as", ADMIN).stdout
+    assert host.json("kms-endpoint", "enable", "pii", "--as", ADMIN) == [key]
+    assert "may not" in host.run("kms-endpoint", "disable", "pii", "--as", "nobody", code=1).stderr
+    assert "no key" in host.run("kms-endpoint", "disable", "none", "--as", ADMIN, code=1).stderr
 
 
 def test_operators_act_and_are_recorded_although_the_policies_are_broken(host: Host) -> None:

@@ -15,7 +15,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA
 
 
 def make_tables(host: Host) -> None:
-    """One table in clear, one encrypted."""
+    """One table in plaintext, one encrypted."""
     with host.catalog() as catalog:
         catalog.create_namespace("db")
         catalog.create_table("db.plain", SCHEMA)

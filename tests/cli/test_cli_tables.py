@@ -173,19 +173,19 @@ def test_purge_deletes_the_files(host: Host) -> None:
 def test_what_is_left_of_an_earlier_encryption_is_shown_and_its_end_refused(host: Host) -> None:
     host.make_table()
     host.run("table", "set", TABLE, "encryption.mechanism=envelope", *_AS_ADMIN)
-    report = host.json("table", "regimes", TABLE, *_AS_ADMIN)
+    report = host.json("table", "epochs", TABLE, *_AS_ADMIN)
     (plain,) = report["branches"]
     assert (plain["files"], plain["old-files"], report["old-forbidden"]) == (1, 1, False)
     assert plain["properties"]["encryption.mechanism"] == "plaintext"
     (snapshot,) = report["snapshots"]
-    shown = host.run("table", "regimes", TABLE, *_AS_ADMIN)
+    shown = host.run("table", "epochs", TABLE, *_AS_ADMIN)
     assert str(snapshot["snapshot-id"]) in shown.stdout and "branch main" in shown.stdout
-    refusal = host.run("table", "forbid-old-regimes", TABLE, *_AS_ADMIN, code=1)
+    refusal = host.run("table", "forbid-old-epochs", TABLE, *_AS_ADMIN, code=1)
     assert str(snapshot["snapshot-id"]) in refusal.stderr
 
 
 def test_an_earlier_encryption_without_files_is_forbidden(host: Host) -> None:
     host.make_table(comment="a table without rows")
     host.run("table", "set", TABLE, "encryption.mechanism=envelope", *_AS_ADMIN)
-    assert host.json("table", "forbid-old-regimes", TABLE, *_AS_ADMIN)["old-forbidden"] is True
-    assert "are refused" in host.run("table", "regimes", TABLE, *_AS_ADMIN).stderr
+    assert host.json("table", "forbid-old-epochs", TABLE, *_AS_ADMIN)["old-forbidden"] is True
+    assert "are refused" in host.run("table", "epochs", TABLE, *_AS_ADMIN).stderr

@@ -355,7 +355,7 @@ def test_pages_end_where_the_table_wants_them_to(
 
 
 @pytest.mark.parametrize(
-    "encryption", [{}, ENCRYPTED, {"encryption.columns": "pii:id"}], ids=["in clear", "whole", "columns"]
+    "encryption", [{}, ENCRYPTED, {"encryption.columns": "pii:id"}], ids=["in plaintext", "whole", "columns"]
 )
 def test_one_large_batch_becomes_files_and_row_groups_as_large_as_the_table_wants_them(
     make: Make, alice: catalog.Connection, served: Service, encryption: dict[str, str]
@@ -417,7 +417,7 @@ def test_each_file_has_keys_of_its_own(make: Make, alice: catalog.Connection) ->
     assert len(found) == len(set(found)) == 6
 
 
-def test_nothing_in_clear_of_an_encrypted_column_is_in_a_file(
+def test_nothing_in_plaintext_of_an_encrypted_column_is_in_a_file(
     make: Make, alice: catalog.Connection, served: Service
 ) -> None:
     for mode in ({}, {"encryption.footer": "plaintext"}, {"encryption.algorithm": "AES_GCM_CTR_V1"}):

@@ -134,7 +134,7 @@ def test_a_file_that_is_encrypted_where_the_table_is_not(table: Any) -> None:
 
 
 @pytest.mark.parametrize(("planted", "mode"), [("keyed", "whole"), ("whole", "keyed"), ("signed", "whole")])
-def test_a_file_that_is_encrypted_otherwise_than_its_regime_says(table: Any, planted: str, mode: str) -> None:
+def test_a_file_that_is_encrypted_otherwise_than_its_epoch_says(table: Any, planted: str, mode: str) -> None:
     """The keys are right; how they were used is not."""
     scan = table(MODES[planted])
     plan, file, _ = planned(scan)
@@ -148,7 +148,7 @@ def test_a_file_that_is_encrypted_otherwise_than_its_regime_says(table: Any, pla
 
 
 @pytest.mark.parametrize(("mode", "rule"), [("keyed", "column-key"), ("whole", "algorithm")])
-def test_a_column_in_clear_whose_key_was_released(table: Any, mode: str, rule: str) -> None:
+def test_a_column_in_plaintext_whose_key_was_released(table: Any, mode: str, rule: str) -> None:
     """The footer is the right one, under the right key."""
     scan = table(MODES[mode])
     plan, file, path = planned(scan)
@@ -208,7 +208,7 @@ def test_a_signed_footer_that_was_changed(table: Any, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["whole", "keyed"])
 def test_no_flipped_bit_passes_where_digests_are_verified(table: Any, mode: str) -> None:
-    """Neither under CTR, whose pages are not authenticated, nor in columns that are in clear."""
+    """Neither under CTR, whose pages are not authenticated, nor in columns that are in plaintext."""
     properties = {"encryption.algorithm": "AES_GCM_CTR_V1", "encryption.verify-digest": "always"}
     scan = table(MODES[mode] | properties)
     plan, file, path = planned(scan)

@@ -1,4 +1,4 @@
-"""ORC in clear without Spark: every type, by field id; what is damaged is refused, and ends no process."""
+"""Plaintext ORC without Spark: every type, by field id; what is damaged is refused, and ends no process."""
 
 from __future__ import annotations
 

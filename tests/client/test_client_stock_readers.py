@@ -1,4 +1,4 @@
-"""Appends to tables that let stock readers in: stock PyArrow reads the files with keys of the door, as we do.
+"""Appends to tables that let stock readers in: stock PyArrow reads them with keys of the KMS endpoint.
 
 The client is that of docs/stock-readers.md.
 """
@@ -62,7 +62,7 @@ MODES = {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """With the door open. Dave may have all but the ssn."""
+    """With the KMS endpoint open. Dave may have all but the ssn."""
     columns = {"database": ["db"], "table": ["*"], "column": ["id", "person", "person.*", "tags", "props"]}
     rules = [
         policy("dave", columns, {DAVE: ["select"]}),
@@ -120,7 +120,7 @@ def test_files_share_no_data_key_and_a_write_has_one_key_for_the_door(
 def test_neither_a_key_nor_anything_of_an_encrypted_column_stands_in_the_file(
     make: Make, alice: catalog.Connection, mode: str
 ) -> None:
-    """In what the footer says in clear, either."""
+    """In what the footer says in plaintext, either."""
     table, paths = appended(alice, make, MODES[mode])
     plan = table.scan()._plan()
     for file, path in zip(plan.files, paths, strict=True):

@@ -1,4 +1,4 @@
-"""Files that are held against their digests: what was verified is what is read, piece by piece."""
+"""Files that are checked against their digests: what was verified is what is read, piece by piece."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_other_files_have_none(make: Make, alice: catalog.Connection, properties
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_footer_that_was_written_anew(make: Make, alice: catalog.Connection, form: str) -> None:
+def test_a_footer_that_was_rewritten(make: Make, alice: catalog.Connection, form: str) -> None:
     """Also one that says the same, sealed with other nonces."""
     table = alice.table(make(SCHEMA, properties=FORMS[form]))
     table.append(ROWS)

@@ -1,7 +1,8 @@
 """Footers that somebody wrote who has the footer's key of a file, and not that of a column.
 
-He gives what is in clear the field id of the column whose key he lacks, in each way in which another reader
-of the footer could be brought to see another schema than the one that was judged. Nobody may read his values.
+He gives what is in plaintext the field id of the column whose key he lacks, in each way in which another
+reader of the footer could be brought to see another schema than the one that was judged. Nobody may read his
+values.
 
 The files here are as if they had been written before key metadata kept digests of footers; others are in
 test_footer_digests.py.
@@ -67,7 +68,7 @@ FORMS = {"keyed": {}, "keyed-signed": {"encryption.footer": "plaintext"}}
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("edit", ["arrow", "arrow_besides", "wide_id", "wide_number", "empty_group"])
-def test_a_column_in_clear_that_takes_the_place_of_one_with_a_key(
+def test_a_column_in_plaintext_that_takes_the_place_of_one_with_a_key(
     make: Make, alice: catalog.Connection, form: str, edit: str
 ) -> None:
     table = alice.table(make(SCHEMA, properties={"encryption.columns": "pii:ssn"} | FORMS[form]))
@@ -77,7 +78,7 @@ def test_a_column_in_clear_that_takes_the_place_of_one_with_a_key(
 
 
 @pytest.mark.parametrize(("kind", "values"), [(TEXTS, [["f"], ["g"]]), (PAIRS, [[("f", "g")], []])])
-def test_elements_in_clear_below_a_list_or_map_with_a_key(
+def test_elements_in_plaintext_below_a_list_or_map_with_a_key(
     make: Make, alice: catalog.Connection, kind: Any, values: list[Any]
 ) -> None:
     schema = Schema(

@@ -106,6 +106,6 @@ def _encrypted_file(session: WriteSession) -> NewFile:
 
 
 def _fill(lake: Lake, who: str, table: str, rows: pa.Table) -> None:
-    client = lake.stock_client(who)
+    client = lake.standard_client(who)
     client.create_namespace(table.partition(".")[0])
     client.create_table(table, rows.schema).append(rows)

@@ -43,7 +43,7 @@ def test_the_catalogs_part_of_the_story_passes(stage: Stage) -> None:
 def test_paths_of_a_commit_not_checked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "check_paths", _off)
     with pytest.raises(Unexpected, match=r"expected LocationNotAllowed .*, but the answer was: committed"):
-        planting.commit_by_stock_client(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
+        planting.commit_by_standard_client(stage, stage.foreign_files(FLIGHTS, stage.flights.rows))
 
 
 def test_unsealed_metadata_not_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def append(lake: Lake, subject: Subject) -> None:
 
 
 def encrypt(lake: Lake, subject: Subject) -> None:
-    """ALTER that turns encryption on: a governed version, a regime and a key."""
+    """ALTER that turns encryption on: a governed version, an epoch and a key."""
     _alter(lake, subject, ENCRYPTED)
 
 

@@ -28,7 +28,7 @@ def stocked(lake: Lake) -> Lake:
     return lake
 
 
-def renamed_and_created_anew(lake: Lake, to: TableName) -> Callable[[], None]:
+def renamed_and_created_again(lake: Lake, to: TableName) -> Callable[[], None]:
     def do() -> None:
         lake.services.lifecycle.rename(lake.caller(ALICE), A, to)
         lake.catalog(ALICE).create_table("db.a", OWN_ROWS.schema)
@@ -42,7 +42,7 @@ def rows(lake: Lake, name: TableName) -> int:
 
 def test_a_drop_that_a_rename_overtakes_drops_nothing_else(stocked: Lake) -> None:
     with (
-        crash_points.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
+        crash_points.hooked(once_at("drop:intended", renamed_and_created_again(stocked, B))),
         suppress(CommitConflict),
     ):
         stocked.services.lifecycle.drop(stocked.caller(ALICE), A)
@@ -51,7 +51,7 @@ def test_a_drop_that_a_rename_overtakes_drops_nothing_else(stocked: Lake) -> Non
 
 def test_a_purge_that_a_rename_overtakes_deletes_no_file(stocked: Lake) -> None:
     with (
-        crash_points.hooked(once_at("drop:intended", renamed_and_created_anew(stocked, B))),
+        crash_points.hooked(once_at("drop:intended", renamed_and_created_again(stocked, B))),
         suppress(CommitConflict),
     ):
         stocked.services.lifecycle.purge(stocked.caller(ALICE), A)
@@ -59,7 +59,7 @@ def test_a_purge_that_a_rename_overtakes_deletes_no_file(stocked: Lake) -> None:
 
 
 def test_a_rename_that_another_overtakes_takes_no_other_table_along(stocked: Lake) -> None:
-    overtaken = crash_points.hooked(once_at("rename:intended", renamed_and_created_anew(stocked, C)))
+    overtaken = crash_points.hooked(once_at("rename:intended", renamed_and_created_again(stocked, C)))
     with overtaken, pytest.raises((NoSuchTable, CommitConflict)):
         stocked.services.lifecycle.rename(stocked.caller(ALICE), A, B)
     assert (rows(stocked, A), rows(stocked, C)) == (0, 2)

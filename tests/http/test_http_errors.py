@@ -131,7 +131,7 @@ def test_locked_database_is_503_in_bounded_time(service: Service) -> None:
     assert answer.headers["retry-after"]
 
 
-def test_stock_client_raises_its_own_exceptions(served: Service, namespace: str) -> None:
+def test_standard_client_raises_its_own_exceptions(served: Service, namespace: str) -> None:
     stock = served.iceberg()
     with pytest.raises(iceberg.NoSuchTableError):
         stock.load_table((namespace, "missing"))

@@ -141,7 +141,7 @@ def test_create_is_refused_twice_and_in_no_namespace(
 BAD_TABLES: dict[str, dict[str, Any]] = {
     "unknown governed property": {"properties": {"encryption.mode": "x"}},
     "other case": {"properties": {"Read.Allowed.Data.Paths": "file:///x"}},
-    "look-alike": {"properties": {"reаd.allowed.data.paths": "file:///x"}},
+    "confusable": {"properties": {"reаd.allowed.data.paths": "file:///x"}},
     "unparsable location in the list": {"properties": {"read.allowed.data.paths": "file:///a/../b"}},
     "list that is no JSON": {"properties": {"read.allowed.data.paths": '["file:///a'}},
     "wrong value": {"properties": {"encryption.mechanism": "rot13"}},

@@ -322,7 +322,7 @@ def test_refusals_of_what_is_absent_or_wrong_are_kept(
     assert "first request" in second["message"] and "first request" not in first["message"]
 
 
-def test_repetition_is_authorized_anew(tmp_path: Path) -> None:
+def test_repetition_is_authorized_again(tmp_path: Path) -> None:
     grants = policy("bob-more", {"database": ["n"]}, {BOB: ["create", "drop"]})
     with open_service(tmp_path) as service, service.client(BOB) as bob:
         url, body, headers = f"{service.prefix}/namespaces", {"namespace": ["n"]}, new_key()
@@ -333,7 +333,7 @@ def test_repetition_is_authorized_anew(tmp_path: Path) -> None:
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
 
 
-def test_repeated_commit_or_drop_is_authorized_anew(tmp_path: Path) -> None:
+def test_repeated_commit_or_drop_is_authorized_again(tmp_path: Path) -> None:
     grants = policy("bob-more", tables("n"), {BOB: ["select", "update", "alter", "drop"]})
     with open_service(tmp_path) as service, service.client(BOB) as bob, service.client() as alice:
         service.lake.catalog().create_namespace("n")

@@ -1,4 +1,4 @@
-"""Rewriting over HTTP: what is answered to an engine, and the end of old regimes for administrators."""
+"""Rewriting over HTTP: what is answered to an engine, and the end of old epochs for administrators."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def post(client: httpx.Client, where: str, **body: Any) -> Any:
     return answer.json()
 
 
-def test_from_the_groups_to_the_end_of_the_old_regime(
+def test_from_the_groups_to_the_end_of_the_old_epoch(
     served: Service, alice: httpx.Client, name: TableName
 ) -> None:
     old = load(served.lake, name).metadata.current_snapshot_id
@@ -74,7 +74,7 @@ def test_from_the_groups_to_the_end_of_the_old_regime(
         post(engine, f"/engine/v1/writes/{write.session.id}/commit", **body)
         assert post(engine, url(name, "rewrites"))["groups"] == []
         left = refused(engine.post(url(name, "regimes/forbid-old"), json={}), 400, "RequestInvalid")
-        assert left["rule"] == "old-regime-in-use" and str(old) in left["message"]
+        assert left["rule"] == "old-epoch-in-use" and str(old) in left["message"]
     report = alice.get(url(name, "regimes", "admin")).json()
     assert [(each["files"], each["old-files"]) for each in report["branches"]] == [(1, 0)]
     assert report["snapshots"] == [{"snapshot-id": old, "names": [], "old-files": 2}]

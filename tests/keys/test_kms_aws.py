@@ -288,7 +288,7 @@ def test_without_tls_no_proxy_of_the_environment_is_asked(canned, monkeypatch):
     assert len(canned.asked) == 3
 
 
-def test_many_keys_are_wrapped_anew_in_their_order(moto):
+def test_many_keys_are_rewrapped_in_their_order(moto):
     client = AwsKms.connect(moto.options())
     made = [client.create_key(name, 32, CONTEXT) for name in (moto.lake, moto.pii) * 10]
     moved = client.rewrap_keys([(each.wrapped, CONTEXT) for each in made])

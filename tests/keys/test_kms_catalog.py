@@ -130,7 +130,7 @@ def test_encrypted_tables_live_under_a_master_key_elsewhere(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", [aws, vault], ids=lambda kind: kind.__name__)
-def test_old_master_key_can_end_once_what_it_wrapped_is_wrapped_anew(tmp_path, kind):
+def test_old_master_key_can_end_once_what_it_wrapped_is_rewrapped(tmp_path, kind):
     with kind() as elsewhere, opened(tmp_path, elsewhere.settings) as lake:
         lake.catalog().create_namespace("db")
         names = [name_of(make(lake, properties=ENCRYPTED)) for _ in range(3)]

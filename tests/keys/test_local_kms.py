@@ -133,7 +133,7 @@ def test_keystore_never_outgrows_what_is_read_again(kms, tmp_path, monkeypatch):
     assert store(tmp_path).read_bytes() == before
 
 
-def test_files_are_private_and_hold_no_key_in_clear(kms, tmp_path, context):
+def test_files_are_private_and_hold_no_key_in_plaintext(kms, tmp_path, context):
     _, key = kms.create_key("lake", 32, context)
     for name in ("keystore.json", "root.key", "keystore.json.lock"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600

@@ -84,7 +84,7 @@ def test_all_operations_are_tried_again(far: Scripted, clock: Clock) -> None:
     assert kms.identifier == "far"
 
 
-def test_many_keys_are_wrapped_anew_in_pieces_and_in_order(far: Scripted, clock: Clock) -> None:
+def test_many_keys_are_rewrapped_in_pieces_and_in_order(far: Scripted, clock: Clock) -> None:
     kms = careful(far, clock)
     items = [(str(number).encode(), CONTEXT) for number in range(60)]
     assert kms.rewrap_keys(items) == [b"new" + wrapped for wrapped, _ in items]
@@ -115,7 +115,7 @@ def test_an_attempt_that_hangs_leaves_time_for_another(far: Scripted, hanging: t
     assert ask(kms) == KEY
 
 
-def test_an_attempt_with_little_time_is_not_held_against_the_kms(
+def test_an_attempt_with_little_time_is_not_checked_against_the_kms(
     far: Scripted, hanging: threading.Event, clock: Clock
 ) -> None:
     """The first attempt takes most of the time and is answered; the second runs out of what is left."""

@@ -83,7 +83,7 @@ def test_only_a_writes_transport_key_and_the_tables_own_pek_take_part() -> None:
 
 
 def test_data_keys_and_transport_keys_do_not_pass_for_one() -> None:
-    """All are 32 bytes under the same PEK; the door must not open what a manifest or a database holds."""
+    """All are 32 bytes under one PEK; the KMS endpoint must not open what a manifest or a database holds."""
     pek, transport = make_pek("lake"), TransportKey.new(Purpose.WRITE)
     (key,) = make_stock_keys(transport, TABLE, 1, [FOOTER], {"lake": pek})
     head = base64.b64decode(key.wrapped)[:42]

@@ -1,4 +1,4 @@
-"""One running service with the door open; each test takes keys of its own."""
+"""One running service with the KMS endpoint open; each test takes keys of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hadoop's own client against the door: the classes that Spark brings along."""
+"""Hadoop's own client against the KMS endpoint: the classes that Spark brings along."""
 
 from __future__ import annotations
 

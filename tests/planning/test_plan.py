@@ -345,7 +345,7 @@ def test_plaintext_tables_have_no_keys(lake: Lake) -> None:
     assert made.files["algorithm"].to_pylist() == [None]
 
 
-def test_each_file_is_judged_by_the_regime_that_it_was_written_under(lake: Lake) -> None:
+def test_each_file_is_judged_by_the_epoch_that_it_was_written_under(lake: Lake) -> None:
     """A plan says of each file what an engine has to find in it, whatever new files are written with."""
     table = make(lake)
     (plain,) = append_files(lake, name_of(table))

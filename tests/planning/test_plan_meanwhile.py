@@ -70,7 +70,7 @@ def _once(action: Callable[[], None], then: Callable[..., Any]) -> Callable[...,
 def test_a_mask_that_goes_together_with_the_grant_still_counts(
     lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, Carol sees the column masked; afterwards not at all; at no time in clear."""
+    """Before, Carol sees the column masked; afterwards not at all; at no time in plaintext."""
     lake.set_policies([*standard_policies(), _masked(table)])
     revoke = _once(lambda: lake.set_policies(_without_carol()), AuditTrail.append)
     monkeypatch.setattr(AuditTrail, "append", revoke)

@@ -1,4 +1,4 @@
-"""Bounds of encrypted columns: they spare files as those in clear would, and tell nothing to anybody else."""
+"""Bounds of encrypted columns: they spare files as plaintext ones would, and tell nothing to anybody else."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def agree(lake: Lake, clear: Table, others: list[Table], seed: int, count: int =
     assert spared > 0
 
 
-def test_the_same_files_are_spared_as_if_the_bounds_stood_in_clear(lake: Lake) -> None:
+def test_the_same_files_are_spared_as_if_the_bounds_stood_in_plaintext(lake: Lake) -> None:
     clear, *encrypted = [make(lake, schema=SCHEMA, properties=each) for each in ({}, UNIFORM, GROUPS)]
     rng = random.Random(1)
     for number in range(3):
@@ -104,7 +104,7 @@ STEPS: list[Callable[[Lake, Table], object]] = [
 ]
 
 
-def test_every_regime_of_a_table_spares_its_own_files(lake: Lake) -> None:
+def test_every_epoch_of_a_table_spares_its_own_files(lake: Lake) -> None:
     clear, table = make(lake, schema=SCHEMA), make(lake, schema=SCHEMA)
     rng = random.Random(3)
     for number, step in enumerate([lambda *_: None, *STEPS]):

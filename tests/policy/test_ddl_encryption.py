@@ -58,7 +58,7 @@ def _governed(spec: dict[str, str], *columns: str) -> TableFacts:
 COLUMN_KEYS = "TBLPROPERTIES ('encryption.columns'='pii:{}')"
 
 
-def test_a_statement_that_leaves_columns_in_clear_needs_unprotect() -> None:
+def test_a_statement_that_leaves_columns_in_plaintext_needs_unprotect() -> None:
     facts = _governed({"encryption.columns": "pii:ssn,email"}, "id", "ssn", "email")
     alter = f"ALTER TABLE lake.s.t SET {COLUMN_KEYS}"
     fewer, more = (the_answer(alter.format(names), _known(facts)) for names in ("ssn", "ssn,email,id"))
@@ -127,12 +127,12 @@ def test_of_columns_that_are_replaced_it_is_not_known_which_have_keys() -> None:
     assert not _asks_unprotect(whole, replaced, "SET TBLPROPERTIES ('encryption.mechanism'='envelope')")
 
 
-def test_a_rule_is_held_against_keys_by_the_new_names_of_columns() -> None:
+def test_a_rule_is_checked_against_keys_by_the_new_names_of_columns() -> None:
     facts = _governed({"encryption.columns": "pii:ssn"}, "id", "ssn")
     assert the_answer(f"{_ALTER}RENAME COLUMN ssn TO old", _known(facts)).decision.allowed
 
 
-def test_a_table_in_clear_keeps_its_format() -> None:
+def test_a_table_in_plaintext_keeps_its_format() -> None:
     encrypted, orc = "SET TBLPROPERTIES ('encryption.mechanism'='envelope')", "'write.format.default'='orc'"
     never = "SET TBLPROPERTIES ('encryption.verify-digest'='never')"
     plain = _governed({}, "id")

@@ -161,7 +161,7 @@ def test_a_name_in_a_table_is_never_a_pattern() -> None:
         "people.element.ssn",
         "ssn.element",
         "by_key.value.ssn",
-        "sѕո",  # an Armenian letter that no table of look-alikes has
+        "sѕո",  # an Armenian letter that no table of confusables has
         "person.ѕsn.number",
         "person.sѕո",
     ],
@@ -244,7 +244,7 @@ def test_exceptions_take_out_what_they_name_and_nothing_that_looks_like_it(
     assert rules.decide(facts()).allowed is taken_out
 
 
-def test_an_excepted_column_of_a_whole_table_may_stay_in_clear() -> None:
+def test_an_excepted_column_of_a_whole_table_may_stay_in_plaintext() -> None:
     rules = rules_of(rule("r", **{"except": [{"columns": ["id"]}]}))
     assert broken(rules, facts()) == [("must-encrypt", None)]
     assert broken(rules, facts(of=spec(columns="other:ssn"))) == []
@@ -407,7 +407,7 @@ _KEYED = {"columns": "other:ssn"}
         (
             {"plaintextFooter": False},
             {"footer": "plaintext"},
-            ("", "A footer in clear is not allowed.", "Set encryption.footer=encrypted."),
+            ("", "A footer in plaintext is not allowed.", "Set encryption.footer=encrypted."),
         ),
         (
             {"stockReaders": False},

@@ -117,7 +117,7 @@ def test_another_format_is_another_specification_and_takes_that_formats_defaults
         _changed(parquet, FileFormat.AVRO)
 
 
-def test_a_file_in_another_format_or_without_its_digest_does_not_fit_its_regime() -> None:
+def test_a_file_in_another_format_or_without_its_digest_does_not_fit_its_epoch() -> None:
     pek = PekRef(UUID(int=1), 1, "lake")
     epochs = Epochs.of([Epoch(0, orc(), (), (pek,))])
     key = FileKey(pek, (), 32)

@@ -128,7 +128,7 @@ def test_ordinary_properties_are_left_alone(name):
 
 
 @pytest.mark.parametrize("name", CONFUSABLES)
-def test_look_alike_names_are_refused_with_the_right_one_as_hint(name):
+def test_confusable_names_are_refused_with_the_right_one_as_hint(name):
     assert is_governed(name)
     for refuse in (lambda: split({name: "envelope"}), lambda: canonical_name(name)):
         with pytest.raises(PropertyInvalid) as caught:
@@ -323,11 +323,11 @@ REFUSALS = {
     ),
     ("orc.encrypt", " " + "p" * 81): (f"orc.encrypt: {'p' * 80!r} is no group.", GROUP_HINT),
     ("encryption.key-id", "door/pii"): (
-        "encryption.key-id: 'door/pii' is the name of a key of the KMS door.",
+        "encryption.key-id: 'door/pii' is the name of a key of the KMS endpoint.",
         "Name a master key of the catalog's KMS.",
     ),
     ("orc.encrypt", "door/pii:a"): (
-        "orc.encrypt: 'door/pii' is the name of a key of the KMS door.",
+        "orc.encrypt: 'door/pii' is the name of a key of the KMS endpoint.",
         "Name a master key of the catalog's KMS.",
     ),
     ("orc.encrypt", "p q:a"): ("orc.encrypt: 'p q' cannot be the id of a master key.", KEY_ID_HINT),

@@ -198,7 +198,7 @@ def test_a_case_with_a_mistake_is_refused(case: str, what: str) -> None:
     assert what in refused_case(case)
 
 
-def test_a_table_without_columns_cannot_be_held_against_rules() -> None:
+def test_a_table_without_columns_cannot_be_checked_against_rules() -> None:
     found = refused_case("name: it, table: s.t, expect: deny", "tables: {s.t: {owner: o}}")
     assert "the columns of this table are not known" in found
 

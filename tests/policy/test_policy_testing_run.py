@@ -209,7 +209,7 @@ tables:
 """
 
 
-def test_tables_are_held_against_encryption_rules() -> None:
+def test_tables_are_checked_against_encryption_rules() -> None:
     for table, answer in (("orders", "allow"), ("clear", "allow"), ("short", "deny")):
         assert run(f"table: sales.{table}, expect: {answer}", rules=RULES, top=TABLES).passed
     failed = run("table: sales.short, expect: allow", rules=RULES, top=TABLES)
@@ -218,7 +218,7 @@ def test_tables_are_held_against_encryption_rules() -> None:
     assert reached(run(case, rules=RULES, top=TABLES)) == ["long"]
 
 
-def test_statements_are_held_against_encryption_rules() -> None:
+def test_statements_are_checked_against_encryption_rules() -> None:
     create = "user: olga, sql: CREATE TABLE sales.orders (id INT), dialect: spark"
     creators = sales(policyItems=[{"users": ["olga"], "accesses": [{"type": "all"}]}])
     denied = run(f"{create}, expect: deny, because: {{detail: must be encrypted}}", creators, rules=RULES)

@@ -46,7 +46,7 @@ ALL_ORC = every(*(name for name in BOUNDED if name not in {"ts", "wall"}))
 MODES = {
     "clear": {},
     "uniform": ENCRYPTED,
-    "column keys, CTR, footers in clear": {
+    "column keys, CTR, footers in plaintext": {
         "encryption.columns": "aggregates-one:i,m,s;aggregates-two:ts,d",
         "encryption.algorithm": "AES_GCM_CTR_V1",
         "encryption.footer": "plaintext",
@@ -234,7 +234,7 @@ def test_what_footers_do_not_tell_is_not_pushed_down(
 
 @pytest.fixture(scope="module")
 def mixed(spark_lake: SparkLake, keys: None) -> str:
-    """A table whose files are of several schemas, types, regimes and formats."""
+    """A table whose files are of several schemas, types, epochs and formats."""
     spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.aggregates")
     table = "lake.aggregates.mixed"
     create_table(spark_lake, table, COLUMNS)
@@ -264,9 +264,7 @@ def mixed(spark_lake: SparkLake, keys: None) -> str:
     return table
 
 
-def test_files_of_several_schemas_types_and_regimes_give_one_answer(
-    spark_lake: SparkLake, mixed: str
-) -> None:
+def test_files_of_several_schemas_types_and_epochs_give_one_answer(spark_lake: SparkLake, mixed: str) -> None:
     assert agree(spark_lake, mixed)[0] == 46
     for name in ("id", "i", "m", "w"):
         agree(spark_lake, mixed, f"min({name}), max({name}), count({name})")

@@ -1,6 +1,6 @@
 """The keys of columns are bound to the digest of their file's footer, which its own key cannot change.
 
-Who has the footer's key may read the columns in clear. Without the digest he could, if he may write the
+Who has the footer's key may read the columns in plaintext. Without the digest he could, if he may write the
 table's directory, describe a column that he has no key of as another one.
 """
 
@@ -104,7 +104,7 @@ def old_table(spark_lake: SparkLake) -> str:
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_footer_that_was_written_anew_is_refused(spark_lake: SparkLake, table: str, forgery: str) -> None:
+def test_a_footer_that_was_rewritten_is_refused(spark_lake: SparkLake, table: str, forgery: str) -> None:
     change, name = FORGERIES[forgery]
     with replaced(only_file(spark_lake, table), forged_in_size(client_scan(spark_lake, table), change)):
         for wanted in (name, f"max({name})", "sum(id)"):
@@ -126,7 +126,7 @@ def test_it_is_the_digest_that_refuses_it(spark_lake: SparkLake, old_table: str,
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_footer_is_held_against_its_digest_in_every_mode(spark_lake: SparkLake, way: str) -> None:
+def test_a_footer_is_checked_against_its_digest_in_every_mode(spark_lake: SparkLake, way: str) -> None:
     table = made(spark_lake, WAYS[way])
     query = f"SELECT sum(n), min(m), max(i), max(d) FROM {table}"
     assert [*spark_lake.rows(query)[0]][1:3] == [-999, 999]
@@ -157,7 +157,7 @@ def overwritten_once_read(path: Path, data: bytes) -> Iterator[None]:
             os.close(file)
 
 
-def test_what_was_held_against_the_digest_is_what_is_parsed(spark_lake: SparkLake) -> None:
+def test_what_was_checked_against_the_digest_is_what_is_parsed(spark_lake: SparkLake) -> None:
     table = made(spark_lake, rows=4000)
     query = f"SELECT min(m), max(n), sum(id) FROM {table}"
     honest, path = spark_lake.rows(query), only_file(spark_lake, table)

@@ -1,4 +1,4 @@
-"""Bounds of encrypted columns that Spark wrote: they spare files, and stand nowhere in clear."""
+"""Bounds of encrypted columns that Spark wrote: they spare files, and stand nowhere in plaintext."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROWS = f"""SELECT /*+ COALESCE(1) */ id, {NUMBER} + id, timestamp_micros({TIME} 
     concat('{TEXT}', id) FROM range(10)"""
 GROUPS = {"encryption.columns": "bounds-of-one:number,name;bounds-of-two:at,price"}
 #: Where the table lies that shows what is looked for.
-IN_CLEAR = "bounds_in_clear"
+IN_CLEAR = "bounds_in_plaintext"
 
 
 def spelled(value: bytes) -> Iterator[bytes]:
@@ -88,7 +88,7 @@ def searched(spark_lake: SparkLake, table: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("properties", [ENCRYPTED, GROUPS], ids=["uniform", "groups"])
-def test_no_bound_of_an_encrypted_column_stands_anywhere_in_clear(
+def test_no_bound_of_an_encrypted_column_stands_anywhere_in_plaintext(
     spark_lake: SparkLake,
     namespace: str,
     keys: None,
@@ -105,7 +105,7 @@ def test_no_bound_of_an_encrypted_column_stands_anywhere_in_clear(
     assert found_in("\n".join(told).encode()) == []
 
 
-def test_the_search_finds_bounds_that_stand_in_clear(spark_lake: SparkLake) -> None:
+def test_the_search_finds_bounds_that_stand_in_plaintext(spark_lake: SparkLake) -> None:
     spark_lake.rows(f"CREATE NAMESPACE IF NOT EXISTS lake.{IN_CLEAR}")
     table = f"lake.{IN_CLEAR}.t"
     create_table(spark_lake, table, COLUMNS)

@@ -121,7 +121,7 @@ def test_files_for_stock_readers(
 
 
 @pytest.mark.parametrize("properties", [{}, ENCRYPTED, {"encryption.columns": "pii:a,s;hr:b"}])
-def test_columns_that_were_renamed_swapped_widened_and_added_anew(
+def test_columns_that_were_renamed_swapped_widened_and_added_again(
     spark_lake: SparkLake, alice: catalog.Connection, properties: dict[str, str]
 ) -> None:
     name = f"{spark_lake.namespace()}.t"

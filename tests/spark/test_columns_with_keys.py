@@ -75,7 +75,7 @@ def test_columns_with_keys_are_ciphertext_and_the_others_are_not(spark_lake: Spa
         assert [each for each in CLEAR if each not in data] == []
 
 
-def test_statistics_are_kept_of_columns_in_clear_alone(spark_lake: SparkLake, table: str) -> None:
+def test_statistics_are_kept_of_columns_in_plaintext_alone(spark_lake: SparkLake, table: str) -> None:
     loaded = spark_lake.lake.services.loader.load(name_of(table))
     schema, epoch = loaded.metadata.schema(), loaded.governed.epochs.current
     hidden = {field_id for group in epoch.columns for field_id in group.field_ids}
@@ -103,7 +103,7 @@ def test_filters_find_rows_by_columns_with_keys_and_without(
     ] == found
 
 
-def test_columns_in_clear_partition_a_table_and_prune_files(spark_lake: SparkLake, database: str) -> None:
+def test_columns_in_plaintext_partition_a_table_and_prune_files(spark_lake: SparkLake, database: str) -> None:
     name = f"{database}.columns_and_parts"
     keys = {"encryption.columns": "pii:ssn"}
     create_table(spark_lake, name, "id BIGINT, day STRING, ssn STRING", keys, "day")
@@ -228,7 +228,7 @@ class Writer:
 
         Args:
             columns: the key that each column is under; None for the footer's, for all or for none of them;
-                a column that is left out is in clear.
+                a column that is left out is in plaintext.
             ids: the field ids of id, open, ssn and email.
             more: see `footer_of`.
         """
@@ -299,7 +299,7 @@ def test_a_file_as_the_table_says_is_read_whoever_wrote_it(spark_lake: SparkLake
 @pytest.mark.parametrize(
     ("columns", "rule", "readable"),
     [
-        pytest.param({"email": "hr"}, "column-key", "email", id="in clear"),
+        pytest.param({"email": "hr"}, "column-key", "email", id="in plaintext"),
         pytest.param({"ssn": None}, "column-key", None, id="under the footer's key"),
         pytest.param({"ssn": "hr", "email": "pii"}, "file-authentic", "open", id="keys swapped"),
         pytest.param({"ssn": "unknown", "email": "hr"}, "file-authentic", "email", id="unknown key"),
@@ -317,7 +317,9 @@ def test_a_column_that_is_not_under_its_key_is_refused(
         refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", rule)
 
 
-def test_a_column_that_should_be_in_clear_is_refused_under_a_key(spark_lake: SparkLake, fresh: str) -> None:
+def test_a_column_that_should_be_in_plaintext_is_refused_under_a_key(
+    spark_lake: SparkLake, fresh: str
+) -> None:
     Writer.of(spark_lake, fresh).publish({"open": "unknown", "ssn": "pii", "email": "hr"})
     refused(spark_lake, f"SELECT open FROM {fresh}", "DECRYPTION_REFUSED", "column-key")
     assert spark_lake.rows(f"SELECT ssn FROM {fresh}") == [("value of ssn",)]
@@ -331,8 +333,8 @@ def test_the_digest_of_a_footer_is_of_that_and_of_nothing_else(
     refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", "footer-digest")
 
 
-def test_columns_are_held_against_their_ids_not_their_names(spark_lake: SparkLake, fresh: str) -> None:
-    """What the file calls `open` has the id of `ssn`, and is in clear."""
+def test_columns_are_checked_against_their_ids_not_their_names(spark_lake: SparkLake, fresh: str) -> None:
+    """What the file calls `open` has the id of `ssn`, and is in plaintext."""
     Writer.of(spark_lake, fresh).publish({"ssn": "pii", "email": "hr"}, ids=(1, 3, 2, 4))
     refused(spark_lake, f"SELECT ssn FROM {fresh}", "DECRYPTION_REFUSED", "column-key")
 

@@ -46,7 +46,7 @@ for wanted in ("max(s)", "count(s)", "max(id)"):
 """
 
 
-def test_tables_in_an_object_store_are_written_read_and_held_against_their_digests(
+def test_tables_in_an_object_store_are_written_read_and_checked_against_their_digests(
     tmp_path: Path, moto: MotoS3
 ) -> None:
     if not any(JARS.glob("hadoop-aws-*.jar")):

@@ -105,7 +105,7 @@ def test_a_file_of_the_same_table_under_anothers_name_is_refused(
 
 
 def plaintext_of(size: int) -> bytes:
-    """An ORC file in clear of a certain size, with the columns of the table and their field ids."""
+    """An ORC file in plaintext of a certain size, with the columns of the table and their field ids."""
 
     def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
         return pa.field(name, kind, metadata={"iceberg.id": str(number)})
@@ -175,7 +175,7 @@ def test_parquet_keeps_digests_where_the_table_asks(spark_lake: SparkLake, names
 def test_files_of_both_formats_and_of_plaintext_are_read_together(
     spark_lake: SparkLake, namespace: str
 ) -> None:
-    """Another format is another regime; the files of each are judged by their own."""
+    """Another format is another epoch; the files of each are judged by their own."""
     table = f"{namespace}.t"
     spark_lake.rows(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
     for number, change in enumerate(

@@ -78,7 +78,7 @@ def land_from_pyarrow(spark_lake: SparkLake, table: str) -> None:
 
 @pytest.fixture(scope="module")
 def table(spark_lake: SparkLake) -> str:
-    """A table of a file of PyArrow's, one in clear and an encrypted one, with the same rows but for ids."""
+    """A table of a file of PyArrow's, a plaintext and an encrypted one, with the same rows but for ids."""
     name = f"{spark_lake.namespace()}.t"
     create_table(spark_lake, name, COLUMNS, ORC)
     land_from_pyarrow(spark_lake, name)

@@ -214,7 +214,7 @@ def test_a_mask_shows_null_in_a_snapshot_whose_column_was_required(
 def test_a_required_column_without_a_mask_in_the_file_is_refused(
     spark_lake: SparkLake, database: str, mechanism: str
 ) -> None:
-    """The file is older than the mask, so that it would be NULL, be it in clear or with ORC's own mask."""
+    """The file is older than the mask, so that it would be NULL, in plaintext or with ORC's own mask."""
     name = f"{database}.orc_required_{mechanism}"
     columns, keys = "id INT, n STRING NOT NULL, v INT NOT NULL", "'encryption.columns' = 'pii:n,v'"
     before = keys if mechanism == "envelope" else "'encryption.mechanism' = 'plaintext'"

@@ -94,7 +94,7 @@ def test_statistics_are_those_of_the_same_rows_in_parquet(
 
 
 def test_made_from_a_query_partitioned_and_from_a_data_frame(spark_lake: SparkLake, namespace: str) -> None:
-    """Encrypted beside a partition column in clear; odd names of columns."""
+    """Encrypted beside a partition column in plaintext; odd names of columns."""
     table = f"{namespace}.made"
     master_keys(spark_lake, "pii")
     spark_lake.rows(

@@ -91,13 +91,13 @@ def test_rows_come_back_and_nothing_hidden_stands_in_the_file(
     assert last["tags"] == ["needle-tag", "x"]
 
 
-def test_a_footer_in_clear_shows_no_more_of_hidden_columns_than_is_documented(
+def test_a_footer_in_plaintext_shows_no_more_of_hidden_columns_than_is_documented(
     spark_lake: SparkLake, database: str
 ) -> None:
     """Who reads it without a key learns names, types, sizes and how many values there are, and no more."""
-    table = f"{database}.footer_in_clear"
+    table = f"{database}.footer_in_plaintext"
     data = made(spark_lake, table, mode("AES_GCM_V1", "plaintext", columns=GROUPS))
-    shown = footer_in_clear(spark_lake, data)
+    shown = footer_in_plaintext(spark_lake, data)
     assert bytes(shown["open"].getStatistics().getMin_value()) == b"clear-open"
     jvm = spark_lake.spark.sparkContext._jvm
     fields = jvm.java.lang.Class.forName(
@@ -125,7 +125,7 @@ DOCUMENTED = {
 }
 
 
-def footer_in_clear(spark_lake: SparkLake, data: bytes) -> dict[str, Any]:
+def footer_in_plaintext(spark_lake: SparkLake, data: bytes) -> dict[str, Any]:
     """What a footer says of the columns of the first row group to whoever has no key, by Parquet's reader."""
     jvm = spark_lake.spark.sparkContext._jvm
     footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
@@ -138,7 +138,7 @@ def footer_in_clear(spark_lake: SparkLake, data: bytes) -> dict[str, Any]:
 
 
 def signed(dek: bytes, prefix: bytes) -> Mapping[str, object]:
-    """How an honest writer encrypts with a footer in clear."""
+    """How an honest writer encrypts with a footer in plaintext."""
     return {**as_agreed(dek, prefix), "plaintext_footer": True}
 
 
@@ -180,7 +180,7 @@ def test_a_file_is_as_the_table_says_or_refused(
         refused(spark_lake, f"SELECT sum(id) FROM {table}", "DECRYPTION_REFUSED", rule)
 
 
-def test_a_file_in_plaintext_where_footers_are_in_clear_is_refused(
+def test_a_file_in_plaintext_where_footers_are_in_plaintext_is_refused(
     spark_lake: SparkLake, namespace: str
 ) -> None:
     table = f"{namespace}.t"
@@ -194,10 +194,10 @@ def test_a_file_in_plaintext_where_footers_are_in_clear_is_refused(
 
 
 @pytest.mark.parametrize("columns", [None, "modes-pii:ssn"])
-def test_a_footer_in_clear_is_held_against_its_signature(
+def test_a_footer_in_plaintext_is_checked_against_its_signature(
     spark_lake: SparkLake, namespace: str, database: str, columns: str | None
 ) -> None:
-    """What is changed in it is refused, also of columns in clear; so is a footer without its signature."""
+    """What is changed in it is refused, also of plaintext columns; so is a footer without its signature."""
     table = f"{namespace}.t"
     properties = mode("AES_GCM_V1", "plaintext", columns=columns)
     create_table(spark_lake, table, "id BIGINT, ssn STRING", properties)

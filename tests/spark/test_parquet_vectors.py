@@ -1,6 +1,6 @@
 """Public encrypted Parquet files are read right by the engine's hooks, and malformed ones are refused.
 
-Through PyArrow what it can do: files under one key, and the columns in clear of the others; it has no
+Through PyArrow what it can do: files under one key, and the columns in plaintext of the others; it has no
 interface for keys of columns that are given by hand.
 """
 
@@ -70,7 +70,7 @@ def flipped(key: bytes) -> bytes:
 
 
 def refused(hooks: Hooks, vector: Vector) -> bool:
-    """Whether the file, or a column of it, is refused; else its rows are held against the true ones."""
+    """Whether the file, or a column of it, is refused; else its rows are checked against the true ones."""
     try:
         values = hooks.open(vector).columns(ddl(vector))
     except (Py4JJavaError, PySparkException):
@@ -80,7 +80,7 @@ def refused(hooks: Hooks, vector: Vector) -> bool:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_vector_is_refused_by_other_keys_prefixes_and_regimes(hooks: Hooks, name: str) -> None:
+def test_a_vector_is_refused_by_other_keys_prefixes_and_epochs(hooks: Hooks, name: str) -> None:
     vector = ALL[name] if ALL[name].uniform else hooks.with_ids(ALL[name])
     column = vector.columns[ddl(vector).split()[-2]]
     assert column is None or refused(
@@ -125,7 +125,9 @@ def test_the_encrypted_bloom_filter_of_a_vector_is_used(hooks: Hooks, value: flo
 @pytest.mark.parametrize(
     "name", [name for name, vector in ALL.items() if None in vector.columns.values() or vector.uniform]
 )
-def test_pyarrow_reads_of_a_vector_what_is_under_the_footer_key_or_in_clear(hooks: Hooks, name: str) -> None:
+def test_pyarrow_reads_of_a_vector_what_is_under_the_footer_key_or_in_plaintext(
+    hooks: Hooks, name: str
+) -> None:
     vector = ALL[name]
     keys = create_decryption_properties(vector.keys["kf"], aad_prefix=vector.prefix)
     path = VECTORS / "data" / f"{name}.parquet.encrypted"

@@ -112,7 +112,7 @@ def test_a_file_of_another_table_is_not_opened(spark_lake, tables, tell):
         refused(spark_lake, SELECT.format(tables["plain"]), "LOCATION_NOT_ALLOWED", "allowed-paths")
 
 
-def test_paths_are_held_against_the_list_in_the_plan(spark_lake, tables, tell):
+def test_paths_are_checked_against_the_list_in_the_plan(spark_lake, tables, tell):
     for allowed in ([], ["file:///elsewhere"], ["s3://bucket"]):
         tell(header(allowed_paths=allowed))
         refused(spark_lake, SELECT.format(tables["plain"]), "LOCATION_NOT_ALLOWED", "allowed-paths")

@@ -76,7 +76,7 @@ def test_a_column_that_is_shown_through_a_mask_now(spark_lake: SparkLake, run_be
     assert rows.collect() == ROWS
 
 
-def test_files_that_are_held_against_their_digests_by_now(
+def test_files_that_are_checked_against_their_digests_by_now(
     spark_lake: SparkLake, run_before: DataFrame
 ) -> None:
     spark_lake.rows("ALTER TABLE lake.db.revoked SET TBLPROPERTIES ('encryption.verify-digest' = 'always')")

@@ -42,7 +42,7 @@ def test_a_group_that_fails_leaves_the_others_to_be_rewritten(spark_lake: SparkL
     assert done.problem is not None and local_path(damaged).name in done.problem
     (again,) = rewrite_data_files(spark_lake.spark, table, forbid_old=True, show=False)
     assert (again.rewritten_files, again.left_files, again.old_forbidden) == (0, 1, False)
-    assert again.problem is not None and "old-regime-in-use" in again.problem
+    assert again.problem is not None and "old-epoch-in-use" in again.problem
     assert again.problem.count(local_path(damaged).name) == 1
 
 

@@ -285,7 +285,7 @@ def test_partitions_are_kept(spark_lake: SparkLake, namespace: str) -> None:
     assert spark_lake.rows(f"SELECT count(*) FROM {table} WHERE id = 2") == [(2,)]
 
 
-def test_old_regimes_are_forbidden_once_no_snapshot_has_their_files(
+def test_old_epochs_are_forbidden_once_no_snapshot_has_their_files(
     spark_lake: SparkLake, namespace: str
 ) -> None:
     table = f"{namespace}.t"
@@ -294,7 +294,7 @@ def test_old_regimes_are_forbidden_once_no_snapshot_has_their_files(
     old = stock.metadata.current_snapshot_id
     stock.manage_snapshots().create_tag(old, "audit").commit()
     message = refused_as("REQUEST_INVALID", spark_lake.spark, statement(table, "forbid_old => true"))
-    assert "old-regime-in-use" in message and "tag audit" in message and str(old) in message
+    assert "old-epoch-in-use" in message and "tag audit" in message and str(old) in message
     assert all(encrypted(spark_lake, table))
     stock_table(spark_lake, table).manage_snapshots().remove_tag("audit").commit()
     stock_table(spark_lake, table).maintenance.expire_snapshots().by_id(old).commit()

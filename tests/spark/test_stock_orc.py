@@ -1,4 +1,4 @@
-"""Stock Spark, ORC's own encryption, and the door: nothing of ours is in the engine.
+"""Stock Spark, ORC's own encryption, and the KMS endpoint: nothing of ours is in the engine.
 
 ORC shows masks, or counts nothing, wherever it takes an error for a lack of rights. Here an error is one, and
 masks are what the key says.
@@ -72,7 +72,7 @@ def _in_use() -> bool:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """The door, and what Alice wrote."""
+    """The KMS endpoint, and what Alice wrote."""
     if _in_use():
         pytest.skip(f"something else listens on port {PORT}, which the statement names")
     with _door(tmp_path_factory.mktemp("door")) as opened:

@@ -1,7 +1,7 @@
 """Tables that let stock readers in: stock Spark and PyArrow read what Spark and the client without it
-wrote, with keys from the door.
+wrote, with keys from the KMS endpoint.
 
-The stock clients are those of docs/stock-readers.md. Readers of ours go on believing the manifest alone.
+The standard clients are those of docs/stock-readers.md. Readers of ours go on believing the manifest alone.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def test_another_kms_that_a_file_names_is_not_looked_at(spark_lake: SparkLake, w
     assert ours(spark_lake, whole) == expected(ALL)
 
 
-def test_with_column_keys_what_stands_before_the_footer_is_held_against_its_digest(
+def test_with_column_keys_what_stands_before_the_footer_is_checked_against_its_digest(
     spark_lake: SparkLake, table: str
 ) -> None:
     replaced(paths(spark_lake, table)[0], b'"masterKeyID":"lakewarden"', b'"masterKeyID":"laketanden"')
@@ -174,7 +174,7 @@ def test_with_column_keys_what_stands_before_the_footer_is_held_against_its_dige
         ours(spark_lake, table)
 
 
-def test_stock_clients_of_the_page_go_where_they_were_told(spark_lake: SparkLake, table: str) -> None:
+def test_standard_clients_of_the_page_go_where_they_were_told(spark_lake: SparkLake, table: str) -> None:
     for file in paths(spark_lake, table):
         replaced(file, b'"kmsInstanceURL":"lakewarden"', b'"kmsInstanceURL":"evil.test:"')
     assert arrow_rows(spark_lake, ALICE, paths(spark_lake, table), ALL) == expected(ALL)

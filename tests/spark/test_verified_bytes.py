@@ -1,4 +1,4 @@
-"""The bytes that are held against a digest are those that are read, even if the file is changed meanwhile."""
+"""The bytes that are compared with a digest are those that are read, even if the file changes meanwhile."""
 
 from __future__ import annotations
 

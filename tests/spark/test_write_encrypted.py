@@ -68,7 +68,7 @@ def test_files_are_ciphertext_with_their_id_in_the_name(spark_lake: SparkLake, n
         assert len(digits) == 32 and bytes.fromhex(digits) not in file["key_metadata"]
 
 
-def test_no_statistics_of_columns_stand_anywhere_in_clear(spark_lake: SparkLake, namespace: str) -> None:
+def test_no_statistics_of_columns_stand_anywhere_in_plaintext(spark_lake: SparkLake, namespace: str) -> None:
     files = _secret(spark_lake, f"{namespace}.t")
     for file in files:
         for name in ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds"):

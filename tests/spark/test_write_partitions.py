@@ -109,7 +109,7 @@ def test_plans_find_rows_by_the_partition(
     term: dict[str, Any],
     files: int,
 ) -> None:
-    """A stock client finds all rows, and a filter all that it wants in as few files as there are."""
+    """A standard client finds all rows, and a filter all that it wants in as few files as there are."""
     table = f"{namespace}.t"
     create_table(spark_lake, table, f"id INT, v {kind}", partitioned_by=transform)
     rows = ", ".join(f"({place}, {value})" for place, value in enumerate(values))

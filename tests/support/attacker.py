@@ -334,7 +334,7 @@ def stock_catalog(lake: Lake) -> SqlCatalog:
 
 
 def stock_rows(lake: Lake, table: str) -> list[int]:
-    """The ids that a stock client reads from a table."""
+    """The ids that a standard client reads from a table."""
     clear_manifest_cache()
     catalog = stock_catalog(lake)
     try:
@@ -440,12 +440,12 @@ def encrypted_file(session: WriteSession, name: str) -> NewFile:
 
 
 def read_metadata(location: str) -> TableMetadata:
-    """A metadata.json, as a stock client reads it."""
+    """A metadata.json, as a standard client reads it."""
     return FromInputFile.table_metadata(PyArrowFileIO().new_input(location))
 
 
 def read_list(path: str) -> list[ManifestFile]:
-    """A manifest list, as a stock client reads it."""
+    """A manifest list, as a standard client reads it."""
     return list(read_manifest_list(PyArrowFileIO().new_input(path)))
 
 
@@ -457,7 +457,7 @@ def relisted(manifest: ManifestFile, **changes: Any) -> ManifestFile:
 def write_list(
     path: str, manifests: Sequence[ManifestFile], snapshot_id: int, parent: int | None, number: int
 ) -> None:
-    """A manifest list, as a stock client writes it."""
+    """A manifest list, as a standard client writes it."""
     output = PyArrowFileIO().new_output(path)
     with write_manifest_list(2, output, snapshot_id, parent, number, "deflate") as writer:
         writer.add_manifests(list(manifests))
@@ -471,7 +471,7 @@ def write_entries(
     *,
     deletes: bool = False,
 ) -> ManifestFile:
-    """A manifest, as a stock client writes it."""
+    """A manifest, as a standard client writes it."""
     kind = DeletesWriter if deletes else StockWriter
     output = PyArrowFileIO().new_output(path)
     with kind(metadata.spec(), metadata.schema(), output, snapshot_id, "deflate") as writer:

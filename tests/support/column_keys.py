@@ -55,7 +55,7 @@ def loaded(lake: Lake, table: Table) -> LoadedTable:
 
 
 def groups(lake: Lake, table: Table) -> dict[str, tuple[int, ...]]:
-    """The columns of the current regime, by master key."""
+    """The columns of the current epoch, by master key."""
     epoch = loaded(lake, table).governed.epochs.current
     return {group.key_id: group.field_ids for group in epoch.columns}
 

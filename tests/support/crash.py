@@ -124,7 +124,7 @@ def seen(lake: Lake, name: TableName) -> Seen | None:
 
 
 def _usable_peks(lake: Lake, table: LoadedTable) -> list[str]:
-    """The keys that its regime in force names: each is recorded, and opens."""
+    """The keys that its epoch in force names: each is recorded, and opens."""
     peks = lake.services.keyring.writing_peks(table.record, table.governed)
     assert {pek.ref for pek in peks.values()} == set(table.governed.epochs.current.peks)
     return [str(pek.ref.pek_id) for pek in peks.values()]

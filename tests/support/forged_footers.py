@@ -1,4 +1,4 @@
-"""Footers of Parquet files, written anew by somebody who has the footer's key."""
+"""Footers of Parquet files, rewritten by somebody who has the footer's key."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read(scan: Scan, column: str, records: int = 2, *, vouched: bool = False) ->
         scan: of the table.
         column: its name.
         records: so many rows.
-        vouched: whether the footer is held against its digest; else the file is as if it had been written
+        vouched: whether the footer is checked against its digest; else the file is as if it had been written
             before there were such digests.
     """
     plan = scan._plan()

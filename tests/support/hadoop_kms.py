@@ -45,7 +45,7 @@ def client_of(service: Service) -> HadoopKms:
 
 @contextmanager
 def hadoop(_: Path) -> Iterator[Backend]:
-    """A Hadoop KMS: the door of a catalog."""
+    """A Hadoop KMS: the KMS endpoint of a catalog."""
     lake = _lake()
     lake.set_policies(policies(set(_KEYS)))
     with ExitStack() as services:
@@ -55,7 +55,7 @@ def hadoop(_: Path) -> Iterator[Backend]:
 
 @cache
 def _lake() -> Lake:
-    """The catalog behind the door: one for the whole process, since making it takes longest."""
+    """The catalog behind the KMS endpoint: one for the whole process, since making it takes longest."""
     opened = ExitStack()
     atexit.register(opened.close)
     directory = Path(opened.enter_context(TemporaryDirectory(prefix="door-")))

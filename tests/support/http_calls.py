@@ -20,7 +20,7 @@ ENCRYPTED = {"encryption.mechanism": "envelope"}
 
 
 def refused(answer: httpx.Response, status: int, ours: str, rule: str | None = None) -> dict[str, Any]:
-    """The one typed error of an answer, in Iceberg's error model; at the door, in Hadoop's too."""
+    """The one typed error of an answer, in Iceberg's error model; at the KMS endpoint, in Hadoop's too."""
     assert answer.status_code == status, answer.text
     document = answer.json()
     at_the_door = answer.request.url.path.startswith("/kms/v1/")

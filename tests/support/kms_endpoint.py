@@ -1,4 +1,4 @@
-"""Keys of the door for stock Hadoop clients, and who may do what with them."""
+"""Keys of the KMS endpoint for stock Hadoop clients, and who may do what with them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EVERY_RIGHT: Final = ("use", "release", "rotate", "destroy")
 
 
 def endpoint_policies() -> list[dict[str, Any]]:
-    """Alice has every right on every key of the door; Bob may use them; Carol may release `pii`.
+    """Alice has every right on every key of the KMS endpoint; Bob may use them; Carol may release `pii`.
 
-    Carol also has every right on the master key, which is none on a key of the door.
+    Carol also has every right on the master key, which is none on a key of the KMS endpoint.
     """
     return [
         policy("door-alice", {"key": ["door/*"]}, {ALICE: EVERY_RIGHT}),
@@ -30,7 +30,7 @@ def endpoint_policies() -> list[dict[str, Any]]:
 def make_key(
     lake: Lake, name: str, *, bits: int = 256, denial: Denial = Denial.ERROR, versions: int = 1
 ) -> None:
-    """A key of the door, as Alice makes it."""
+    """A key of the KMS endpoint, as Alice makes it."""
     door: KmsEndpoint = lake.services.door
     door.create(lake.caller(ALICE), KeySpec(name, bits, None, {}, denial))
     for _ in range(versions - 1):

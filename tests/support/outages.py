@@ -54,7 +54,7 @@ def absent(database: Path) -> Iterator[None]:
         file.rename(elsewhere)
     try:
         yield
-        assert not database.exists(), "an absent database was made anew"
+        assert not database.exists(), "an absent database was made again"
     finally:
         for file, elsewhere in away:
             elsewhere.rename(file)

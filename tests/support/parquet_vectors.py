@@ -28,7 +28,7 @@ class Vector:
         data: its bytes.
         keys: data keys by name; the footer's is `kf`.
         prefix: the AAD prefix; None for none.
-        columns: the name of the key of each column, None in clear; by path.
+        columns: the name of the key of each column, None in plaintext; by path.
     """
 
     name: str

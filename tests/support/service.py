@@ -50,7 +50,7 @@ class Service:
     Attributes:
         url: its address.
         lake: the catalog behind it.
-        client_properties: what a stock client needs to reach the warehouse.
+        client_properties: what a standard client needs to reach the warehouse.
     """
 
     url: str

@@ -100,7 +100,7 @@ class Workshop:
         )
 
     def honest(self, draw: DataObject, parent: Snap | None) -> Draft:
-        """A difference of a parent: files added, some manifests written anew, some files removed."""
+        """A difference of a parent: files added, some manifests rewritten, some files removed."""
         draft = self.empty(parent)
         draft.carried = [] if parent is None else list(parent.listed)
         entries: dict[tuple[int, int], list[Row]] = {}

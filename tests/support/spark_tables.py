@@ -1,4 +1,4 @@
-"""Tables that Spark wrote, as stock clients and the planner see them."""
+"""Tables that Spark wrote, as standard clients and the planner see them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def with_spark(
 
     Args:
         directory: for what the client is compiled from.
-        url: where the door is.
+        url: where the KMS endpoint is.
         questions: a token, the paths to read, and the columns wanted, ordered by the first of them.
     """
     (page,) = blocks("properties")

@@ -5,8 +5,8 @@ Rules:
 - Bounded in bytes, depth and number of types. A type may not refer to itself.
 - A union is a type or nothing: ``[null, T]`` or ``[T, null]``, as Iceberg writes it (Iceberg specification,
   "Appendix A: Format-specific Requirements, Avro").
-- An item of an array or a map takes at least one byte, so that a count can be held against the bytes left. An
-  array of nothing could announce 2^60 items in nine bytes.
+- An item of an array or a map takes at least one byte, so that a count can be checked against the bytes left.
+  An array of nothing could announce 2^60 items in nine bytes.
 - A field of a record has an Iceberg field id, and no two fields of a record have the same. Names mean
   nothing.
 """

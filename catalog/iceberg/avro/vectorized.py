@@ -7,7 +7,7 @@ step costs a few array operations, whatever the number of records.
 Rules:
 
 - No lane reads behind its stop, and each must end exactly there.
-- A count or length is held against the bytes left in its lane before anything is made of it. So everything
+- A count or length is checked against the bytes left in its lane before anything is made of it. So everything
   that is made is at most proportional to the chunk.
 - Encodings that another reader may take for something else are refused: numbers of more than 64 bits,
   unions and booleans other than one byte of 0 or 1 (zigzag 0 or 2 for a union).

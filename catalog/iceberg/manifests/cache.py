@@ -8,7 +8,7 @@ Rules:
   too.
 - Threads that ask for the same digest at once wait for one decoding. A failure is not kept.
 - A file in the directory carries the digest of its own content. One that does not match is passed over and
-  written anew. The directory belongs to the catalog alone: that digest finds damage, not forgery.
+  rewritten. The directory belongs to the catalog alone: that digest finds damage, not forgery.
 - The directory only saves time: where it cannot be written or read, the manifest is decoded, with a warning.
 - The index of a manifest (hashes of what it lists) is kept in the same way, in a quarter of the memory.
 """

@@ -15,7 +15,7 @@ import org.apache.spark.sql.lakewarden.read.GuardedScan
 import org.apache.spark.sql.lakewarden.write.{CommitTarget, GuardedWriteBuilder, WriteSettings}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-/** Files of a table that are written anew together.
+/** Files of a table that are rewritten together.
   *
   * @param snapshotId
   *   the head of their branch when they were found

@@ -85,7 +85,7 @@ object LaunchedCatalog {
     defined(settings).map(name => name -> named(name)).toMap
   }
 
-  /** The catalog that a session asks for by name, held against the session's settings. */
+  /** The catalog that a session asks for by name, checked against the session's settings. */
   def trusted(name: String): LaunchedCatalog = {
     val launch = SparkContext.getActive.getOrElse(throw refused("No Spark is running.", "Start Spark.")).getConf
     if (name == "spark_catalog")

@@ -35,7 +35,7 @@ final class WrappedKey(val label: KeyLabel, val wrapped: Array[Byte]) extends Se
   override def toString: String = s"WrappedKey(${label.keyName})"
 }
 
-/** Whether a file's footer is encrypted, or in clear and signed. */
+/** Whether a file's footer is encrypted, or in plaintext and signed. */
 sealed abstract class Footer(val name: String) extends Serializable
 
 object Footer {

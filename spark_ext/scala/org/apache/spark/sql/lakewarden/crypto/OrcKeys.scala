@@ -64,7 +64,7 @@ final class OrcKeys(file: FileIdentity, keyOf: Int => Option[Secret]) extends Ke
 
 object OrcKeys {
 
-  /** How regimes name ORC's encryption. */
+  /** How epochs name ORC's encryption. */
   val Algorithm = "ORC_AES_CTR"
 
   private val Prefix = "lakewarden/orc/1\u0000".getBytes(US_ASCII)

@@ -16,7 +16,7 @@ private[read] final case class FileDigest(bytes: Seq[Byte]) {
   def sha256: Array[Byte] = bytes.drop(8).toArray
 }
 
-/** When files are held against their digests: each time that one is opened, the first time in this JVM, or never. */
+/** When files are checked against their digests: each time that one is opened, the first time in this JVM, or never. */
 private[read] sealed abstract class Verification(val name: String)
 
 private[read] object Verification {
@@ -29,12 +29,12 @@ private[read] object Verification {
 
 /** Holds files against their digests.
   *
-  * What is held against a digest is what is read: a private copy, so that a file that is changed while a task reads
+  * What is checked against a digest is what is read: a private copy, so that a file that is changed while a task reads
   * it is the one that was verified or none.
   */
 private[read] final class FileDigests(verification: Verification) extends Serializable {
 
-  /** The bytes of an opened file to read from: a copy of them, where they are to be held against their digest now,
+  /** The bytes of an opened file to read from: a copy of them, where they are to be checked against their digest now,
     * and then the file itself is closed.
     *
     * Throws `DecryptionRefused` if an encrypted file is not the one that was written. The file is closed if anything

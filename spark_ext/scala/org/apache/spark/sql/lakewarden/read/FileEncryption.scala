@@ -12,23 +12,23 @@ import org.apache.spark.sql.lakewarden.crypto.{Footer, Secret}
 import org.apache.spark.sql.lakewarden.schema.FieldIds
 import org.apache.spark.sql.types.StructType
 
-/** How one file has to be encrypted, and with which keys; its footer is read with them and held against it.
+/** How one file has to be encrypted, and with which keys; its footer is read with them and checked against it.
   *
   *   - It has as many rows as the table says, every column whose key was released, and no column with the field id or
   *     the path of another.
   *   - Without column keys, every column is under the footer's key.
-  *   - With them, a column is under the key of its group, or in clear; never under the footer's key. A column that is
-  *     read and whose key was released has to be under that very key; one that is read without a key, in clear: the
-  *     catalog releases the key of every group that the scan touches, so the regime says nothing else of it.
+  *   - With them, a column is under the key of its group, or in plaintext; never under the footer's key. A column that is
+  *     read and whose key was released has to be under that very key; one that is read without a key, in plaintext: the
+  *     catalog releases the key of every group that the scan touches, so the epoch says nothing else of it.
   *
-  * A footer is encrypted or signed with the footer's key, as the regime says and not as the file does. What the
+  * A footer is encrypted or signed with the footer's key, as the epoch says and not as the file does. What the
   * file says of its keys is not looked at. Which key is whose follows from the field ids in the footer, which the
   * footer's key authenticates either way, and the labels of the plan. Parquet wants keys by path before it reads
   * the ids: they are given for the columns of today's names, and where the file turns out to have others, its footer
   * is read once more. Keys serve for the columns that are read, and no others.
   *
   * @param footer
-  *   whether the regime has it encrypted, or in clear and signed
+  *   whether the epoch has it encrypted, or in plaintext and signed
   * @param columnKeys
   *   the released keys by field id; none for a file that is encrypted whole
   * @param wanted
@@ -45,7 +45,7 @@ private[read] final class FileEncryption(
   private val wantedIds = FieldIds.all(wanted)
   private val wantedColumns = wanted.map(FieldIds.of).toSet
 
-  /** The footer, judged. Throws `DecryptionRefused` if it is another file's, or not as the regime says.
+  /** The footer, judged. Throws `DecryptionRefused` if it is another file's, or not as the epoch says.
     *
     * @param footers
     *   of the stream that is going to be read
@@ -90,7 +90,7 @@ private[read] final class FileEncryption(
     case Footer.Plaintext => EncryptionType.PLAINTEXT_FOOTER
   }
 
-  /** Parquet's own reader verifies the signature of a footer in clear with the key that is given here. */
+  /** Parquet's own reader verifies the signature of a footer in plaintext with the key that is given here. */
   private def properties(keys: Map[ColumnPath, Secret]): FileDecryptionProperties = {
     val builder = FileDecryptionProperties.builder.withFooterKey(footerKey.reveal).withAADPrefix(aadPrefix)
     val columns = keys.map { case (path, key) =>

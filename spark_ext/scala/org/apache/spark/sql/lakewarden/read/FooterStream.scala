@@ -6,7 +6,7 @@ import org.apache.parquet.io.{DelegatingSeekableInputStream, SeekableInputStream
 
 import org.apache.spark.sql.lakewarden.crypto.FooterDigest
 
-/** The footer of a Parquet file as it was held against its digest, at its place in the file; the rest is not there.
+/** The footer of a Parquet file as it was checked against its digest, at its place in the file; the rest is not there.
   *
   * What is parsed are these bytes, however often, so that a file that is changed meanwhile changes nothing of them.
   *

@@ -57,9 +57,9 @@ private[read] final class FooterReader(
 
 /** Opens the Parquet files of one scan, on an executor.
   *
-  * The order is fixed: the path is checked, then the data keys opened, then the file, its bytes held against their
+  * The order is fixed: the path is checked, then the data keys opened, then the file, its bytes checked against their
   * digest where that is asked for, its footer against its own where that is known (`FooterStream`) and against what the
-  * regime of the file says (`FileEncryption`). Nothing of a file is used before that.
+  * epoch of the file says (`FileEncryption`). Nothing of a file is used before that.
   *
   * @param wanted
   *   the columns that are read, with ids
@@ -69,7 +69,7 @@ private[read] final class FooterReader(
 private[read] final class GuardedFiles(gate: FileGate, wanted: StructType, masked: Set[Int]) {
   private val read = StructType(wanted.filterNot(field => masked(FieldIds.of(field))))
 
-  /** Throws what `errors` makes of a file that is missing, damaged, or not what its regime says. */
+  /** Throws what `errors` makes of a file that is missing, damaged, or not what its epoch says. */
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): OpenedFile = {
     val location = gate.location(split.file)
     val encryption = encryptionOf(split.file, errors)

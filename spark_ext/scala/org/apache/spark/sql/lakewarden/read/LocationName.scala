@@ -23,7 +23,7 @@ private[read] object LocationName {
 
   // Blanks as Python's \s has them.
   private val Blanks = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
-  // Slashes and backslashes as NFKC leaves them, and look-alikes that best-fit conversions turn into them.
+  // Slashes and backslashes as NFKC leaves them, and confusables that best-fit conversions turn into them.
   private val Separators = "/\\\\\\u2044\\u2215\\u2216\\u29f5\\u29f8\\u29f9"
   // A dot segment, also when a reader trims blanks (`+` is one in form encoding) or cuts `;parameters` off.
   private val Dots = s"[$Blanks+]*\\.{1,2}[$Blanks+]*"

@@ -7,13 +7,13 @@ import org.apache.orc.{EncryptionVariant, Reader, TypeDescription}
 import org.apache.spark.sql.lakewarden.LakewardenException
 import org.apache.spark.sql.lakewarden.crypto.{OrcKeys, Secret}
 
-/** How one ORC file has to be encrypted, and with which keys; the file is held against it before a row is read.
+/** How one ORC file has to be encrypted, and with which keys; the file is checked against it before a row is read.
   *
   *   - Without column keys, every top-level column is under the file's one key.
-  *   - With them, a column is under the key of its group, or in clear. A column whose key was released has to be under
-  *     that very key; one that is read without a key and without a mask, in clear.
+  *   - With them, a column is under the key of its group, or in plaintext. A column whose key was released has to be under
+  *     that very key; one that is read without a key and without a mask, in plaintext.
   *
-  * ORC itself shows masks wherever a key is missing or another's, and takes a file in clear for one that is not
+  * ORC itself shows masks wherever a key is missing or another's, and takes a file in plaintext for one that is not
   * encrypted: none of that is an error to it. So each key is opened here that the columns of the scan need, and
   * with it what the file says of table, file and column.
   *
@@ -29,7 +29,7 @@ private[read] final class OrcEncryption(keys: OpenedKeys, masked: Set[Int], want
   /** What ORC's reader asks for keys. */
   val provider: OrcKeys = new OrcKeys(keys.file, id => if (masked(id)) None else keyOf(id))
 
-  /** Throws `DecryptionRefused` if the file is another's, or not encrypted as the regime says.
+  /** Throws `DecryptionRefused` if the file is another's, or not encrypted as the epoch says.
     *
     * @param records
     *   how many rows the table says that it has

@@ -12,8 +12,8 @@ import org.apache.spark.sql.types.StructType
 
 /** Opens the ORC files of one scan, on an executor.
   *
-  * The order is fixed: the path is checked, then the data keys opened, then the file, its bytes held against their
-  * digest where that is asked for, and its keys against what the regime of the file says (`OrcEncryption`). ORC reads
+  * The order is fixed: the path is checked, then the data keys opened, then the file, its bytes checked against their
+  * digest where that is asked for, and its keys against what the epoch of the file says (`OrcEncryption`). ORC reads
   * from the one stream that was opened, or from the copy that was verified, whatever lies under the path by then.
   *
   * @param wanted
@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.StructType
 private[read] final class OrcFiles(gate: FileGate, wanted: StructType, masked: Set[Int]) {
   private val ids = wanted.map(FieldIds.of).toSet
 
-  /** Throws what `errors` makes of a file that is missing, damaged, or not what its regime says. */
+  /** Throws what `errors` makes of a file that is missing, damaged, or not what its epoch says. */
   def open(split: FileSplit, conf: Configuration, errors: ReadErrors): Reader = {
     val location = gate.location(split.file)
     val encryption = gate.keys(split.file, errors).map(new OrcEncryption(_, masked, ids, errors))

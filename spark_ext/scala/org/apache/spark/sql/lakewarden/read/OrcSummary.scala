@@ -18,7 +18,7 @@ import org.apache.spark.sql.types._
   * tell of times, which ORC rounds, nor of texts, which it may cut, nor of floating point.
   *
   * @param columns
-  *   of the file, held against the wanted ones
+  *   of the file, checked against the wanted ones
   */
 private[read] final class OrcSummary(file: Reader, columns: OrcColumns, split: FileSplit) extends FooterSummary {
   private val stripes = file.getStripes.asScala.toSeq

@@ -21,11 +21,11 @@ import org.apache.spark.sql.types._
   * @param format
   *   the one that the table's metadata says
   * @param algorithm
-  *   how its regime encrypts it; none: in plaintext
+  *   how its epoch encrypts it; none: in plaintext
   * @param footer
-  *   how its regime says that the footer is; none: in plaintext as a whole
+  *   how its epoch says that the footer is; none: in plaintext as a whole
   * @param columnKeys
-  *   whether groups of columns have keys of their own, and the others are in clear; else it is encrypted whole
+  *   whether groups of columns have keys of their own, and the others are in plaintext; else it is encrypted whole
   * @param keys
   *   its data keys under the scan's key: the footer's, and those of all groups with a column that the scan reads
   * @param digest
@@ -51,7 +51,7 @@ private[read] final class Plan(
   /** How long after it was answered it may be begun with. */
   def validNanos: Long = TimeUnit.MILLISECONDS.toNanos(header.required("valid-ms").longValue)
 
-  /** When files are held against their digests. */
+  /** When files are checked against their digests. */
   def verification: Verification = {
     val said = header.required("verify-digest").asText
     Verification.All.find(_.name == said).getOrElse(throw LakewardenException.notSupportedYet(

@@ -9,7 +9,7 @@ import org.apache.spark.sql.lakewarden.LakewardenException
   * Spark keeps the plan of a DataFrame and runs it as often as it is asked to. A scan that begins later than the
   * catalog said asks once more, as the user of the session that planned it: what was taken away meanwhile (a
   * right, a location, a key, the user's token) refuses it, and so does a column that is shown through a mask now,
-  * since the plan shows it in clear, and files that are held against their digests at other times than the plan
+  * since the plan shows it in plaintext, and files that are checked against their digests at other times than the plan
   * says. What has begun goes on.
   *
   * @param read
@@ -35,7 +35,7 @@ private[read] final class PlanLease(
       val again = answered(askAgain())
       plan.files.foreach(each => again.allowed.check(each.path, table))
       if (again.masked.exists(each => read(each) && !plan.masked(each)))
-        throw changed("A column that it shows in clear is shown to you through a mask now.")
+        throw changed("A column that it shows in plaintext is shown to you through a mask now.")
       if (again.verification != plan.verification) throw changed("Files are verified at other times now.")
       asked = now
     }

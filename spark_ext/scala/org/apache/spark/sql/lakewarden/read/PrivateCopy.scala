@@ -16,7 +16,7 @@ import org.apache.spark.util.Utils
 /** Room for a copy of a data file that only its reader can reach, gone when it is closed: in memory, or for a larger
   * one a file below Spark's local directory that only this system user may open, and that has no name any more.
   *
-  * What the file has in clear, the copy has in clear.
+  * What the file has in plaintext, the copy has in plaintext.
   */
 private[read] object PrivateCopy {
   private val MostInMemory = 8L << 20

@@ -11,7 +11,7 @@ import org.apache.spark.sql.types._
   *
   * Spark reads more, by converting it: other units of time, other scales. The types of a file are under its footer's
   * key; who has that, and not the key of a column, would give its values another meaning. Where the digest of the footer
-  * is known (`FooterStream`), nobody can. Files that were written before there was one are held against this: it does
+  * is known (`FooterStream`), nobody can. Files that were written before there was one are checked against this: it does
   * not see everything (that a column could not be NULL, or is a shorter number), but what it sees was a column of
   * another kind.
   *

@@ -17,7 +17,7 @@ import org.apache.spark.sql.lakewarden.crypto.{Footer, KeyLabel, OrcKeys, Secret
   * @param footerKey
   *   whose key encrypts or signs the footer, and encrypts the whole file where no columns have keys
   * @param columns
-  *   groups of columns that have a key of their own in each file; where there are some, other columns are in clear
+  *   groups of columns that have a key of their own in each file; where there are some, other columns are in plaintext
   * @param stock
   *   what the files say of their keys to stock readers, where the table lets them in
   * @param digest

@@ -28,7 +28,7 @@ private final class DictionaryTrial[I <: ValuesWriter with RequiresFallback, F <
   override def getBufferedSize: Long = {
     if (!decided && initial.getBufferedSize >= DictionaryTrial.Size) {
       decided = true
-      getBytes // applies the rule as at the end of a page; the bytes are made anew there
+      getBytes // applies the rule as at the end of a page; the bytes are made again there
     }
     super.getBufferedSize
   }

@@ -13,7 +13,7 @@ import org.apache.parquet.schema.{LogicalTypeAnnotation, PrimitiveType}
 
 /** What is known of a file's columns, by field id: sizes, counts, and bounds in single-value form.
   *
-  * The catalog puts into manifests what it says of columns in clear, and seals what it says of encrypted ones.
+  * The catalog puts into manifests what it says of columns in plaintext, and seals what it says of encrypted ones.
   */
 final case class FileStatistics(
     columnSizes: Map[Int, Long],

@@ -60,7 +60,7 @@ final class FileTemplate(
   *
   * The keys are made here and leave this object wrapped under the write's key alone. The file's id is part of its
   * name; table and file id are the AAD prefix, which the file does not store (docs/key-metadata.md), unless stock
-  * readers are let in. Columns are put under keys by field id; those without a key are in clear where others have one.
+  * readers are let in. Columns are put under keys by field id; those without a key are in plaintext where others have one.
   *
   * @param location
   *   as it is committed
@@ -132,7 +132,7 @@ private[write] final class ParquetFile(template: FileTemplate, location: String)
     filter.distinct.foreach(start.withBloomFilterNDV(path, _))
   }
 
-  /** A footer in clear shows of encrypted columns no bounds, but it would how many values they have of which depth,
+  /** A footer in plaintext shows of encrypted columns no bounds, but it would how many values they have of which depth,
     * NULL among them, and how long texts are.
     */
   private def withoutSizes(start: ParquetProperties.Builder, keys: NewKeys): Unit = {

@@ -23,7 +23,7 @@ import org.apache.spark.sql.catalyst.InternalRow
   * @param groupSize
   *   in bytes, of a row group
   * @param encryptor
-  *   none: the file is in clear
+  *   none: the file is in plaintext
   */
 private[write] final class ParquetRows(
     output: CountedOutput,

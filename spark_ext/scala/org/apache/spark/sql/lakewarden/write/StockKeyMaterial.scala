@@ -16,7 +16,7 @@ import org.apache.spark.sql.lakewarden.crypto.{DataKeys, KeyLabel, Secret, Trans
   * @param sealedKek
   *   the KEK under the write's transport key
   * @param wrapped
-  *   the KEK as the catalog's KMS door opens it
+  *   the KEK as the catalog's KMS endpoint opens it
   */
 final class StockKey(val id: Array[Byte], val sealedKek: Array[Byte], val wrapped: String) extends Serializable {
   override def toString: String = "StockKey"

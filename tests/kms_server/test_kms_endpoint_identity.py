@@ -1,4 +1,4 @@
-"""Who is believed at the door, and who is not."""
+"""Who is believed at the KMS endpoint, and who is not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ask(service: Service, *, path: str = NAMES, **headers: str) -> httpx.Respons
 
 
 def turned_away(answer: httpx.Response) -> None:
-    """Nobody, and loud: a stock client shows the error and no masks."""
+    """Nobody, and loud: a standard client shows the error and no masks."""
     assert answer.status_code == 401, answer.text
     assert answer.json()["RemoteException"]["javaClassName"] == "java.lang.SecurityException"
     assert answer.json()["error"]["lakewarden"] == "NotAuthenticated"

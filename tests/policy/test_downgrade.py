@@ -35,7 +35,7 @@ CTR = "algorithm=AES_GCM_CTR_V1"
 @pytest.mark.parametrize(
     ("before", "after", "less"),
     [
-        # a column that would be in clear
+        # a column that would be in plaintext
         ("", ALL, False),
         ("", SOME, False),
         ("", "", False),
@@ -67,7 +67,7 @@ CTR = "algorithm=AES_GCM_CTR_V1"
         (f"{CTR} verify-digest=first-read", f"{CTR} verify-digest=always", False),
         ("verify-digest=always", "verify-digest=never", True),
         (f"{SOME} verify-digest=always", f"{SOME} verify-digest=first-read", True),
-        # a footer in clear
+        # a footer in plaintext
         (ALL, "footer=plaintext", True),
         ("footer=plaintext", ALL, False),
         ("footer=plaintext", "footer=plaintext", False),

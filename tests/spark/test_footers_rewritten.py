@@ -1,8 +1,8 @@
-"""Files from before there were digests of footers, written anew by somebody who has the footer's key.
+"""Files from before there were digests of footers, rewritten by somebody who has the footer's key.
 
-He has not that of a column. He may read the columns in clear, and write the table's directory. What he writes
-under a file's name is refused where it would be read for a column that he has no key of, or have other rows
-than the table's.
+He has not that of a column. He may read the columns in plaintext, and write the table's directory. What he
+writes under a file's name is refused where it would be read for a column that he has no key of, or have other
+rows than the table's.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def table(spark_lake: SparkLake, namespace: str) -> str:
 
 
 def forge(spark_lake: SparkLake, table: str, patch: pytest.MonkeyPatch, change: Edit) -> None:
-    """Write the table's file anew, all in clear below a right footer, with its name and size."""
+    """Write the table's file anew, all in plaintext below a right footer, with its name and size."""
     scan = client_scan(spark_lake, table)
     plan = scan._plan()
     (file,) = plan.files

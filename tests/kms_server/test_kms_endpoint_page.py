@@ -1,4 +1,4 @@
-"""The examples of docs/kms-door.md work as they stand there."""
+"""The examples of docs/kms-endpoint.md work as they stand there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.kms_endpoint import encrypted
 from tests.support.lake import ALICE, lake_settings
 from tests.support.service import Service
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "kms-door.md").read_text("utf-8")
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "kms-endpoint.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -79,4 +79,4 @@ def _sent(served: Service, line: str) -> httpx.Response:
 
 @pytest.mark.parametrize("name", ["docs/rest-api.md", "docs/operations.md", "docs/kms.md"])
 def test_other_pages_lead_here(name: str) -> None:
-    assert "kms-door.md" in (Path(__file__).parents[2] / name).read_text("utf-8")
+    assert "kms-endpoint.md" in (Path(__file__).parents[2] / name).read_text("utf-8")

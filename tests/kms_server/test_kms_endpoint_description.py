@@ -1,4 +1,4 @@
-"""The description of the door's operations: complete, and true under generated requests."""
+"""The description of the KMS endpoint's operations: complete, and true under generated requests."""
 
 from __future__ import annotations
 

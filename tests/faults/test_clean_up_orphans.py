@@ -75,7 +75,7 @@ def test_a_closed_write_answers_as_before(on_sqlite: Shared) -> None:
 
 
 def test_a_file_that_another_commit_took_up_is_no_orphan(on_sqlite: Shared) -> None:
-    """A stock client may refer to any file in its table's own directory."""
+    """A standard client may refer to any file in its table's own directory."""
     lake = on_sqlite.lake
     table = make(lake)
     engine = Engine.begin(lake, name_of(table))

@@ -1,4 +1,4 @@
-"""The door for stock Parquet readers: whose keys it opens, for whom, and what is on record."""
+"""The KMS endpoint for stock Parquet readers: whose keys it opens, for whom, and what is on record."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_table_without_stock_readers_has_no_such_keys(served: Service) -> None
     [
         # One key opens every column.
         (STOCK, 0, {ALICE, CAROL}),
-        # The footer's key opens those in clear.
+        # The footer's key opens those in plaintext.
         (KEYED, 0, {ALICE, CAROL, DAVE, FRANK}),
         (KEYED, 1, {ALICE, CAROL, ERIN}),
         # Where all have keys, the footer opens none by itself.

@@ -1,4 +1,4 @@
-"""The end of old regimes: what is left of them, and that nothing of them is read once they are forbidden."""
+"""The end of old epochs: what is left of them, and that nothing of them is read once they are forbidden."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def encrypted_since(lake: Lake) -> Table:
     return table
 
 
-def test_a_file_whose_footer_has_no_digest_is_left_whatever_the_regimes(
+def test_a_file_whose_footer_has_no_digest_is_left_whatever_the_epochs(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_keys(lake, "left")
@@ -77,13 +77,13 @@ def test_a_file_whose_footer_has_no_digest_is_left_whatever_the_regimes(
     assert not report(lake, table).forbidden
     with pytest.raises(RequestInvalid) as refused:
         forbid(lake, table)
-    assert refused.value.rule == "old-regime-in-use"
+    assert refused.value.rule == "old-epoch-in-use"
     rewrite_all(lake, table)
     expire(lake, table)
     assert forbid(lake, table).forbidden
 
 
-def test_what_is_left_is_counted_by_branch_and_regime(lake: Lake) -> None:
+def test_what_is_left_is_counted_by_branch_and_epoch(lake: Lake) -> None:
     table = encrypted_since(lake)
     found = report(lake, table)
     assert [(each.branch, each.files, each.old_files, each.old_bytes) for each in found.branches] == [
@@ -100,7 +100,7 @@ def test_what_is_left_is_counted_by_branch_and_regime(lake: Lake) -> None:
     ]
 
 
-def test_old_regimes_are_forbidden_when_nothing_is_left(lake: Lake) -> None:
+def test_old_epochs_are_forbidden_when_nothing_is_left(lake: Lake) -> None:
     table = encrypted_since(lake)
     rewrite_all(lake, table)
     expire(lake, table)
@@ -120,19 +120,19 @@ def test_old_regimes_are_forbidden_when_nothing_is_left(lake: Lake) -> None:
     assert read(lake, table) == 3
 
 
-def test_reports_on_encryption_rules_know_that_nothing_is_in_clear_any_more(lake: Lake) -> None:
+def test_reports_on_encryption_rules_know_that_nothing_is_in_plaintext_any_more(lake: Lake) -> None:
     table = encrypted_since(lake)
     rules = EncryptionRules.parse({})
 
-    def in_clear() -> bool:
+    def in_plaintext() -> bool:
         (standing,) = lake.services.encryption_report.report(rules, [name_of(table)])
-        return standing.earlier_files_in_clear
+        return standing.earlier_files_in_plaintext
 
     rewrite_all(lake, table)
     expire(lake, table)
-    assert in_clear()
+    assert in_plaintext()
     forbid(lake, table)
-    assert not in_clear()
+    assert not in_plaintext()
 
 
 def test_forbidding_twice_is_once(lake: Lake) -> None:
@@ -156,13 +156,13 @@ def test_what_is_left_is_named_and_nothing_is_changed(lake: Lake) -> None:
         location = loaded(lake, table).metadata_location
         with pytest.raises(RequestInvalid) as refused:
             forbid(lake, table)
-        assert refused.value.rule == "old-regime-in-use"
+        assert refused.value.rule == "old-epoch-in-use"
         assert f"{old} (" in refused.value.message and "tag audit" in refused.value.message
         assert loaded(lake, table).metadata_location == location
         assert len(loaded(lake, table).governed.epochs.entries) == 2
 
 
-def test_a_file_of_an_old_regime_is_refused_once_it_is_forbidden(
+def test_a_file_of_an_old_epoch_is_refused_once_it_is_forbidden(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A snapshot that lists a manifest of before, sealed then, brings nothing back.
@@ -247,6 +247,6 @@ def test_forbidding_takes_alter_and_is_on_record(lake: Lake) -> None:
     caller = lake.caller(ALICE)
     lake.services.old_epochs.forbid(caller, name_of(table))
     assert [each.action for each in records(lake, caller)] == [
-        "table.forbid-old-regimes",
-        "table.old-regimes-forbidden",
+        "table.forbid-old-epochs",
+        "table.old-epochs-forbidden",
     ]

@@ -1,4 +1,4 @@
-"""Keys of the door, when the master key that wraps them is rotated, disabled or answers wrongly."""
+"""Keys of the KMS endpoint, when the master key that wraps them is rotated, disabled or answers wrongly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_rotated_master_key_wraps_the_doors_keys_anew_and_they_stay_the_same(
     assert [keys.open(keys.find(name), version).reveal() for version in (0, 1)] == before
 
 
-def test_one_key_that_does_not_open_is_told_and_keeps_no_other_from_being_wrapped_anew(
+def test_one_key_that_does_not_open_is_told_and_keeps_no_other_from_being_rewrapped(
     served: Service, name: str
 ) -> None:
     lake = served.lake
@@ -121,7 +121,7 @@ def test_only_who_may_destroy_a_key_disables_it_and_who_has_no_right_is_not_told
     }
 
 
-def test_a_disabled_key_is_wrapped_anew_with_the_others(served: Service, name: str) -> None:
+def test_a_disabled_key_is_rewrapped_with_the_others(served: Service, name: str) -> None:
     lake = served.lake
     make_key(lake, name)
     lake.services.door.disable(lake.caller(ALICE), name)

@@ -1,4 +1,4 @@
-"""Who may do what at the door, what is told of it, and what is on record."""
+"""Who may do what at the KMS endpoint, what is told of it, and what is on record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the door reads and answers: one meaning a text, and nothing that fails looks like a lack of rights."""
+"""What the KMS endpoint reads and answers: one meaning a text; no failure looks like a lack of rights."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_material_of_versions_is_never_told(served: Service, alice: httpx.Client
     assert '"material"' not in "".join(seen[:5])
 
 
-def test_what_there_is_not_is_empty_as_stock_clients_expect(alice: httpx.Client, key: str) -> None:
+def test_what_there_is_not_is_empty_as_standard_clients_expect(alice: httpx.Client, key: str) -> None:
     for path in ("key/none", "key/none/_metadata", "key/none/_currentversion", "keyversion/none@0"):
         assert alice.get(f"/kms/v1/{path}").json() == {}
     assert alice.get(f"/kms/v1/keyversion/{key}@1").json() == {}

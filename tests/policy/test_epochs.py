@@ -1,4 +1,4 @@
-"""Regimes: which one governs a file, and what a file of it has to be."""
+"""Epochs: which one governs a file, and what a file of it has to be."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ COLUMN_FILE = replace(UNIFORM_FILE, keys=(FOOTER_KEY, FileKey(PII, (2, 3), 32)))
     ("number", "epoch"),
     [(0, PLAIN), (4, PLAIN), (5, UNIFORM), (8, UNIFORM), (9, COLUMNS), (10**12, COLUMNS)],
 )
-def test_regime_of_a_sequence_number(number, epoch):
+def test_epoch_of_a_sequence_number(number, epoch):
     assert epoch_for(HISTORY, number) is epoch
 
 
-def test_negative_or_unknown_sequence_number_has_no_regime():
+def test_negative_or_unknown_sequence_number_has_no_epoch():
     with pytest.raises(EncryptionPolicyViolation):
         epoch_for(HISTORY, -1)
     for number in (-1, None):
         for keys in (None, UNIFORM_FILE):
             decision = check_sealed_file(HISTORY, number, keys)
-            assert not decision and decision.reasons[0].rule == "regime"
+            assert not decision and decision.reasons[0].rule == "epoch"
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_negative_or_unknown_sequence_number_has_no_regime():
     [[], [UNIFORM], [PLAIN, PLAIN], [PLAIN, COLUMNS, UNIFORM], [PLAIN, UNIFORM, UNIFORM]],
     ids=["none", "gap at the start", "twice", "unsorted", "twice later"],
 )
-def test_regimes_with_a_gap_or_out_of_order_are_refused(epochs):
+def test_epochs_with_a_gap_or_out_of_order_are_refused(epochs):
     with pytest.raises(EncryptionPolicyViolation):
         Epochs.of(epochs)
 
 
-def test_newer_regime_follows_or_replaces_the_current_one():
+def test_newer_epoch_follows_or_replaces_the_current_one():
     assert Epochs.of([PLAIN]).followed_by(UNIFORM).entries == (PLAIN, UNIFORM)
     newer = replace(UNIFORM, peks=(LAKE_2,))
     assert Epochs.of([PLAIN, UNIFORM]).followed_by(newer).entries == (PLAIN, newer)
@@ -93,7 +93,7 @@ def test_newer_regime_follows_or_replaces_the_current_one():
     ],
     ids=str,
 )
-def test_regime_that_contradicts_itself_is_refused(changed):
+def test_epoch_that_contradicts_itself_is_refused(changed):
     with pytest.raises(EncryptionPolicyViolation):
         replace(COLUMNS, **changed)
 
@@ -103,7 +103,7 @@ def test_plaintext_table_with_a_pek_is_refused():
         replace(PLAIN, peks=(LAKE,))
 
 
-def test_file_is_judged_by_the_regime_of_its_sequence_number():
+def test_file_is_judged_by_the_epoch_of_its_sequence_number():
     assert check_sealed_file(HISTORY, 4, None)
     assert check_sealed_file(HISTORY, 5, UNIFORM_FILE)
     assert check_sealed_file(HISTORY, 9, COLUMN_FILE)
@@ -119,7 +119,7 @@ def test_file_is_judged_by_the_regime_of_its_sequence_number():
         assert not decision and decision.reasons[0].rule == rule
 
 
-def test_new_file_is_judged_by_the_current_regime():
+def test_new_file_is_judged_by_the_current_epoch():
     assert check_new_file(HISTORY, COLUMN_FILE)
     assert not check_new_file(HISTORY, None) and not check_new_file(HISTORY, UNIFORM_FILE)
     assert check_new_file(Epochs.of([PLAIN]), None)
@@ -127,7 +127,7 @@ def test_new_file_is_judged_by_the_current_regime():
     assert not check_new_file(Epochs.of([PLAIN, UNIFORM]), None)
 
 
-def test_every_pek_version_that_the_regime_names_is_good():
+def test_every_pek_version_that_the_epoch_names_is_good():
     renewed = replace(COLUMN_FILE, keys=(FileKey(LAKE_2, (), 32), COLUMN_FILE.keys[1]))
     assert check_new_file(HISTORY, renewed)
 
@@ -154,7 +154,7 @@ def test_every_pek_version_that_the_regime_names_is_good():
         ("columns", {"keys": (*COLUMN_FILE.keys, COLUMN_FILE.keys[1])}),
     ],
 )
-def test_file_that_is_not_what_its_regime_says_is_refused(rule, changed):
+def test_file_that_is_not_what_its_epoch_says_is_refused(rule, changed):
     decision = check_new_file(HISTORY, replace(COLUMN_FILE, **changed))
     assert not decision and decision.reasons[0].rule == rule
 
@@ -168,10 +168,10 @@ def test_column_keys_in_a_uniform_table_are_refused():
     ("version", "new", "sealed"),
     [(1, False, False), (2, True, True), (3, False, True), (70, False, True)],
 )
-def test_a_sealed_file_may_be_under_a_later_version_than_its_regime_and_a_new_one_may_not(
+def test_a_sealed_file_may_be_under_a_later_version_than_its_epoch_and_a_new_one_may_not(
     version, new, sealed
 ):
-    """The regime names version 2: a file whose keys were wrapped anew keeps its sequence number."""
+    """The epoch names version 2: a file whose keys were rewrapped keeps its sequence number."""
     epochs = Epochs.of([PLAIN, replace(UNIFORM, peks=(LAKE_2,))])
     file = replace(UNIFORM_FILE, keys=(FileKey(replace(LAKE, version=version), (), 32),))
     decisions = check_new_file(epochs, file), check_sealed_file(epochs, 7, file)
@@ -186,7 +186,7 @@ def test_a_later_version_of_another_pek_is_refused(other):
     assert not decision and decision.reasons[0].rule == "pek"
 
 
-def test_column_keys_may_be_wrapped_anew_each_for_itself():
+def test_column_keys_may_be_rewrapped_each_for_itself():
     later = replace(PII, version=2)
     assert check_sealed_file(HISTORY, 9, replace(COLUMN_FILE, keys=(FOOTER_KEY, FileKey(later, (2, 3), 32))))
 
@@ -194,49 +194,49 @@ def test_column_keys_may_be_wrapped_anew_each_for_itself():
 @pytest.mark.parametrize(
     ("number", "keys", "rule", "detail"),
     [
-        (None, None, "regime", "The file's sequence number is not known, so no regime can judge it."),
+        (None, None, "epoch", "The file's sequence number is not known, so no epoch can judge it."),
         (4, None, "plaintext-required", "The table is not encrypted, nor is the file."),
-        (4, UNIFORM_FILE, "plaintext-required", "The file has key metadata, but its regime is plaintext."),
+        (4, UNIFORM_FILE, "plaintext-required", "The file has key metadata, but its epoch is plaintext."),
         (5, None, "encryption-required", "The file is plaintext, and its encryption epoch is not."),
-        (5, UNIFORM_FILE, "encryption-required", "The file is encrypted as its regime says."),
-        (9, COLUMN_FILE, "encryption-required", "The file is encrypted as its regime says."),
+        (5, UNIFORM_FILE, "encryption-required", "The file is encrypted as its epoch says."),
+        (9, COLUMN_FILE, "encryption-required", "The file is encrypted as its epoch says."),
         (
             9,
             replace(COLUMN_FILE, algorithm=Algorithm.AES_GCM_CTR_V1),
             "algorithm",
-            "The file uses AES_GCM_CTR_V1, its regime says AES_GCM_V1.",
+            "The file uses AES_GCM_CTR_V1, its epoch says AES_GCM_V1.",
         ),
         (
             9,
             replace(COLUMN_FILE, footer=Footer.PLAINTEXT),
             "footer",
-            "The file's footer is plaintext, its regime says encrypted.",
+            "The file's footer is plaintext, its epoch says encrypted.",
         ),
         (
             9,
             replace(COLUMN_FILE, stock_readers=True),
             "stock-readers",
-            "The file carries what stock readers need, its regime says otherwise.",
+            "The file carries what stock readers need, its epoch says otherwise.",
         ),
         (
             9,
             replace(COLUMN_FILE, keys=(FileKey(OTHER, (), 32),)),
             "pek",
-            "The file is under PEK 00000000-0000-0000-0000-000000000003, which its regime does not name.",
+            "The file is under PEK 00000000-0000-0000-0000-000000000003, which its epoch does not name.",
         ),
         (
             9,
             replace(COLUMN_FILE, keys=(FileKey(LAKE, (), 16),)),
             "data-key-length",
-            "The file has a key of 16 bytes, not what its regime says.",
+            "The file has a key of 16 bytes, not what its epoch says.",
         ),
         (
             9,
             replace(COLUMN_FILE, keys=()),
             "pek",
-            "The file's footer is not under the master key that its regime says.",
+            "The file's footer is not under the master key that its epoch says.",
         ),
-        (9, UNIFORM_FILE, "columns", "The file's column keys are not those that its regime says."),
+        (9, UNIFORM_FILE, "columns", "The file's column keys are not those that its epoch says."),
     ],
 )
 def test_a_decision_about_a_file_says_why(number, keys, rule, detail):
@@ -252,21 +252,21 @@ DAMAGED = "The table's governed state is damaged; restore the catalog's database
     [
         (
             lambda: replace(PLAIN, from_sequence_number=-1),
-            "A regime begins at a negative sequence number.",
+            "An epoch begins at a negative sequence number.",
             DAMAGED,
         ),
         (
             lambda: replace(COLUMNS, columns=()),
-            "A regime's columns are not those of its specification.",
+            "An epoch's columns are not those of its specification.",
             DAMAGED,
         ),
-        (lambda: replace(COLUMNS, peks=()), "A regime's PEKs are not those of its master keys.", DAMAGED),
-        (lambda: replace(COLUMNS, peks=(LAKE, PII, PII)), "A regime names a PEK twice.", DAMAGED),
-        (lambda: Epochs.of([]), "No regime governs the first sequence numbers.", DAMAGED),
-        (lambda: Epochs.of([PLAIN, PLAIN]), "The regimes are not in ascending order.", DAMAGED),
+        (lambda: replace(COLUMNS, peks=()), "An epoch's PEKs are not those of its master keys.", DAMAGED),
+        (lambda: replace(COLUMNS, peks=(LAKE, PII, PII)), "An epoch names a PEK twice.", DAMAGED),
+        (lambda: Epochs.of([]), "No epoch governs the first sequence numbers.", DAMAGED),
+        (lambda: Epochs.of([PLAIN, PLAIN]), "The epochs are not in ascending order.", DAMAGED),
         (
             lambda: epoch_for(HISTORY, -1),
-            "No regime governs sequence number -1.",
+            "No epoch governs sequence number -1.",
             "The metadata is malformed; restore it from a sealed version.",
         ),
     ],
@@ -274,7 +274,7 @@ DAMAGED = "The table's governed state is damaged; restore the catalog's database
 def test_what_is_damaged_is_told_with_what_to_do(attempt, message, hint):
     with pytest.raises(EncryptionPolicyViolation) as caught:
         attempt()
-    assert (caught.value.message, caught.value.rule, caught.value.hint) == (message, "regime", hint)
+    assert (caught.value.message, caught.value.rule, caught.value.hint) == (message, "epoch", hint)
 
 
 def test_the_order_of_column_keys_does_not_matter():
@@ -288,7 +288,7 @@ def test_the_order_of_column_keys_does_not_matter():
         assert check_new_file(epochs, replace(UNIFORM_FILE, keys=(FOOTER_KEY, *order)))
 
 
-def test_a_file_is_as_the_current_regime_says_under_any_version_of_its_keys():
+def test_a_file_is_as_the_current_epoch_says_under_any_version_of_its_keys():
     history = Epochs.of([PLAIN, UNIFORM, replace(UNIFORM, from_sequence_number=7, peks=(LAKE_2,))])
     later = replace(UNIFORM_FILE, keys=(FileKey(LAKE_2, (), 32),))
     assert check_migrated(history, UNIFORM_FILE) and check_migrated(history, later)
@@ -324,13 +324,13 @@ FOREIGN = replace(UNIFORM, from_sequence_number=8, peks=(OTHER,))
         ([PLAIN, UNIFORM, replace(PLAIN, from_sequence_number=9)], [PLAIN]),
     ],
 )
-def test_only_regimes_that_differ_in_key_versions_are_left_after_a_migration(before, after):
+def test_only_epochs_that_differ_in_key_versions_are_left_after_a_migration(before, after):
     left = migrated(Epochs.of(before))
     assert left.entries == tuple(after)
     assert migrated(left) == left
 
 
-def test_a_file_of_another_regime_fits_none_that_is_left():
+def test_a_file_of_another_epoch_fits_none_that_is_left():
     left = migrated(Epochs.of([PLAIN, UNIFORM, ROTATED]))
     for number in (0, 4, 5, 7, 10**12):
         assert not check_sealed_file(left, number, None)
