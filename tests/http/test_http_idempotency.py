@@ -353,6 +353,25 @@ def test_repeated_commit_or_drop_is_authorized_again(tmp_path: Path) -> None:
         refused(bob.delete(url, headers=headers), 403, "NotAuthorized")
 
 
+@pytest.mark.parametrize("kept", [["select", "create"], ["select", "alter"]], ids=["create", "alter"])
+def test_repeated_rename_is_authorized_again(tmp_path: Path, kept: list[str]) -> None:
+    """ALTER on the table, CREATE of its new name: neither is enough alone."""
+    grants = policy("bob-more", tables("n"), {BOB: ["select", "alter", "create"]})
+    with open_service(tmp_path) as service, service.client(BOB) as bob, service.client() as alice:
+        service.lake.catalog().create_namespace("n")
+        new_table(alice, service.prefix, "n").raise_for_status()
+        service.lake.set_policies([*standard_policies(), grants])
+        url, headers = f"{service.prefix}/tables/rename", new_key()
+        body = {
+            "source": {"namespace": ["n"], "name": "t"},
+            "destination": {"namespace": ["n"], "name": "t2"},
+        }
+        for _ in range(2):
+            assert bob.post(url, json=body, headers=headers).status_code == 204
+        service.lake.set_policies([*standard_policies(), policy("bob-less", tables("n"), {BOB: kept})])
+        refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
+
+
 def test_repeated_creation_shows_no_later_state_to_those_who_cannot_load_the_table(tmp_path: Path) -> None:
     """CREATE alone shows the table as it was made, not what others put into it."""
     with open_service(tmp_path) as service, service.client(BOB) as bob, service.client() as alice:
