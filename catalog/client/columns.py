@@ -6,8 +6,7 @@
   not; so does one that may hold null where the table has none.
 - Types are widened as Iceberg promotes them, and in no other way.
 
-Source: Iceberg table specification, "Column Projection", "Schema Evolution" and "Appendix A", Parquet and
-    ORC.
+Source: Iceberg table specification, "Column Projection", "Schema Evolution" and "Appendix A", Parquet.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from catalog.client.errors import DataFileDamaged, damaged
 from catalog.client.nested import inner_fields, relisted, remapped
 from policy.errors import NotSupportedYet
 
-_ID_NAMES: Final = (b"PARQUET:field_id", b"iceberg.id")
+_ID_NAME: Final = b"PARQUET:field_id"
 _PLAIN: Final[dict[type[IcebergType], pa.DataType]] = {
     BooleanType: pa.bool_(),
     IntegerType: pa.int32(),
@@ -94,7 +93,7 @@ def arrow_field(field: NestedField, *, ids: bool = False) -> pa.Field:
 
 def with_id(field: pa.Field, number: int) -> pa.Field:
     """A field that carries a field id."""
-    return field.with_metadata({_ID_NAMES[0]: str(number).encode()})
+    return field.with_metadata({_ID_NAME: str(number).encode()})
 
 
 def arrow_schema(fields: Sequence[NestedField], *, ids: bool = False) -> pa.Schema:
@@ -267,11 +266,9 @@ def field_id(field: pa.Field) -> int:
     Raises:
         DataFileDamaged: it has none.
     """
-    metadata = field.metadata or {}
-    for name in _ID_NAMES:
-        text = metadata.get(name, b"")
-        if text.isdigit():
-            return int(text)
+    text = (field.metadata or {}).get(_ID_NAME, b"")
+    if text.isdigit():
+        return int(text)
     raise damaged(f"The field {field.name} of the file has no field id.", "field-id")
 
 

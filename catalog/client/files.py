@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate
@@ -30,7 +30,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import InputStream
 from pyiceberg.types import NestedField
 
-from catalog.client import footers, orc, pruning
+from catalog.client import footers, pruning
 from catalog.client.columns import FileColumns
 from catalog.client.errors import RESTORE, DataFileDamaged, DataFileMissing, damaged, miscounted
 from catalog.client.footers import FileKeys
@@ -43,7 +43,6 @@ from catalog.storage.errors import ObjectMissing
 from policy.errors import DecryptionRefused, LakewardenError, NotSupportedYet
 
 _ENCRYPTED_MAGIC: Final = b"PARE"
-_FORMATS: Final = frozenset({"parquet", "orc"})
 
 
 class RowGroup(NamedTuple):
@@ -132,24 +131,20 @@ class Opened:
 @contextmanager
 def opened(
     plan: Plan, file: PlannedFile, storage: Storage, wanted: Sequence[NestedField]
-) -> Iterator[Opened | orc.OrcRows]:
+) -> Iterator[Opened]:
     """A planned file, open until the end of the block.
 
     Raises:
         LocationNotAllowed: outside the allowed list, or behind a link.
         DecryptionRefused: not encrypted as its epoch says, another file, or changed.
         DataFileDamaged, DataFileMissing: not a file that the table can have, or none.
-        NotSupportedYet: a format that is not read here.
+        NotSupportedYet: a format other than Parquet.
     """
     location = plan.location(file)
-    _refuse_unreadable(plan, file)
+    _require_parquet(plan, file)
     with translated(plan, file):
         keys = plan.keys(file, location)
-        with closing(storage.open_input(location)) as stream, ExitStack() as until_read:
-            if file.file_format == "orc":
-                yield until_read.enter_context(orc.opened(stream, file, plan.masked))
-                return
-            held = until_read.enter_context(_held(stream, file))
+        with closing(storage.open_input(location)) as stream, _held(stream, file) as held:
             seen = [each for each in wanted if each.field_id not in plan.masked]
             parquet, readable = _judged(held, file, keys, seen)
             _count(parquet.metadata, file)
@@ -157,15 +152,15 @@ def opened(
             yield Opened(parquet, columns, readable)
 
 
-def _refuse_unreadable(plan: Plan, file: PlannedFile) -> None:
-    if file.file_format == "orc" and file.algorithm is not None:
-        raise orc.undecipherable(plan.table)
-    if file.file_format not in _FORMATS:
+def _require_parquet(plan: Plan, file: PlannedFile) -> None:
+    """PyArrow's reader of ORC crashes on damaged files, and shows masks in the place of encrypted values."""
+    if file.file_format != "parquet":
         raise NotSupportedYet(
-            f"Files in the format {file.file_format} are not read without Spark.",
+            f"The Python client does not read files in the format {file.file_format}.",
             table=plan.table,
+            path=file.path,
             rule="file-format",
-            hint="Read the table with Spark.",
+            hint="Read the table with Spark, or rewrite it with write.format.default=parquet.",
         )
 
 

@@ -1,9 +1,9 @@
-"""Copies of files that nobody else can reach: what was verified, or is read elsewhere, stays what it is.
+"""Copies a file while it verifies the file's digest, so that the verified bytes are the bytes that are read.
 
-- A file is copied piece by piece while its digest is taken, and read from the copy, whatever lies under its
-  path by then.
-- A copy is in memory; a larger one is a file in the directory for temporary files that only this user may
-  open, and that has no name. What the file has in plaintext, the copy has in plaintext.
+- The file is copied piece by piece, hashed on the way, and read from the copy. A later change under its path
+  has no effect.
+- A copy of up to 8 MiB is in memory. A larger one is a temporary file without a name that only this user can
+  open. What is plaintext in the file is plaintext in the copy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import IO, Final
 
 from pyiceberg.io import InputStream
@@ -40,25 +40,6 @@ def verified(stream: InputStream, size: int, sha256: bytes) -> Iterator[IO[bytes
     with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as copy:
         if not hmac.compare_digest(_filled(copy, stream, size), sha256):
             raise refused("The file has another digest than its key metadata says.", "file-digest")
-        copy.seek(0)
-        yield copy
-
-
-@contextmanager
-def copied(stream: InputStream, size: int) -> Iterator[IO[bytes]]:
-    """A copy of a file, never in memory, until the end of the block.
-
-    Args:
-        stream: the file, at its first byte.
-        size: bytes that it has; of a longer one there is one more.
-
-    Raises:
-        StorageUnavailable: there is no room for a copy.
-    """
-    with ExitStack() as until_read:
-        with _room():
-            copy = until_read.enter_context(tempfile.TemporaryFile())
-        _filled(copy, stream, size)
         copy.seek(0)
         yield copy
 

@@ -24,7 +24,7 @@ from catalog.client import plan as plans
 from catalog.client.columns import arrow_schema
 from catalog.client.deletes import DeletedRows
 from catalog.client.errors import TableChanged
-from catalog.client.files import Opened, opened
+from catalog.client.files import opened
 from catalog.client.http import CatalogClient, table_path
 from catalog.client.late_materialization import Sieve
 from catalog.client.nested import all_ids
@@ -150,7 +150,7 @@ class _Run:
     def _batches_of(self, file: PlannedFile, deleted: DeletedRows) -> Iterator[pa.RecordBatch]:
         gone = deleted.of(file)
         with opened(self._plan, file, self._scan.storage, self._read) as source:
-            if isinstance(source, Opened) and self._sieve is not None:
+            if self._sieve is not None:
                 for rows in self._sieve.rows(source, gone):
                     yield from _narrowed(rows, self.columns).to_batches()
                 return

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import catalog
-from catalog.client import files
-from catalog.client.errors import DataFileDamaged
-from policy.errors import NotSupportedYet
 from tests.spark.test_columns_with_keys import COLUMNS as KEYED_COLUMNS
 from tests.spark.test_columns_with_keys import KEYS, ROWS
 from tests.spark.test_write_types import COLUMNS, EXPECTED, NULLS, ROW
 from tests.support.lake import ALICE
 from tests.support.spark import SparkLake
-from tests.support.spark_tables import create_table, data_files, master_keys
+from tests.support.spark_tables import create_table, master_keys
 from tests.support.tables import ENCRYPTED
 
 pytestmark = pytest.mark.core
@@ -180,61 +175,3 @@ def partitions(spark_lake: SparkLake, name: str) -> set[str]:
     """The partitions of the files of a table."""
     stock = spark_lake.service.lake.catalog().load_table(name.split(".", 1)[1])
     return {str(each.file.partition) for each in stock.scan().plan_files()}
-
-
-def orc_table(spark_lake: SparkLake, columns: str, properties: str = "") -> str:
-    """A table in ORC."""
-    name = f"{spark_lake.namespace()}.t"
-    spark_lake.rows(f"CREATE TABLE {name} ({columns}) USING orc {properties}")
-    return name
-
-
-def test_every_type_that_spark_wrote_in_orc(spark_lake: SparkLake, alice: catalog.Connection) -> None:
-    """But for times within the last second before 1970, which ORC has not."""
-    row, wall = ROW.replace("1969-12-31 23:59:59", "1960-12-31 23:59:59"), EXPECTED["wall"]
-    name = orc_table(spark_lake, COLUMNS)
-    session = spark_lake.new_session()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    session.sql(f"INSERT INTO {name} VALUES ({row}), ({NULLS})").collect()
-    table = client_table(alice, name)
-    expected = EXPECTED | {"wall": wall.replace(year=1960)}
-    assert table.scan().to_arrow().sort_by("whole").to_pylist() == [expected, ONE_NULL]
-    spark_lake.rows(f"ALTER TABLE {name} RENAME COLUMN who.name TO called")
-    spark_lake.rows(f"ALTER TABLE {name} ALTER COLUMN whole TYPE BIGINT")
-    renamed = table.scan("whole = 3", ["who.called", "whole"]).to_arrow().to_pylist()
-    assert renamed == [{"who": {"called": "n"}, "whole": 3}]
-
-
-def test_instants_in_orc_that_arrow_has_no_room_for_are_refused(
-    spark_lake: SparkLake, alice: catalog.Connection
-) -> None:
-    name = orc_table(spark_lake, "id BIGINT, at TIMESTAMP")
-    spark_lake.rows(f"INSERT INTO {name} VALUES (1, timestamp'3000-01-01 00:00:00')")
-    table = client_table(alice, name)
-    with pytest.raises(NotSupportedYet, match="rule=orc-timestamp"):
-        table.scan().to_arrow()
-    assert table.scan(columns=["id"]).to_arrow().to_pylist() == [{"id": 1}]
-
-
-def test_encrypted_orc_is_refused_by_its_table_and_by_itself(
-    spark_lake: SparkLake, alice: catalog.Connection
-) -> None:
-    """To PyArrow it would be a file of masks."""
-    key = "TBLPROPERTIES ('encryption.data-key-length' = '16')"
-    secret, clear = (orc_table(spark_lake, "id BIGINT, name STRING", each) for each in (key, ""))
-    for name in (secret, clear):
-        spark_lake.rows(f"INSERT INTO {name} VALUES (1, 'a')")
-    with pytest.raises(NotSupportedYet, match="rule=orc-encryption"):
-        client_table(alice, secret).scan().to_arrow()
-    table = client_table(alice, clear)
-    plan = table.scan()._plan()
-    (file,) = plan.files
-    (planted,) = data_files(spark_lake, secret)
-    data = Path(planted["file_path"].removeprefix("file://")).read_bytes()
-    Path(file.path.removeprefix("file://")).write_bytes(data)
-    claimed = replace(file, size=len(data))
-    with (
-        pytest.raises(DataFileDamaged, match="rule=encrypted-file"),
-        files.opened(plan, claimed, table.scan().storage, plan.schema.fields),
-    ):
-        pass
