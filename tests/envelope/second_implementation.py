@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
 NOTE = (
-    "Written by tests/keys/second_implementation.py from docs/key-metadata.md. All byte strings are "
+    "Written by tests/envelope/second_implementation.py from docs/key-metadata.md. All byte strings are "
     "hexadecimal. Keys and nonces are fixed for these vectors and must never be used elsewhere."
 )
 

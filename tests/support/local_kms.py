@@ -1,4 +1,4 @@
-"""A local KMS, its key file, and a clock that is moved by hand."""
+"""Fixtures: a local KMS, its key file, and a clock that is moved by hand."""
 
 from __future__ import annotations
 
