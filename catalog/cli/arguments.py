@@ -14,6 +14,9 @@ from catalog.base.identifiers import TableName, table_name
 from policy.errors import RequestInvalid
 from policy.identifiers import namespace_of
 
+#: Where a new catalog lies if no one says otherwise, in the working directory.
+DEFAULT_DATA_DIR: Final = "lakewarden-data"
+
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,4})([smhd])", re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

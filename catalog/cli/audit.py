@@ -10,23 +10,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from catalog.audit import trail
-from catalog.audit.checkpoints import Checkpointer, Signer
-from catalog.audit.reading import ends, rows_up_to
-from catalog.audit.stream import NewRecords, checkpoint_line, last_checkpoint_row, record_line
-from catalog.audit.trail import StoredRecord
-from catalog.audit.verify import Verdict, examine
 from catalog.base.identifiers import TableName
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, moment_of, table_of
 from catalog.cli.session import acting, open_services, open_state, settings_of
-from catalog.service.audit_retention import prune_as
-from catalog.settings.catalog import Settings
 from policy.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from catalog.audit.checkpoints import Signer
+    from catalog.audit.trail import StoredRecord
+    from catalog.audit.verify import Verdict
+    from catalog.settings.catalog import Settings
 
 app = typer.Typer(help="The audit trail.", no_args_is_help=True)
 
@@ -50,6 +48,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the latest decisions, newest first."""
+    from catalog.audit import trail
+
     with open_state(settings_of(ctx)) as engine:
         found = trail.read(
             engine,
@@ -86,6 +86,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that nothing was edited, removed or put back; exit with 1 if something was."""
+    from catalog.audit.verify import examine
+
     settings = settings_of(ctx)
     keys = {_public_key(each) for each in public_key or ()}
     signer = _signer(settings)
@@ -112,6 +114,9 @@ def _public_key(text: str) -> str:
 @app.command()
 def checkpoint(ctx: typer.Context) -> None:
     """Make a checkpoint now, and print the last one as a line of JSON, to be kept elsewhere."""
+    from catalog.audit.checkpoints import Checkpointer
+    from catalog.audit.stream import checkpoint_line, last_checkpoint_row
+
     settings = settings_of(ctx)
     with open_state(settings) as engine:
         Checkpointer(engine, _signer(settings), _now_ms, settings.audit.checkpoint_s).make("cli")
@@ -129,6 +134,9 @@ def export(
     follow: Annotated[bool, typer.Option(help="Go on with what comes, until interrupted.")] = False,
 ) -> None:
     """Print records as lines of JSON, oldest first."""
+    from catalog.audit.reading import ends, rows_up_to
+    from catalog.audit.stream import NewRecords, record_line
+
     with open_state(settings_of(ctx)) as engine, _until_interrupted():
         numbers = ends(engine)
         for row in rows_up_to(engine, numbers, 0 if since is None else _ms(since)):
@@ -154,6 +162,8 @@ def prune(
     as_user: AsUser = None,
 ) -> None:
     """Remove old records, in a way that leaves the rest checkable; needs `admin` on the service."""
+    from catalog.service.audit_retention import prune_as
+
     with open_services(ctx) as services, acting(services, as_user) as caller:
         gone = prune_as(services, caller, _ms(before), force=force)
     output.note(f"Records that were removed: {gone}.")
@@ -167,6 +177,8 @@ def _until_interrupted() -> Iterator[None]:
 
 
 def _signer(settings: Settings) -> Signer | None:
+    from catalog.audit.checkpoints import Signer
+
     return None if settings.audit.key_file is None else Signer(settings.audit.key_file)
 
 

@@ -6,8 +6,6 @@ import typer
 
 from catalog.cli import output
 from catalog.cli.session import open_services, open_state, settings_of
-from catalog.db import migrate
-from catalog.db.engine import open_database
 
 app = typer.Typer(help="The catalog's database.", no_args_is_help=True)
 
@@ -15,6 +13,9 @@ app = typer.Typer(help="The catalog's database.", no_args_is_help=True)
 @app.command()
 def upgrade(ctx: typer.Context) -> None:
     """Create the database, or bring it to this release's schema."""
+    from catalog.db import migrate
+    from catalog.db.engine import open_database
+
     engine = open_database(settings_of(ctx).database.url)
     try:
         migrate.upgrade(engine)
@@ -26,6 +27,8 @@ def upgrade(ctx: typer.Context) -> None:
 @app.command()
 def check(ctx: typer.Context) -> None:
     """Fail unless the database answers and has this release's schema."""
+    from catalog.db import migrate
+
     with open_state(settings_of(ctx)) as engine:
         output.note(f"The database has the schema {migrate.current_revision(engine)}.")
 

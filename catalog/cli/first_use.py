@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 from catalog.audit.checkpoints import Checkpointer, Signer
 from catalog.authorization.tokens import TokenStore
+from catalog.cli.arguments import DEFAULT_DATA_DIR
 from catalog.cli.session import open_local_kms, open_state
 from catalog.crypto.secret import SecretBytes
 from catalog.db import migrate
@@ -37,9 +38,6 @@ from policy.privileges.requests import AccessRequest, Resource
 
 #: Takes one sentence about what was made or kept.
 Say: TypeAlias = Callable[[str], None]
-
-#: Where a new catalog lies if nobody says otherwise, in the working directory.
-DEFAULT_DATA_DIR: Final = "lakewarden-data"
 
 _POLICIES: Final = "policies"
 _AUDIT_KEY: Final = "audit.key"

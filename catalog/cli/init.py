@@ -6,17 +6,18 @@ The administrator's token is shown once, alone on standard output.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from catalog.authorization.tokens import TokenStore
 from catalog.cli import output
-from catalog.cli.first_use import DEFAULT_DATA_DIR, make_catalog
+from catalog.cli.arguments import DEFAULT_DATA_DIR
 from catalog.cli.session import Session, calling, open_state, os_user
 from catalog.cli.token import issue_recorded
-from catalog.settings.catalog import DEFAULT_FILE, Settings
 from policy.principal import Principal
+
+if TYPE_CHECKING:
+    from catalog.settings.catalog import Settings
 
 
 def init(
@@ -31,6 +32,9 @@ def init(
     ] = None,
 ) -> None:
     """Create a catalog: settings, keys, database, an administrator's policy and token."""
+    from catalog.cli.first_use import make_catalog
+    from catalog.settings.catalog import DEFAULT_FILE
+
     principal = Principal(os_user() if admin is None else admin)
     session: Session = ctx.obj
     file = session.config or Path(session.environ.get("LAKEWARDEN_CONFIG") or DEFAULT_FILE)
@@ -40,6 +44,8 @@ def init(
 
 def _make_token(settings: Settings, admin: Principal) -> None:
     """The first user's token; once there was one, further tokens are issued on purpose."""
+    from catalog.authorization.tokens import TokenStore
+
     with open_state(settings) as state:
         if any(info.kind == "user" for info in TokenStore(state).list()):
             output.note("Tokens were issued before; `lakewarden token issue` makes another one.")

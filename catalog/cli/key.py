@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -24,9 +24,11 @@ from catalog.cli.session import (
     operating,
     settings_of,
 )
-from catalog.key_management.rewrap import Progress
-from catalog.key_management.states import ShownKey
-from catalog.kms.local import LocalKms, MasterKeyInfo
+
+if TYPE_CHECKING:
+    from catalog.key_management.rewrap import Progress
+    from catalog.key_management.states import ShownKey
+    from catalog.kms.local import LocalKms, MasterKeyInfo
 
 app = typer.Typer(help="Keys of tables, and master keys of the local KMS.", no_args_is_help=True)
 
@@ -199,14 +201,18 @@ def masters(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command("create-master")
 def create_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Create a master key in the local KMS."""
-    info = _operate(ctx, "master-key.create", master_key_id, as_user, LocalKms.create_master_key)
+    info = _operate(
+        ctx, "master-key.create", master_key_id, as_user, lambda kms: kms.create_master_key(master_key_id)
+    )
     output.note(f"The master key {info.id} is created.")
 
 
 @app.command("rotate-master")
 def rotate_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Give a master key of the local KMS a new version; `rewrap-master` brings tables' keys under it."""
-    info = _operate(ctx, "master-key.rotate", master_key_id, as_user, LocalKms.rotate_master_key)
+    info = _operate(
+        ctx, "master-key.rotate", master_key_id, as_user, lambda kms: kms.rotate_master_key(master_key_id)
+    )
     output.note(f"The master key {info.id} has version {info.version} now.")
 
 
@@ -242,7 +248,9 @@ def rewrap_master(
 @app.command("disable-master")
 def disable_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Make a master key unusable, and with it every table key that it wraps, until it is enabled again."""
-    info = _operate(ctx, "master-key.disable", master_key_id, as_user, LocalKms.disable_master_key)
+    info = _operate(
+        ctx, "master-key.disable", master_key_id, as_user, lambda kms: kms.disable_master_key(master_key_id)
+    )
     ttl = settings_of(ctx).kms.pek_ttl_s
     output.note(f"The master key {info.id} is disabled; a running service notices within {ttl:g} seconds.")
 
@@ -250,7 +258,9 @@ def disable_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsU
 @app.command("enable-master")
 def enable_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Make a master key usable again."""
-    info = _operate(ctx, "master-key.enable", master_key_id, as_user, LocalKms.enable_master_key)
+    info = _operate(
+        ctx, "master-key.enable", master_key_id, as_user, lambda kms: kms.enable_master_key(master_key_id)
+    )
     output.note(f"The master key {info.id} is enabled.")
 
 
@@ -259,13 +269,13 @@ def _operate(
     action: str,
     master_key_id: str,
     as_user: str | None,
-    operation: Callable[[LocalKms, str], MasterKeyInfo],
+    operation: Callable[[LocalKms], MasterKeyInfo],
 ) -> MasterKeyInfo:
     settings = settings_of(ctx)
     kms = open_local_kms(settings)
     with open_state(settings) as engine, operating(engine, calling(as_user)) as begin:
         begin(action, master_key_id)
-        return operation(kms, master_key_id)
+        return operation(kms)
 
 
 def _shown(info: MasterKeyInfo) -> dict[str, object]:

@@ -6,14 +6,16 @@ What is done is decided by the policies for the principal that `--as` names, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import acting, open_services
-from catalog.kms_server.store import EndpointKey
+
+if TYPE_CHECKING:
+    from catalog.kms_server.store import EndpointKey
 
 app = typer.Typer(help="Keys of the KMS endpoint for stock Hadoop clients.", no_args_is_help=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,13 +17,14 @@ from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles
 from catalog.cli.policy import DENIED
 from catalog.cli.session import policies_in_force
-from policy.decision import Reason
 from policy.errors import RequestInvalid
-from policy.explain import Book, Considered, Explanation, explain
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
-from policy.ranger.parse import parse_documents
 from policy.resource_names import resource_named
+
+if TYPE_CHECKING:
+    from policy.decision import Reason
+    from policy.explain import Considered, Explanation
 
 _SEEN_BY: tuple[str, ...] = ("select", "all", "_any")
 
@@ -89,6 +90,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Explain whether a principal may do something: exit with 0 if so, with 3 if not."""
+    from policy.explain import Book, explain
+    from policy.ranger.parse import parse_documents
+
     principal = Principal(as_user, frozenset(groups or ()), frozenset(roles or ()))
     request = AccessRequest(principal, resource, access, owner)
     book = Book(parse_documents(policies_in_force(ctx).policy_documents()))

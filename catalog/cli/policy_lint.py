@@ -10,30 +10,27 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from pyiceberg.schema import index_by_name
 
-from catalog.base.errors import NoSuchTable
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, Groups, Roles, namespace_named
 from catalog.cli.policy import DENIED
 from catalog.cli.session import open_services, policies_in_force, settings_of
-from catalog.reading.loading import LoadedTable
-from catalog.rules.encryption_policy import facts_of_table
-from catalog.service.services import Services
 from policy.encryption.file_formats import FileFormat, written_format
 from policy.errors import RequestInvalid
-from policy.identifiers import TableName
 from policy.location.location import Location
 from policy.principal import Principal
 from policy.privileges.requests import ANY, AccessRequest
-from policy.sql_lint import LintContext, StatementDecision, TableFacts, lint
-from policy.sql_lint.context import Known, nothing_known
-from policy.sql_lint.lexer import MAX_CHARACTERS
 
-_MAX_BYTES: Final = 4 * MAX_CHARACTERS
+if TYPE_CHECKING:
+    from catalog.reading.loading import LoadedTable
+    from catalog.service.services import Services
+    from policy.identifiers import TableName
+    from policy.sql_lint import StatementDecision, TableFacts
+    from policy.sql_lint.context import Known
+
 _ANY_RIGHT: Final = {ANY: "any right"}
 
 
@@ -74,6 +71,8 @@ def lint_file(
     as_json: AsJson = False,
 ) -> None:
     """Say which statements of a script would be allowed: exit with 0 if all are, with 3 if one is not."""
+    from policy.sql_lint import LintContext, lint
+
     text, settings, in_force = _text_of(file), settings_of(ctx), policies_in_force(ctx)
     with _lookup(ctx, live=live) as known:
         context = LintContext(
@@ -105,11 +104,14 @@ def _text_of(file: Path) -> str:
     Raises:
         RequestInvalid: it cannot be read, is too long, or is not in UTF-8.
     """
+    from policy.sql_lint.lexer import MAX_CHARACTERS
+
+    most = 4 * MAX_CHARACTERS
     try:
         with file.open("rb") as opened:
-            data = opened.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise _unreadable(file, f"it has more than {_MAX_BYTES} bytes")
+            data = opened.read(most + 1)
+        if len(data) > most:
+            raise _unreadable(file, f"it has more than {most} bytes")
         return data.decode("utf-8")
     except OSError as error:
         raise _unreadable(file, str(error.strerror)) from error
@@ -125,6 +127,8 @@ def _unreadable(file: Path, why: str) -> RequestInvalid:
 
 @contextmanager
 def _lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
+    from policy.sql_lint.context import nothing_known
+
     if not live:
         yield nothing_known
         return
@@ -134,6 +138,8 @@ def _lookup(ctx: typer.Context, *, live: bool) -> Iterator[Known]:
 
 def _known(services: Services, name: TableName) -> TableFacts | None:
     """What the catalog knows of a table; None where there is none."""
+    from catalog.base.errors import NoSuchTable
+
     try:
         table = services.loader.load(name)
     except NoSuchTable:
@@ -143,6 +149,11 @@ def _known(services: Services, name: TableName) -> TableFacts | None:
 
 def facts_of(table: LoadedTable) -> TableFacts:
     """A table as lint sees it."""
+    from pyiceberg.schema import index_by_name
+
+    from catalog.rules.encryption_policy import facts_of_table
+    from policy.sql_lint import TableFacts
+
     schema = table.metadata.schema()
     columns = tuple(each.name for each in schema.fields)
     return TableFacts(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import acting, open_services
-from catalog.http.report_models import TableReport
-from catalog.maintenance.encryption_report import Standing, TableStanding
-from catalog.policy_store.files import PolicyFiles
-from policy.encryption_rules import EncryptionRules
+
+if TYPE_CHECKING:
+    from catalog.maintenance.encryption_report import TableStanding
+    from policy.encryption_rules import EncryptionRules
 
 BROKEN: Final = 3
 """Exit code where a table breaks a rule, or cannot be loaded."""
@@ -42,6 +42,9 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """List the tables that break the encryption rules: exit with 0 if none does, with 3 otherwise."""
+    from catalog.http.report_models import TableReport
+    from catalog.maintenance.encryption_report import Standing
+
     with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
         judged_by = services.policies.encryption() if rules is None else _rules_in(rules)
         names = services.encryption_report.tables(caller)
@@ -72,6 +75,9 @@ def with_progress(
 
 
 def _rules_in(paths: Sequence[Path]) -> EncryptionRules:
+    from catalog.policy_store.files import PolicyFiles
+    from policy.encryption_rules import EncryptionRules
+
     return EncryptionRules.parse(PolicyFiles((), paths).read().encryption)
 
 

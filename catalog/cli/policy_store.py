@@ -12,20 +12,22 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from sqlalchemy import Engine
 
-from catalog.authorization.tokens import TokenStore
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser
 from catalog.cli.session import calling, open_state, operating, settings_of
-from catalog.policy_store.changes import PolicyChanges, Prepared, reasons_of
-from catalog.policy_store.documents import MAX_STORED_SIZE, Change, DocumentId, Edit, Kind, PolicyDocuments
-from catalog.policy_store.files import PolicyFiles
-from catalog.settings.catalog import Settings
+from catalog.policy_store.kinds import Kind
 from policy.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from catalog.policy_store.changes import Prepared
+    from catalog.policy_store.documents import Change, Edit, PolicyDocuments
+    from catalog.settings.catalog import Settings
 
 _ACTION: Final = "policy.change"
 
@@ -67,6 +69,8 @@ def get(
     ] = None,
 ) -> None:
     """Print a document, byte for byte; its revision goes to standard error."""
+    from catalog.policy_store.documents import DocumentId
+
     document = DocumentId(kind, name)
     with _open(ctx) as (_, documents, _):
         found = documents.find(document, revision)
@@ -92,6 +96,8 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Make a document say what a file says; refused if the whole set would not make sense."""
+    from catalog.policy_store.documents import DocumentId, Edit
+
     edit = Edit(DocumentId(kind, name), _content(file), revision)
     _change(ctx, edit, dry_run, force, as_user, as_json)
 
@@ -107,6 +113,8 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Remove a document; what it said stays in the history."""
+    from catalog.policy_store.documents import DocumentId, Edit
+
     _change(ctx, Edit(DocumentId(kind, name), None, revision), dry_run, force, as_user, as_json)
 
 
@@ -120,6 +128,8 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List the latest changes, newest first."""
+    from catalog.policy_store.documents import DocumentId
+
     document = None if name is None else DocumentId(kind, name)
     with _open(ctx) as (_, documents, _):
         listed = [_shown(each) for each in documents.history(document, limit=limit)]
@@ -131,6 +141,8 @@ def history(
 
 @contextmanager
 def _open(ctx: typer.Context) -> Iterator[tuple[Engine, PolicyDocuments, Settings]]:
+    from catalog.policy_store.documents import PolicyDocuments
+
     settings = settings_of(ctx)
     with open_state(settings) as engine:
         yield engine, PolicyDocuments(engine, settings.catalog.name), settings
@@ -138,6 +150,8 @@ def _open(ctx: typer.Context) -> Iterator[tuple[Engine, PolicyDocuments, Setting
 
 def _content(file: Path) -> bytes:
     """What a file says, up to one byte more than is accepted."""
+    from catalog.policy_store.documents import MAX_STORED_SIZE
+
     try:
         if str(file) == "-":
             return sys.stdin.buffer.read(MAX_STORED_SIZE + 1)
@@ -154,6 +168,10 @@ def _content(file: Path) -> bytes:
 def _change(
     ctx: typer.Context, edit: Edit, dry_run: bool, force: bool, as_user: str | None, as_json: bool
 ) -> None:
+    from catalog.authorization.tokens import TokenStore
+    from catalog.policy_store.changes import PolicyChanges, reasons_of
+    from catalog.policy_store.files import PolicyFiles
+
     caller = calling(as_user)
     with _open(ctx) as (engine, documents, settings):
         files = PolicyFiles(settings.policies, settings.encryption_rules)

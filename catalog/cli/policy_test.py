@@ -9,17 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from catalog.cli import output
 from catalog.cli.arguments import AsJson
-from catalog.cli.policy_test_reports import FileRun, WholeRun, as_document, as_junit
-from catalog.policy_cases.files import Loader, case_files
 from policy.errors import LakewardenError
-from policy.testing import Coverage
-from policy.testing.report import failure_lines
+
+if TYPE_CHECKING:
+    from catalog.cli.policy_test_reports import FileRun, WholeRun
+    from catalog.policy_cases.files import Loader
+    from policy.testing import Coverage
 
 FAILED: Final = 1
 """Exit code of cases that were answered in another way, or reach too little."""
@@ -60,6 +61,10 @@ def test(
     as_json: AsJson = False,
 ) -> None:
     """Run policy tests: exit with 0 if every case passes, with 1 if not, with 2 if one cannot be run."""
+    from catalog.cli.policy_test_reports import WholeRun, as_document, as_junit
+    from catalog.policy_cases.files import Loader
+    from policy.testing import Coverage
+
     started = time.perf_counter()
     loader = Loader(policies or (), encryption_rules or ())
     files = []
@@ -83,6 +88,9 @@ def test(
 
 def _runs(paths: list[Path], loader: Loader) -> Iterator[FileRun]:
     """Each file at these paths once, in order; what cannot be run is among them."""
+    from catalog.cli.policy_test_reports import FileRun
+    from catalog.policy_cases.files import case_files
+
     seen: set[Path] = set()
     for path in paths:
         try:
@@ -97,6 +105,8 @@ def _runs(paths: list[Path], loader: Loader) -> Iterator[FileRun]:
 
 
 def _run(path: Path, loader: Loader) -> FileRun:
+    from catalog.cli.policy_test_reports import FileRun
+
     try:
         suite = loader.load(path)
     except LakewardenError as error:
@@ -124,6 +134,8 @@ def _show_file(file: FileRun, *, verbose: bool) -> None:
 
 
 def _show_summary(run: WholeRun) -> None:
+    from policy.testing.report import failure_lines
+
     for outcome in (outcome for file in run.files for outcome in file.outcomes if not outcome.passed):
         case = outcome.case
         output.line("")

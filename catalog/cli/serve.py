@@ -9,17 +9,16 @@ from typing import Final
 import typer
 
 from catalog.cli.session import open_kms, settings_of
-from catalog.kms.local import EmbeddedKmsWarning, LocalKms, warn_embedded_default
-from catalog.service.service_log import configure
-from catalog.service.services import Services
 
 _log: Final = logging.getLogger("lakewarden.service")
 
 
 def serve(ctx: typer.Context) -> None:
     """Serve the catalog over HTTP until interrupted."""
-    # The service needs packages that no other command does.
     from catalog.http.server import serve as run
+    from catalog.kms.local import LocalKms
+    from catalog.service.service_log import configure
+    from catalog.service.services import Services
 
     settings = settings_of(ctx)
     configure(settings.log)
@@ -31,6 +30,8 @@ def serve(ctx: typer.Context) -> None:
 
 
 def _log_embedded() -> None:
+    from catalog.kms.local import EmbeddedKmsWarning, warn_embedded_default
+
     # Standard error is the log, so nothing but records goes there.
     with warnings.catch_warnings(record=True, category=EmbeddedKmsWarning, action="always") as caught:
         warn_embedded_default()

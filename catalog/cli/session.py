@@ -4,6 +4,7 @@
 - What happens to tables is decided by the policies, for the principal that `--as` names, and audited.
 - What an operator does to tokens and master keys needs no policy: it has to work when policies are broken,
   and who holds database and keystore could not be kept from it. It is audited before it happens, and after.
+- A command imports what it needs when it runs: help and completion answer without database, KMS or Arrow.
 - The request id in the audit trail says which operating system user ran the command, whoever `--as` names.
 """
 
@@ -17,30 +18,25 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import typer
-from sqlalchemy import Engine
 
 from catalog.audit.outcomes import note
-from catalog.audit.trail import AuditTrail
-from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.closing import closed
-from catalog.db import migrate
-from catalog.db.engine import open_database
-from catalog.kms.interface import KmsClient
-from catalog.kms.local import LocalKms
-from catalog.kms.registry import load_kms
-from catalog.policy_store.documents import PolicyDocuments
-from catalog.policy_store.files import PolicyFiles
-from catalog.policy_store.in_force import InForce, PolicyStore
-from catalog.service.services import Services
-from catalog.settings.catalog import Settings
-from catalog.settings.kms import KmsSettings, kms_options
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.principal import Principal
-from policy.ranger import PolicySet
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from catalog.authorization.authorizer import Caller
+    from catalog.kms.interface import KmsClient
+    from catalog.kms.local import LocalKms
+    from catalog.policy_store.in_force import InForce
+    from catalog.service.services import Services
+    from catalog.settings.catalog import Settings
+    from catalog.settings.kms import KmsSettings
 
 _LONGEST_USER: Final = 40
 #: The resource of a command that is refused before it names one.
@@ -66,6 +62,8 @@ class Session:
         Raises:
             RequestInvalid: see `Settings.load`.
         """
+        from catalog.settings.catalog import Settings
+
         return Settings.load(self.config, self.environ)
 
 
@@ -89,6 +87,8 @@ def calling(as_user: str | None) -> Caller:
     Raises:
         RequestInvalid: that cannot be the name of a principal.
     """
+    from catalog.authorization.authorizer import Caller
+
     user = os_user()
     principal = Principal(user if as_user is None else as_user)
     return Caller(principal, None, f"cli-{user[:_LONGEST_USER]}-{secrets.token_hex(6)}")
@@ -96,6 +96,9 @@ def calling(as_user: str | None) -> Caller:
 
 def open_kms(settings: KmsSettings) -> KmsClient:
     """The key management service that the settings describe."""
+    from catalog.kms.registry import load_kms
+    from catalog.settings.kms import kms_options
+
     return load_kms(settings.kind, kms_options(settings))
 
 
@@ -105,6 +108,8 @@ def open_local_kms(settings: Settings) -> LocalKms:
     Raises:
         RequestInvalid: the settings name another KMS.
     """
+    from catalog.kms.local import LocalKms
+
     kms = open_kms(settings.kms)
     if not isinstance(kms, LocalKms):
         raise RequestInvalid(
@@ -121,6 +126,8 @@ def open_services(ctx: typer.Context) -> Services:
     Raises:
         as `Services.open` and `open_kms`.
     """
+    from catalog.service.services import Services
+
     settings = settings_of(ctx)
     return Services.open(settings, open_kms(settings.kms))
 
@@ -132,6 +139,9 @@ def open_state(settings: Settings) -> Iterator[Engine]:
     Raises:
         StateUnavailable: it does not answer, or has the schema of another release.
     """
+    from catalog.db import migrate
+    from catalog.db.engine import open_database
+
     engine = open_database(settings.database.url)
     try:
         migrate.check(engine)
@@ -147,6 +157,10 @@ def policies_in_force(ctx: typer.Context) -> InForce:
         PolicyInvalid: they cannot be evaluated.
         StateUnavailable: the database does not answer.
     """
+    from catalog.policy_store.documents import PolicyDocuments
+    from catalog.policy_store.files import PolicyFiles
+    from catalog.policy_store.in_force import PolicyStore
+
     settings = settings_of(ctx)
     with open_state(settings) as engine:
         documents = PolicyDocuments(engine, settings.catalog.name)
@@ -165,6 +179,8 @@ def acting(services: Services, as_user: str | None, *, changes: bool = True) -> 
     Raises:
         StateUnavailable: it could not be recorded.
     """
+    from catalog.closing import closed
+
     caller = calling(as_user)
     with closed(services.authorizer, caller, _COMMAND, changes=changes):
         yield caller
@@ -187,6 +203,11 @@ def operating(engine: Engine, caller: Caller) -> Iterator[Begin]:
     Raises:
         StateUnavailable: it could not be recorded.
     """
+    from catalog.audit.trail import AuditTrail
+    from catalog.authorization.authorizer import Authorizer
+    from catalog.closing import closed
+    from policy.ranger import PolicySet
+
     trail = AuditTrail(engine)
     authorizer = Authorizer(PolicySet.empty, trail, lambda: datetime.now(UTC))
 

@@ -6,21 +6,22 @@ Every command is decided by the policies for the principal that `--as` names, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 
-from catalog.base.identifiers import TableName
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Table
 from catalog.cli.session import acting, open_services
-from catalog.http.admin_models import CleanUpAnswer
-from catalog.http.rewrite_models import EpochsAnswer
-from catalog.maintenance.census import EpochFiles
-from catalog.maintenance.garbage import Garbage
-from catalog.maintenance.old_epochs import EpochReport
-from catalog.reading.loading import LoadedTable
+
+if TYPE_CHECKING:
+    from pyiceberg.table.update import TableUpdate
+
+    from catalog.base.identifiers import TableName
+    from catalog.maintenance.census import EpochFiles
+    from catalog.maintenance.garbage import Garbage
+    from catalog.maintenance.old_epochs import EpochReport
+    from catalog.reading.loading import LoadedTable
 
 app = typer.Typer(help="Governed properties and the life of tables.", no_args_is_help=True)
 
@@ -55,6 +56,8 @@ def set_(
     as_user: AsUser = None,
 ) -> None:
     """Set properties of a table, governed ones included."""
+    from pyiceberg.table.update import SetPropertiesUpdate
+
     pairs = [_pair(text) for text in properties]
     if len(dict(pairs)) != len(pairs):
         raise typer.BadParameter("name each property once")
@@ -71,6 +74,8 @@ def unset(
     as_user: AsUser = None,
 ) -> None:
     """Remove properties of a table; a governed one goes back to its default."""
+    from pyiceberg.table.update import RemovePropertiesUpdate
+
     _change(ctx, table, [RemovePropertiesUpdate(removals=names)], force, as_user)
 
 
@@ -151,6 +156,8 @@ def clean_up(
     as_json: AsJson = False,
 ) -> None:
     """List files in a table's directory that nothing names and that are three days old, or remove them."""
+    from catalog.http.admin_models import CleanUpAnswer
+
     with (
         open_services(ctx) as services,
         acting(services, as_user, changes=remove) as caller,
@@ -178,6 +185,8 @@ def _clean_up_summary(garbage: Garbage, *, remove: bool) -> str:
 
 
 def _print_epochs(report: EpochReport, as_json: bool) -> None:
+    from catalog.http.rewrite_models import EpochsAnswer
+
     if as_json:
         output.document(EpochsAnswer.of(report).model_dump(mode="json", by_alias=True))
         return
@@ -203,6 +212,8 @@ def _counts(files: EpochFiles) -> tuple[int, int, int, int]:
 def _change(
     ctx: typer.Context, table: TableName, updates: Sequence[TableUpdate], force: bool, as_user: str | None
 ) -> None:
+    from pyiceberg.table.update import AssertTableUUID
+
     with open_services(ctx) as services, acting(services, as_user) as caller:
         # The table that was looked at, and no other one that gets its name in between.
         same = AssertTableUUID(uuid=services.access.load(caller, table).record.table_uuid)

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from sqlalchemy import Engine
 
-from catalog.authorization.authorizer import Caller
-from catalog.authorization.tokens import IssuedToken, TokenInfo, TokenKind, TokenStore
 from catalog.cli import output
 from catalog.cli.arguments import AsJson, AsUser, Groups, Roles, duration_of
 from catalog.cli.session import calling, open_state, operating, settings_of
 from catalog.crypto.private_files import create_private
 from catalog.kms_server.hadoop_token import credentials_file
-from catalog.settings.kms_options import is_kms_address
 from policy.errors import KmsUnavailable, RequestInvalid
 from policy.principal import Principal
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from catalog.authorization.authorizer import Caller
+    from catalog.authorization.tokens import IssuedToken, TokenInfo, TokenKind
 
 app = typer.Typer(help="Bearer tokens.", no_args_is_help=True)
 
@@ -80,6 +82,8 @@ def issue(
 @app.command("list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List all tokens, expired and revoked ones included, without their secrets."""
+    from catalog.authorization.tokens import TokenStore
+
     with open_state(settings_of(ctx)) as state:
         found = [_shown(info) for info in TokenStore(state).list()]
     if as_json:
@@ -97,6 +101,8 @@ def revoke(
     as_user: AsUser = None,
 ) -> None:
     """Make a token invalid at once, and every key that an engine registered with it."""
+    from catalog.authorization.tokens import TokenStore
+
     with open_state(settings_of(ctx)) as state, operating(state, calling(as_user)) as begin:
         begin("token.revoke", token_id)
         TokenStore(state).revoke(token_id)
@@ -111,6 +117,8 @@ def issue_recorded(
     Raises:
         as `TokenStore.issue`.
     """
+    from catalog.authorization.tokens import TokenStore
+
     with operating(state, caller) as begin:
         begin("token.issue", f"{kind} {principal.name}")
         return TokenStore(state).issue(principal, kind, ttl)
@@ -145,6 +153,8 @@ def _kind(engine: bool, reusable: bool, kms: bool) -> TokenKind:
 
 
 def _check_file(kind: TokenKind, credentials: Path | None, service: str | None) -> None:
+    from catalog.settings.kms_options import is_kms_address
+
     if (credentials is None) != (service is None):
         raise typer.BadParameter("--hadoop-credentials and --service belong together")
     if credentials is not None and kind != "kms":

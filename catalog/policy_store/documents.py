@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import Connection, Engine, RowMapping, and_, func, insert, select, update
@@ -25,6 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from catalog.base.errors import CommitConflict
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_policy_document, lw_policy_set
+from catalog.policy_store.kinds import Kind as Kind
 from policy.errors import PolicyInvalid, RequestInvalid
 
 #: Largest document that is stored, in bytes. Larger ones are still read from files.
@@ -33,13 +33,6 @@ MAX_STORED_SIZE: Final = 16 * 1024 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _READS: Final = 3
 _documents: Final = lw_policy_document.c
-
-
-class Kind(StrEnum):
-    """What a document holds: policies and roles in Ranger's JSON, or rules for encryption."""
-
-    RANGER = "ranger"
-    ENCRYPTION = "encryption"
 
 
 @dataclass(frozen=True, slots=True, order=True)
