@@ -62,7 +62,7 @@ BANNED: dict[str, tuple[str, str]] = {
     "takeover": (r"take-?overs?\b", "register, adopt"),
     "revival": (r"reviv(e|es|ed|al)\b", "undrop"),
     "land": (r"land(s|ed|ing)?\b", "publish a commit"),
-    "sweep": (r"sw(eep|eeps|ept|eeping|eeper)\b", "garbage collection, clean-up"),
+    "clean_up": (r"sw(eep|eeps|ept|eeping|eeper)\b", "garbage collection, clean-up"),
     "composition root": (r"composition root\b", "services, service context"),
     "ground": (r"grounds?\b", "service context"),
     "trail that holds": (r"trails? that holds?\b", "tamper-evident audit log"),

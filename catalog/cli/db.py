@@ -34,9 +34,9 @@ def check(ctx: typer.Context) -> None:
 
 
 @app.command()
-def sweep(ctx: typer.Context) -> None:
+def clean_up(ctx: typer.Context) -> None:
     """Delete what expired writes and purges left, and destroy the keys whose waiting time is over."""
     with open_services(ctx) as services:
-        output.note(f"Purges that were finished: {services.lifecycle.sweep()}.")
-        output.note(f"Expired writes that were swept: {services.writes.sweep()}.")
+        output.note(f"Purges that were finished: {services.lifecycle.clean_up()}.")
+        output.note(f"Expired writes cleaned up: {services.writes.clean_up()}.")
         output.note(f"Keys that were destroyed: {services.key_life.destroy_due()}.")

@@ -4,7 +4,7 @@
   wrapped under the write's key alone. Table and file id are the AAD prefix, which the file does not store
   unless stock readers are let in.
 - What cannot be encrypted as the table asks is refused before a file is made.
-- A write that fails is given up; what is left of it is swept by the catalog.
+- A write that fails is given up; what is left of it is cleaned up by the catalog.
 
 Source: docs/rest-api.md, "Engines"; docs/key-metadata.md.
 """
@@ -340,7 +340,7 @@ class _File:
         }
 
     def abandon(self) -> None:
-        """Leave no file; what cannot be removed is swept."""
+        """Leave no file; what cannot be removed is cleaned up."""
         with suppress(LakewardenError, ValueError, OSError):
             # PyArrow's own ends its file when it is dropped, if not before.
             if isinstance(self._writer, pq.ParquetWriter):

@@ -289,8 +289,8 @@ class MasterKeyList(Answer):
     master_keys: list[MasterKeyAnswer]
 
 
-class Swept(Answer):
-    """How many expired writes were swept, and how many keys destroyed whose waiting time was over."""
+class CleanUpDone(Answer):
+    """How many expired writes were cleaned up, and how many keys destroyed whose waiting time was over."""
 
     swept: int
     keys_destroyed: int

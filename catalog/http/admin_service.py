@@ -1,4 +1,4 @@
-"""Administration of the catalog as such: policies, audit trail, tokens, master keys, sweeping.
+"""Administration of the catalog as such: policies, audit trail, tokens, master keys, clean-up.
 
 All of it needs `admin` on the service of the catalog's name; reading the audit trail needs `audit`. What is
 done is recorded before it is done.
@@ -179,11 +179,13 @@ def rewrap_master_key(body: models.MasterKeyBody, caller: CallerOf, services: Se
 
 
 @router.post("/sweep")
-def sweep(caller: CallerOf, services: ServicesOf) -> models.Swept:
+def clean_up(caller: CallerOf, services: ServicesOf) -> models.CleanUpDone:
     """Delete what expired writes and purges left, and destroy the keys whose waiting time is over."""
     require_service(services, caller, "admin.sweep", "admin")
-    services.lifecycle.sweep()
-    return models.Swept(swept=services.writes.sweep(), keys_destroyed=services.key_life.destroy_due())
+    services.lifecycle.clean_up()
+    return models.CleanUpDone(
+        swept=services.writes.clean_up(), keys_destroyed=services.key_life.destroy_due()
+    )
 
 
 def _policy_state(services: Services) -> models.PolicyState:

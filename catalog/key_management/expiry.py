@@ -3,7 +3,7 @@
 - Where every version of a PEK goes, it goes needed or not: that is what was asked for.
 - Where a version goes by itself, the table is looked at once more. If something needs it by now (an older
   metadata.json was restored, say), it stays, disabled and without a time of destruction. If that cannot be
-  known, or a commit is under way, it is left to the next sweep.
+  known, or a commit is under way, it is left to the next clean-up.
 - That an end is about to come is on record before it comes, and afterwards how it came out.
 """
 
@@ -107,7 +107,10 @@ class KeyEnds:
             with read(self._engine) as connection:
                 writes = self._log.open_under(connection, pek.id, pek.version)
             if needed is None and writes:
-                needed = Need(f"is needed by {writes} open writes", "Wait until they end, or sweep.")
+                needed = Need(
+                    f"is needed by {writes} open writes",
+                    "Wait until they end, or run `lakewarden db clean-up` once they have expired.",
+                )
             if needed is not None:
                 raise KeyNotUsable(
                     f"The key {pek.id} version {pek.version} {needed.why}.",

@@ -6,7 +6,7 @@ is garbage if all of this holds:
 - It lies below the location that the catalog chose for this table, and no other table lies there or can be
   read from there. Elsewhere files can belong to others.
 - No retained snapshot, statistics file, metadata log, or current metadata names it.
-- It does not lie below the directory of a write that is not closed; those are for `Writes.sweep`.
+- It does not lie below the directory of a write that is not closed; those are for `Writes.clean_up`.
 - Storage says that it was modified `MIN_AGE` ago or earlier. Nothing that is under way takes as long:
   settings with longer write sessions are refused.
 

@@ -252,7 +252,7 @@ class Settings(BaseSettings):
         limits: the largest metadata that is opened, and requests for files that commits add.
         audit: the audit trail.
         plan_valid_s: seconds for which a scan may be begun by a plan; what was revoked after that refuses it.
-        write_ttl_s: seconds after which an unfinished write may be swept.
+        write_ttl_s: seconds after which an unfinished write may be cleaned up.
         staged_ttl_s: seconds for which a staged table keeps its identity.
         key_destroy_wait_s: seconds for which a key that is to be destroyed can be enabled again.
         unsealed_metadata: whether namespaces that say nothing allow metadata that did not come through the

@@ -3,7 +3,7 @@
 - A dropped table leaves a tombstone: its name is free, its UUID and its location are not.
 - A purge takes the table's keys and its files, at once. Copies of the files, wherever they are, are lost with
   the keys. The keys go in the transaction that takes the name, so that nobody registers the table again with
-  keys that are about to go. Cut short, the rest is for the next sweep.
+  keys that are about to go. Cut short, the rest is for the next clean-up.
 - What takes a name away or gives one is recorded as intended before the pointer changes: cut short before,
   nothing has happened; cut short after, `loading.settle` finishes it.
 """
@@ -170,7 +170,7 @@ class Lifecycle:
         crash_points.point("purge:recorded")
         return foreign
 
-    def sweep(self) -> int:
+    def clean_up(self) -> int:
         """Finish drops and purges that were cut short; how many tables' files were deleted.
 
         A drop that was cut short before it took effect is taken back. Files of a purged table are deleted

@@ -3,7 +3,7 @@
 The life of a write: *open*; *committing* from the first attempt on; *committed*, or *open* again if that
 attempt was refused. An attempt that was cut short leaves it committing: whether it landed is seen from the
 table, and the write may be committed again. *clearing* while its files are being deleted, then *aborted* or
-*swept*. A committed write is *closed* once what its killed attempts left has been deleted as well.
+*cleaned up*. A committed write is *closed* once what its killed attempts left has been deleted as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WriteSession:
         table: the table as it was then, or as a staged write will create it.
         prefix: the directory below which the write's files go.
         transport: the key for wrapping data keys, shown once; None if the table is not encrypted.
-        expires_ms: when the write may be swept, in milliseconds since 1970.
+        expires_ms: when the write may be cleaned up, in milliseconds since 1970.
         stock_keys: what the files carry for stock readers, where the table asks for it; shown once.
     """
 
@@ -104,7 +104,7 @@ class WriteLog:
         self._ttl_ms = ttl_ms
 
     def expires_ms(self) -> int:
-        """When a write that begins now may be swept."""
+        """When a write that begins now may be cleaned up."""
         return self.now_ms() + self._ttl_ms
 
     def add(
@@ -183,7 +183,7 @@ class WriteLog:
             return connection.execute(update(lw_write).where(*as_it_was).values(state=after)).rowcount == 1
 
     def note(self, row: WriteRow, before: WriteState, after: WriteState) -> None:
-        """Record how an attempt ended; where that fails, the next commit or sweep finds it out."""
+        """Record how an attempt ended; where that fails, the next commit or clean-up finds it out."""
         try:
             self.moved(row, before, after)
         except (StateUnavailable, CommitStateUnknown) as problem:
@@ -191,7 +191,7 @@ class WriteLog:
 
 
 def unclosed(connection: Connection, table_id: str) -> list[Location]:
-    """The directories of a table's writes whose files are not settled: open, or left to a sweep."""
+    """The directories of a table's writes whose files are not settled: open, or left to a clean-up."""
     mine = (lw_write.c.table_id == table_id, lw_write.c.state.in_((*_UNFINISHED, WriteState.COMMITTING)))
     rows = connection.execute(select(lw_write.c.prefix).where(*mine))
     return [Location.parse(row.prefix) for row in rows]
@@ -216,7 +216,7 @@ def _row(row: Row[tuple[object, ...]]) -> WriteRow:
 def not_open() -> RequestInvalid:
     """The error for a write that is past its end, or in the middle of it."""
     return RequestInvalid(
-        "The write is not open any more: it was committed, aborted or swept.",
+        "The write is not open any more: it was committed, aborted or cleaned up.",
         rule="write-state",
         hint="Load the table and look for the write's snapshot. Begin a new write only if it is not there.",
     )

@@ -1,7 +1,7 @@
 """Write sessions: what an engine does between beginning a write and its commit.
 
 - A write has an id, and its files lie below a directory of that name: a writer that dies leaves nothing
-  visible, and what it left is swept.
+  visible, and what it left is cleaned up.
 - The write's transport key is made for it; executors wrap their data keys under it (`write_transport`).
 - Committing a write twice is one commit.
 
@@ -63,7 +63,7 @@ class _Kind(Protocol):
 
 
 class Writes:
-    """Begins, commits, aborts and sweeps writes.
+    """Begins, commits, aborts and cleans up writes.
 
     Args:
         log: keeps the writes.
@@ -125,7 +125,7 @@ class Writes:
         """Commit the files of a write; committing it again answers with what the first time did.
 
         Raises:
-            RequestInvalid: no such write of the caller's, or one that was aborted or swept.
+            RequestInvalid: no such write of the caller's, or one that was aborted or cleaned up.
             CommitConflict: files to be removed are gone, or the base is not the current snapshot any more.
             TableExists: another table got the name of the one that the write would create.
             as `Committer.commit` or `Creator.create` otherwise.
@@ -162,7 +162,7 @@ class Writes:
         """Begin an attempt to commit a write; False if another attempt landed meanwhile.
 
         Raises:
-            RequestInvalid: the write was aborted or swept.
+            RequestInvalid: the write was aborted or cleaned up.
         """
         if row.state == WriteState.COMMITTING or self._log.moved(row, WriteState.OPEN, WriteState.COMMITTING):
             return True
@@ -174,7 +174,7 @@ class Writes:
     def abort(self, caller: Caller, write_id: str) -> None:
         """Give a write up; its files are deleted. A write that was given up already stays so.
 
-        What another abort, or a sweep, began to delete and may not finish is deleted here, too.
+        What another abort, or a clean-up, began to delete and may not finish is deleted here, too.
 
         Raises:
             RequestInvalid: no such open write of the caller's.
@@ -190,16 +190,16 @@ class Writes:
         if now != WriteState.CLEARING or not self._clear(row, WriteState.ABORTED):
             raise not_open()
 
-    def sweep(self) -> int:
+    def clean_up(self) -> int:
         """Delete what expired writes left: all files of one that never landed, of one that did those that it
         did not commit.
 
         Returns:
             how many writes something was left of.
         """
-        return sum(self._sweep(row) for row in self._log.expired())
+        return sum(self._clean_up(row) for row in self._log.expired())
 
-    def _sweep(self, row: WriteRow) -> bool:
+    def _clean_up(self, row: WriteRow) -> bool:
         try:
             if row.state == WriteState.COMMITTED:
                 return self._tidy(row)
@@ -207,10 +207,10 @@ class Writes:
                 self._log.note(row, row.state, WriteState.COMMITTED)
                 return False
             if not self._log.moved(row, row.state, WriteState.CLEARING):
-                return False  # committed, aborted or swept meanwhile
+                return False  # committed, aborted or cleaned up meanwhile
             return self._clear(row, WriteState.SWEPT)
         except LakewardenError as problem:
-            logger.warning("an expired write is left to the next sweep: %s", type(problem).__name__)
+            logger.warning("an expired write is left to the next clean-up: %s", type(problem).__name__)
             return False
 
     def _tidy(self, row: WriteRow) -> bool:

@@ -404,7 +404,7 @@ _SERVICE_ROWS: Final = (
     ),
     Row(
         "POST /admin/v1/sweep",
-        "sweep",
+        "clean_up",
         ("admin",),
         "admin steward",
         lambda attempt: attempt.http.post("/admin/v1/sweep"),

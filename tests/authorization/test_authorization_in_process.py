@@ -243,7 +243,7 @@ OPERATORS: Final = frozenset(
         "serve",
         "db upgrade",
         "db check",
-        "db sweep",
+        "db clean-up",
         "key masters",
         "key create-master",
         "key rotate-master",

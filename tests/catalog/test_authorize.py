@@ -38,7 +38,7 @@ INTERFACE = (
     OldEpochs,
 )
 #: What is asked by the service itself, not on behalf of somebody.
-OF_THE_SERVICE = {"Writes.sweep", "Lifecycle.sweep"}
+OF_THE_SERVICE = {"Writes.clean_up", "Lifecycle.clean_up"}
 CASES = list(itertools.product(TABLE, ("db", "bobs"), USERS))
 
 

@@ -52,12 +52,12 @@ def now(lake: Lake, record: TableRecord) -> TableRecord:
     return found
 
 
-def sweep_later(lake: Lake) -> int:
-    """Sweep when everything that is under way now has been cut short."""
+def clean_up_later(lake: Lake) -> int:
+    """Clean up when everything that is under way now has been cut short."""
     lifecycle = lake.services.lifecycle
     lifecycle._now_ms, real = (lambda: 2**62), lifecycle._now_ms
     try:
-        return lifecycle.sweep()
+        return lifecycle.clean_up()
     finally:
         lifecycle._now_ms = real
 
@@ -98,22 +98,22 @@ def test_a_purge_that_took_the_pointer_is_finished_by_the_next_look(lake: Lake) 
 
 
 @pytest.mark.parametrize("point", ["drop:pointer-deleted", "drop:buried", "purge:files-deleted"])
-def test_a_purge_that_took_effect_is_finished_by_the_next_sweep(lake: Lake, point: str) -> None:
+def test_a_purge_that_took_effect_is_finished_by_the_next_clean_up(lake: Lake, point: str) -> None:
     record = cut(lake, encrypted(lake, files=1), point)
-    assert lake.services.lifecycle.sweep() == 0, "it may still be under way"
+    assert lake.services.lifecycle.clean_up() == 0, "it may still be under way"
     assert directory(record).exists()
-    assert sweep_later(lake) >= 1
+    assert clean_up_later(lake) >= 1
     assert keys_of(lake, record) == ["destroyed"]
     assert now(lake, record).state is TableState.PURGED
     assert not directory(record).exists()
 
 
-def test_a_purge_that_took_no_effect_is_taken_back_by_the_next_sweep(lake: Lake) -> None:
+def test_a_purge_that_took_no_effect_is_taken_back_by_the_next_clean_up(lake: Lake) -> None:
     """A pointer that is lost one day is then not taken for the end of it."""
     name = encrypted(lake, files=1)
     record = cut(lake, name, "drop:intended")
     assert (now(lake, record).dropping, now(lake, record).purging) == (True, True)
-    sweep_later(lake)
+    clean_up_later(lake)
     assert now(lake, record) == record
     assert len(released(lake, name)) == 1
 

@@ -255,7 +255,7 @@ def test_a_refused_commit_may_be_corrected(lake: Lake) -> None:
     assert live(lake, table) == [good.path]
 
 
-def test_expired_writes_are_swept_and_no_others(tmp_path: Path) -> None:
+def test_expired_writes_are_cleaned_up_and_no_others(tmp_path: Path) -> None:
     with open_lake(tmp_path) as lake:
         lake.catalog().create_namespace("db")
         table = make(lake)
@@ -265,8 +265,8 @@ def test_expired_writes_are_swept_and_no_others(tmp_path: Path) -> None:
         lake.services.close()
         lake.services = Services.open(lake.settings, lake.kms, lambda: datetime.now(UTC) + later)
         new = Engine.begin(lake, name_of(table))
-        assert lake.services.writes.sweep() == 1
-        assert lake.services.writes.sweep() == 0
+        assert lake.services.writes.clean_up() == 1
+        assert lake.services.writes.clean_up() == 0
         refused(lake, table, RequestInvalid, lambda: old.append(old.file()))
         new.append(new.file())
         assert len(live(lake, table)) == 2

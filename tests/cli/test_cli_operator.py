@@ -27,7 +27,7 @@ def _principal(host: Host, token: str, kind: str = "user") -> object:
         return TokenStore(engine).verify(token, kind)
 
 
-def test_a_database_is_created_checked_and_swept(bare: Host) -> None:
+def test_a_database_is_created_checked_and_cleaned_up(bare: Host) -> None:
     bare.config.write_text(f'data_dir = "{bare.data}"\n')
     assert "lakewarden db upgrade" in bare.run("db", "check", code=1).stderr
     bare.run("db", "upgrade")
@@ -35,15 +35,15 @@ def test_a_database_is_created_checked_and_swept(bare: Host) -> None:
     bare.run("db", "check")
 
 
-def test_sweeping_deletes_what_expired_writes_left(host: Host) -> None:
+def test_clean_up_deletes_what_expired_writes_left(host: Host) -> None:
     host.make_table()
     with host.services() as services:
         session = services.writes.begin(calling(ADMIN), table_name(["sales"], "orders"))
         services.storage.create(session.prefix.child("left.parquet"), b"half a file")
-        assert "swept: 0" in host.run("db", "sweep").stderr
+        assert "cleaned up: 0" in host.run("db", "clean-up").stderr
         with write(services.engine) as connection:
             connection.execute(text("UPDATE lw_write SET expires_ms = 1"))
-        assert "swept: 1" in host.run("db", "sweep").stderr
+        assert "cleaned up: 1" in host.run("db", "clean-up").stderr
         assert not services.storage.exists(session.prefix.child("left.parquet"))
 
 
@@ -106,7 +106,7 @@ def test_keys_of_the_door_are_listed_disabled_and_enabled(host: Host) -> None:
     assert host.json("kms-endpoint", "disable", "pii", "--as", ADMIN) == [key | {"state": "disabled"}]
     assert "disabled" in host.run("kms-endpoint", "list", "--as", ADMIN).stdout
     assert host.json("kms-endpoint", "enable", "pii", "--as", ADMIN) == [key]
-    assert "may not" in host.run("kms-endpoint", "disable", "pii", "--as", "nobody", code=1).stderr
+    assert "is not authorized" in host.run("kms-endpoint", "disable", "pii", "--as", "nobody", code=1).stderr
     assert "no key" in host.run("kms-endpoint", "disable", "none", "--as", ADMIN, code=1).stderr
 
 

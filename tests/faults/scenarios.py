@@ -324,6 +324,6 @@ TIDYING = ("tidy:deleted", "tidy:noted")
 #: Removing a table's garbage; the last one if a commit came in between.
 CLEANING = ("clean-up:listed", "clean-up:locked", "clean-up:overtaken")
 
-#: Beginning, aborting and sweeping a write pass these (`test_sweeping.py`, `test_sweeping_staged.py`), and
+#: Beginning, aborting and cleaning up a write pass these (`test_clean_up.py`, `test_clean_up_staged.py`), and
 #: so does removing garbage (`test_garbage.py`).
 OTHER_POINTS = frozenset({"write:allowed", "write:begun", "stage:begun", *CLEARING, *TIDYING, *CLEANING})

@@ -1,4 +1,4 @@
-"""What writes leave: swept once expired, never if it was committed, however often somebody died."""
+"""Leftovers of a write are cleaned up once it expires, and never if it was committed, despite kills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import WRITE
-from tests.faults.writing import abort_write, commit_write, sweep
+from tests.faults.writing import abort_write, clean_up, commit_write
 from tests.support.crash import assert_sound, die_at
 from tests.support.hooks import once_at
 from tests.support.lake import Lake
@@ -47,25 +47,25 @@ def begin_write(lake: Lake, name: TableName) -> None:
     Engine.begin(lake, name)
 
 
-def test_an_expired_write_is_swept_and_not_committed_any_more(shared: Shared) -> None:
+def test_an_expired_write_is_cleaned_up_and_not_committed_any_more(shared: Shared) -> None:
     lake = shared.lake
     engine, path, files = _begin(lake)
-    lake.services.writes.sweep()
+    lake.services.writes.clean_up()
     assert path.exists()
     engine.expire()
-    assert lake.services.writes.sweep() == 1
+    assert lake.services.writes.clean_up() == 1
     assert not path.exists()
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
 
 
-def test_a_committed_write_is_never_swept(shared: Shared) -> None:
+def test_a_committed_write_is_never_cleaned_up(shared: Shared) -> None:
     lake = shared.lake
     engine, path, files = _begin(lake)
     engine.commit(files)
     engine.expire()
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
     assert path.exists()
     assert engine.commit(files).metadata.current_snapshot_id is not None
 
@@ -101,7 +101,7 @@ def test_an_abort_that_comes_again_while_the_first_is_clearing_ends_as_the_first
 
 @pytest.mark.parametrize("point", WRITE)
 def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str) -> None:
-    """Swept if the commit had not landed, kept if it had; told apart even after the snapshot expired."""
+    """Cleaned up if the commit was not published, else kept, even after the snapshot expired."""
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     name = engine.session.table.record.name
@@ -111,7 +111,7 @@ def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str)
         append_files(lake, name)
         _forget_first_snapshot(lake, name)
     engine.expire()
-    assert lake.services.writes.sweep() == (0 if published else 1)
+    assert lake.services.writes.clean_up() == (0 if published else 1)
     assert path.exists() == published
     assert _state(lake, engine.session.id) in (("committed", "closed") if published else ("swept",))
     assert_sound(lake)
@@ -141,14 +141,14 @@ def _forget_first_snapshot(lake: Lake, name: TableName) -> None:
     table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
 
 
-def test_a_commit_under_way_is_not_swept_as_soon_as_it_expires(on_sqlite: Shared) -> None:
+def test_a_commit_under_way_is_not_cleaned_up_as_soon_as_it_expires(on_sqlite: Shared) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
 
     def hook(name: str) -> None:
         if name == "prepared":
             engine.expire(engine.session.expires_ms - lake.settings.write_ttl_s * 1000 - 1)
-            assert lake.services.writes.sweep() == 0
+            assert lake.services.writes.clean_up() == 0
 
     with crash_points.hooked(hook):
         engine.commit(files)
@@ -156,13 +156,13 @@ def test_a_commit_under_way_is_not_swept_as_soon_as_it_expires(on_sqlite: Shared
     assert _snapshots(lake, engine.session.table.record.name) == 1
 
 
-def test_a_sweep_that_overtakes_a_stuck_commit_wins_against_it(on_sqlite: Shared) -> None:
-    """Who was swept before landing is told so, and nothing refers to the deleted files."""
+def test_a_clean_up_that_overtakes_a_stuck_commit_wins_against_it(on_sqlite: Shared) -> None:
+    """The commit is refused, and nothing refers to the deleted files."""
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), "write:built")
     engine.expire()
-    assert lake.services.writes.sweep() == 1
+    assert lake.services.writes.clean_up() == 1
     with pytest.raises(RequestInvalid):
         engine.commit(files)
     assert not path.exists()
@@ -170,21 +170,21 @@ def test_a_sweep_that_overtakes_a_stuck_commit_wins_against_it(on_sqlite: Shared
 
 
 @pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
-def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
+def test_a_clean_up_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     engine.expire()
-    die_at(lake, on_sqlite.overrides, sweep, None, point)
+    die_at(lake, on_sqlite.overrides, clean_up, None, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    lake.services.writes.sweep()
+    lake.services.writes.clean_up()
     assert not path.exists()
     assert _state(lake, engine.session.id) == "swept"
 
 
-@pytest.mark.parametrize("finish", ["sweep", "abort"])
+@pytest.mark.parametrize("finish", ["clean_up", "abort"])
 @pytest.mark.parametrize("point", ["clear:marked", "clear:deleted", "clear:noted"])
-def test_an_abort_that_is_killed_is_finished_by_the_next_or_a_sweep(
+def test_an_abort_that_is_killed_is_finished_by_the_next_or_a_clean_up(
     on_sqlite: Shared, point: str, finish: str
 ) -> None:
     lake = on_sqlite.lake
@@ -192,32 +192,32 @@ def test_an_abort_that_is_killed_is_finished_by_the_next_or_a_sweep(
     die_at(lake, on_sqlite.overrides, abort_write, engine.session.id, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    if finish == "sweep":
+    if finish == "clean_up":
         engine.expire()
-        lake.services.writes.sweep()
+        lake.services.writes.clean_up()
     abort_write(lake, engine.session.id)
     assert not path.exists()
     assert _state(lake, engine.session.id) in ("aborted", "swept")
 
 
-def test_a_begin_that_is_killed_is_swept(on_sqlite: Shared) -> None:
+def test_a_begin_that_is_killed_is_cleaned_up(on_sqlite: Shared) -> None:
     lake = on_sqlite.lake
     name = name_of(make(lake))
     die_at(lake, on_sqlite.overrides, begin_write, name, "write:begun")
     expire_open_writes(lake)
-    assert lake.services.writes.sweep() >= 1
+    assert lake.services.writes.clean_up() >= 1
     append_files(lake, name)
 
 
-def test_what_cannot_be_deleted_is_left_to_the_next_sweep(on_sqlite: Shared) -> None:
+def test_what_cannot_be_deleted_is_left_to_the_next_clean_up(on_sqlite: Shared) -> None:
     lake = on_sqlite.lake
     (engine, path, _), (other, _, _) = _begin(lake), _begin(lake)
     for each in (engine, other):
         each.expire()
     with read_only(path.parent):
-        assert lake.services.writes.sweep() == 1
+        assert lake.services.writes.clean_up() == 1
     assert path.exists()
-    assert lake.services.writes.sweep() == 1
+    assert lake.services.writes.clean_up() == 1
     assert not path.exists()
 
 

@@ -1,4 +1,4 @@
-"""What killed tasks leave below a write that was committed: swept, and nothing else with it."""
+"""What killed tasks leave below a write that was committed: cleaned up, and nothing else with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from catalog.db.schema import lw_write
 from catalog.writes.new_files import FileCommit
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import TIDYING
-from tests.faults.writing import sweep
+from tests.faults.writing import clean_up
 from tests.support.crash import die_at
 from tests.support.lake import Lake
 from tests.support.tables import ENCRYPTED, Engine, fresh, make, name_of
@@ -46,7 +46,7 @@ def _name(engine: Engine) -> TableName:
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["insert", "ctas"])
-def test_what_a_killed_task_left_is_swept_once_the_write_has_expired(shared: Shared, staged: bool) -> None:
+def test_what_a_killed_task_left_is_cleaned_up_after_the_write_expires(shared: Shared, staged: bool) -> None:
     lake = shared.lake
     name = fresh()
     if not staged:
@@ -54,14 +54,14 @@ def test_what_a_killed_task_left_is_swept_once_the_write_has_expired(shared: Sha
     engine = Engine.stage(lake, name, properties=ENCRYPTED) if staged else Engine.begin(lake, name)
     kept = _committed(engine)
     orphans = [_write(engine.path()), _write(f"{engine.session.prefix.canonical}/p=1/.half.parquet.tmp")]
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
     assert all(path.exists() for path in orphans)
     engine.expire()
-    assert lake.services.writes.sweep() == 1
+    assert lake.services.writes.clean_up() == 1
     assert not any(path.exists() for path in orphans)
     assert all(path.exists() for path in kept)
     assert _state(lake, engine) == "closed"
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
 
 
 def test_a_closed_write_answers_as_before(on_sqlite: Shared) -> None:
@@ -70,7 +70,7 @@ def test_a_closed_write_answers_as_before(on_sqlite: Shared) -> None:
     file = engine.file()
     first = engine.append(file)
     engine.expire()
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
     assert engine.append(file).metadata_location == first.metadata_location
 
 
@@ -88,7 +88,7 @@ def test_a_file_that_another_commit_took_up_is_no_orphan(on_sqlite: Shared) -> N
         connection.execute(update(lw_write).where(mine).values(prefix=engine.session.prefix.canonical))
     other.commit(FileCommit("append", (other.file(adopted, file_size_in_bytes=where.stat().st_size),)))
     engine.expire()
-    lake.services.writes.sweep()
+    lake.services.writes.clean_up()
     assert where.exists()
 
 
@@ -104,7 +104,7 @@ def test_files_of_a_snapshot_that_was_replaced_stay(on_sqlite: Shared) -> None:
     if base is not None:
         lake.catalog().load_table(table.name()).maintenance.expire_snapshots().by_id(base).commit()
     engine.expire()
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
     assert kept.exists()
 
 
@@ -114,11 +114,11 @@ def test_a_dropped_table_keeps_what_is_there(on_sqlite: Shared) -> None:
     kept = _committed(engine)
     lake.catalog().drop_table(str(_name(engine)))
     engine.expire()
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
     assert all(path.exists() for path in kept)
 
 
-def test_a_table_that_cannot_be_read_is_left_to_the_next_sweep(on_sqlite: Shared) -> None:
+def test_a_table_that_cannot_be_read_is_left_to_the_next_clean_up(on_sqlite: Shared) -> None:
     lake = on_sqlite.lake
     engine = Engine.begin(lake, name_of(make(lake)))
     _committed(engine)
@@ -128,21 +128,21 @@ def test_a_table_that_cannot_be_read_is_left_to_the_next_sweep(on_sqlite: Shared
     metadata = Path(table.metadata_location.removeprefix("file://"))
     data = metadata.read_bytes()
     metadata.write_bytes(data + b" ")
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
     assert orphan.exists()
     metadata.write_bytes(data)
-    assert lake.services.writes.sweep() == 1
+    assert lake.services.writes.clean_up() == 1
     assert not orphan.exists()
 
 
 @pytest.mark.parametrize("point", TIDYING)
-def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
+def test_a_clean_up_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
     lake = on_sqlite.lake
     engine = Engine.begin(lake, name_of(make(lake)))
     kept, orphan = _committed(engine), _write(engine.path())
     engine.expire()
-    die_at(lake, on_sqlite.overrides, sweep, None, point)
-    lake.services.writes.sweep()
+    die_at(lake, on_sqlite.overrides, clean_up, None, point)
+    lake.services.writes.clean_up()
     assert not orphan.exists()
     assert all(path.exists() for path in kept)
     assert _state(lake, engine) == "closed"

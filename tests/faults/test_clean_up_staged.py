@@ -19,7 +19,7 @@ from catalog.writes.new_files import FileCommit
 from policy.errors import RequestInvalid
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import CLEARING, WRITE, Subject
-from tests.faults.writing import abort_write, commit_write, sweep
+from tests.faults.writing import abort_write, clean_up, commit_write
 from tests.support.crash import assert_sound, die_at, seen
 from tests.support.hooks import once_at
 from tests.support.lake import Lake
@@ -58,15 +58,15 @@ def begin_write(lake: Lake, subject: Subject) -> None:
 def test_an_expired_write_leaves_nothing(shared: Shared) -> None:
     lake = shared.lake
     engine, path, files = _begin(lake)
-    lake.services.writes.sweep()
+    lake.services.writes.clean_up()
     assert path.exists()
     engine.expire()
-    assert lake.services.writes.sweep() == 1
+    assert lake.services.writes.clean_up() == 1
     with pytest.raises(RequestInvalid):
         engine.commit(files)
     assert not Path(engine.session.table.metadata.location.removeprefix("file://")).exists()
     _assert_gone(lake, engine, path)
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
 
 
 def test_an_aborted_write_leaves_nothing(shared: Shared) -> None:
@@ -78,12 +78,12 @@ def test_an_aborted_write_leaves_nothing(shared: Shared) -> None:
     _assert_gone(lake, engine, path)
 
 
-def test_a_created_table_is_never_swept(shared: Shared) -> None:
+def test_a_created_table_is_never_cleaned_up(shared: Shared) -> None:
     lake = shared.lake
     engine, path, files = _begin(lake)
     engine.commit(files)
     engine.expire()
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
     with pytest.raises(RequestInvalid):
         abort_write(lake, engine.session.id)
     assert path.exists()
@@ -92,13 +92,13 @@ def test_a_created_table_is_never_swept(shared: Shared) -> None:
 
 @pytest.mark.parametrize("point", WRITE)
 def test_the_files_of_a_commit_that_was_cut_short(on_sqlite: Shared, point: str) -> None:
-    """Swept if the table was not created, kept if it was, whoever looks first."""
+    """Cleaned up if the table was not created, kept if it was, whoever looks first."""
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     engine.expire()
     published = WRITE.index(point) >= WRITE.index("pointer-moved")
-    assert lake.services.writes.sweep() == (0 if published else 1)
+    assert lake.services.writes.clean_up() == (0 if published else 1)
     assert path.exists() == published
     if published:
         assert seen(lake, _name(engine)) is not None
@@ -114,42 +114,42 @@ def test_a_table_that_was_dropped_since_is_no_unfinished_write(on_sqlite: Shared
     die_at(lake, on_sqlite.overrides, commit_write, (engine.session.id, files), point)
     lake.catalog().drop_table(str(_name(engine)))
     engine.expire()
-    assert lake.services.writes.sweep() == 0
+    assert lake.services.writes.clean_up() == 0
     assert path.exists()
     with pytest.raises(NoSuchTable):
         engine.commit(files)
 
 
 @pytest.mark.parametrize("point", CLEARING)
-def test_a_sweep_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
+def test_a_clean_up_that_is_killed_is_finished_by_the_next(on_sqlite: Shared, point: str) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     engine.expire()
-    die_at(lake, on_sqlite.overrides, sweep, None, point)
+    die_at(lake, on_sqlite.overrides, clean_up, None, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
-    lake.services.writes.sweep()
+    lake.services.writes.clean_up()
     _assert_gone(lake, engine, path)
 
 
 @pytest.mark.parametrize("point", CLEARING)
-def test_an_abort_that_is_killed_is_finished_by_a_sweep(on_sqlite: Shared, point: str) -> None:
+def test_an_abort_that_is_killed_is_finished_by_a_clean_up(on_sqlite: Shared, point: str) -> None:
     lake = on_sqlite.lake
     engine, path, files = _begin(lake)
     die_at(lake, on_sqlite.overrides, abort_write, engine.session.id, point)
     with pytest.raises(RequestInvalid):
         engine.commit(files)
     engine.expire()
-    lake.services.writes.sweep()
+    lake.services.writes.clean_up()
     _assert_gone(lake, engine, path)
 
 
-def test_a_begin_that_is_killed_is_swept(on_sqlite: Shared) -> None:
+def test_a_begin_that_is_killed_is_cleaned_up(on_sqlite: Shared) -> None:
     lake, subject = on_sqlite.lake, Subject(fresh())
     die_at(lake, on_sqlite.overrides, begin_write, subject, "stage:begun")
     assert seen(lake, subject.name) is None
     expire_open_writes(lake)
-    assert lake.services.writes.sweep() >= 1
+    assert lake.services.writes.clean_up() >= 1
     with read(lake.services.engine) as connection:
         left = select(lw_table.c.state).where(lw_table.c.name == subject.name.name)
         assert connection.scalars(left).all() == ["purged"]

@@ -16,6 +16,6 @@ def abort_write(lake: Lake, write_id: str) -> None:
     lake.services.writes.abort(lake.caller(ALICE), write_id)
 
 
-def sweep(lake: Lake, _: None) -> None:
+def clean_up(lake: Lake, _: None) -> None:
     """What the service does now and then."""
-    lake.services.writes.sweep()
+    lake.services.writes.clean_up()

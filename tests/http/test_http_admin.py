@@ -304,7 +304,7 @@ def test_audit_trail_is_filtered_and_its_edits_are_found(service: Service) -> No
         assert verdict["intact"] is False and verdict["problems"][0]["kind"] == "edited"
 
 
-def test_sweep_answers_how_many(alice: httpx.Client) -> None:
+def test_clean_up_answers_how_many(alice: httpx.Client) -> None:
     assert alice.post("/admin/v1/sweep").json() == {"swept": 0, "keys-destroyed": 0}
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from catalog.base import crash_points
-from tests.support.leftovers import KnownWrite, known_writes, strays, sweep_expired
+from tests.support.leftovers import KnownWrite, clean_up_expired, known_writes, strays
 from tests.support.service import Service, open_service
 from tests.support.spark_remote import Place, Step, disturbed, remote_spark
 
@@ -103,12 +103,12 @@ def test_a_commit_that_the_catalog_had_is_carried_out_whole_and_once(bereft: Ser
     assert sum(table.inspect.files()["record_count"].to_pylist()) == 6
 
 
-def test_what_is_left_lies_under_recorded_writes_and_is_swept(bereft: Service) -> None:
+def test_what_is_left_lies_under_recorded_writes_and_is_cleaned_up(bereft: Service) -> None:
     assert strays(bereft.lake) == []
     left = _open_writes(bereft)
     assert [each.files() != [] for each in left] == [True, True]
     committed = {each: each.files() for each in known_writes(bereft.lake).values() if each not in left}
-    assert sweep_expired(bereft) == 2
+    assert clean_up_expired(bereft) == 2
     assert [each.files() for each in left] == [[], []]
     assert all(each.files() == files for each, files in committed.items())
     with bereft.client() as client:

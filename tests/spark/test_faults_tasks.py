@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.leftovers import KnownWrite, await_files, known_writes, strays, sweep_expired
+from tests.support.leftovers import KnownWrite, await_files, clean_up_expired, known_writes, strays
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.service import Service, open_service
 from tests.support.spark_remote import Place, Refused, RemoteSpark, Step, disturbed, remote_spark
@@ -179,7 +179,7 @@ def test_every_statement_takes_effect_once_although_every_answer_is_lost_once(se
     assert not _there(setting, name) and not _there(setting, other)
     assert len(setting.writes()) == 2
     # The write whose beginning was not answered.
-    assert sweep_expired(setting.service) == 1
+    assert clean_up_expired(setting.service) == 1
 
 
 def test_whoever_never_gets_an_answer_is_told_that_the_rows_may_be_there(setting: Setting) -> None:
@@ -203,7 +203,7 @@ def test_a_session_goes_on_when_the_service_is_back(setting: Setting) -> None:
     assert setting.ids(table) == [1000, 1001]
 
 
-def test_an_insert_that_cannot_be_committed_is_swept(setting: Setting) -> None:
+def test_an_insert_that_cannot_be_committed_is_cleaned_up(setting: Setting) -> None:
     table, place = setting.table(), setting.place()
     insert = setting.spark.begin(
         f"INSERT INTO {table} SELECT {disturbed(Step('wait', 1, place=place))} FROM range(2)"
@@ -216,6 +216,6 @@ def test_an_insert_that_cannot_be_committed_is_swept(setting: Setting) -> None:
     assert setting.ids(table) == [1000, 1001]
     [write] = setting.writes()
     assert (write.state, write.files() != []) == ("open", True)
-    assert sweep_expired(setting.service) == 1
+    assert clean_up_expired(setting.service) == 1
     assert write.files() == []
     assert strays(setting.service.lake) == []

@@ -1,4 +1,4 @@
-"""Writes that fail: nothing of them is seen, and what is left of them lies where it is swept."""
+"""Writes that fail: nothing of them is seen, and what is left of them lies where it is cleaned up."""
 
 from __future__ import annotations
 

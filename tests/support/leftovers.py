@@ -60,8 +60,8 @@ def strays(lake: Lake) -> list[Path]:
     return [file for file in found if not any(directory in file.parents for directory in directories)]
 
 
-def sweep_expired(service: Service) -> int:
-    """Let the time of all open writes be over, and have the administrator sweep; how many were swept."""
+def clean_up_expired(service: Service) -> int:
+    """Expire all open writes and clean up as the administrator; how many were cleaned up."""
     with write(service.lake.services.engine) as connection:
         connection.execute(update(lw_write).where(lw_write.c.state != "committed").values(expires_ms=1))
     with service.client() as client:
