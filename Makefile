@@ -83,7 +83,7 @@ endef
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(venv)
-	$(PIP) -c constraints.txt -e '.[dev,demo,postgres]'
+	$(PIP) -c constraints.txt -e '.[dev]'
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt

@@ -1,4 +1,4 @@
-"""Reads without Spark: `catalog.connect` beside PyArrow on the same plaintext rows: `python -m bench.arrow`.
+"""Reads without Spark: `lakewarden.connect` and PyArrow on the same rows: `python -m bench.arrow`.
 
 Budget: reading an encrypted table at most 1.15 times plain PyArrow, as the geometric mean over the questions,
     with asking the catalog for the plan in it. Plain PyArrow reads the very files of the table in plaintext,
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog.rest import RestCatalog
 from rich.console import Console
 
-import catalog
+import lakewarden
 from bench import alone
 from bench.report import Figure, at_most, figure, show
 from bench.rounds import in_rounds, mean_of, ratios_of
@@ -98,10 +98,10 @@ def measure(root: Path, scale: float, runs: int) -> list[Figure]:
     return [*figures, means[0], *(at_most(BUDGET, each) for each in means[1:])]
 
 
-def _filled(service: Served, files: list[Path]) -> dict[str, catalog.Table]:
+def _filled(service: Served, files: list[Path]) -> dict[str, lakewarden.Table]:
     stock = RestCatalog("stock", uri=service.url, token=service.token)
     stock.create_namespace("db")
-    client = catalog.connect(service.url, service.token)
+    client = lakewarden.connect(service.url, service.token)
     tables = {}
     for number, (name, properties) in enumerate(TABLES.items()):
         rows = pq.read_schema(files[0])
@@ -113,7 +113,7 @@ def _filled(service: Served, files: list[Path]) -> dict[str, catalog.Table]:
 
 
 def _contenders(
-    paths: list[str], tables: Mapping[str, catalog.Table], question: Question
+    paths: list[str], tables: Mapping[str, lakewarden.Table], question: Question
 ) -> dict[str, Callable[[], Any]]:
     columns, text, expression = question
 
@@ -122,7 +122,7 @@ def _contenders(
 
     found = plain()
 
-    def ask(table: catalog.Table) -> None:
+    def ask(table: lakewarden.Table) -> None:
         assert table.scan(text, columns).to_arrow().num_rows == found
 
     asked = {name: lambda table=table: ask(table) for name, table in tables.items()}

@@ -1,6 +1,6 @@
 """Rewrites whole tables, namespaces or lakes to what their properties say, group by group.
 
-    from spark_ext import rewrite_data_files
+    from lakewarden import rewrite_data_files
 
     rewrite_data_files(spark, "lake.sales.orders")
     rewrite_data_files(spark, "lake", forbid_old=True)

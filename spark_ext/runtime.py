@@ -81,7 +81,7 @@ def _spark_root(environ: Mapping[str, str]) -> Path:
         raise SparkUnavailable(
             "PySpark is not installed in this Python, and SPARK_HOME is not set.",
             rule="spark",
-            hint="Install it: pip install 'pyspark>=4.1,<4.4'.",
+            hint="Run: pip install 'lakewarden[spark]'",
         )
     module = Path(spec.origin).resolve().parent
     # Where PySpark puts a Spark that it downloaded at its own installation.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -63,13 +64,22 @@ app = typer.Typer(
     help="A catalog that decides which locations and keys an Iceberg table may be read with.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.line(f"lakewarden {metadata.version('lakewarden')}")
+        raise typer.Exit
 
 
 @app.callback()
 def _root(
     ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(help="The settings file; by default $LAKEWARDEN_CONFIG, else lakewarden.toml here."),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 
-import catalog
+import lakewarden
 from tests.support.lake import ALICE
 from tests.support.service import Service, open_service
 
@@ -27,9 +27,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture
-def alice(served: Service) -> catalog.Connection:
+def alice(served: Service) -> lakewarden.Connection:
     """Alice's own process."""
-    return catalog.connect(served.url, served.token(ALICE))
+    return lakewarden.connect(served.url, served.token(ALICE))
 
 
 @pytest.fixture

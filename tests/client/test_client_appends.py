@@ -36,7 +36,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-import catalog
+import lakewarden
 from catalog.client import encrypting
 from catalog.client.columns import arrow_schema
 from policy.errors import NotAuthorized, NotSupportedYet, PropertyInvalid, RequestInvalid
@@ -64,7 +64,7 @@ def left_over(served: Service) -> set[Path]:
 
 
 @pytest.mark.parametrize("given", ["table", "batch", "reader", "pandas", "stream"])
-def test_rows_are_taken_in_every_form_of_arrow(make: Make, alice: catalog.Connection, given: str) -> None:
+def test_rows_are_taken_in_every_form_of_arrow(make: Make, alice: lakewarden.Connection, given: str) -> None:
     rows = pa.table({"id": [1, 2], "name": ["a", None], "number": [0.5, None]})
     forms: dict[str, Any] = {
         "table": rows,
@@ -88,7 +88,7 @@ class Stream:
         return self._rows.__arrow_c_stream__(requested_schema)
 
 
-def test_columns_are_found_by_name_and_absent_ones_are_null(make: Make, alice: catalog.Connection) -> None:
+def test_columns_are_found_by_name_and_absent_ones_are_null(make: Make, alice: lakewarden.Connection) -> None:
     table = alice.table(make(SCHEMA))
     table.append(pa.table({"name": ["a"], "id": pa.array([1], pa.int16())}))
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "name": "a", "number": None}]
@@ -127,7 +127,7 @@ BYTES = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
     ],
 )
 def test_rows_that_do_not_fit_are_refused_and_leave_nothing(
-    make: Make, alice: catalog.Connection, served: Service, rows: dict[str, Any]
+    make: Make, alice: lakewarden.Connection, served: Service, rows: dict[str, Any]
 ) -> None:
     name, before = make(NESTED), left_over(served)
     with pytest.raises(RequestInvalid, match="do not fit"):
@@ -136,7 +136,7 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(
     assert alice.table(name).scan().to_arrow().num_rows == 0
 
 
-def test_what_is_required_within_a_struct_that_is_null(make: Make, alice: catalog.Connection) -> None:
+def test_what_is_required_within_a_struct_that_is_null(make: Make, alice: lakewarden.Connection) -> None:
     def pair(first: int) -> StructType:
         x = NestedField(first, "x", StringType(), required=True)
         return StructType(x, NestedField(first + 1, "y", LongType()))
@@ -175,18 +175,20 @@ def test_what_is_required_within_a_struct_that_is_null(make: Make, alice: catalo
     assert sorted(table.scan().to_arrow().to_pylist(), key=str) == sorted(given, key=str)
 
 
-def test_what_is_no_arrow_is_refused(make: Make, alice: catalog.Connection) -> None:
+def test_what_is_no_arrow_is_refused(make: Make, alice: lakewarden.Connection) -> None:
     with pytest.raises(RequestInvalid, match="given as Arrow"):
         alice.table(make(SCHEMA)).append([{"id": 1}])
 
 
-def test_no_rows_make_no_snapshot(make: Make, alice: catalog.Connection, served: Service) -> None:
+def test_no_rows_make_no_snapshot(make: Make, alice: lakewarden.Connection, served: Service) -> None:
     name = make(SCHEMA)
     assert alice.table(name).append(pa.table({"id": pa.array([], pa.int64())})) is None
     assert served.lake.catalog().load_table(name).current_snapshot() is None
 
 
-def test_a_reader_that_fails_leaves_nothing(make: Make, alice: catalog.Connection, served: Service) -> None:
+def test_a_reader_that_fails_leaves_nothing(
+    make: Make, alice: lakewarden.Connection, served: Service
+) -> None:
     rows = pa.table({"id": [1]})
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -201,7 +203,7 @@ def test_a_reader_that_fails_leaves_nothing(make: Make, alice: catalog.Connectio
 
 
 def test_a_refused_commit_leaves_nothing(
-    make: Make, alice: catalog.Connection, served: Service, monkeypatch: pytest.MonkeyPatch
+    make: Make, alice: lakewarden.Connection, served: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, before = make(SCHEMA), left_over(served)
     monkeypatch.setattr("catalog.client.writing.Partitioner.parts", lambda *_: iter(()))
@@ -213,7 +215,7 @@ def test_a_refused_commit_leaves_nothing(
     assert left_over(served) == before
 
 
-def test_files_are_split_by_partition(make: Make, alice: catalog.Connection, served: Service) -> None:
+def test_files_are_split_by_partition(make: Make, alice: lakewarden.Connection, served: Service) -> None:
     schema = Schema(
         NestedField(1, "id", LongType()),
         NestedField(2, "day", DateType()),
@@ -261,7 +263,7 @@ FAR = pa.array([4_000_000], pa.int32()).cast(pa.date32())
 
 
 def test_a_batch_of_many_partitions_makes_one_file_of_each(
-    make: Make, alice: catalog.Connection, served: Service
+    make: Make, alice: lakewarden.Connection, served: Service
 ) -> None:
     """However small its pieces are."""
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
@@ -277,7 +279,7 @@ def test_a_batch_of_many_partitions_makes_one_file_of_each(
     "transform", [IdentityTransform(), DayTransform(), MonthTransform(), YearTransform()], ids=str
 )
 def test_dates_beyond_pythons_calendar_have_partitions(
-    make: Make, alice: catalog.Connection, transform: Any
+    make: Make, alice: lakewarden.Connection, transform: Any
 ) -> None:
     spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
     name = make(Schema(NestedField(1, "value", DateType())), partition_spec=spec)
@@ -294,7 +296,7 @@ def test_dates_beyond_pythons_calendar_have_partitions(
     ],
 )
 def test_a_partition_that_cannot_be_named_is_refused(
-    make: Make, alice: catalog.Connection, kind: Any, transform: Any, values: Any
+    make: Make, alice: lakewarden.Connection, kind: Any, transform: Any, values: Any
 ) -> None:
     spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
     name = make(Schema(NestedField(1, "value", kind)), partition_spec=spec)
@@ -302,7 +304,7 @@ def test_a_partition_that_cannot_be_named_is_refused(
         alice.table(name).append(pa.table({"value": values}))
 
 
-def test_statistics_are_by_field_id(make: Make, alice: catalog.Connection, served: Service) -> None:
+def test_statistics_are_by_field_id(make: Make, alice: lakewarden.Connection, served: Service) -> None:
     name = make(SCHEMA)
     alice.table(name).append(
         pa.table({"id": [3, 1, None], "name": ["x" * 40, "b", "c"], "number": [1.0, float("nan"), 2.0]})
@@ -326,7 +328,7 @@ PROPERTIES: list[tuple[dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("properties", "codec"), PROPERTIES)
 def test_the_tables_properties_are_obeyed(
-    make: Make, alice: catalog.Connection, served: Service, properties: dict[str, str], codec: str
+    make: Make, alice: lakewarden.Connection, served: Service, properties: dict[str, str], codec: str
 ) -> None:
     name = make(SCHEMA, properties=properties)
     alice.table(name).append(pa.table({"id": [1]}))
@@ -335,7 +337,7 @@ def test_the_tables_properties_are_obeyed(
 
 
 def test_files_end_where_the_table_wants_them_to(
-    make: Make, alice: catalog.Connection, served: Service
+    make: Make, alice: lakewarden.Connection, served: Service
 ) -> None:
     name = make(SCHEMA, properties={"write.target-file-size-bytes": "1000"})
     batches = [pa.record_batch({"id": list(range(start, start + 1000))}) for start in range(0, 5000, 1000)]
@@ -345,7 +347,7 @@ def test_files_end_where_the_table_wants_them_to(
 
 
 def test_pages_end_where_the_table_wants_them_to(
-    make: Make, alice: catalog.Connection, served: Service
+    make: Make, alice: lakewarden.Connection, served: Service
 ) -> None:
     usual, small = make(SCHEMA), make(SCHEMA, properties={"write.parquet.page-row-limit": "10"})
     for name in (usual, small):
@@ -358,7 +360,7 @@ def test_pages_end_where_the_table_wants_them_to(
     "encryption", [{}, ENCRYPTED, {"encryption.columns": "pii:id"}], ids=["in plaintext", "whole", "columns"]
 )
 def test_one_large_batch_becomes_files_and_row_groups_as_large_as_the_table_wants_them(
-    make: Make, alice: catalog.Connection, served: Service, encryption: dict[str, str]
+    make: Make, alice: lakewarden.Connection, served: Service, encryption: dict[str, str]
 ) -> None:
     sizes = {"write.target-file-size-bytes": "200000", "write.parquet.row-group-size-bytes": "50000"}
     name = make(SCHEMA, properties=encryption | sizes)
@@ -381,7 +383,11 @@ def test_one_large_batch_becomes_files_and_row_groups_as_large_as_the_table_want
     ],
 )
 def test_what_cannot_be_obeyed_is_refused_before_a_file_is_made(
-    make: Make, alice: catalog.Connection, served: Service, properties: dict[str, str], error: type[Exception]
+    make: Make,
+    alice: lakewarden.Connection,
+    served: Service,
+    properties: dict[str, str],
+    error: type[Exception],
 ) -> None:
     before = left_over(served)
     with pytest.raises(error):
@@ -390,7 +396,7 @@ def test_what_cannot_be_obeyed_is_refused_before_a_file_is_made(
 
 
 def test_more_row_groups_than_an_encrypted_file_can_number_are_refused_and_leave_nothing(
-    make: Make, alice: catalog.Connection, served: Service, monkeypatch: pytest.MonkeyPatch
+    make: Make, alice: lakewarden.Connection, served: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {"encryption.columns": "pii:id", "write.parquet.row-group-size-bytes": "1"}
     name, before = make(SCHEMA, properties=small), left_over(served)
@@ -402,7 +408,7 @@ def test_more_row_groups_than_an_encrypted_file_can_number_are_refused_and_leave
     assert len(left_over(served)) == len(before) + 1
 
 
-def test_each_file_has_keys_of_its_own(make: Make, alice: catalog.Connection) -> None:
+def test_each_file_has_keys_of_its_own(make: Make, alice: lakewarden.Connection) -> None:
     table = alice.table(make(SCHEMA, properties={"encryption.columns": "pii:name;hr:number"}))
     table.append(pa.table({"id": [1], "name": ["a"], "number": [1.0]}))
     table.append(pa.table({"id": [2], "name": ["b"], "number": [2.0]}))
@@ -418,7 +424,7 @@ def test_each_file_has_keys_of_its_own(make: Make, alice: catalog.Connection) ->
 
 
 def test_nothing_in_plaintext_of_an_encrypted_column_is_in_a_file(
-    make: Make, alice: catalog.Connection, served: Service
+    make: Make, alice: lakewarden.Connection, served: Service
 ) -> None:
     for mode in ({}, {"encryption.footer": "plaintext"}, {"encryption.algorithm": "AES_GCM_CTR_V1"}):
         properties = {"encryption.columns": "pii:name", "write.parquet.compression-codec": "uncompressed"}
@@ -433,7 +439,7 @@ def test_nothing_in_plaintext_of_an_encrypted_column_is_in_a_file(
 def test_a_denied_user_leaves_nothing(make: Make, served: Service) -> None:
     name, before = make(SCHEMA), left_over(served)
     with pytest.raises(NotAuthorized):
-        catalog.connect(served.url, served.token("nobody")).table(name).append(pa.table({"id": [1]}))
+        lakewarden.connect(served.url, served.token("nobody")).table(name).append(pa.table({"id": [1]}))
     assert left_over(served) == before
 
 
@@ -447,7 +453,7 @@ def test_a_denied_user_leaves_nothing(make: Make, served: Service) -> None:
     ],
 )
 def test_bounds_of_texts_are_cut_and_are_texts(
-    make: Make, alice: catalog.Connection, served: Service, text: str, lower: str, upper: str | None
+    make: Make, alice: lakewarden.Connection, served: Service, text: str, lower: str, upper: str | None
 ) -> None:
     """Behind U+D7FF come the surrogates, which are in no text; behind U+10FFFF comes nothing."""
     name = make(SCHEMA)

@@ -19,7 +19,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-import catalog
+import lakewarden
 from catalog.client import files
 from catalog.client.encrypting import KeyedWriter
 from catalog.client.errors import DataFileDamaged, DataFileMissing
@@ -46,7 +46,7 @@ UNCOMPRESSED = {"write.parquet.compression-codec": "uncompressed"}
 
 
 @pytest.fixture
-def table(make: Make, alice: catalog.Connection) -> Callable[[dict[str, str]], Scan]:
+def table(make: Make, alice: lakewarden.Connection) -> Callable[[dict[str, str]], Scan]:
     """Makes a table with one file and returns its scan."""
 
     def made(properties: dict[str, str]) -> Scan:
@@ -85,7 +85,7 @@ def test_the_file_as_it_was_written_is_read(table: Any, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_another_file_of_the_same_table_in_its_place(
-    make: Make, alice: catalog.Connection, mode: str
+    make: Make, alice: lakewarden.Connection, mode: str
 ) -> None:
     found = alice.table(make(SCHEMA, properties=MODES[mode]))
     found.append(ROWS)

@@ -31,7 +31,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-import catalog
+import lakewarden
 from catalog.client.columns import arrow_schema
 from catalog.client.errors import DataFileDamaged
 from policy.errors import NotSupportedYet
@@ -73,8 +73,8 @@ ROWS = pa.Table.from_pylist([FULL, {"id": 2}], schema=arrow_schema(SCHEMA.fields
 
 @pytest.fixture(params=[{}, ENCRYPTED], ids=["plain", "encrypted"])
 def table(
-    request: pytest.FixtureRequest, make: Callable[..., str], alice: catalog.Connection
-) -> catalog.client.connection.Table:
+    request: pytest.FixtureRequest, make: Callable[..., str], alice: lakewarden.Connection
+) -> lakewarden.Table:
     """A table with a full row and one of nulls."""
     found = alice.table(make(SCHEMA, properties=request.param))
     found.append(ROWS)
@@ -105,7 +105,9 @@ def test_polars_has_every_value_and_gives_it_back(table: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["pandas", "polars"])
-def test_null_and_nan_are_two_things(make: Callable[..., str], alice: catalog.Connection, name: str) -> None:
+def test_null_and_nan_are_two_things(
+    make: Callable[..., str], alice: lakewarden.Connection, name: str
+) -> None:
     table = alice.table(
         make(Schema(NestedField(1, "ratio", DoubleType()), NestedField(2, "single", FloatType())))
     )
@@ -132,7 +134,7 @@ def test_a_library_that_is_not_there_is_named(table: Any, monkeypatch: pytest.Mo
 
 
 def test_days_after_the_year_9999_are_kept_and_pandas_says_that_it_has_none(
-    make: Callable[..., str], alice: catalog.Connection
+    make: Callable[..., str], alice: lakewarden.Connection
 ) -> None:
     days = [NestedField(number, name, DateType()) for number, name in enumerate(("day", "soon", "until"), 1)]
     table = alice.table(make(Schema(*days)))
@@ -148,7 +150,7 @@ def test_days_after_the_year_9999_are_kept_and_pandas_says_that_it_has_none(
 
 @pytest.mark.parametrize("name", ["pandas", "polars"])
 def test_text_that_is_none_is_refused_and_ends_no_process(
-    served: Service, make: Callable[..., str], alice: catalog.Connection, name: str
+    served: Service, make: Callable[..., str], alice: lakewarden.Connection, name: str
 ) -> None:
     """A writer may put any bytes into a file; Polars believes that they are UTF-8."""
     table = alice.table(make(Schema(NestedField(1, "name", StringType()))))

@@ -10,8 +10,9 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-import catalog
+import lakewarden
 from catalog.base import errors as catalog_errors
+from catalog.client import plan
 from catalog.client.errors import CatalogUnavailable, refusal
 from catalog.http.errors import error_response, unforeseen_response
 from policy import errors as policy_errors
@@ -91,7 +92,7 @@ def other() -> Iterator[Canned]:
 def test_what_is_not_the_catalog_is_not_believed(other: Canned, status: int, body: str) -> None:
     other.says(status, body)
     with pytest.raises(CatalogUnavailable) as caught:
-        catalog.connect(other.url, TOKEN).table("db.t").scan().to_arrow()
+        lakewarden.connect(other.url, TOKEN).table("db.t").scan().to_arrow()
     assert TOKEN not in str(caught.value)
 
 
@@ -99,7 +100,7 @@ def test_no_redirect_is_followed(other: Canned) -> None:
     with canned_server() as elsewhere:
         other.says(307, "", Location=elsewhere.url)
         with pytest.raises(CatalogUnavailable):
-            catalog.connect(other.url, TOKEN).table("db.t").scan().to_arrow()
+            lakewarden.connect(other.url, TOKEN).table("db.t").scan().to_arrow()
         assert elsewhere.asked == []
 
 
@@ -108,13 +109,13 @@ def test_no_proxy_of_the_environment_is_taken(other: Canned, monkeypatch: pytest
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
         with pytest.raises(CatalogUnavailable):
-            catalog.connect(other.url, TOKEN).table("db.t").scan().to_arrow()
+            lakewarden.connect(other.url, TOKEN).table("db.t").scan().to_arrow()
         assert proxy.asked == [] and other.asked
 
 
 def test_tokens_go_in_headers_alone(other: Canned) -> None:
     with pytest.raises(CatalogUnavailable):
-        catalog.connect(other.url, TOKEN).table("a.b.t").scan().to_arrow()
+        lakewarden.connect(other.url, TOKEN).table("a.b.t").scan().to_arrow()
     (asked,) = other.asked
     assert asked.path == "/engine/v1/tables/a%1Fb/t/plan"
     assert asked.headers["authorization"] == f"Bearer {TOKEN}"
@@ -125,7 +126,7 @@ def test_an_engines_token_registers_a_key_and_goes_nowhere_else(other: Canned) -
     key_id = "00000000-0000-4000-8000-000000000000"
     other.says(200, f'{{"key-id": "{key_id}"}}')
     with pytest.raises(CatalogUnavailable):
-        catalog.connect(other.url, TOKEN, engine_token="lw_engine").table("a.b.t").scan().to_arrow()
+        lakewarden.connect(other.url, TOKEN, engine_token="lw_engine").table("a.b.t").scan().to_arrow()
     registered, *asked = other.asked
     assert (registered.path, registered.headers["authorization"]) == ("/engine/v1/keys", "Bearer lw_engine")
     assert [each.headers["authorization"] for each in asked] == [f"Bearer {TOKEN}"]
@@ -139,13 +140,13 @@ def test_an_engines_token_registers_a_key_and_goes_nowhere_else(other: Canned) -
 )
 def test_an_address_that_is_none_is_refused_and_its_password_not_repeated(uri: str) -> None:
     with pytest.raises(RequestInvalid) as caught:
-        catalog.connect(uri, TOKEN)
+        lakewarden.connect(uri, TOKEN)
     assert "pass" not in str(caught.value)
 
 
 def test_settings_of_s3_that_are_not_understood_are_not_repeated() -> None:
     with pytest.raises(PropertyInvalid) as caught:
-        catalog.connect("http://127.0.0.1:1", TOKEN, s3={"secret_access_key": "needle", "nope": "needle"})
+        lakewarden.connect("http://127.0.0.1:1", TOKEN, s3={"secret_access_key": "needle", "nope": "needle"})
     assert "nope" in str(caught.value) and "needle" not in str(caught.value)
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
@@ -153,7 +154,7 @@ def test_settings_of_s3_that_are_not_understood_are_not_repeated() -> None:
 @pytest.mark.parametrize("name", ["", "t", "db.", ".t", "db..t", "db/t.x"])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(RequestInvalid):
-        catalog.connect("http://127.0.0.1:1", TOKEN).table(name)
+        lakewarden.connect("http://127.0.0.1:1", TOKEN).table(name)
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def lossy(served: Service) -> Iterator[LossyProxy]:
 
 @pytest.mark.parametrize("operation", ["/load", "/plan", "/writes", "/commit"])
 def test_one_lost_answer_is_made_good(make: Make, served: Service, lossy: LossyProxy, operation: str) -> None:
-    table = catalog.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
+    table = lakewarden.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
     lossy.lose_answers(operation, 1)
     assert table.append(ROWS) is not None
     assert table.scan().to_arrow().equals(ROWS)
@@ -174,7 +175,7 @@ def test_one_lost_answer_is_made_good(make: Make, served: Service, lossy: LossyP
 def test_a_commit_whose_answer_is_lost_for_good_is_unknown_and_stands(
     make: Make, served: Service, lossy: LossyProxy
 ) -> None:
-    table = catalog.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
+    table = lakewarden.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
     lossy.lose_answers("/commit", 2)
     with pytest.raises(CommitStateUnknown, match="look before you try again"):
         table.append(ROWS)
@@ -184,25 +185,25 @@ def test_a_commit_whose_answer_is_lost_for_good_is_unknown_and_stands(
 def test_a_plan_whose_answer_is_lost_for_good_is_unavailable(
     make: Make, served: Service, lossy: LossyProxy
 ) -> None:
-    table = catalog.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
+    table = lakewarden.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
     lossy.lose_answers("/plan", 2)
     with pytest.raises(CatalogUnavailable):
         table.scan().to_arrow()
 
 
 def test_a_catalog_that_is_away_is_said_to_be(make: Make, served: Service, lossy: LossyProxy) -> None:
-    table = catalog.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
+    table = lakewarden.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))
     with lossy.cut(), pytest.raises(CatalogUnavailable, match="cannot be reached"):
         table.append(ROWS)
     assert table.append(ROWS) is not None
 
 
 def test_a_plan_that_asks_for_what_is_unknown_here_is_refused(
-    make: Make, alice: catalog.Connection, monkeypatch: pytest.MonkeyPatch
+    make: Make, alice: lakewarden.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = alice.table(make(SCHEMA))
     table.append(ROWS)
-    known = catalog.client.plan._COLUMNS
+    known = plan._COLUMNS
     monkeypatch.setattr("catalog.client.plan._COLUMNS", known - {"record_count"})
     with pytest.raises(NotSupportedYet, match="record_count"):
         table.scan().to_arrow()

@@ -12,7 +12,7 @@ from pyarrow import orc
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-import catalog
+import lakewarden
 from catalog.base.identifiers import table_name
 from catalog.client.errors import DataFileDamaged
 from policy.errors import NotSupportedYet
@@ -41,7 +41,7 @@ def publish(served: Service, name: str, path_ends: str, **entry: Any) -> None:
 
 @pytest.mark.parametrize("mechanism", ["none", "envelope"])
 def test_orc_is_refused_before_it_is_opened(
-    served: Service, alice: catalog.Connection, make: Make, mechanism: str
+    served: Service, alice: lakewarden.Connection, make: Make, mechanism: str
 ) -> None:
     """The file is not there by then: what is opened would be missing."""
     encrypted = mechanism != "none"
@@ -54,7 +54,7 @@ def test_orc_is_refused_before_it_is_opened(
 
 
 def test_orc_that_a_manifest_calls_parquet_is_damaged(
-    served: Service, alice: catalog.Connection, make: Make
+    served: Service, alice: lakewarden.Connection, make: Make
 ) -> None:
     name = make(SCHEMA)
     publish(served, name, "parquet")
@@ -62,7 +62,7 @@ def test_orc_that_a_manifest_calls_parquet_is_damaged(
         alice.table(name).scan().to_arrow()
 
 
-def test_orc_is_not_appended_to_and_says_what_to_do(alice: catalog.Connection, make: Make) -> None:
+def test_orc_is_not_appended_to_and_says_what_to_do(alice: lakewarden.Connection, make: Make) -> None:
     with pytest.raises(NotSupportedYet, match="format orc are not written without Spark") as refused:
         alice.table(make(SCHEMA, properties=ORC)).append(ROWS)
     assert "Spark" in (refused.value.hint or "")

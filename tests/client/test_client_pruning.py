@@ -27,7 +27,7 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-import catalog
+import lakewarden
 from catalog.client import filters
 from catalog.client import settings as write_settings
 from catalog.client.files import opened
@@ -85,7 +85,7 @@ MODES = {
 KEYS = policy("carol-keys", {"key": ["lakewarden", "hr"]}, {CAROL: ["release"]})
 
 
-def append_in_groups(table: catalog.Table, rows: list[dict[str, Any]]) -> None:
+def append_in_groups(table: lakewarden.Table, rows: list[dict[str, Any]]) -> None:
     """Append rows as one file with row groups of eight."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write_settings, "ROW_GROUP_ROWS", 8)
@@ -93,18 +93,18 @@ def append_in_groups(table: catalog.Table, rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.fixture(scope="module", params=MODES)
-def carols(request: pytest.FixtureRequest, served: Service) -> Iterator[catalog.Table]:
+def carols(request: pytest.FixtureRequest, served: Service) -> Iterator[lakewarden.Table]:
     """A table with a file of many row groups, later altered, for somebody without the key of `ssn`."""
     name = f"db.pruned_{request.param.replace('-', '_')}"
     stock = served.lake.catalog().create_table(name, SCHEMA, properties=MODES[request.param])
-    append_in_groups(catalog.connect(served.url, served.token(ALICE)).table(name), ROWS)
+    append_in_groups(lakewarden.connect(served.url, served.token(ALICE)).table(name), ROWS)
     with stock.update_schema() as change:
         change.rename_column("small", "wide")
         change.update_column("small", LongType())
         change.update_column("money", DecimalType(18, 2))
         change.add_column("new", LongType())
     served.lake.set_policies([*standard_policies(), KEYS])
-    yield catalog.connect(served.url, served.token(CAROL)).table(name)
+    yield lakewarden.connect(served.url, served.token(CAROL)).table(name)
     served.lake.set_policies(standard_policies())
 
 
@@ -159,7 +159,7 @@ FILTERS = st.recursive(
 
 @settings(max_examples=10, deadline=None)
 @given(wanted=st.lists(FILTERS, min_size=5, max_size=5))
-def test_no_row_that_matches_is_left_out(carols: catalog.Table, wanted: list[Any]) -> None:
+def test_no_row_that_matches_is_left_out(carols: lakewarden.Table, wanted: list[Any]) -> None:
     scan = carols.scan(columns=list(VALUES))
     plan = scan._plan()
     fields = [each for each in plan.schema.fields if each.name in VALUES]
@@ -174,7 +174,7 @@ def test_no_row_that_matches_is_left_out(carols: catalog.Table, wanted: list[Any
             assert list(found) == list(rows.filter(kept)["id"])
 
 
-def read_groups(table: catalog.Table, wanted: Any, columns: list[str]) -> list[int]:
+def read_groups(table: lakewarden.Table, wanted: Any, columns: list[str]) -> list[int]:
     """The numbers of the first rows of the row groups that a filter leaves."""
     plan = table.scan(columns=columns)._plan()
     fields = [each for each in plan.schema.fields if each.name in columns]
@@ -199,13 +199,13 @@ def read_groups(table: catalog.Table, wanted: Any, columns: list[str]) -> list[i
     ],
 )
 def test_row_groups_that_cannot_match_are_left_out(
-    carols: catalog.Table, wanted: str, left: list[int]
+    carols: lakewarden.Table, wanted: str, left: list[int]
 ) -> None:
     columns = ["id", "wide", "day", "at", "money", "new", "real"]
     assert read_groups(carols, wanted, columns) == left
 
 
-def test_a_row_group_that_is_left_out_is_not_read(make: Make, alice: catalog.Connection) -> None:
+def test_a_row_group_that_is_left_out_is_not_read(make: Make, alice: lakewarden.Connection) -> None:
     table = alice.table(make(Schema(NestedField(1, "id", LongType())), properties=ENCRYPTED))
     append_in_groups(table, [{"id": number} for number in range(24)])
     (file,) = table.scan()._plan().files

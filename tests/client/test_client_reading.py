@@ -35,7 +35,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-import catalog
+import lakewarden
 from catalog.client.scan import _Run
 from policy.errors import RequestInvalid
 from tests.support.service import Service
@@ -141,7 +141,7 @@ def filled(request: pytest.FixtureRequest, served: Service) -> str:
     served.lake.catalog().create_table(
         name, SCHEMA, properties=ENCRYPTED if request.param == "encrypted" else {}
     )
-    table = catalog.connect(served.url, served.token("alice")).table(name)
+    table = lakewarden.connect(served.url, served.token("alice")).table(name)
     table.append(GIVEN.slice(0, 13))
     table.append(GIVEN.slice(13))
     return name
@@ -152,7 +152,7 @@ def ordered(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_type_comes_back_as_it_was(alice: catalog.Connection, filled: str) -> None:
+def test_every_type_comes_back_as_it_was(alice: lakewarden.Connection, filled: str) -> None:
     read = alice.table(filled).scan().to_arrow()
     assert ordered(read) == ROWS
     assert read.schema.equals(ARROW)
@@ -179,26 +179,26 @@ TEN = datetime.datetime(2024, 2, 29, 10, tzinfo=UTC)
 
 @pytest.mark.parametrize(("given", "holds"), FILTERS, ids=[str(each) for each, _ in FILTERS])
 def test_a_filter_keeps_the_rows_that_sql_would(
-    alice: catalog.Connection, filled: str, given: Any, holds: Callable[[dict[str, Any]], bool | None]
+    alice: lakewarden.Connection, filled: str, given: Any, holds: Callable[[dict[str, Any]], bool | None]
 ) -> None:
     rows = ordered(alice.table(filled).scan(given).to_arrow())
     assert rows == [each for each in ROWS if holds(each)]
 
 
-def test_columns_come_in_the_order_in_which_they_are_named(alice: catalog.Connection, filled: str) -> None:
+def test_columns_come_in_the_order_in_which_they_are_named(alice: lakewarden.Connection, filled: str) -> None:
     read = alice.table(filled).scan("id = 8", ["who.y", "name", "deep.element.b", "id"]).to_arrow()
     assert read.column_names == ["who", "name", "deep", "id"]
     assert read.to_pylist() == [{"who": {"y": "y8"}, "name": "né€8", "deep": [{"b": None}, None], "id": 8}]
 
 
 def test_a_column_that_is_only_filtered_by_is_not_in_the_answer(
-    alice: catalog.Connection, filled: str
+    alice: lakewarden.Connection, filled: str
 ) -> None:
     assert alice.table(filled).scan("who.y = 'y2'", ["name"]).to_arrow().to_pylist() == [{"name": "né€2"}]
 
 
 @pytest.mark.parametrize("given", ["id >", "nope = 1", "id = 'text'"])
-def test_a_filter_that_is_none_is_refused(alice: catalog.Connection, filled: str, given: str) -> None:
+def test_a_filter_that_is_none_is_refused(alice: lakewarden.Connection, filled: str, given: str) -> None:
     with pytest.raises(RequestInvalid):
         alice.table(filled).scan(given).to_arrow()
 
@@ -217,7 +217,7 @@ INEXACT = [
 
 @pytest.mark.parametrize("given", INEXACT, ids=str)
 def test_a_value_that_a_column_cannot_hold_is_refused_and_not_rounded(
-    alice: catalog.Connection, filled: str, given: Any
+    alice: lakewarden.Connection, filled: str, given: Any
 ) -> None:
     with pytest.raises(RequestInvalid, match="rule=filter"):
         alice.table(filled).scan(given).to_arrow()
@@ -228,25 +228,25 @@ def test_a_value_that_a_column_cannot_hold_is_refused_and_not_rounded(
     ["id = 2.0", "id = '2'", GreaterThan("money", 2.5), EqualTo("day", NOON.replace(hour=0))],
 )
 def test_a_value_that_is_written_otherwise_is_the_same_value(
-    alice: catalog.Connection, filled: str, given: Any
+    alice: lakewarden.Connection, filled: str, given: Any
 ) -> None:
     assert alice.table(filled).scan(given).to_arrow().num_rows > 0
 
 
 @pytest.mark.parametrize("columns", [["nope"], ["who.nope"], []])
 def test_columns_that_are_not_there_are_refused(
-    alice: catalog.Connection, filled: str, columns: list[str]
+    alice: lakewarden.Connection, filled: str, columns: list[str]
 ) -> None:
     with pytest.raises(RequestInvalid):
         alice.table(filled).scan(columns=columns).to_arrow()
 
 
-def test_names_may_be_compared_without_regard_to_case(alice: catalog.Connection, filled: str) -> None:
+def test_names_may_be_compared_without_regard_to_case(alice: lakewarden.Connection, filled: str) -> None:
     read = alice.table(filled).scan("ID = 3", ["NAME", "Who.Y"], case_sensitive=False).to_arrow()
     assert read.to_pylist() == [{"name": "né€3", "who": {"y": "y3"}}]
 
 
-def test_batches_and_reader_hold_the_same_rows(alice: catalog.Connection, filled: str) -> None:
+def test_batches_and_reader_hold_the_same_rows(alice: lakewarden.Connection, filled: str) -> None:
     scan = alice.table(filled).scan()
     assert ordered(pa.Table.from_batches(scan.to_batches())) == ROWS
     with scan.to_reader() as reader:
@@ -254,14 +254,14 @@ def test_batches_and_reader_hold_the_same_rows(alice: catalog.Connection, filled
         assert ordered(reader.read_all()) == ROWS
 
 
-def test_an_empty_table_has_no_rows_and_all_columns(alice: catalog.Connection, make: Make) -> None:
+def test_an_empty_table_has_no_rows_and_all_columns(alice: lakewarden.Connection, make: Make) -> None:
     read = alice.table(make(SCHEMA)).scan().to_arrow()
     assert read.num_rows == 0
     assert read.schema.equals(ARROW)
 
 
 def test_a_state_of_the_past_is_read_with_the_columns_of_then(
-    alice: catalog.Connection, served: Service, make: Make
+    alice: lakewarden.Connection, served: Service, make: Make
 ) -> None:
     name = make(Schema(NestedField(1, "id", LongType()), NestedField(2, "old", StringType())))
     table = alice.table(name)
@@ -282,7 +282,7 @@ def test_a_state_of_the_past_is_read_with_the_columns_of_then(
         table.scan(snapshot_id=1).to_arrow()
 
 
-def test_rows_that_position_deletes_took_out_are_gone(alice: catalog.Connection, make: Make) -> None:
+def test_rows_that_position_deletes_took_out_are_gone(alice: lakewarden.Connection, make: Make) -> None:
     table = alice.table(make(Schema(NestedField(1, "id", LongType()))))
     table.append(pa.table({"id": list(range(10))}))
     scan = table.scan()
@@ -314,7 +314,7 @@ def test_rows_that_position_deletes_took_out_are_gone(alice: catalog.Connection,
     ],
 )
 def test_filters_by_values_that_json_has_no_form_for(
-    make: Callable[..., str], alice: catalog.Connection, column: str, value: Any, left: list[int]
+    make: Callable[..., str], alice: lakewarden.Connection, column: str, value: Any, left: list[int]
 ) -> None:
     schema = Schema(
         NestedField(1, "id", LongType()),

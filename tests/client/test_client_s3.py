@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-import catalog
+import lakewarden
 from policy.errors import DecryptionRefused, StorageUnavailable
 from tests.support.lake import ALICE
 from tests.support.moto_server import MotoS3
@@ -35,7 +35,7 @@ def test_tables_in_an_object_store(tmp_path: Path, moto: MotoS3) -> None:
             "access_key_id": given["s3.access-key-id"],
             "secret_access_key": given["s3.secret-access-key"],
         }
-        lake = catalog.connect(service.url, service.token(ALICE), s3=s3)
+        lake = lakewarden.connect(service.url, service.token(ALICE), s3=s3)
         assert given["s3.secret-access-key"] not in repr(lake.table("db.t").scan())
         tables = []
         for number, properties in enumerate(MODES):
@@ -48,14 +48,14 @@ def test_tables_in_an_object_store(tmp_path: Path, moto: MotoS3) -> None:
         _swap(tables[1], lake)
         with pytest.raises(DecryptionRefused):
             tables[1].scan().to_arrow()
-        away = catalog.connect(
+        away = lakewarden.connect(
             service.url, service.token(ALICE), s3=s3 | {"endpoint": "http://127.0.0.1:9", "max_attempts": 1}
         )
         with pytest.raises(StorageUnavailable):
             away.table("db.t0").scan().to_arrow()
 
 
-def _swap(table: catalog.Table, lake: catalog.Connection) -> None:
+def _swap(table: lakewarden.Table, lake: lakewarden.Connection) -> None:
     """Put one file of a table in the place of another."""
     plan = table.scan()._plan()
     one, other = (plan.location(each) for each in plan.files)

@@ -16,7 +16,7 @@ from pyiceberg.expressions import And, EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-import catalog
+import lakewarden
 from catalog.client import settings as write_settings
 from catalog.client.scan import _Run
 from policy.errors import DecryptionRefused
@@ -65,11 +65,11 @@ FILTERS: dict[str, tuple[Any, pc.Expression]] = {
 
 
 @pytest.fixture(params=MODES, scope="module")
-def table(request: pytest.FixtureRequest, served: Service) -> catalog.Table:
+def table(request: pytest.FixtureRequest, served: Service) -> lakewarden.Table:
     """Two row groups."""
     name = f"db.sifted_{request.param}"
     served.lake.catalog().create_table(name, SCHEMA, properties=MODES[request.param] | BARE)
-    made = catalog.connect(served.url, served.token(ALICE)).table(name)
+    made = lakewarden.connect(served.url, served.token(ALICE)).table(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write_settings, "ROW_GROUP_ROWS", GROUP)
         made.append(ROWS)
@@ -78,7 +78,7 @@ def table(request: pytest.FixtureRequest, served: Service) -> catalog.Table:
 
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("columns", [None, ["inner.high", "text"]])
-def test_rows_are_those_that_match(table: catalog.Table, name: str, columns: list[str] | None) -> None:
+def test_rows_are_those_that_match(table: lakewarden.Table, name: str, columns: list[str] | None) -> None:
     wanted, like = FILTERS[name]
     found = table.scan(wanted, columns).to_arrow()
     names = ROWS.column_names if columns is None else [each.partition(".")[0] for each in columns]
@@ -89,7 +89,7 @@ def test_rows_are_those_that_match(table: catalog.Table, name: str, columns: lis
     assert found.equals(expected.cast(found.schema))
 
 
-def test_deleted_rows_are_left_out_by_their_places(table: catalog.Table) -> None:
+def test_deleted_rows_are_left_out_by_their_places(table: lakewarden.Table) -> None:
     scan = table.scan("id > 149990 and id < 150010", ["text"])
     plan = scan._plan()
     (file,) = plan.files
@@ -111,7 +111,7 @@ def test_deleted_rows_are_left_out_by_their_places(table: catalog.Table) -> None
 
 
 def test_what_lies_behind_the_last_row_that_matches_is_not_read(
-    make: Make, alice: catalog.Connection
+    make: Make, alice: lakewarden.Connection
 ) -> None:
     schema = Schema(*SCHEMA.fields[:2])
     table = alice.table(make(schema, properties=ENCRYPTED | BARE))

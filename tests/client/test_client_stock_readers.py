@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
-import catalog
+import lakewarden
 from catalog.client import thrift
 from catalog.client.columns import arrow_schema
 from tests.support.lake import ALICE, policy, standard_policies
@@ -76,7 +76,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-def appended(alice: catalog.Connection, make: Make, properties: dict[str, str]) -> tuple[Any, list[str]]:
+def appended(alice: lakewarden.Connection, make: Make, properties: dict[str, str]) -> tuple[Any, list[str]]:
     """A table with the rows in two appends, and where its files lie."""
     table = alice.table(make(SCHEMA, properties=STOCK | properties))
     table.append(ROWS.slice(0, 50))
@@ -86,7 +86,7 @@ def appended(alice: catalog.Connection, make: Make, properties: dict[str, str]) 
 
 @pytest.mark.parametrize("mode", [each for each in MODES if each != "keyed"])
 def test_what_was_appended_is_read_by_stock_pyarrow_and_by_us(
-    served: Service, make: Make, alice: catalog.Connection, mode: str
+    served: Service, make: Make, alice: lakewarden.Connection, mode: str
 ) -> None:
     table, paths = appended(alice, make, MODES[mode])
     assert table.scan().to_arrow().sort_by("id").equals(ROWS)
@@ -95,7 +95,7 @@ def test_what_was_appended_is_read_by_stock_pyarrow_and_by_us(
 
 
 def test_a_stock_reader_gets_the_columns_that_its_user_may_have(
-    served: Service, make: Make, alice: catalog.Connection
+    served: Service, make: Make, alice: lakewarden.Connection
 ) -> None:
     _, paths = appended(alice, make, MODES["keyed"])
     _, rows = with_pyarrow(served.url, served.token(DAVE), paths, ["id", "props"])
@@ -105,7 +105,7 @@ def test_a_stock_reader_gets_the_columns_that_its_user_may_have(
 
 
 def test_files_share_no_data_key_and_a_write_has_one_key_for_the_door(
-    make: Make, alice: catalog.Connection
+    make: Make, alice: lakewarden.Connection
 ) -> None:
     table = alice.table(make(SCHEMA, properties=STOCK | {"write.target-file-size-bytes": "1"}))
     table.append(ROWS.slice(0, 2))
@@ -118,7 +118,7 @@ def test_files_share_no_data_key_and_a_write_has_one_key_for_the_door(
 
 @pytest.mark.parametrize("mode", ["whole, signed", "keyed, CTR, signed"])
 def test_neither_a_key_nor_anything_of_an_encrypted_column_stands_in_the_file(
-    make: Make, alice: catalog.Connection, mode: str
+    make: Make, alice: lakewarden.Connection, mode: str
 ) -> None:
     """In what the footer says in plaintext, either."""
     table, paths = appended(alice, make, MODES[mode])

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-import catalog
+import lakewarden
 from catalog.client import files, private_copy
 from policy.errors import DecryptionRefused, StorageUnavailable
 
@@ -30,7 +30,7 @@ PROPERTIES = {
 def scan(
     request: pytest.FixtureRequest,
     make: Callable[..., str],
-    alice: catalog.Connection,
+    alice: lakewarden.Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Any:
     """The scan of a table with one file, whose copies are in memory, or else in a file."""

@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-import catalog
+import lakewarden
 from catalog.client import footers, thrift
 from catalog.client.footers import FileKeys
 from catalog.client.thrift import Items, Struct, Value
@@ -73,7 +73,7 @@ def without_rows(metadata: Struct) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_files_with_keys_of_columns_are_written_with_the_digest_of_their_footer(
-    make: Make, alice: catalog.Connection, form: str
+    make: Make, alice: lakewarden.Connection, form: str
 ) -> None:
     table = alice.table(make(SCHEMA, properties=FORMS[form]))
     table.append(ROWS)
@@ -88,7 +88,7 @@ def test_files_with_keys_of_columns_are_written_with_the_digest_of_their_footer(
 @pytest.mark.parametrize(
     "properties", [{}, {"encryption.mechanism": "envelope"}, {"encryption.stock-readers": "true"}]
 )
-def test_other_files_have_none(make: Make, alice: catalog.Connection, properties: dict[str, str]) -> None:
+def test_other_files_have_none(make: Make, alice: lakewarden.Connection, properties: dict[str, str]) -> None:
     table = alice.table(make(SCHEMA, properties=properties))
     table.append(ROWS)
     (file,) = table.scan()._plan().files
@@ -97,7 +97,7 @@ def test_other_files_have_none(make: Make, alice: catalog.Connection, properties
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_footer_that_was_rewritten(make: Make, alice: catalog.Connection, form: str) -> None:
+def test_a_footer_that_was_rewritten(make: Make, alice: lakewarden.Connection, form: str) -> None:
     """Also one that says the same, sealed with other nonces."""
     table = alice.table(make(SCHEMA, properties=FORMS[form]))
     table.append(ROWS)
@@ -114,7 +114,7 @@ def test_a_footer_that_was_rewritten(make: Make, alice: catalog.Connection, form
 
 
 def test_columns_of_one_type_under_one_key_do_not_change_places(
-    make: Make, alice: catalog.Connection
+    make: Make, alice: lakewarden.Connection
 ) -> None:
     """The digest alone notices."""
     table = alice.table(make(SCHEMA, properties=KEYED))
@@ -128,7 +128,7 @@ def test_columns_of_one_type_under_one_key_do_not_change_places(
 
 
 def test_a_footer_that_is_changed_once_it_was_read_changes_nothing(
-    make: Make, alice: catalog.Connection, monkeypatch: pytest.MonkeyPatch
+    make: Make, alice: lakewarden.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at the footer and PyArrow's."""
     table = alice.table(make(SCHEMA, properties=KEYED))
@@ -144,7 +144,7 @@ def test_a_footer_that_is_changed_once_it_was_read_changes_nothing(
 
 
 def test_a_column_that_was_required_and_may_be_null_now_is_read(
-    make: Make, alice: catalog.Connection, served: Service
+    make: Make, alice: lakewarden.Connection, served: Service
 ) -> None:
     """Without the digest nobody could tell such a file from a forged one."""
     pay = NestedField(2, "pay", LongType(), required=True)
@@ -159,7 +159,7 @@ def test_a_column_that_was_required_and_may_be_null_now_is_read(
 
 
 def test_files_from_before_there_were_digests_of_footers_are_read(
-    make: Make, alice: catalog.Connection, monkeypatch: pytest.MonkeyPatch
+    make: Make, alice: lakewarden.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = alice.table(make(SCHEMA, properties=KEYED))
     with monkeypatch.context() as before:
@@ -173,7 +173,7 @@ def test_files_from_before_there_were_digests_of_footers_are_read(
 
 @pytest.mark.parametrize("properties", [{}, WHOLE])
 def test_a_plan_with_the_digest_of_a_footer_that_is_under_the_only_key(
-    make: Make, alice: catalog.Connection, properties: dict[str, str]
+    make: Make, alice: lakewarden.Connection, properties: dict[str, str]
 ) -> None:
     table = alice.table(make(SCHEMA, properties=properties))
     table.append(ROWS)

@@ -36,7 +36,7 @@ from pyiceberg.types import (
     TimeType,
 )
 
-import catalog
+import lakewarden
 from catalog.client import footers, thrift
 from catalog.client.footers import FileKeys
 from catalog.client.scan import Scan
@@ -69,7 +69,7 @@ FORMS = {"keyed": {}, "keyed-signed": {"encryption.footer": "plaintext"}}
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("edit", ["arrow", "arrow_besides", "wide_id", "wide_number", "empty_group"])
 def test_a_column_in_plaintext_that_takes_the_place_of_one_with_a_key(
-    make: Make, alice: catalog.Connection, form: str, edit: str
+    make: Make, alice: lakewarden.Connection, form: str, edit: str
 ) -> None:
     table = alice.table(make(SCHEMA, properties={"encryption.columns": "pii:ssn"} | FORMS[form]))
     table.append(ROWS)
@@ -79,7 +79,7 @@ def test_a_column_in_plaintext_that_takes_the_place_of_one_with_a_key(
 
 @pytest.mark.parametrize(("kind", "values"), [(TEXTS, [["f"], ["g"]]), (PAIRS, [[("f", "g")], []])])
 def test_elements_in_plaintext_below_a_list_or_map_with_a_key(
-    make: Make, alice: catalog.Connection, kind: Any, values: list[Any]
+    make: Make, alice: lakewarden.Connection, kind: Any, values: list[Any]
 ) -> None:
     schema = Schema(
         NestedField(1, "id", LongType()), NestedField(2, "open", kind), NestedField(3, "secret", kind)
@@ -99,7 +99,7 @@ def test_elements_in_plaintext_below_a_list_or_map_with_a_key(
 
 @pytest.mark.parametrize(("edit", "records"), [("no_groups", 2), ("half_a_group", 2), ("short_group", 5)])
 def test_a_footer_with_another_number_of_rows(
-    make: Make, alice: catalog.Connection, edit: str, records: int
+    make: Make, alice: lakewarden.Connection, edit: str, records: int
 ) -> None:
     table = alice.table(make(SCHEMA, properties={"encryption.columns": "pii:ssn"}))
     table.append(ROWS)
@@ -127,7 +127,7 @@ def test_a_footer_that_nobody_signed_is_not_taken_apart(form: Footer) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("edit", ["left_out", "another_type", "another_name"])
 def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
-    make: Make, alice: catalog.Connection, form: str, edit: str
+    make: Make, alice: lakewarden.Connection, form: str, edit: str
 ) -> None:
     """Left out, it would be null; as another one, its bytes would mean other values."""
     table = alice.table(make(PAID, properties={"encryption.columns": "pii:pay,bonus"} | FORMS[form]))
@@ -140,7 +140,7 @@ def test_a_column_with_a_key_that_is_left_out_or_described_otherwise(
 
 
 def test_a_decimal_with_a_key_whose_values_are_said_to_be_shorter(
-    make: Make, alice: catalog.Connection
+    make: Make, alice: lakewarden.Connection
 ) -> None:
     """The bytes of one value would be read as two."""
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "pay", DecimalType(38, 2)))
@@ -164,7 +164,7 @@ INSIDE = StructType(NestedField(10, "a", LongType()))
 
 @pytest.mark.parametrize(("kind", "path"), [(LongType(), b"pay"), (INSIDE, b"pay"), (INSIDE, b"a")])
 def test_a_column_with_a_key_that_is_said_to_have_no_null(
-    make: Make, alice: catalog.Connection, kind: IcebergType, path: bytes
+    make: Make, alice: lakewarden.Connection, kind: IcebergType, path: bytes
 ) -> None:
     """What says where null is would be read as values."""
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "pay", kind))
@@ -181,7 +181,7 @@ def test_a_column_with_a_key_that_is_said_to_have_no_null(
         read(table.scan(), "pay")
 
 
-def test_a_required_column_with_a_key_is_read(make: Make, alice: catalog.Connection) -> None:
+def test_a_required_column_with_a_key_is_read(make: Make, alice: lakewarden.Connection) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "pay", LongType(), required=True))
     table = alice.table(make(schema, properties={"encryption.columns": "pii:pay"}))
     table.append(pa.table({"id": [1, 2], "pay": [1, 2]}))
@@ -223,7 +223,7 @@ def in_units(logical: int, unit: int, *, adjusted: bool) -> dict[int, Value]:
     ids=["ms", "ms-logical", "ns", "ns-without-zone", "time-ns", "8 bits", "16 bits", "unsigned", "null"],
 )
 def test_a_column_with_a_key_whose_values_are_said_to_mean_others(
-    make: Make, alice: catalog.Connection, written: str, said: dict[int, Value]
+    make: Make, alice: lakewarden.Connection, written: str, said: dict[int, Value]
 ) -> None:
     """Its type is not under its own key, and who has the footer's would make days of milliseconds."""
     kind, values = WRITTEN[written]

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import catalog
+import lakewarden
 from tests.spark.test_columns_with_keys import COLUMNS as KEYED_COLUMNS
 from tests.spark.test_columns_with_keys import KEYS, ROWS
 from tests.spark.test_write_types import COLUMNS, EXPECTED, NULLS, ROW
@@ -33,12 +33,12 @@ ONE_NULL = {name: 5 if name == "whole" else None for name in EXPECTED}
 
 
 @pytest.fixture
-def alice(spark_lake: SparkLake) -> catalog.Connection:
+def alice(spark_lake: SparkLake) -> lakewarden.Connection:
     """Alice's own process."""
-    return catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
+    return lakewarden.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
 
 
-def client_table(alice: catalog.Connection, name: str) -> Any:
+def client_table(alice: lakewarden.Connection, name: str) -> Any:
     """A table by Spark's name for it."""
     return alice.table(name.split(".", 1)[1])
 
@@ -49,7 +49,7 @@ def told(rows: list[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", WHOLE)
-def test_every_type_that_spark_wrote(spark_lake: SparkLake, alice: catalog.Connection, mode: str) -> None:
+def test_every_type_that_spark_wrote(spark_lake: SparkLake, alice: lakewarden.Connection, mode: str) -> None:
     name = f"{spark_lake.namespace()}.t"
     session = spark_lake.new_session()
     session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -61,7 +61,7 @@ def test_every_type_that_spark_wrote(spark_lake: SparkLake, alice: catalog.Conne
 
 @pytest.mark.parametrize("mode", WHOLE)
 def test_every_type_written_here_is_the_same_to_spark(
-    spark_lake: SparkLake, alice: catalog.Connection, mode: str
+    spark_lake: SparkLake, alice: lakewarden.Connection, mode: str
 ) -> None:
     name = f"{spark_lake.namespace()}.t"
     session = spark_lake.new_session()
@@ -78,7 +78,7 @@ def test_every_type_written_here_is_the_same_to_spark(
 
 
 @pytest.mark.parametrize("mode", KEYED)
-def test_columns_with_keys(spark_lake: SparkLake, alice: catalog.Connection, mode: str) -> None:
+def test_columns_with_keys(spark_lake: SparkLake, alice: lakewarden.Connection, mode: str) -> None:
     master_keys(spark_lake, "pii", "hr")
     name = f"{spark_lake.namespace()}.t"
     create_table(spark_lake, name, KEYED_COLUMNS, KEYS | KEYED[mode])
@@ -100,7 +100,7 @@ def test_columns_with_keys(spark_lake: SparkLake, alice: catalog.Connection, mod
 
 @pytest.mark.parametrize("keys", [ENCRYPTED, KEYS], ids=["whole", "keyed"])
 def test_files_for_stock_readers(
-    spark_lake: SparkLake, alice: catalog.Connection, keys: dict[str, str]
+    spark_lake: SparkLake, alice: lakewarden.Connection, keys: dict[str, str]
 ) -> None:
     master_keys(spark_lake, "pii", "hr")
     name = f"{spark_lake.namespace()}.t"
@@ -117,7 +117,7 @@ def test_files_for_stock_readers(
 
 @pytest.mark.parametrize("properties", [{}, ENCRYPTED, {"encryption.columns": "pii:a,s;hr:b"}])
 def test_columns_that_were_renamed_swapped_widened_and_added_again(
-    spark_lake: SparkLake, alice: catalog.Connection, properties: dict[str, str]
+    spark_lake: SparkLake, alice: lakewarden.Connection, properties: dict[str, str]
 ) -> None:
     name = f"{spark_lake.namespace()}.t"
     columns = "id INT, a STRING, b STRING, c INT, s STRUCT<x: INT, y: FLOAT>"
@@ -156,7 +156,7 @@ def ids(rows: pa.Table) -> list[int]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_partitions_written_here_are_those_of_spark(
-    spark_lake: SparkLake, alice: catalog.Connection, mode: str
+    spark_lake: SparkLake, alice: lakewarden.Connection, mode: str
 ) -> None:
     name = f"{spark_lake.namespace()}.t"
     columns = "id BIGINT, part STRING, day DATE, at TIMESTAMP"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import spark_ext
+import lakewarden
 from policy.errors import RequestInvalid
 from spark_ext.configuration import launch_settings
 from spark_ext.errors import SparkUnavailable
@@ -18,7 +18,7 @@ JAR = Path("/jars/lakewarden.jar")
 
 
 def test_a_builder_gets_class_address_extension_and_jar() -> None:
-    builder = spark_ext.configure(SparkSession.builder.appName("mine"), uri=f"{URI}/", jar=JAR)
+    builder = lakewarden.configure(SparkSession.builder.appName("mine"), uri=f"{URI}/", jar=JAR)
     assert builder._options == {
         "spark.app.name": "mine",
         "spark.jars": str(JAR),
@@ -30,15 +30,15 @@ def test_a_builder_gets_class_address_extension_and_jar() -> None:
 
 def test_jars_and_extensions_that_were_there_are_kept_and_named_once() -> None:
     given = SparkSession.builder.config("spark.jars", "a.jar").config("spark.sql.extensions", "a.B,a.C")
-    once = spark_ext.configure(given, uri=URI, jar=JAR)
-    twice = spark_ext.configure(once, catalog="other", uri=URI, jar=JAR)
+    once = lakewarden.configure(given, uri=URI, jar=JAR)
+    twice = lakewarden.configure(once, catalog="other", uri=URI, jar=JAR)
     assert twice._options["spark.jars"] == f"a.jar,{JAR}"
     assert twice._options["spark.sql.extensions"] == "a.B,a.C,lakewarden.spark.LakewardenExtensions"
     assert {"spark.sql.catalog.lake.uri", "spark.sql.catalog.other.uri"} <= set(twice._options)
 
 
 def test_the_token_is_in_no_launch_setting() -> None:
-    builder = spark_ext.configure(SparkSession.builder, uri=URI, token="lw_secret", jar=JAR)
+    builder = lakewarden.configure(SparkSession.builder, uri=URI, token="lw_secret", jar=JAR)
     assert "lw_secret" not in str(builder._options)
 
 
@@ -70,7 +70,7 @@ def test_an_address_that_is_none_is_refused_without_being_repeated(uri: str) -> 
 def test_no_java_is_said_before_spark_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkUnavailable, match="17 or newer"):
-        spark_ext.configure(SparkSession.builder, uri=URI, jar=JAR)
+        lakewarden.configure(SparkSession.builder, uri=URI, jar=JAR)
 
 
 def test_the_token_is_in_no_command_line_of_a_running_spark(spark_lake: SparkLake) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-import spark_ext
+import lakewarden
 from policy.errors import RequestInvalid
 from spark_ext.configuration import engine_token_file
 from spark_ext.embedded import EmbeddedCatalog
@@ -22,13 +22,13 @@ ROOT = Path(__file__).parents[2]
 
 _SCRIPT = """\
 import json, sys, urllib.request
-import spark_ext
+import lakewarden
 
 directory, config = sys.argv[1], json.loads(sys.argv[2])
 
 
 def session(**options):
-    return spark_ext.local_session(directory, config=config, **options)
+    return lakewarden.local_session(directory, config=config, **options)
 
 
 def rows(spark, statement):
@@ -104,7 +104,7 @@ def test_a_session_without_the_token_is_nobody(spark_lake: SparkLake) -> None:
 
 def test_spark_that_runs_already_is_not_taken_over(spark_lake: SparkLake, tmp_path: Path) -> None:
     with pytest.raises(RequestInvalid, match="Spark runs in this process already"):
-        spark_ext.local_session(tmp_path)
+        lakewarden.local_session(tmp_path)
     assert not list(tmp_path.iterdir())
 
 

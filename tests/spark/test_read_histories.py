@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, IsNull
 
-import catalog
+import lakewarden
 from tests.support.lake import ALICE
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import master_keys, stock_table
@@ -247,8 +247,8 @@ def test_rows_and_filters_are_those_of_the_model(
 def require_without_spark(
     spark_lake: SparkLake, table: str, model: Model, questions: dict[Question, list[int]]
 ) -> None:
-    """The same rows and answers through `catalog.connect`."""
-    client = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
+    """The same rows and answers through `lakewarden.connect`."""
+    client = lakewarden.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
     scanned = client.table(table.removeprefix(f"{CATALOG}."))
     rows = scanned.scan().to_arrow().sort_by("k").to_pylist()
     tops, inner = ([model.name(each) for each in of] for of in (model.order, model.inner))

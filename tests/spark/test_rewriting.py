@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
+from lakewarden import rewrite_data_files
 from policy.errors import RequestInvalid
-from spark_ext import rewrite_data_files
 from tests.support.lake import ALICE, BOB, policy, standard_policies, tables
 from tests.support.spark import CATALOG, SparkLake
 from tests.support.spark_tables import create_table, data_files, local_path, migrating

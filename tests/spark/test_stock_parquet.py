@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import catalog
+import lakewarden
 from tests.support.lake import ALICE, BOB, CAROL, policy, standard_policies
 from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, master_keys
@@ -49,7 +49,7 @@ def tables(spark_lake: SparkLake) -> Iterator[dict[str, list[str]]]:
     """The files of a table of each mode, by Spark and by the client without it. Carol has no salaries."""
     master_keys(spark_lake, "pii", "hr")
     spark_lake.rows("CREATE NAMESPACE IF NOT EXISTS lake.stock")
-    client = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
+    client = lakewarden.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
     files = {}
     for mode, properties in MODES.items():
         create_table(spark_lake, named(mode), COLUMNS, {**STOCK, **properties})

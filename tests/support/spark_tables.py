@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyspark.sql import Row
 
-import catalog
+import lakewarden
 from catalog.client.scan import Scan
 from tests.support.lake import ALICE
 from tests.support.spark import CATALOG, SparkLake
@@ -55,7 +55,7 @@ def only_file(spark_lake: SparkLake, table: str) -> Path:
 
 def client_scan(spark_lake: SparkLake, table: str) -> Scan:
     """A scan of Alice's without Spark, of a table by Spark's name for it."""
-    mine = catalog.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
+    mine = lakewarden.connect(spark_lake.service.url, spark_lake.service.token(ALICE))
     return mine.table(table.removeprefix(f"{CATALOG}.")).scan()
 
 
