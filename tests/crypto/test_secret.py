@@ -13,6 +13,7 @@ import pytest
 from catalog.crypto.aead import Aead
 from catalog.crypto.secret import SecretBytes, hush
 from policy.errors import DecryptionRefused
+from tests.support.vectors import each_row
 
 RAW = b"the very secret."
 
@@ -22,7 +23,7 @@ class Holder:
     key: SecretBytes
 
 
-@pytest.mark.parametrize(
+@each_row(
     "shown",
     [
         repr,
@@ -44,7 +45,7 @@ def test_holder_masks_the_secret():
     assert "very secret" not in repr(asdict(Holder(SecretBytes(RAW))))
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@each_row("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickle_is_refused(protocol):
     with pytest.raises(TypeError, match="pickled") as caught:
         pickle.dumps(Holder(SecretBytes(RAW)), protocol)

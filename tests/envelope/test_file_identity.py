@@ -13,18 +13,19 @@ from hypothesis import strategies as st
 
 from catalog.envelope.file_ids import FileIdentity, file_id_of, file_ids_of, new_file_name, parquet_aad_prefix
 from policy.errors import DecryptionRefused
+from tests.support.vectors import each_row
 
 VECTORS = json.loads(
     (Path(__file__).resolve().parent.parent / "vectors" / "key-metadata.json").read_text(encoding="utf-8")
 )
 
 
-@pytest.mark.parametrize("case", VECTORS["file_ids"]["valid"], ids=lambda case: case["location"])
+@each_row("case", VECTORS["file_ids"]["valid"], ids=lambda case: case["location"])
 def test_file_id_is_read_from_the_base_name(case):
     assert file_id_of(case["location"]).hex() == case["file_id"]
 
 
-@pytest.mark.parametrize("location", VECTORS["file_ids"]["refused"])
+@each_row("location", VECTORS["file_ids"]["refused"], count=12)
 def test_name_without_file_id_is_refused(location):
     with pytest.raises(DecryptionRefused) as caught:
         file_id_of(location)
@@ -62,7 +63,7 @@ def test_new_names_are_fresh_and_carry_their_id():
     assert bare == f"{file_id_of(bare).hex()}.orc"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("prefix", "extension"),
     [("a/b", "parquet"), ("a b", "parquet"), ("a", ""), ("a", "."), ("a", "a/b"), ("é", "a")],
 )
@@ -71,7 +72,7 @@ def test_names_that_would_break_are_refused(prefix, extension):
         new_file_name(prefix, extension)
 
 
-@pytest.mark.parametrize("case", VECTORS["valid"], ids=lambda case: case["name"])
+@each_row("case", VECTORS["valid"], count=22, ids=lambda case: case["name"])
 def test_parquet_prefix_is_as_in_the_vectors(case):
     identity = FileIdentity.of(UUID(case["table_uuid"]), case["path"])
     assert parquet_aad_prefix(identity).hex() == case["parquet_aad_prefix"]

@@ -22,6 +22,7 @@ from policy.encryption.encrypted_columns import resolve_columns
 from policy.encryption.epochs import FileKey, PekRef
 from policy.encryption.specification import Algorithm, EncryptionSpec, Footer
 from policy.errors import DecryptionRefused, KeyNotUsable
+from tests.support.vectors import each_row
 
 VECTORS = json.loads((second_key_metadata.VECTORS / "key-metadata.json").read_text(encoding="utf-8"))
 TABLE = UUID(int=7)
@@ -62,7 +63,7 @@ def test_committed_vectors_are_those_of_the_second_implementation():
     assert second_key_metadata.key_metadata_document() == VECTORS
 
 
-@pytest.mark.parametrize("case", VECTORS["valid"], ids=lambda case: case["name"])
+@each_row("case", VECTORS["valid"], count=22, ids=lambda case: case["name"])
 def test_valid_vector_opens_and_is_written_alike(case):
     data = bytes.fromhex(case["key_metadata"])
     metadata = KeyMetadata.parse(data)
@@ -82,7 +83,7 @@ def test_valid_vector_opens_and_is_written_alike(case):
         assert key == FileKey(ref, tuple(wanted["field_ids"]), len(wanted["dek"]) // 2)
 
 
-@pytest.mark.parametrize("case", VECTORS["valid"], ids=lambda case: case["name"])
+@each_row("case", VECTORS["valid"], count=22, ids=lambda case: case["name"])
 def test_sealed_bounds_of_a_vector_open_to_what_it_says(case):
     metadata = KeyMetadata.parse(bytes.fromhex(case["key_metadata"]))
     assert bool(metadata.bounds) == ("bounds" in case)
@@ -96,7 +97,7 @@ def test_sealed_bounds_of_a_vector_open_to_what_it_says(case):
     assert open_said(metadata, UUID(case["table_uuid"]), case["path"]) == wanted
 
 
-@pytest.mark.parametrize("case", VECTORS["refused"], ids=lambda case: case["name"])
+@each_row("case", VECTORS["refused"], count=91, ids=lambda case: case["name"])
 def test_refused_vector_is_refused_where_it_says(case):
     data = bytes.fromhex(case["key_metadata"]) + bytes(case.get("then_zero_bytes", 0))
     if case["stage"] == "parse":
@@ -121,7 +122,7 @@ def test_every_truncation_is_refused():
                 KeyMetadata.parse(data[:end])
 
 
-@pytest.mark.parametrize("name", ["two column groups", "everything"])
+@each_row("name", ["two column groups", "everything"])
 def test_every_flipped_bit_is_refused(name):
     case = next(case for case in VECTORS["valid"] if case["name"] == name)
     data, table = bytes.fromhex(case["key_metadata"]), UUID(case["table_uuid"])
@@ -174,7 +175,7 @@ def test_pek_wraps_and_opens_for_its_own_table_alone():
             open_dek(metadata, metadata.entries[0], FILE, wrong)
 
 
-@pytest.mark.parametrize("length", [0, 15, 17, 31, 33])
+@each_row("length", [0, 15, 17, 31, 33])
 def test_data_keys_of_other_lengths_are_refused(length):
     with pytest.raises(KeyNotUsable):
         new_dek(length)
@@ -184,7 +185,7 @@ def test_data_keys_of_other_lengths_are_refused(length):
         )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "groups",
     [
         [],
@@ -219,15 +220,13 @@ def test_most_keys_that_fit_are_written_and_read():
     assert [key.field_ids for key in metadata.file_keys().keys] == [(), *((i,) for i in range(1, 255))]
 
 
-@pytest.mark.parametrize(
-    "ref", [PekRef(UUID(int=1), 0, "k"), PekRef(UUID(int=1), 2**32, "k"), PekRef(UUID(int=1), 1, "ké")]
-)
+@each_row("ref", [PekRef(UUID(int=1), 0, "k"), PekRef(UUID(int=1), 2**32, "k"), PekRef(UUID(int=1), 1, "ké")])
 def test_binding_that_the_format_cannot_hold_is_refused(ref):
     with pytest.raises(DecryptionRefused):
         Binding(ref, ()).to_bytes()
 
 
-@pytest.mark.parametrize(("keys", "fields"), [(254, 254), (1, 16_000), (254, 10_000)])
+@each_row(("keys", "fields"), [(254, 254), (1, 16_000), (254, 10_000)])
 def test_columns_that_may_be_named_fit_whatever_their_keys_are_called(keys, fields):
     """What `encryption.columns` accepts, with the longest names, in one file's metadata."""
     names = [f"{number:03d}{'k' * 252}"[: 255 if keys == 1 else 12] for number in range(keys)]

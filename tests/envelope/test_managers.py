@@ -19,6 +19,7 @@ from catalog.kms.local import LocalKms
 from catalog.kms.registry import load_kms
 from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, Mechanism
 from policy.errors import DecryptionRefused, EncryptionPolicyViolation, KeyNotUsable, PropertyInvalid
+from tests.support.vectors import each_row
 
 FILE = FileIdentity(UUID(int=7), bytes(range(16)))
 ENVELOPE = EncryptionSpec(Mechanism.ENVELOPE, "lake")
@@ -98,7 +99,7 @@ def test_local_kms_is_loaded_by_name(kms, tmp_path):
     assert isinstance(loaded, LocalKms) and loaded.list_master_keys() == kms.list_master_keys()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [
         {},
@@ -122,8 +123,8 @@ def test_local_kms_takes_a_passphrase(tmp_path):
     assert load_kms("local", options).identifier == "local"
 
 
-@pytest.mark.parametrize("load", [lambda name: load_kms(name, {}), load_encryption_manager])
-@pytest.mark.parametrize("name", ["", "absent", "LOCAL", "Envelope"])
+@each_row("load", [lambda name: load_kms(name, {}), load_encryption_manager])
+@each_row("name", ["", "absent", "LOCAL", "Envelope"])
 def test_unknown_names_are_refused(load, name):
     with pytest.raises(PropertyInvalid):
         load(name)

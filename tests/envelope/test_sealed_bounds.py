@@ -29,6 +29,7 @@ from catalog.envelope.write_keys import WriteRewrapper, WrittenKey
 from policy.encryption.epochs import PekRef
 from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
+from tests.support.vectors import each_row
 
 TABLE = UUID(int=7)
 PATH = f"s3://bucket/t/data/{new_file_name('part', 'parquet')}"
@@ -164,8 +165,8 @@ def test_where_there_is_no_room_at_all_keys_still_are() -> None:
     assert open_dek(metadata, metadata.entries[1], FILE, PEKS["pii"])
 
 
-@pytest.mark.parametrize("footer_digest", [None, FOOTER])
-@pytest.mark.parametrize("digest", [None, DIGEST])
+@each_row("footer_digest", [None, FOOTER])
+@each_row("digest", [None, DIGEST])
 def test_bounds_and_digests_move_with_the_keys(
     digest: FileDigest | None, footer_digest: FooterDigest | None
 ) -> None:

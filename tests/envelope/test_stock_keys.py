@@ -21,6 +21,7 @@ from catalog.envelope.transport import KeyLabel, Purpose, TransportKey, seal_tra
 from policy.encryption.epochs import PekRef
 from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused
+from tests.support.vectors import each_row
 
 DOCUMENT = json.loads((VECTORS / "stock-keys.json").read_text(encoding="utf-8"))
 TABLE = UUID(int=7)
@@ -41,7 +42,7 @@ def test_the_vectors_are_those_that_the_second_implementation_writes() -> None:
     assert second_stock_keys.document() == DOCUMENT
 
 
-@pytest.mark.parametrize("case", DOCUMENT["valid"], ids=lambda case: case["key_name"])
+@each_row("case", DOCUMENT["valid"], ids=lambda case: case["key_name"])
 def test_what_a_second_implementation_wrapped_opens(case: dict[str, Any]) -> None:
     claims = claims_of(case["wrapped"])
     assert (claims.table_uuid, claims.governed_version) == (UUID(hex=case["table_uuid"]), 7)
@@ -55,7 +56,7 @@ def test_what_a_second_implementation_wrapped_opens(case: dict[str, Any]) -> Non
     assert Aead(transport.key).open(bytes.fromhex(case["sent"]), aad).hex() == case["kek"]
 
 
-@pytest.mark.parametrize("case", DOCUMENT["refused"], ids=lambda case: case["name"])
+@each_row("case", DOCUMENT["refused"], count=16, ids=lambda case: case["name"])
 def test_what_was_changed_or_is_anothers_does_not_open(case: dict[str, Any]) -> None:
     with pytest.raises(DecryptionRefused):
         open_kek(case["wrapped"], pek_of(case))

@@ -35,6 +35,7 @@ from catalog.envelope.write_keys import WriteRewrapper, WrittenKey
 from policy.encryption.epochs import PekRef
 from policy.encryption.specification import Algorithm, Footer
 from policy.errors import DecryptionRefused, KeyNotUsable
+from tests.support.vectors import each_row
 
 VECTORS = json.loads((second_transport.VECTORS / "transport.json").read_text(encoding="utf-8"))
 TABLE = UUID(int=7)
@@ -110,12 +111,12 @@ def vector_parts(case):
     )
 
 
-@pytest.mark.parametrize("case", VECTORS["valid"])
+@each_row("case", VECTORS["valid"])
 def test_valid_vector_opens(case):
     assert open_transported(*vector_parts(case)).reveal().hex() == case["dek"]
 
 
-@pytest.mark.parametrize("case", VECTORS["refused"], ids=lambda case: case["name"])
+@each_row("case", VECTORS["refused"], count=12, ids=lambda case: case["name"])
 def test_refused_vector_does_not_open(case):
     with pytest.raises(DecryptionRefused):
         open_transported(*vector_parts(case))
@@ -213,7 +214,7 @@ def test_keys_are_released_beside_the_digest_that_they_were_wrapped_with_alone()
     assert caught.value.path == exchanged.path
 
 
-@pytest.mark.parametrize("digest", [None, FileDigest(7, bytes(32))])
+@each_row("digest", [None, FileDigest(7, bytes(32))])
 def test_keys_are_released_beside_the_footer_that_they_were_wrapped_with_alone(digest: FileDigest | None):
     deks = [[new_dek(32), new_dek(32)] for _ in range(3)]
     footers = [FooterDigest(12 + number, bytes([number] * 32)) for number in range(3)]
@@ -296,9 +297,7 @@ def test_write_keys_are_refused_for_another_file_write_label_or_master_key():
         rewrap(transport, path, keys, {"lake": LAKE})
 
 
-@pytest.mark.parametrize(
-    "ids", [(5, 3), (3, 3), (-1,), (2**31,), tuple(range(65_536))], ids=lambda ids: str(ids[:2])
-)
+@each_row("ids", [(5, 3), (3, 3), (-1,), (2**31,), tuple(range(65_536))], ids=lambda ids: str(ids[:2]))
 def test_labels_that_no_key_can_have_are_refused(ids):
     transport = TransportKey.new(Purpose.WRITE)
     path, _, keys = written(transport, paths(1)[0])
@@ -364,7 +363,7 @@ def test_stored_write_key_opens_for_its_own_write_table_and_pek_alone():
             open_transport_key(*parts)
 
 
-@pytest.mark.parametrize(("id_length", "key_length"), [(15, 32), (16, 16), (0, 32), (16, 33)])
+@each_row(("id_length", "key_length"), [(15, 32), (16, 16), (0, 32), (16, 33)])
 def test_transport_keys_have_one_size(id_length, key_length):
     with pytest.raises(ValueError, match="16 bytes"):
         TransportKey(bytes(id_length), Purpose.SCAN, SecretBytes(bytes(key_length)))

@@ -19,6 +19,7 @@ from policy.privileges.tables import (
     table_request,
     write_paths,
 )
+from tests.support.vectors import each_row
 
 ANN = Principal("ann")
 HOME = Location.parse("s3://lake/db/t")
@@ -82,7 +83,7 @@ def test_write_paths_are_the_locations_that_writers_are_sent_to() -> None:
         write_paths({"write.data.path": "no location"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     ["s3.endpoint", " S3.Endpoint ", "io-impl", "IO-IMPL\t", "uri", "fs.s3a.access.key", "header.x", "Token"],
 )
@@ -97,13 +98,13 @@ def test_what_configures_readers_is_no_property_of_a_table(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["owner", "s3", "my.s3.endpoint", "urin", "token.x", "", "comment"])
+@each_row("name", ["owner", "s3", "my.s3.endpoint", "urin", "token.x", "", "comment"])
 def test_other_properties_configure_no_reader(name: str) -> None:
     assert not configures_readers(name)
     check_ordinary_properties([name], "db.t")
 
 
-@pytest.mark.parametrize("name", ["location", " Location", "LOCATION\n"])
+@each_row("name", ["location", " Location", "LOCATION\n"])
 def test_a_location_as_property_is_refused(name: str) -> None:
     refuse_location_property(["owner", "locations", "location.x"], "db.t")
     with pytest.raises(PropertyInvalid) as caught:

@@ -16,12 +16,13 @@ from policy.location import allow_list
 from policy.location.allow_list import MAX_ENTRIES, AllowList
 from policy.location.location import Location
 from tests.locations.spellings import ENTRIES, paths
+from tests.support.vectors import each_row
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
 LIST = AllowList.of(["s3://b1/t", "file:///d/e"])
 
 
-@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: f"{case['group']}-{case['path'][:50]!a}")
+@each_row("case", VECTORS["cases"], count=1631, ids=lambda case: f"{case['group']}-{case['path'][:50]!a}")
 def test_vectors(case):
     assert AllowList.of(case["entries"]).decide(case["path"]).allowed is case["allowed"]
 
@@ -35,7 +36,7 @@ def test_vectors_vectorized():
         assert AllowList.of(case["entries"]).decide_many(column).to_pylist() == [case["allowed"]], case
 
 
-@pytest.mark.parametrize("case", VECTORS["properties"], ids=lambda case: ascii(case["text"][:50]))
+@each_row("case", VECTORS["properties"], count=35, ids=lambda case: ascii(case["text"][:50]))
 def test_property_vectors(case):
     if case["entries"] is None:
         with pytest.raises(InvalidInput):
@@ -117,7 +118,7 @@ def test_an_entry_with_a_comma_goes_round_as_json():
     assert AllowList.parse(listed.to_property()) == listed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "kind",
     [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())],
     ids=str,
@@ -211,7 +212,7 @@ def test_an_odd_directory_with_bytes_that_are_no_text_is_refused():
 LIST_HINT = "Give locations separated by commas, or a JSON array of strings if a path has a comma."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("build", "problem", "hint"),
     [
         (
@@ -262,7 +263,7 @@ def test_blanks_around_entries_are_ignored_and_no_others():
         AllowList.parse("s3://b1/a\u00a0,s3://b1/c")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entries", "text"),
     [
         (["s3a://b1/a/", "s3://b1/c"], "s3://b1/a,s3://b1/c"),
@@ -274,7 +275,7 @@ def test_a_list_is_written_plainly_unless_an_entry_has_a_comma(entries, text):
     assert AllowList.of(entries).to_property() == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "rule", "detail"),
     [
         (

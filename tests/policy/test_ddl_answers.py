@@ -23,6 +23,7 @@ from policy.sql_lint.queries import MAX_PARENTHESES, MAX_TOKENS
 from policy.sql_lint.query_nodes import is_known
 from tests.support.ddl import ANN, BOB, answers, context, needs, rule, the_answer
 from tests.support.lake import policy, tables
+from tests.support.vectors import each_row
 
 HOME = Location.parse("s3://lake/s/t-1")
 FACTS = TableFacts(
@@ -64,14 +65,14 @@ def test_a_statement_that_asks_for_nothing_is_allowed() -> None:
     assert (answer.needed, answer.hint) == ((), None)
 
 
-@pytest.mark.parametrize(("user", "allowed"), [(ANN, True), (BOB, False)])
+@each_row(("user", "allowed"), [(ANN, True), (BOB, False)])
 def test_a_column_may_be_granted_to_the_owner_of_its_table(user: str, allowed: bool) -> None:
     for sql in ("SELECT id FROM lake.s.t", "DESCRIBE TABLE lake.s.t"):
         answer = the_answer(sql, knowing(FACTS, user, on_column("{OWNER}")))
         assert answer.decision.allowed is allowed, sql
 
 
-@pytest.mark.parametrize("sql", ["DESCRIBE TABLE lake.s.t", "REFRESH TABLE lake.s.t"])
+@each_row("sql", ["DESCRIBE TABLE lake.s.t", "REFRESH TABLE lake.s.t"])
 def test_who_owns_a_table_that_is_looked_at_counts(sql: str) -> None:
     denied = {"denyPolicyItems": [{"users": ["{OWNER}"], "accesses": [{"type": "all"}]}]}
     for_all = policy("all", tables("*"), {BOB: ["all"]})
@@ -130,7 +131,7 @@ NO_DATABASE = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "database", "told"),
     [
         ("DROP TABLE t", None, NO_DATABASE),
@@ -187,7 +188,7 @@ SIMPLER = "Write it in a simpler form, or have somebody look at it who may allow
 NESTED = "The query is too long, or nested too deeply."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "told"),
     [
         ("SELECT @a FROM s.t", "The sign @ asks for what is not known here."),
@@ -288,8 +289,8 @@ def test_operators_in_a_row_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (answer.decision.explanation, answer.hint) == ("The query is nested too deeply.", SIMPLER)
 
 
-@pytest.mark.parametrize("dialect", ["spark", "hive"])
-@pytest.mark.parametrize("number", ["1", "1L", "2S", "1.5", "2E5", "1BD", "3D"])
+@each_row("dialect", ["spark", "hive"])
+@each_row("number", ["1", "1L", "2S", "1.5", "2E5", "1BD", "3D"])
 def test_a_number_is_no_name(dialect: Dialect, number: str) -> None:
     assert the_answer("SELECT a FROM s.t WHERE b > 0".replace("0", number), dialect=dialect).decision.allowed
 
@@ -313,7 +314,7 @@ def test_a_refusal_and_a_problem_are_what_they_say() -> None:
     assert (str(refusal), refusal.rule, refusal.message, refusal.hint) == ("No.", "rule", "No.", "Ask.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "asked"),
     [
         ("SELECT PERSON.SSN FROM lake.s.t", {"PERSON", "PERSON.SSN", "person.ssn"}),
@@ -332,7 +333,7 @@ def test_what_is_read_with_a_column(sql: str, asked: set[str]) -> None:
         assert {each.lower() for each in found[1:]} == {f"select column s.t.{each}".lower() for each in asked}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "INSERT INTO lake.s.t SELECT 1 AS a",
@@ -367,7 +368,7 @@ def test_columns_with_keys_outlive_a_change_of_columns() -> None:
     assert replaced.assumed == (assumed, "a column is left that encryption.columns names")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "code"),
     [
         ("SELECT `count`(id) AS a FROM lake.s.t", None),
@@ -384,7 +385,7 @@ def test_a_function_in_backticks_is_the_one_without(sql: str, code: str | None) 
         assert answer.decision.explanation == told
 
 
-@pytest.mark.parametrize("user", [ANN, BOB])
+@each_row("user", [ANN, BOB])
 def test_whose_column_is_read_counts_only_where_it_is_known(user: str) -> None:
     """A policy for owners grants where the user owns the table, not where the owner is unknown."""
     owners = on_column("{OWNER}")

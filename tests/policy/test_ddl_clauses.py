@@ -9,9 +9,10 @@ from policy.sql_lint import Dialect
 from policy.sql_lint.columns import MAX_COLUMNS
 from policy.sql_lint.cursor import MAX_NAME_PARTS
 from tests.support.ddl import ANN, context, needs, rule, the_answer
+from tests.support.vectors import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "needed"),
     [
         ("CREATE TABLE s.t (a DOUBLE PRECISION, b DECIMAL(10, 2), c VARCHAR(3))", ["create table s.t"]),
@@ -68,7 +69,7 @@ def test_what_is_understood(sql: str, needed: list[str] | None) -> None:
         assert needs(answer) == needed
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "expected"),
     [
         ("CREATE TABLE s.t (a DECIMAL(x))", "syntax"),
@@ -118,7 +119,7 @@ def test_what_is_not_understood_or_not_carried_out(sql: str, expected: str) -> N
     assert rule(the_answer(sql)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "expected"),
     [
         ("CREATE TABLE s.t (a INT) STORED BY 'com.x.Handler'", "table-format"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from policy.encryption.specification import EncryptionSpec
 from policy.sql_lint import TableFacts
 from tests.support.ddl import ANN, BOB, answers, context, needs, rule, the_answer
 from tests.support.lake import policy
+from tests.support.vectors import each_row
 
 MADE = (
     "CREATE TABLE lake.s.t (id INT, ssn STRING) TBLPROPERTIES "
@@ -19,8 +18,8 @@ ROTATES = policy("rotators", {"key": ["*"]}, {ANN: ["rotate"]})
 SPEC = EncryptionSpec.parse({"encryption.mechanism": "envelope"}, catalog_master_key_id="main")
 
 
-@pytest.mark.parametrize("procedure", ["rotate_key", "REWRAP_KEYS"])
-@pytest.mark.parametrize("table", ["table => 's.t'", "TABLE=>'lake.s.t'", "'`s`.t'"])
+@each_row("procedure", ["rotate_key", "REWRAP_KEYS"])
+@each_row("table", ["table => 's.t'", "TABLE=>'lake.s.t'", "'`s`.t'"])
 def test_alter_and_rotate_on_the_master_keys_are_needed(procedure: str, table: str) -> None:
     sql = f"{MADE} CALL lake.system.{procedure}({table})"
     assert rule(answers(sql)[-1]) == "policy-no-match"
@@ -46,7 +45,7 @@ def test_a_plaintext_table_has_no_key_to_rotate() -> None:
     assert needs(the_answer("CALL lake.system.rewrap_keys('s.t')", judged_by)) == ["alter table s.t"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "expected"),
     [
         ("system.rotate_key('s.t')", "procedure"),
@@ -76,7 +75,7 @@ def test_what_is_no_call_on_keys_is_denied(call: str, expected: str) -> None:
     assert rule(the_answer(f"CALL {call}", judged_by)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "column", "why", "hint"),
     [
         (

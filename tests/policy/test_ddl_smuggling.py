@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from policy.ranger import PolicySet
 from policy.sql_lint import Dialect, LintContext
 from tests.support.ddl import KEY, NOW, needs, rule, the_answer
 from tests.support.lake import policy, tables
+from tests.support.vectors import each_row
 
 MALLORY = "mallory"
 VICTIM = "s3://victim/t"
@@ -90,7 +90,7 @@ FORMS: list[tuple[Dialect, str]] = [
 LOOKS = {"a": "а", "e": "е", "o": "ο", "p": "р", "c": "с", "i": "ı", "s": "ѕ", ".": "·", "-": "‐"}
 
 
-@pytest.mark.parametrize(("dialect", "form"), FORMS)
+@each_row(("dialect", "form"), FORMS, count=15)
 def test_every_property_counts_wherever_it_stands(dialect: Dialect, form: str) -> None:
     harmless = form.replace("@K", "owner-team").replace("@V", "sales")
     if "victim" not in form:
@@ -136,7 +136,7 @@ def test_a_disguised_name_is_denied_or_is_another_property(name: str, form: tupl
         assert "`" in text or ("\\" not in name and "'" not in name)  # in backticks all is literal
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "CREATE TABLE lake.s.t (id INT) LOCATION 's3://victim/t'",
@@ -170,12 +170,12 @@ def test_a_disguised_name_is_denied_or_is_another_property(name: str, form: tupl
         "RESET spark.sql.extensions",
     ],
 )
-@pytest.mark.parametrize("dialect", ["spark", "hive"])
+@each_row("dialect", ["spark", "hive"])
 def test_no_clause_leads_to_anothers_place(dialect: Dialect, sql: str) -> None:
     assert not the_answer(sql, JUDGED_BY, dialect).decision.allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "CREATE TABLE s.t (id INT) STORED BY ICEBERG TBLPROPERTIES ('metadata_location'='s3://victim/m.json')",
@@ -189,7 +189,7 @@ def test_hive_does_not_take_over_metadata_by_a_property(sql: str) -> None:
     assert rule(the_answer(sql, JUDGED_BY, "hive")) == "reserved-property"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "CREATE TABLE lake.s.t (id INT) OPTIONS ('a'='b') TBLPROPERTIES ('a'='c')",
@@ -210,13 +210,13 @@ def rule_or_none(sql: str) -> str | None:
     return None if answer.decision.allowed else rule(answer)
 
 
-@pytest.mark.parametrize("keys", ["'a'='b','a'='b'", "'a'='b','a'='c'", "a='b','a'='c'", "`a`='b', a='c'"])
-@pytest.mark.parametrize("clause", ["TBLPROPERTIES", "OPTIONS"])
+@each_row("keys", ["'a'='b','a'='b'", "'a'='b','a'='c'", "a='b','a'='c'", "`a`='b', a='c'"])
+@each_row("clause", ["TBLPROPERTIES", "OPTIONS"])
 def test_a_key_stands_once(clause: str, keys: str) -> None:
     assert rule_or_none(f"CREATE TABLE lake.s.t (id INT) {clause} ({keys})") == "duplicate-key"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         "SELECT secret FROM lake.v.t",
@@ -266,7 +266,7 @@ def test_no_form_of_a_query_reads_a_column_that_is_denied(query: str) -> None:
         assert not the_answer(around.format(query), WITHOUT_SECRET).decision.allowed, around
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "SELECT id, t.ssn FROM hr.people LATERAL VIEW explode(array(ssn)) t AS ssn",
@@ -283,7 +283,7 @@ def test_a_column_is_read_where_a_derived_one_of_its_name_is_not_seen(sql: str) 
     assert "select column hr.people.ssn" in asked
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "SELECT id, ssn FROM hr.people LATERAL VIEW explode(array(id)) t AS ssn",

@@ -17,6 +17,7 @@ from policy.sql_lint import LintContext, TableFacts
 from policy.sql_lint.functions import BUILT_IN
 from tests.support.ddl import ANN, BOB, KEY, answers, context, needs, rule, the_answer
 from tests.support.lake import policy, tables
+from tests.support.vectors import each_row
 
 PLAIN = EncryptionSpec.parse({}, catalog_master_key_id=KEY)
 ENCRYPTED = EncryptionSpec.parse({"encryption.mechanism": "envelope"}, catalog_master_key_id=KEY)
@@ -83,7 +84,7 @@ def test_who_makes_a_table_owns_it() -> None:
     assert made.decision.allowed and altered.decision.allowed and dropped.decision.allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "first",
     [
         "EXPLAIN CREATE TABLE lake.shared.t (id INT)",
@@ -125,7 +126,7 @@ def test_the_current_namespace_is_that_of_the_last_use() -> None:
     assert rule(answers(sql)[-1]) == "namespace"
 
 
-@pytest.mark.parametrize("use", ["USE", "USE lake.a b", "USE spark_catalog", "SET CATALOG x"])
+@each_row("use", ["USE", "USE lake.a b", "USE spark_catalog", "SET CATALOG x"])
 def test_after_a_use_that_is_denied_the_current_namespace_is_unknown(use: str) -> None:
     _, bare, short, full, again = answers(
         f"{use}; DROP TABLE t; DROP TABLE s.t; DROP TABLE lake.s.t; USE lake.s; DROP TABLE t"
@@ -143,7 +144,7 @@ def test_what_carries_other_statements_may_have_changed_the_namespace_and_made_v
     assert full.decision.allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "view",
     [
         "CREATE TEMPORARY VIEW t USING parquet OPTIONS (path 's3://lake/x')",
@@ -173,7 +174,7 @@ def test_without_a_current_namespace_a_bare_name_is_denied() -> None:
         answers("DROP TABLE t", context(database="a..b"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "expected"),
     [
         ("LAKE.s.t", "catalog-name"),

@@ -11,10 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from policy.sql_lint import StatementDecision
 from tests.support.ddl import answers, needs, rule
+from tests.support.vectors import each_row
 
 CORPUS = json.loads((Path(__file__).parents[1] / "vectors" / "ddl" / "statements.json").read_text("utf-8"))
 
@@ -36,7 +35,7 @@ def _told(answer: StatementDecision) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@each_row("part", range(PARTS), count=20)
 def test_statements_of_the_corpus(part: int) -> None:
     assert len(CORPUS) > 400
     wrong = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from policy.sql_lint.lexer import MAX_CHARACTERS, MAX_TOKENS, Kind, tokens_of
 from policy.sql_lint.parse import MAX_STATEMENTS
 from policy.sql_lint.problems import Problem
 from tests.support.ddl import answers, needs, rule, the_answer
+from tests.support.vectors import each_row
 
 DIALECTS: tuple[Dialect, ...] = ("spark", "hive")
 
@@ -96,7 +96,7 @@ def test_a_name_in_backticks_is_literal(name: str) -> None:
     assert needs(the_answer(f"DROP TABLE lake.s.`{name}`")) == [f"drop table s.{name}"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "expected", "at"),
     [
         ("-- see \\\nDROP TABLE lake.s.t", "comment", (1, 8)),
@@ -124,7 +124,7 @@ def test_what_readers_read_differently_ends_the_reading(sql: str, expected: str,
     assert (last.line, last.column) == at
 
 
-@pytest.mark.parametrize("comment", ["/* a; b */", "SELECT 1 -- a; b"])
+@each_row("comment", ["/* a; b */", "SELECT 1 -- a; b"])
 def test_a_semicolon_in_a_comment_ends_a_statement_for_some_readers_of_hive(comment: str) -> None:
     assert rule(the_answer(comment, dialect="hive")) == "comment"
     assert all(each.decision.allowed for each in answers(comment, dialect="spark"))
@@ -136,7 +136,7 @@ def test_a_mark_at_the_beginning_of_the_text_is_no_text() -> None:
     assert needs(answer) == ["drop table s.t"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         "SELECT " + "(" * 5_000 + "1" + ")" * 5_000,

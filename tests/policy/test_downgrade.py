@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
-
 from policy.encryption import governed
 from policy.encryption.downgrade import (
     could_downgrade,
@@ -17,6 +15,7 @@ from policy.encryption.downgrade import (
 from policy.encryption.encrypted_columns import resolve_columns
 from policy.encryption.file_formats import FileFormat
 from policy.encryption.specification import EncryptionSpec
+from tests.support.vectors import each_row
 
 
 def parse(text: str) -> EncryptionSpec:
@@ -32,7 +31,7 @@ SOME = "columns=pii:ssn"
 CTR = "algorithm=AES_GCM_CTR_V1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "less"),
     [
         # a column that would be in plaintext
@@ -109,9 +108,7 @@ def test_what_new_files_would_promise_less(before: str, after: str, less: bool) 
     assert downgrades(parse(before), parse(after)) is less
 
 
-@pytest.mark.parametrize(
-    "text", ["", ALL, SOME, CTR, "stock-readers=true", f"format=orc {SOME} masks=sha256:ssn"]
-)
+@each_row("text", ["", ALL, SOME, CTR, "stock-readers=true", f"format=orc {SOME} masks=sha256:ssn"])
 def test_what_stays_as_it_is_weakens_nothing(text: str) -> None:
     assert not downgrades(parse(text), parse(text))
     assert not downgrades_files(parse(text), parse(text))
@@ -120,7 +117,7 @@ def test_what_stays_as_it_is_weakens_nothing(text: str) -> None:
 Keys = Mapping[int, str] | None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "less"),
     [
         ({}, {}, False),
@@ -144,7 +141,7 @@ def test_columns_are_told_apart_by_the_ids_of_those_that_are_still_there(
     assert uncovers_fields(before, after, [1, 2, 3]) is less
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "keys"),
     [
         ("", {}),
@@ -158,7 +155,7 @@ def test_fields_are_under_their_columns_keys_or_all_under_one(text: str, keys: K
     assert keys_of_fields(spec, resolve_columns(spec, {"ssn": 1, "name": 2, "name.first": 3})) == keys
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "harmless", "weaker"),
     [
         ("encryption.mechanism", ["envelope"], ["plaintext"]),

@@ -27,6 +27,7 @@ from policy.encryption.specification import (
     VerifyDigest,
 )
 from policy.errors import EncryptionPolicyViolation, PropertyInvalid
+from tests.support.vectors import each_row
 
 SCHEMA = {"id": 1, "ssn": 2, "email": 3, "address": 4, "address.city": 5, "address.zip": 6, "addresses": 7}
 
@@ -43,7 +44,7 @@ def test_no_encryption_property_means_plaintext():
     assert spec.to_properties() == {"encryption.mechanism": "plaintext"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "properties",
     [
         {"encryption.mechanism": "envelope"},
@@ -60,7 +61,7 @@ def test_any_encryption_property_makes_envelope_with_the_defaults(properties):
     assert parse(properties).encrypts
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("encryption.master-key-id", "lake"),
@@ -123,7 +124,7 @@ def test_everything_that_can_be_said():
     assert len(sentences) == 2 and all(sentence.endswith(".") for sentence in sentences)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         {"mechanism": "envelope"},
@@ -172,9 +173,7 @@ def test_columns_become_field_ids_with_all_that_is_nested_in_them():
     assert resolve_columns(spec, SCHEMA) == (KeyedFields("lake", (7,)), KeyedFields("pii", (2, 4, 5, 6)))
 
 
-@pytest.mark.parametrize(
-    "text", ["pii:absent", "pii:SSN", "pii:address.street", "pii:address.city.x", "pii:ssn,absent"]
-)
+@each_row("text", ["pii:absent", "pii:SSN", "pii:address.street", "pii:address.city.x", "pii:ssn,absent"])
 def test_unknown_column_is_refused(text):
     with pytest.raises(PropertyInvalid) as caught:
         resolve_columns(parse(columns=text), SCHEMA)
@@ -218,7 +217,7 @@ def test_under_a_uniform_key_every_source_is_encrypted():
     assert check([1, 2, 3])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "fields"),
     [
         ({}, frozenset()),
@@ -239,13 +238,13 @@ def wide(keys, fields):
     return parse(columns=groups), {name: number for number, name in enumerate([*names, *inside])}
 
 
-@pytest.mark.parametrize(("keys", "fields"), [(254, 254), (1, 16_000), (254, 10_000)])
+@each_row(("keys", "fields"), [(254, 254), (1, 16_000), (254, 10_000)])
 def test_many_columns_get_keys(keys, fields):
     keyed = resolve_columns(*wide(keys, fields))
     assert (len(keyed), sum(len(group.field_ids) for group in keyed)) == (keys, fields)
 
 
-@pytest.mark.parametrize(("keys", "fields"), [(255, 255), (1, 17_000), (254, 13_000)])
+@each_row(("keys", "fields"), [(255, 255), (1, 17_000), (254, 13_000)])
 def test_more_columns_than_key_metadata_holds_are_refused_where_they_are_named(keys, fields):
     with pytest.raises(PropertyInvalid) as caught:
         resolve_columns(*wide(keys, fields))
@@ -259,7 +258,7 @@ def test_foreign_key_providers_have_no_effect_on_parquet():
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attempt", "told"),
     [
         (
@@ -335,7 +334,7 @@ def test_the_reasons_about_sources():
     assert (granted.rule, granted.detail) == ("encrypted-source", "No partition or sort source is encrypted.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("column", "field_ids"),
     [("a", (1, 2, 3, 4)), ("a.b", (2, 3)), ("a.b.c", (3,)), ("a.bc", (4,)), ("ab", (5,))],
 )
@@ -344,7 +343,7 @@ def test_a_column_has_the_fields_in_it_and_no_others(column, field_ids):
     assert resolve_columns(parse(columns=f"k:{column}"), schema) == (KeyedFields("k", field_ids),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file_format", "leaves", "refused"),
     [("parquet", 32_768, False), ("parquet", 32_769, True), ("orc", 40_000, False)],
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from policy.encryption.specification import EncryptionSpec
 from policy.encryption_rules import Column, ColumnName, EncryptionRules, TableFacts, column_key
 from tests.support.rules import rule, rules_of, tag
+from tests.support.vectors import each_row
 
 KEY = "footer-key"
 
@@ -79,7 +78,7 @@ def test_a_key_of_a_struct_is_the_key_of_its_fields() -> None:
     assert broken(rules, partly) == [("must-encrypt", "person.name"), ("column-key", "person.name")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("demand", "properties", "ask"),
     [
         ({"algorithms": ["AES_GCM_V1"]}, {"algorithm": "AES_GCM_CTR_V1"}, "algorithm"),
@@ -88,9 +87,8 @@ def test_a_key_of_a_struct_is_the_key_of_its_fields() -> None:
         ({"plaintextFooter": False}, {"footer": "plaintext"}, "plaintext-footer"),
         ({"stockReaders": False}, {"stock_readers": "true"}, "stock-readers"),
     ],
-    ids=lambda value: str(value),
 )
-@pytest.mark.parametrize("columns", [None, ["ssn"]], ids=["table", "column"])
+@each_row("columns", [None, ["ssn"]])
 def test_what_is_encrypted_is_encrypted_as_asked(
     demand: dict[str, Any], properties: dict[str, str], ask: str, columns: list[str] | None
 ) -> None:
@@ -119,7 +117,7 @@ def test_master_keys_differ_in_letter_case() -> None:
     assert broken(rules, facts(of=spec(master_key_id="payroll"))) == [("master-key", None)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("databases", "tables", "applies"),
     [
         (["finance"], ["pay"], True),
@@ -135,7 +133,7 @@ def test_databases_and_tables_by_pattern(databases: list[str], tables: list[str]
     assert rules.decide(facts()).allowed is not applies
 
 
-@pytest.mark.parametrize("name", ["finance.eu", "eu.finance", "eu.finance.old", "eu.fіnance"])
+@each_row("name", ["finance.eu", "eu.finance", "eu.finance.old", "eu.fіnance"])
 def test_a_database_within_another_is_not_taken_for_it(name: str) -> None:
     assert rules_of(rule("r", databases=["finance"])).decide(facts(database=name)).allowed
 
@@ -146,7 +144,7 @@ def test_a_name_in_a_table_is_never_a_pattern() -> None:
     assert rules.decide(facts(database="*")).allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "SSN",
@@ -171,7 +169,7 @@ def test_a_column_is_found_whatever_its_name_looks_like(name: str) -> None:
     assert broken(rules, facts("id", name)) == [("must-encrypt", name)]
 
 
-@pytest.mark.parametrize("name", ["ssn2", "assn", "s_sn", "name", "社保号", "person.name", "s.sn"])
+@each_row("name", ["ssn2", "assn", "s_sn", "name", "社保号", "person.name", "s.sn"])
 def test_another_column_is_not_taken_for_it(name: str) -> None:
     assert rules_of(rule("ssn", columns=["ssn"])).decide(facts("id", name)).allowed
 
@@ -180,7 +178,7 @@ def test_a_pattern_that_looks_like_something_finds_it() -> None:
     assert not rules_of(rule("r", columns=["Gehälter "])).decide(facts("gehalter")).allowed
 
 
-@pytest.mark.parametrize("pattern", ["Gehälter", "s?n", "sѕո"])
+@each_row("pattern", ["Gehälter", "s?n", "sѕո"])
 def test_a_pattern_that_looks_like_something_is_about_nothing_else(pattern: str) -> None:
     assert rules_of(rule("r", columns=[pattern])).decide(facts("note", "sոոո", "id")).allowed
 
@@ -224,7 +222,7 @@ def test_a_tag_reaches_no_further_than_the_rule() -> None:
     assert rules.decide(facts("email")).allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("exception", "taken_out"),
     [
         ({"databases": ["finance"]}, True),
@@ -353,7 +351,7 @@ def test_a_column_out_of_reach_drops_protection_and_one_that_is_gone_does_not() 
 _KEYED = {"columns": "other:ssn"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "properties", "told"),
     [
         ({}, None, ("", "The table must be encrypted.", "Set encryption.mechanism=envelope.")),
@@ -415,7 +413,6 @@ _KEYED = {"columns": "other:ssn"}
             ("", "Stock readers are not allowed.", "Set encryption.stock-readers=false."),
         ),
     ],
-    ids=str,
 )
 def test_what_is_broken_is_told_with_what_to_do(
     fields: dict[str, Any], properties: dict[str, str] | None, told: tuple[str, str, str]
@@ -463,7 +460,7 @@ def test_demands_of_several_rules_on_one_thing_add_up() -> None:
     assert not rules_of(one, both).downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))
 
 
-@pytest.mark.parametrize("field", ["plaintextFooter", "stockReaders"])
+@each_row("field", ["plaintextFooter", "stockReaders"])
 def test_a_ban_that_does_not_hold_elsewhere_is_dropped(field: str) -> None:
     rules = rules_of(rule("r", databases=["finance"], **{field: False}), rule("s", databases=["hr"]))
     assert rules.downgraded(facts(of=UNIFORM), facts(of=UNIFORM, database="hr"))

@@ -11,6 +11,7 @@ from policy.encryption_rules import EncryptionRules
 from policy.encryption_rules.contradictions import common
 from policy.errors import PolicyInvalid
 from tests.support.rules import rule, rules_of, tag, text_of
+from tests.support.vectors import each_row
 
 
 def refusal(text: str | bytes) -> str:
@@ -38,14 +39,12 @@ def test_the_version_is_that_of_names_and_texts_in_any_order() -> None:
     assert len(version) == 64
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", "{}", "null", '"x"', "{", '{"policies": []}', b"\xff", '{"rules": 1}']
-)
+@each_row("text", ["[]", "{}", "null", '"x"', "{", '{"policies": []}', b"\xff", '{"rules": 1}'])
 def test_what_is_no_document_is_refused(text: str | bytes) -> None:
     assert "rules.json" in refusal(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "field"),
     [
         ({"mustEncrypt": None}, "rules[0]"),
@@ -90,14 +89,13 @@ def test_what_is_no_document_is_refused(text: str | bytes) -> None:
         ({"description": 1}, "rules[0].description"),
         ({"priority": 1}, "rules[0].priority"),
     ],
-    ids=str,
 )
 def test_a_mistake_in_a_rule_is_refused_with_its_place(fields: dict[str, Any], field: str) -> None:
     told = refusal(text_of(rule("r") | fields))
     assert "rules.json, line " in told and f", {field}: " in told
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "field"),
     [
         ({"tag": None}, "tags[0].tag"),
@@ -107,7 +105,6 @@ def test_a_mistake_in_a_rule_is_refused_with_its_place(fields: dict[str, Any], f
         ({"mustEncrypt": True}, "tags[0].mustEncrypt"),
         ({"tag": "pi"}, "tags[0].tag"),
     ],
-    ids=str,
 )
 def test_a_mistake_in_a_tag_is_refused_with_its_place(fields: dict[str, Any], field: str) -> None:
     tags = (tag("pii", "x") | fields, tag("pii", "y"))
@@ -153,7 +150,7 @@ def test_there_is_a_bound_on_rules_and_on_size() -> None:
 _V1, _CTR = {"algorithms": ["AES_GCM_V1"]}, {"algorithms": ["AES_GCM_CTR_V1"]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second", "why"),
     [
         (rule("a", **_V1), rule("b", **_CTR), "share no algorithm"),
@@ -186,7 +183,7 @@ def test_a_tag_can_make_two_rules_meet() -> None:
     rules_of(*pair, tags=(tag("pii", "email"),))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second"),
     [
         (rule("a", databases=["x"], **_V1), rule("b", databases=["y"], **_CTR)),
@@ -207,7 +204,7 @@ def test_rules_that_something_satisfies_are_accepted(first: dict[str, Any], seco
     assert len(rules_of(first, second).rules) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "shared"),
     [
         ("abc", "abc", "abc"),
@@ -233,7 +230,7 @@ _NO_MACROS = "what must be encrypted does not depend on who asks: there are no m
 _WITHOUT_EFFECT = "a rule cannot allow what another one forbids, so this would be without effect."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "problem", "hint"),
     [
         ({"except": [{}]}, "an exception names databases, tables or columns.", "Or leave it out."),
@@ -268,7 +265,6 @@ _WITHOUT_EFFECT = "a rule cannot allow what another one forbids, so this would b
         ({"tables": []}, "at least one is needed.", 'Write ["*"] for all.'),
         ({"tags": ["x"]}, "the tag 'x' is assigned to no column.", "Assign it under tags."),
     ],
-    ids=str,
 )
 def test_a_mistake_is_told_with_what_to_do(fields: dict[str, Any], problem: str, hint: str | None) -> None:
     with pytest.raises(PolicyInvalid) as raised:

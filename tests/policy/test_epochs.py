@@ -22,6 +22,7 @@ from policy.encryption.epochs import (
 )
 from policy.encryption.specification import Algorithm, ColumnKey, EncryptionSpec, Footer, Mechanism
 from policy.errors import EncryptionPolicyViolation
+from tests.support.vectors import each_row
 
 LAKE, LAKE_2, PII, OTHER = (
     PekRef(UUID(int=1), 1, "lake"),
@@ -44,7 +45,7 @@ UNIFORM_FILE = FileKeys(Algorithm.AES_GCM_V1, Footer.ENCRYPTED, (FOOTER_KEY,))
 COLUMN_FILE = replace(UNIFORM_FILE, keys=(FOOTER_KEY, FileKey(PII, (2, 3), 32)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "epoch"),
     [(0, PLAIN), (4, PLAIN), (5, UNIFORM), (8, UNIFORM), (9, COLUMNS), (10**12, COLUMNS)],
 )
@@ -61,10 +62,9 @@ def test_negative_or_unknown_sequence_number_has_no_epoch():
             assert not decision and decision.reasons[0].rule == "epoch"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "epochs",
     [[], [UNIFORM], [PLAIN, PLAIN], [PLAIN, COLUMNS, UNIFORM], [PLAIN, UNIFORM, UNIFORM]],
-    ids=["none", "gap at the start", "twice", "unsorted", "twice later"],
 )
 def test_epochs_with_a_gap_or_out_of_order_are_refused(epochs):
     with pytest.raises(EncryptionPolicyViolation):
@@ -80,7 +80,7 @@ def test_newer_epoch_follows_or_replaces_the_current_one():
         HISTORY.followed_by(replace(UNIFORM, from_sequence_number=7))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changed",
     [
         {"from_sequence_number": -1},
@@ -132,7 +132,7 @@ def test_every_pek_version_that_the_epoch_names_is_good():
     assert check_new_file(HISTORY, renewed)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "changed"),
     [
         ("algorithm", {"algorithm": Algorithm.AES_GCM_CTR_V1}),
@@ -164,7 +164,7 @@ def test_column_keys_in_a_uniform_table_are_refused():
     assert check_new_file(Epochs.of([PLAIN, UNIFORM]), keys).reasons[0].rule == "columns"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "new", "sealed"),
     [(1, False, False), (2, True, True), (3, False, True), (70, False, True)],
 )
@@ -179,7 +179,7 @@ def test_a_sealed_file_may_be_under_a_later_version_than_its_epoch_and_a_new_one
     assert {each.reasons[0].rule for each in decisions if not each.allowed} <= {"pek"}
 
 
-@pytest.mark.parametrize("other", [{"pek_id": UUID(int=9)}, {"master_key_id": "pii"}], ids=str)
+@each_row("other", [{"pek_id": UUID(int=9)}, {"master_key_id": "pii"}], ids=str)
 def test_a_later_version_of_another_pek_is_refused(other):
     file = replace(UNIFORM_FILE, keys=(FileKey(replace(LAKE_2, **other), (), 32),))
     decision = check_sealed_file(HISTORY, 5, file)
@@ -191,7 +191,7 @@ def test_column_keys_may_be_rewrapped_each_for_itself():
     assert check_sealed_file(HISTORY, 9, replace(COLUMN_FILE, keys=(FOOTER_KEY, FileKey(later, (2, 3), 32))))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "keys", "rule", "detail"),
     [
         (None, None, "epoch", "The file's sequence number is not known, so no epoch can judge it."),
@@ -247,7 +247,7 @@ def test_a_decision_about_a_file_says_why(number, keys, rule, detail):
 DAMAGED = "The table's governed state is damaged; restore the catalog's database."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attempt", "message", "hint"),
     [
         (
@@ -311,7 +311,7 @@ ROTATED = replace(UNIFORM, from_sequence_number=7, peks=(LAKE_2,))
 FOREIGN = replace(UNIFORM, from_sequence_number=8, peks=(OTHER,))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after"),
     [
         ([PLAIN], [PLAIN]),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from policy.errors import LakewardenError, LocationInvalid
+from tests.support.vectors import each_row
 
 FULL = {"table": "db.t", "snapshot": 7, "path": "s3://b/x", "rule": "allowed-paths", "hint": "Ask for it."}
 
@@ -16,7 +15,7 @@ def test_an_error_shows_all_that_it_knows() -> None:
     assert {name: getattr(error, name) for name in FULL} == FULL
 
 
-@pytest.mark.parametrize("name", FULL)
+@each_row("name", FULL)
 def test_an_error_shows_nothing_that_it_does_not_know(name: str) -> None:
     text = str(LakewardenError("No.", **{name: FULL[name]}))
     assert text == ("No. Ask for it." if name == "hint" else f"No. [{name}={FULL[name]}]")

@@ -8,7 +8,6 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from policy.ranger.model import PolicyType
 from policy.ranger.parse import parse_documents
 from tests.policy.naive_ranger import Asker, allows
 from tests.policy.test_ranger_differential import ROLES, access_policies, askers, mask_policies, requests
+from tests.support.vectors import each_row
 
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
 SELECT = [{"type": "select"}]
@@ -74,7 +74,7 @@ def test_all_else_denied_is_named_as_what_denies() -> None:
     assert "not deny all else" in changes(grant(), policy("q", isDenyAllElse=True))["denial"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "what", "detail"),
     [
         (grant(groups=["g9"]), "principal", "'bob' would have to be in the group 'g9'."),
@@ -244,7 +244,7 @@ EVERY_KIND = [
 ID = Resource.column("sales", "orders", "id")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "owner", "kinds", "names"),
     [
         (ID, None, [PolicyType.ACCESS], {"column"}),
@@ -263,7 +263,7 @@ def test_policies_with_a_schedule_are_those_that_would_be_heard(asked, owner, ki
     assert {policy.name for policy in considered.scheduled(kinds)} == names
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "owner", "names"),
     [
         (

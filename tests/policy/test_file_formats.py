@@ -14,6 +14,7 @@ from policy.encryption.specification import Algorithm, EncryptionSpec, Footer, V
 from policy.errors import PropertyInvalid
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
+from tests.support.vectors import each_row
 
 HOME = Location.parse("s3://b/t")
 ENVELOPE = {"encryption.mechanism": "envelope"}
@@ -25,7 +26,7 @@ def orc(**given: str) -> EncryptionSpec:
     return EncryptionSpec.parse(properties, catalog_master_key_id="lake", file_format=FileFormat.ORC)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "found"),
     [({}, "parquet"), ({"write.format.default": "ORC"}, "orc"), ({"write.format.default": "csv"}, None)],
 )
@@ -42,7 +43,7 @@ def test_orc_has_an_algorithm_digests_and_a_footer_of_its_own() -> None:
     assert EncryptionSpec.parse(spec.to_properties(), catalog_master_key_id=None) == spec
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "rule"),
     [
         ({"algorithm": "AES_GCM_V1"}, "format-algorithm"),
@@ -58,7 +59,7 @@ def test_what_orc_files_cannot_have_is_refused(given: dict[str, str], rule: str)
     assert refused.value.rule == rule and refused.value.hint
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("properties", "file_format", "rule"),
     [
         ({"encryption.algorithm": "ORC_AES_CTR"}, FileFormat.PARQUET, "format-algorithm"),
@@ -74,7 +75,7 @@ def test_what_other_files_cannot_have_is_refused(
     assert refused.value.rule == rule
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "why"),
     [
         ({"columns": "pii:st.a"}, "ORC encrypts a column as a whole."),
@@ -132,7 +133,7 @@ def test_a_file_in_another_format_or_without_its_digest_does_not_fit_its_epoch()
     assert judged(Algorithm.AES_GCM_V1, digest=True) == "algorithm"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "unprotects"),
     [
         ("nullify:a", "sha256:a", True),

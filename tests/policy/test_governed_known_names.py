@@ -11,6 +11,7 @@ import pytest
 
 from policy.encryption.governed import MAX_PROPERTIES, canonical_name, is_governed, split
 from policy.errors import PropertyInvalid
+from tests.support.vectors import each_row
 
 ORDINARY = """
 read.split.target-size read.split.metadata-target-size read.split.planning-lookback read.split.open-file-cost
@@ -107,13 +108,13 @@ parquet.encryption.kek.length.bits parquet.encryption.key.list parquet.crypto.fa
 """
 
 
-@pytest.mark.parametrize("name", ORDINARY.split())
+@each_row("name", ORDINARY.split(), count=291)
 def test_documented_property_of_another_project_is_ordinary(name: str) -> None:
     assert not is_governed(name)
     assert split({name: "x"}) == ({}, {name: "x"})
 
 
-@pytest.mark.parametrize("name", GOVERNED.split())
+@each_row("name", GOVERNED.split(), count=24)
 def test_documented_property_about_encryption_is_governed(name: str) -> None:
     assert is_governed(name)
 
@@ -128,7 +129,7 @@ def test_names_that_come_close_to_governed_ones_are_not_searched_for_one_by_one(
     assert split(ordinary) == ({}, ordinary)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "taken"),
     [
         ("read.allowed.data.path", True),

@@ -6,6 +6,7 @@ import pytest
 
 from policy.errors import RequestInvalid
 from policy.identifiers import TableName, namespace_of, slug, table_name
+from tests.support.vectors import each_row
 
 HINT = " Choose a name without dots, slashes, backslashes, control and format characters."
 
@@ -20,9 +21,7 @@ def told(*levels: str, table: str | None = None) -> str:
     return str(caught.value).replace(" [rule=identifier]", "")
 
 
-@pytest.mark.parametrize(
-    "name", ["a", "x" * 128, "A b", "*", "%", "'\"`", "{USER}", "ä说明", "a-b_c", "a=1,b", "~"]
-)
+@each_row("name", ["a", "x" * 128, "A b", "*", "%", "'\"`", "{USER}", "ä说明", "a-b_c", "a=1,b", "~"])
 def test_a_name_is_kept_as_it_was_typed(name: str) -> None:
     assert namespace_of([name]) == (name,)
     found = table_name((name, "b"), name)
@@ -35,7 +34,7 @@ def test_names_that_differ_in_case_are_different() -> None:
     assert sorted([table_name(("b",), "a"), table_name(("a",), "b")])[0].namespace == ("a",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "character", [".", "/", "\\", "\x1f", "\x00", "\n", "\u200b", "\u2028", "\ue000", "\ud800", "\u0378"]
 )
 def test_a_character_that_could_be_read_in_two_ways_is_refused(character: str) -> None:
@@ -55,7 +54,7 @@ def test_bounds_of_names_and_namespaces() -> None:
     assert told("x" * 128, "y" * 127) == "A namespace has at most 255 characters."
 
 
-@pytest.mark.parametrize("name", [" a", "a ", "\u00a0a", "a\u3000", "\ta"])
+@each_row("name", [" a", "a ", "\u00a0a", "a\u3000", "\ta"])
 def test_a_space_around_a_name_is_refused(name: str) -> None:
     assert told(name) == f"The namespace level {name!r} begins or ends with a space."
     assert told("a", table=name) == f"The table name {name!r} begins or ends with a space."

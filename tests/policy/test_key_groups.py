@@ -16,6 +16,7 @@ from policy.key_groups import Splits, splits
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest
 from policy.ranger import PolicySet
+from tests.support.vectors import each_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TABLE = ("db", "t")
@@ -50,7 +51,7 @@ def test_a_group_that_all_may_select_whole_or_not_at_all_is_not_split() -> None:
     assert found(rule("some", ["salary", "id"], users=["ann"])) == []
 
 
-@pytest.mark.parametrize("kind", ["denyPolicyItems", "dataMaskPolicyItems"])
+@each_row("kind", ["denyPolicyItems", "dataMaskPolicyItems"])
 def test_a_denial_or_a_mask_splits_it_for_whom_it_names(kind: str) -> None:
     assert found(ALL, rule("not", ["email"], kind, users=["ann"])) == [("user 'ann'", "pii", ("email",))]
     assert found(ALL, rule("not", ["email"], kind, groups=["staff"])) == [

@@ -20,12 +20,13 @@ from policy.location.segments import (
     is_one_name,
     problem_with_name,
 )
+from tests.support.vectors import each_row
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
 GRANTED = [(entry, case["path"]) for case in VECTORS["cases"] if case["allowed"] for entry in case["entries"]]
 
 
-@pytest.mark.parametrize("case", VECTORS["canonical"], ids=lambda case: ascii(case["text"][:60]))
+@each_row("case", VECTORS["canonical"], count=225, ids=lambda case: ascii(case["text"][:60]))
 def test_canonical_vectors(case):
     if case["canonical"] is None:
         with pytest.raises(LocationInvalid):
@@ -87,9 +88,7 @@ def test_child_lies_below_its_parent():
     assert table.contains(table.child("x"))
 
 
-@pytest.mark.parametrize(
-    "name", ["..", ".", "", "a/b", "/", "%2e%2e", "a?b", "a#b", "a\\b", "a\nb", "x" * 1025]
-)
+@each_row("name", ["..", ".", "", "a/b", "/", "%2e%2e", "a?b", "a#b", "a\\b", "a\nb", "x" * 1025])
 def test_child_refuses_what_is_no_name(name):
     with pytest.raises(LocationInvalid):
         Location.parse("s3://b1/t").child(name)
@@ -151,7 +150,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "problem", "hint"), REFUSALS, ids=[problem for _, problem, _ in REFUSALS])
+@each_row(("text", "problem", "hint"), REFUSALS, count=24)
 def test_each_refusal_says_what_is_wrong_and_what_to_do(text: str, problem: str, hint: str) -> None:
     with pytest.raises(LocationInvalid) as refused:
         Location.parse(text)
@@ -165,7 +164,7 @@ def test_what_is_no_text_is_refused_as_missing():
     assert refused.value.path == "" and refused.value.hint == HINT
 
 
-@pytest.mark.parametrize("name", ["", "a/b"])
+@each_row("name", ["", "a/b"])
 def test_a_child_that_is_not_one_name_is_refused(name: str) -> None:
     with pytest.raises(LocationInvalid) as refused:
         Location.parse("s3://b1/t").child(name)
@@ -173,7 +172,7 @@ def test_a_child_that_is_not_one_name_is_refused(name: str) -> None:
     assert (refused.value.path, refused.value.hint) == (name, ONE_NAME)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "s3://b1/" + "x" * 1024,
@@ -189,7 +188,7 @@ def test_bounds_are_counted_in_bytes_and_reached(text: str) -> None:
         Location.parse(f"{text}x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "one"),
     [("a", True), ("a b", True), ("a%20b", True), ("a%2Fb", False), ("a\\b", False), ("", False),
      ("..", False), ("%ff", False), ("a\u2215b", False), ("X", True)],
@@ -198,7 +197,7 @@ def test_one_name_has_no_slash_in_any_spelling(text: str, one: bool) -> None:
     assert is_one_name(text) is one
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "seen"),
     [
         ("a", "a"),
@@ -218,7 +217,7 @@ def test_a_name_is_seen_as_the_most_decoding_of_all_readers_does(name: str, seen
     assert decode_fully(name) == seen
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "final"),
     [("a.", True), ("a%2E", True), ("a.%2Fb", True), ("a.b", False), (".a", False), ("%ff", False)],
 )
@@ -226,7 +225,7 @@ def test_a_final_dot_counts_in_any_spelling(name: str, final: bool) -> None:
     assert has_final_dot(name) is final
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("a", None),
@@ -254,7 +253,7 @@ def test_azure_names_its_endpoint_in_any_case():
         Location.parse("abfs://c01@acc.d\u017fs.core.windows.net/a")
 
 
-@pytest.mark.parametrize("nothing", [None, 1, b"s3://b1/t", ["s3://b1/t"], Path("/a")])
+@each_row("nothing", [None, 1, b"s3://b1/t", ["s3://b1/t"], Path("/a")])
 def test_only_text_is_parsed(nothing):
     with pytest.raises(LocationInvalid):
         Location.parse(nothing)
@@ -274,7 +273,7 @@ def test_a_refusal_names_path_rule_and_what_to_do():
     assert refused.value.hint
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "s3://AKIA:hunter2@bucket/a",
@@ -365,7 +364,7 @@ def test_a_location_shows_itself_in_its_one_spelling():
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "seen"),
     [
         ("abfss://data@acme.blob.core.windows.net/a/../b", "abfss://data@acme.blob.core.windows.net/a/../b"),

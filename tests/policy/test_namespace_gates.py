@@ -9,6 +9,7 @@ from policy.errors import LocationInvalid, PropertyInvalid
 from policy.principal import Principal
 from policy.privileges.namespaces import check_namespace_properties, namespace_requests
 from policy.privileges.requests import AccessRequest, Resource
+from tests.support.vectors import each_row
 
 ANN = Principal("ann")
 DATABASE = Resource.database("sales.eu")
@@ -16,7 +17,7 @@ CREATE = AccessRequest(ANN, DATABASE, "create")
 UNPROTECT = AccessRequest(ANN, DATABASE, "unprotect")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("updates", "removals", "more"),
     [
         ({}, (), []),
@@ -44,7 +45,7 @@ def test_a_location_that_is_none_is_refused() -> None:
         namespace_requests(ANN, "sales.eu", "create", {"location": "/x"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [("n" * 255, "v" * 1000), ("n", ""), ("lakewarden.unsealed", "allow"), ("location", "x")],
 )
@@ -64,7 +65,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "told"),
     [
         ("n" * 256, "v", TOO_LONG.format("n" * 80)),

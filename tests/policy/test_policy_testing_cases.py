@@ -19,6 +19,7 @@ from policy.testing import parse_cases
 from policy.testing.cases import Asked, Because, CaseFile, Made, Run, WantedMask
 from policy.testing.fixtures import FixtureTable
 from policy.testing.parse import MAX_CASES
+from tests.support.vectors import each_row
 
 ASK = "name: it, user: bob, access: select, expect: deny"
 RUN = "name: it, user: bob, dialect: spark, expect: deny"
@@ -123,7 +124,7 @@ def test_an_owner_of_its_own_comes_before_that_of_the_table() -> None:
     assert [each.owner for each in asked if isinstance(each, Asked)] == ["olga", "olga", "bob", None, None]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "what"),
     [
         ("description: x", "line 1, column 1: there are no cases"),
@@ -148,7 +149,7 @@ def test_a_file_with_a_mistake_is_refused(text: str, what: str) -> None:
     assert what in refused(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("case", "what"),
     [
         ("name: it, expect: deny", "line 3, column 5: cases[0]: a case asks one thing"),

@@ -31,6 +31,7 @@ from tests.policy.test_ranger_differential import (
     mask_policies,
     requests,
 )
+from tests.support.vectors import each_row
 
 Json = dict[str, Any]
 SELECT = [{"type": "select"}]
@@ -81,7 +82,7 @@ def test_a_grant_and_a_denial_pass_where_they_are_expected_and_fail_where_not() 
     assert run("user: eve, access: select, resource: table:sales.orders, expect: deny", sales()).passed
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("because", "passes"),
     [
         ("policy: sales", True),
@@ -98,7 +99,7 @@ def test_one_reason_has_to_say_all_that_is_expected(because: str, passes: bool) 
     assert run(case, sales()).passed is passes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mask", "problem"),
     [
         ("type: CUSTOM", None),
@@ -136,7 +137,7 @@ def test_rows_are_all_or_filtered() -> None:
 SCHEDULED = [{"startTime": "2030/01/01 00:00:00", "endTime": "2030/12/31 00:00:00"}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "case",
     [
         f"{READ}, resource: table:sales.orders, expect: allow",
@@ -190,7 +191,7 @@ def test_a_statement_that_cannot_be_read_is_a_denial() -> None:
     assert run(case, sales()).passed
 
 
-@pytest.mark.parametrize("sql", ["'-- nothing'", "DROP TABLE sales.a; DROP TABLE sales.b"])
+@each_row("sql", ["'-- nothing'", "DROP TABLE sales.a; DROP TABLE sales.b"])
 def test_a_case_has_one_statement(sql: str) -> None:
     outcome = run(f"user: olga, sql: {sql}, dialect: spark, expect: deny", sales())
     assert not outcome.passed and "a case has one" in outcome.problems[0]
@@ -428,7 +429,7 @@ def test_a_failed_case_is_reported_in_these_words() -> None:
     assert "decision: deny" in lines
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("case", "what"),
     [(f"{READ}, resource: table:sales.t", "policies"), ("table: sales.orders", "encryption_rules")],
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from policy.errors import RequestInvalid
 from policy.testing.strict_yaml import MAX_SIZE, MAX_TEXT, Node, parse
+from tests.support.vectors import each_row
 
 
 def refused(text: str | bytes) -> str:
@@ -22,7 +23,7 @@ def value(text: str) -> Node:
     return parse("f.yaml", text.encode()).members()["a"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "word",
     ["no", "No", "ON", "off", "y", "yes", "true", "False", "null", "~", "~x", ".inf", ".NaN", "1e3", "012",
      "0x1F", "1_000", "+1", "-x", "2030-01-31", "12:30:45", ".5", ".", "..", "=", "<<"],
@@ -38,7 +39,7 @@ def test_names_and_paths_need_no_quotes() -> None:
         assert value(f"a: {text}").text() == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "place", "what"),
     [
         ("", "line 1, column 1", "the file is empty"),
@@ -97,7 +98,7 @@ def test_what_is_invisible_is_written_as_an_escape_and_has_its_place_in_sql_alon
         escaped.line_of_text()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "read", "what"),
     [
         ("a: b", "members", "a: a mapping is expected, not a text"),
@@ -166,7 +167,7 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("text", TOLD)
+@each_row("text", TOLD, count=21)
 def test_each_refusal_is_told_in_these_words(text: str) -> None:
     place, _, told = TOLD[text].partition(" ")
     line, column = place.split(":")
@@ -192,7 +193,7 @@ def test_the_place_of_a_bad_byte_is_its_line() -> None:
     assert refused(b"\xff\n") == "f.yaml, line 1, column 1: byte 0 is not UTF-8."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "read", "told"),
     [
         ("a: b", "members", "a mapping is expected, not a text."),
@@ -207,7 +208,6 @@ def test_the_place_of_a_bad_byte_is_its_line() -> None:
         (f"a: {'x' * 65537}", "text", "a text has at most 65536 characters, and no lone surrogates."),
         ('a: "b\\tc"', "line_of_text", "the character U+0009 has no place here."),
     ],
-    ids=lambda each: each[:40],
 )
 def test_a_value_that_is_not_what_is_expected_is_told_in_these_words(text: str, read: str, told: str) -> None:
     with pytest.raises(RequestInvalid) as caught:

@@ -6,6 +6,7 @@ import pytest
 
 from policy.errors import RequestInvalid
 from policy.principal import Principal
+from tests.support.vectors import each_row
 
 
 def test_groups_and_roles_become_frozen_sets():
@@ -15,7 +16,7 @@ def test_groups_and_roles_become_frozen_sets():
     assert hash(ann)
 
 
-@pytest.mark.parametrize("name", ["", " ", "\t", "a\nb", "a\0b", "a\u202eb", "x" * 1025, None, 7])
+@each_row("name", ["", " ", "\t", "a\nb", "a\0b", "a\u202eb", "x" * 1025, None, 7])
 def test_a_bad_name_is_refused_everywhere(name):
     for build in (
         lambda: Principal(name),
@@ -38,10 +39,8 @@ UNFIT = (
 )
 
 
-@pytest.mark.parametrize("kind", ["principal", "group", "role"])
-@pytest.mark.parametrize(
-    ("name", "told"), [(" ", NAMELESS), (7, NAMELESS), ("x" * 256, UNFIT), ("a\n", UNFIT)]
-)
+@each_row("kind", ["principal", "group", "role"])
+@each_row(("name", "told"), [(" ", NAMELESS), (7, NAMELESS), ("x" * 256, UNFIT), ("a\n", UNFIT)])
 def test_a_bad_name_is_told_by_its_kind(kind, name, told):
     given = {"name": name} if kind == "principal" else {"name": "ann", f"{kind}s": [name]}
     with pytest.raises(RequestInvalid) as caught:
@@ -55,7 +54,7 @@ def test_names_may_be_as_long_as_the_bound():
     assert Principal("a b").groups == frozenset() == Principal("a").roles
 
 
-@pytest.mark.parametrize("kind", ["group", "role"])
+@each_row("kind", ["group", "role"])
 def test_a_string_of_names_is_told_by_its_kind(kind):
     with pytest.raises(RequestInvalid) as caught:
         Principal("ann", **{f"{kind}s": "etl"})

@@ -14,6 +14,7 @@ from policy.principal import Principal
 from policy.ranger import PolicySet
 from policy.ranger.model import Policy
 from policy.ranger.parse import parse_documents
+from tests.support.vectors import each_row
 
 Json = dict[str, Any]
 
@@ -83,7 +84,7 @@ def test_the_policy_before_and_the_one_after_are_both_asked_for() -> None:
     assert asked([STEWARD], ORDERS, {**ORDERS, "isEnabled": False}).allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changed",
     [
         policy("p", {"database": ["hr"], "table": ["*"]}, item("select")),
@@ -113,7 +114,7 @@ def test_what_is_not_delegated_may_not_be_administered(changed: Json) -> None:
     assert not asked([STEWARD], changed).allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changed",
     [
         policy("p", {"database": ["SALES"], "table": ["a", "b*"]}, item("select", users=["bob"])),
@@ -214,7 +215,7 @@ def test_two_policies_may_delegate_together() -> None:
     assert not asked([select], both).allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "doubt",
     [
         {"conditions": [{"type": "ip-range", "values": ["10.*"]}]},
@@ -283,7 +284,7 @@ def test_a_time_without_zone_decides_nothing() -> None:
         PolicySet.empty().may_administer(ANN, [read(ORDERS)], datetime(2030, 1, 1))
 
 
-@pytest.mark.parametrize(("user", "granted"), [("ann", True), ("ann/x", False)])
+@each_row(("user", "granted"), [("ann", True), ("ann/x", False)])
 def test_nothing_is_delegated_to_a_user_named_like_a_path(user: str, granted: bool) -> None:
     everyone = item("read", delegate=True, groups=["public"])
     home = {**policy("home", {}, everyone), "resources": {"url": {"values": ["s3://lake/{USER}"]}}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from policy.ranger.covering import covers, overlaps
 from policy.ranger.matching import LevelPattern, Match, ResourcePattern, Target
 from policy.ranger.patterns import Pattern
 from policy.ranger.servicedef import TABLES, hierarchy_of
+from tests.support.vectors import each_row
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ def url(*values: str, recursive: bool = False) -> ResourcePattern:
     return resources({"url": {"values": list(values), "isRecursive": recursive}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wide", "narrow", "expected"),
     [
         (url("s3://lake/a"), url("s3a://lake/a/"), True),
@@ -65,7 +65,7 @@ def test_covering_of_locations(wide: ResourcePattern, narrow: ResourcePattern, e
     assert covers(wide, narrow, "ann") is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wide", "narrow", "expected"),
     [
         (("a",), ("a",), True),
@@ -168,7 +168,7 @@ def test_covering_of_locations_is_sound(one: str, other: str, deep: bool, also: 
         assert meets or ours is Match.NONE or not theirs.covers
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "expected"),
     [
         (url("s3://lake/a"), url("s3://lake/a"), True),

@@ -14,6 +14,7 @@ from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet, fields, parse
 from policy.ranger.positions import line_of
+from tests.support.vectors import each_row
 
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
 REFUSED = json.loads((Path(__file__).parents[1] / "vectors" / "ranger" / "refused.json").read_text("utf-8"))
@@ -30,7 +31,7 @@ def grants(policies: PolicySet, table: str = "t", user: str = "ann") -> bool:
     return policies.decide(request, NOW).allowed
 
 
-@pytest.mark.parametrize("case", REFUSED["refused"], ids=lambda case: str(case["name"]))
+@each_row("case", REFUSED["refused"], count=175, ids=lambda case: str(case["name"]))
 def test_refused_with_document_line_and_field(case: dict[str, Any]) -> None:
     text = case["text"] if "text" in case else json.dumps(case["document"], indent=1)
     with pytest.raises(PolicyInvalid) as refusal:
@@ -39,7 +40,7 @@ def test_refused_with_document_line_and_field(case: dict[str, Any]) -> None:
     assert refusal.value.rule in ("policy-document", "json")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         POLICY,
@@ -127,7 +128,7 @@ def test_an_oversized_document_is_told_with_what_to_do(monkeypatch: pytest.Monke
     assert grants(PolicySet.parse({"p.json": json.dumps(POLICY)}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "items",
     [
         {},
@@ -148,7 +149,7 @@ def test_a_policy_that_says_nothing_is_refused_unless_it_is_for_an_audit() -> No
     assert refusal.value.message == "p.json, line 1: a policy without items says nothing."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", ["guid", "createdBy", "updatedBy", "service", "description", "resourceSignature", "policyLabels"]
 )
 def test_what_has_no_effect_has_its_type_all_the_same(name: str) -> None:
@@ -196,7 +197,7 @@ def test_no_policies_deny_everything() -> None:
     assert policies.has_row_filter(Principal("ann"), "a", "t", NOW) is False
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "line"),
     [
         ((), 1),
@@ -214,7 +215,7 @@ def test_line_of_a_path(path: tuple[str | int, ...], line: int) -> None:
     assert line_of(text, path) == line
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "line"),
     [(("a",), 1), (("b", 0), 2), (("b", 1), 3), (("b", 2, "c"), 4), (("d",), 5), (("e",), 1)],
 )

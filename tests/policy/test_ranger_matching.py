@@ -14,6 +14,7 @@ from policy.ranger.matching import LevelPattern, Match, Pattern, ResourcePattern
 from policy.ranger.patterns import spellings_of
 from policy.ranger.roles import Role, RoleGraph, find_cycle
 from policy.ranger.servicedef import LEVELS, TABLES, Level, access_types_of, hierarchy_of
+from tests.support.vectors import each_row
 
 TABLE = LEVELS["table"]
 EXACT = Level("exact", case_sensitive=True)
@@ -65,7 +66,7 @@ def test_reaches_below_by_search(pattern: str, name: str, recursive: bool) -> No
         assert found.reaches_below((location,), "u")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "expected"),
     [
         ("s3://b/x", True),
@@ -95,7 +96,7 @@ def test_what_takes_in_a_tree_matches_all_of_it(pattern: str, name: str, recursi
         assert all(found.matches((f"{location}/{tail}",), "u") for tail in below)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "recursive", "expected"),
     [
         ("s3://lake/home/{USER}", True, True),
@@ -130,19 +131,17 @@ def test_fold_ignores_case_and_keeps_length(text: str) -> None:
     assert len(fold(text)) == len(text)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [("Straße", "STRAßE"), ("ÄÉ", "äé"), ("K", "k"), ("ſ", "S"), ("Σ", "ς")]
-)
+@each_row(("one", "other"), [("Straße", "STRAßE"), ("ÄÉ", "äé"), ("K", "k"), ("ſ", "S"), ("Σ", "ς")])
 def test_fold_makes_equal(one: str, other: str) -> None:
     assert fold(one) == fold(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("ß", "ss"), ("é", "e\u0301"), ("İ", "i\u0307"), ("ﬁ", "fi")])
+@each_row(("one", "other"), [("ß", "ss"), ("é", "e\u0301"), ("İ", "i\u0307"), ("ﬁ", "fi")])
 def test_fold_keeps_apart(one: str, other: str) -> None:
     assert fold(one) != fold(other)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "text", "expected"),
     [
         ("*a*b*c*d", "xaxbxcxd", True),
@@ -164,7 +163,7 @@ def test_a_wildcard_makes_no_location_recursive() -> None:
     assert deep.matches(("s3://lake/a/b",), "u") and not once.matches(("s3://lake/a/b",), "u")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("level", "value", "spellings"),
     [
         (EXACT, "Ab", ("Ab",)),
@@ -185,14 +184,14 @@ def test_many_wildcards_do_not_take_forever() -> None:
     assert below.reaches_below(("s3://" + "a" * 4000,), "u")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "tokens"), [("**", 1), ("a**b", 3), ("?*", 2), ("{USER}", 1), ("a{USER}?", 3), ("abc", 1)]
 )
 def test_tokens_are_joined(value: str, tokens: int) -> None:
     assert len(Pattern.of(value, TABLE).tokens) == tokens
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "canonical"),
     [
         ("s3://lake/a", "s3://lake/a"),
@@ -238,7 +237,7 @@ def test_a_location_is_read_in_the_spelling_that_requests_have(written: str, can
     assert "".join(token if isinstance(token, str) else token.value for token in tokens) == canonical
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "problem"),
     [
         ("lake/a", "begins with its scheme"),
@@ -296,7 +295,7 @@ def test_every_spelling_of_a_scheme_is_matched_where_the_pattern_leaves_it_open(
     assert not Pattern.of("?3b://lake/a", URL).matches(spelled, "u")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "user", "owner", "name", "expected"),
     [
         ("{OWNER}", "ann", "bob", "bob", True),
@@ -326,7 +325,7 @@ def test_below_a_location_of_an_owner() -> None:
     assert not pattern.reaches_below(("s3://lake/bob",), "bob")
 
 
-@pytest.mark.parametrize("value", ["{", "a}", "{owner}", "{user}", "{USER", "{{USER}}", "{GROUP}"])
+@each_row("value", ["{", "a}", "{owner}", "{user}", "{USER", "{{USER}}", "{GROUP}"])
 def test_other_braces_are_refused(value: str) -> None:
     with pytest.raises(ValueError, match="the macros in a resource"):
         Pattern.of(value, TABLE)
@@ -343,7 +342,7 @@ def levels(*values: str, excludes: int | None = None) -> ResourcePattern:
 DATABASE, ORDERS, ID = Resource.database("a"), Resource.table("a", "t"), Resource.column("a", "t", "c")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "expected"),
     [
         (levels("a"), "SELF ABOVE ABOVE"),
@@ -366,7 +365,7 @@ def test_match_by_depth(pattern: ResourcePattern, expected: str) -> None:
     assert found == expected.split()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "place", "user", "owner", "expected"),
     [
         ("iceberg", "s3://lake/{USER}/x", "ann", None, Match.BELOW),

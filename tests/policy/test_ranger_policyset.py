@@ -18,6 +18,7 @@ from policy.ranger import MaskRule, PolicySet
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import Match, Target
 from policy.ranger.parse import parse_documents
+from tests.support.vectors import each_row
 
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
 ANN = Principal("ann")
@@ -83,7 +84,7 @@ def test_reasons_are_sentences_that_name_policy_id_and_item() -> None:
 CONDITIONS = [{"type": "time", "values": ["x"]}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("more", "conditions", "because"),
     [
         ({}, [], ""),
@@ -153,7 +154,7 @@ def test_the_mask_rule_is_a_value() -> None:
     assert policies(mask).mask_for(ANN, "a", "t", "c", NOW) == MaskRule("MASK_HASH", None, "m")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "user", "owner", "filtered"),
     [
         ({"users": ["{OWNER}"]}, "ann", "ann", True),
@@ -227,7 +228,7 @@ def test_a_policy_with_very_many_names_is_found() -> None:
     assert not found.decide(AccessRequest(ANN, Resource.table("n7", "n300"), "select"), NOW).allowed
 
 
-@pytest.mark.parametrize("also", [[], [{"database": {"values": ["other"]}}]], ids=["one set", "two sets"])
+@each_row("also", [[], [{"database": {"values": ["other"]}}]])
 def test_the_owner_in_a_resource_is_that_of_the_request(also: list[dict[str, Any]]) -> None:
     own = policy(
         "own", {"database": ["{OWNER}"], "table": ["*"]}, policyItems=[item("select")], additionalResources=[]
@@ -254,7 +255,7 @@ def test_a_mask_in_the_database_of_its_owner() -> None:
     assert found.mask_for(ANN, "bob", "t", "c", NOW, owner="ann") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("above", "below", "expected"),
     [
         ("MASK_HASH", "MASK_NULL", "MASK_HASH"),
@@ -315,7 +316,7 @@ def read(user: str, location: str, owner: str | None = None) -> AccessRequest:
     return AccessRequest(Principal(user), Resource.url(location), "read", owner=owner)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("user", "granted"), [("ann", True), ("a*", True), ("a=b@c", True), ("ann/x", False), ("ann%2Fx", False)]
 )
 def test_a_user_named_like_a_path_has_no_part_of_what_is_others(user: str, granted: bool) -> None:
@@ -380,8 +381,8 @@ def test_a_denial_of_a_location_alone_counts() -> None:
     assert found.decide(read("ann", "s3://lake/a/b"), NOW).allowed
 
 
-@pytest.mark.parametrize("macro", ["{USER}", "{OWNER}"])
-@pytest.mark.parametrize("name", ["Alice", "al\u0131ce", "ALICE", "\u017fvc"])
+@each_row("macro", ["{USER}", "{OWNER}"])
+@each_row("name", ["Alice", "al\u0131ce", "ALICE", "\u017fvc"])
 def test_names_that_differ_in_case_share_no_macro(macro: str, name: str) -> None:
     """Databases are compared without letter case, users are not."""
     everyone = item("select", groups=["public"])

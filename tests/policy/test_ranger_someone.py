@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from tests.policy.test_ranger_policyset import item, policies, policy
+from tests.support.vectors import each_row
 
 NOW = datetime(2030, 1, 15, 12, tzinfo=UTC)
 SPARK = Resource.engine("spark")
@@ -22,7 +22,7 @@ def _who(name: str, *accesses: str, **more: Any) -> dict[str, Any]:
     return policy("p", {"engine": [name]}, policyItems=[item(*accesses, **more)])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         _who("spark", "code"),
@@ -32,14 +32,13 @@ def _who(name: str, *accesses: str, **more: Any) -> dict[str, Any]:
         {**_who("spark", "code"), "denyPolicyItems": [item("code", groups=["public"])]},
         {**_who("spark", "code"), "validitySchedules": [SCHEDULE]},
     ],
-    ids=["user", "all", "public", "macro", "denied again", "not now"],
 )
 def test_a_grant_to_anyone_at_any_time_counts(document: dict[str, Any]) -> None:
     reason = policies(document).someone_may(SPARK, "code")
     assert reason is not None and reason.policy == "p"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         _who("spark", "act"),
@@ -48,7 +47,6 @@ def test_a_grant_to_anyone_at_any_time_counts(document: dict[str, Any]) -> None:
         {**_who("spark", "code"), "isEnabled": False},
         policy("p", {"key": ["spark"]}, policyItems=[item("all")]),
     ],
-    ids=["another right", "another engine", "denied", "not in force", "another kind"],
 )
 def test_what_grants_it_to_nobody_does_not_count(document: dict[str, Any]) -> None:
     assert policies(document).someone_may(SPARK, "code") is None

@@ -6,7 +6,6 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.ranger.recurrence import Recurrence, numbers
+from tests.support.vectors import each_row
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ def recurring(interval: Json, **fields: str) -> Json:
     return {"recurrences": [{"schedule": {**every, **fields}, "interval": interval}]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schedule", "now", "expected"),
     [
         ({"startTime": "2030/01/01 00:00:00"}, "2030-01-01T00:00:00+00:00", True),
@@ -82,7 +82,7 @@ MONDAYS = recurring({"hours": 8}, hour="9", dayOfMonth="", dayOfWeek="2")
 MONTH_ENDS = recurring({"days": 1}, hour="12", dayOfMonth="31")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schedule", "now", "expected"),
     [
         # 2030-01-14 is a Monday.

@@ -12,6 +12,7 @@ import pytest
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
+from tests.support.vectors import each_row
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ranger"
 FILES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(VECTORS.glob("*.json"))}
@@ -45,7 +46,7 @@ def resource(named: dict[str, str]) -> Resource:
     return {**kind, **one, "service": Resource.service}[last](*named.values())
 
 
-@pytest.mark.parametrize(("stem", "case"), cases("cases"))
+@each_row(("stem", "case"), cases("cases"), count=259)
 def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
     request = AccessRequest(principal(case), resource(case["resource"]), case["access"], case.get("owner"))
     decision = set_of(stem).decide(request, moment(stem, case))
@@ -58,7 +59,7 @@ def test_access_is_decided_as_the_vector_says(stem: str, case: dict[str, Any]) -
         ]
 
 
-@pytest.mark.parametrize(("stem", "case"), cases("masks"))
+@each_row(("stem", "case"), cases("masks"), count=25)
 def test_mask_is_chosen_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
     rule = set_of(stem).mask_for(
         principal(case), case["database"], case["table"], case["column"], moment(stem, case)
@@ -67,7 +68,7 @@ def test_mask_is_chosen_as_the_vector_says(stem: str, case: dict[str, Any]) -> N
     assert found == case["expected"]
 
 
-@pytest.mark.parametrize(("stem", "case"), cases("row_filters"))
+@each_row(("stem", "case"), cases("row_filters"), count=11)
 def test_row_filter_is_found_as_the_vector_says(stem: str, case: dict[str, Any]) -> None:
     found = set_of(stem).has_row_filter(principal(case), case["database"], case["table"], moment(stem, case))
     assert found is case["expected"]

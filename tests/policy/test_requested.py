@@ -9,6 +9,7 @@ from policy.encryption.specification import EncryptionSpec, Mechanism
 from policy.errors import LocationInvalid, NotSupportedYet, PropertyInvalid
 from policy.location.allow_list import AllowList
 from policy.location.location import Location
+from tests.support.vectors import each_row
 
 HOME = Location.parse("s3://lake/db/t")
 PLAIN = EncryptionSpec.parse({}, catalog_master_key_id=None)
@@ -33,7 +34,7 @@ def change(
     return for_change(AllowList.parse(allowed), spec(before), given, unset, HOME, "lake", "db.t")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("properties", "location", "listed"),
     [
         ({}, HOME, entries("s3://lake/db/t")),
@@ -93,7 +94,7 @@ def test_the_list_alone_leaves_the_encryption_as_it_is() -> None:
         assert wanted.new_keys == () and wanted.unprotects is False
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "given", "unset", "after", "new_keys", "unprotects"),
     [
         ({}, ENVELOPE, (), ENVELOPE, ("lake",), False),

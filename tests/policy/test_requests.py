@@ -8,6 +8,7 @@ from policy.errors import LocationInvalid, RequestInvalid
 from policy.location.location import Location
 from policy.principal import Principal
 from policy.privileges.requests import ACCESS_TYPES, ALL, ANY, AccessRequest, Resource
+from tests.support.vectors import each_row
 
 ANN = Principal("ann")
 RESOURCES = [
@@ -22,13 +23,13 @@ RESOURCES = [
 ]
 
 
-@pytest.mark.parametrize("resource", RESOURCES, ids=str)
+@each_row("resource", RESOURCES, count=8, ids=str)
 def test_every_access_type_of_a_resource_can_be_asked(resource: Resource) -> None:
     for access in [*resource.access_types, ANY]:
         assert AccessRequest(ANN, resource, access).access == access
 
 
-@pytest.mark.parametrize("resource", RESOURCES, ids=str)
+@each_row("resource", RESOURCES, count=8, ids=str)
 def test_access_types_of_other_resources_cannot_be_asked(resource: Resource) -> None:
     others = frozenset().union(*ACCESS_TYPES.values()) - resource.access_types
     for access in [*others, "", "SELECT", "*"]:
@@ -62,19 +63,19 @@ def test_locations_are_canonical_whoever_gives_them() -> None:
     assert Resource.storage("file:/a/b").values == ("iceberg", "file:///a/b")
 
 
-@pytest.mark.parametrize("text", ["/a/b", "s3://b/../x", ""])
+@each_row("text", ["/a/b", "s3://b/../x", ""])
 def test_ambiguous_locations_are_refused(text: str) -> None:
     with pytest.raises(LocationInvalid):
         Resource.storage(text)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 4097])
+@each_row("name", ["", "x" * 4097])
 def test_names_are_neither_empty_nor_overlong(name: str) -> None:
     with pytest.raises(RequestInvalid, match="4096 characters"):
         Resource.table("a", name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("levels", "values"),
     [(("table",), ("t",)), ((), ()), (("database", "table"), ("a",)), (("database",), ("a", "b"))],
 )
@@ -83,7 +84,7 @@ def test_levels_are_those_of_a_hierarchy(levels: tuple[str, ...], values: tuple[
         Resource(levels, values)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("build", "told"),
     [
         (
@@ -121,7 +122,7 @@ def test_nobody_owns_what_is_asked_for_unless_it_is_said() -> None:
     assert AccessRequest(ANN, Resource.key("k"), "use", "olga").owner == "olga"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "names", "levels", "values"),
     [
         ("database", ("a",), ("database",), ("a",)),

@@ -8,9 +8,10 @@ from policy.errors import LocationInvalid, RequestInvalid
 from policy.identifiers import TableName
 from policy.privileges.requests import Resource
 from policy.resource_names import resource_named, table_named
+from tests.support.vectors import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "resource"),
     [
         ("database:sales.eu", Resource.database("sales.eu")),
@@ -36,7 +37,7 @@ TABLE = "A table's name begins with its namespace. [rule=resource-name] Name it 
 COLUMN = "A column is named after its table. [rule=resource-name] Name it as NAMESPACE.TABLE/COLUMN."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "told"),
     [
         ("table", KINDS),
@@ -55,7 +56,7 @@ def test_what_names_no_resource_is_refused(text: str, told: str) -> None:
     assert str(caught.value) == told
 
 
-@pytest.mark.parametrize("text", ["database:", "table:a.", "table:.t", "column:a.t/", "key:", "table:a.t/c"])
+@each_row("text", ["database:", "table:a.", "table:.t", "column:a.t/", "key:", "table:a.t/c"])
 def test_an_empty_or_ambiguous_name_is_refused(text: str) -> None:
     with pytest.raises(RequestInvalid):
         resource_named(text)

@@ -8,6 +8,7 @@ import pytest
 
 from policy.errors import MetadataInvalid, RequestInvalid
 from policy.strict_json import MAX_DEPTH, parse
+from tests.support.vectors import each_row
 
 
 def refusal(text: bytes | str) -> str:
@@ -25,14 +26,12 @@ def test_plain_json_is_what_it_says() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "text", ['{"a": 1, "a": 1}', '[{"x": {"a": 1, "b": 2, "a": 3}}]', '{"a": 1, "\\u0061": 2}']
-)
+@each_row("text", ['{"a": 1, "a": 1}', '[{"x": {"a": 1, "b": 2, "a": 3}}]', '{"a": 1, "\\u0061": 2}'])
 def test_a_name_given_twice_is_refused_at_every_depth(text: str) -> None:
     assert "'a' is given twice" in refusal(text)
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "[1e999]", "-1e400", '{"a": -Infinity}'])
+@each_row("text", ["NaN", "[Infinity]", "[1e999]", "-1e400", '{"a": -Infinity}'])
 def test_numbers_that_json_has_not_are_refused(text: str) -> None:
     assert "not a JSON number" in refusal(text)
 
@@ -45,7 +44,7 @@ def test_nesting_is_bounded_and_brackets_in_strings_do_not_count() -> None:
     assert parse("[" + "[]," * 5000 + "1]", what="The body")
 
 
-@pytest.mark.parametrize("text", [b"\xff{}", b'{"a": "\xc3"}', "{", "", "{} {}", "{'a': 1}", "[1,]"])
+@each_row("text", [b"\xff{}", b'{"a": "\xc3"}', "{", "", "{} {}", "{'a': 1}", "[1,]"])
 def test_what_is_not_json_is_refused_with_the_position(text: bytes | str) -> None:
     message = refusal(text)
     assert "byte" in message or "line" in message
@@ -66,7 +65,7 @@ def test_a_name_given_twice_among_very_many_is_found_in_one_pass() -> None:
     assert "'7a11f' is given twice" in refusal(f'{{{names},"7a11f":0}}')
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "line"),
     [
         ('{"a": 1, "a": 2}', 1),
@@ -88,7 +87,7 @@ MEND = "Correct the text there; JSON has no comments, and no comma behind the la
 ONCE = "Give each name of an object once."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem", "hint"),
     [
         (b"a\xff", "is not UTF-8: byte 1 does not decode.", "Save the text in UTF-8."),
@@ -130,7 +129,7 @@ def test_each_refusal_says_what_is_wrong_where_and_what_to_do(
     assert str(caught.value) == f"The body {problem} [rule=json] {hint}"
 
 
-@pytest.mark.parametrize("pair", ["[]", "{}"])
+@each_row("pair", ["[]", "{}"])
 def test_depth_counts_what_is_open_at_once(pair: str) -> None:
     """Brackets that are closed again, or that stand in a string, do not count."""
     one = pair if pair == "[]" else '{"a":1}'
@@ -143,7 +142,7 @@ def test_depth_counts_what_is_open_at_once(pair: str) -> None:
     assert parse('["' + "[{" * 100 + '", "\\\\", "\\"' + "{[" * 100 + '"]', what="The body")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name", "line"),
     [
         ('\n{"a": 1,\n"a": 2}\n\n', "a", 3),
@@ -168,7 +167,7 @@ def test_what_ends_too_early_is_no_json() -> None:
         assert caught.value.rule == "json"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "elements"),
     [
         ("[]", 1),

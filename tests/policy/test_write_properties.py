@@ -7,9 +7,10 @@ import pytest
 from policy.errors import PropertyInvalid
 from policy.privileges.tables import WRITE_PATHS, refuse_location_property
 from policy.write_properties import check_write_properties
+from tests.support.vectors import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("write.parquet.compression-codec", "banana"),
@@ -47,7 +48,7 @@ def test_values_that_writers_follow_and_properties_that_they_do_not_read_are_tak
     check_write_properties(taken, "db.t")
 
 
-@pytest.mark.parametrize("known", WRITE_PATHS)
+@each_row("known", WRITE_PATHS)
 def test_a_write_path_in_another_case_is_refused(known: str) -> None:
     refuse_location_property([known], "db.t")
     for name in (known.upper(), known.title(), f" {known}"):

@@ -1,0 +1,66 @@
+"""The index of tests/support names each of its modules; tables of vectors run each of their rows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.vectors import each_row
+
+_SUPPORT = Path(__file__).parent / "support"
+
+
+def test_index_of_the_shared_modules_is_whole() -> None:
+    named = re.findall(r"^\| `(\w+\.py)` \| .+ \|$", (_SUPPORT / "README.md").read_text(), re.MULTILINE)
+    assert named == sorted(path.name for path in _SUPPORT.glob("*.py"))
+
+
+def test_each_row_runs_and_each_failure_is_named() -> None:
+    seen = []
+
+    @each_row("number, even", [(1, False), (2, False), (3, False), (4, False)])
+    def check(number: int, even: bool) -> None:
+        seen.append(number)
+        assert (number % 2 == 0) is even
+
+    with pytest.raises(AssertionError) as failed:
+        check()
+    assert seen == [1, 2, 3, 4]
+    (note,) = failed.value.__notes__
+    assert note.startswith("2 of 4 rows failed:\n  (2, False): AssertionError") and "\n  (4, False)" in note
+
+
+def test_own_assertion_is_raised_before_other_errors() -> None:
+    @each_row("number", [0, 1])
+    def check(number: int) -> None:
+        assert 1 / number == 2
+
+    with pytest.raises(AssertionError, match="rows failed"):
+        check()
+
+
+def test_row_that_raises_nothing_is_a_failure() -> None:
+    @each_row("text", ["1", "x"])
+    def check(text: str) -> None:
+        with pytest.raises(ValueError):
+            int(text)
+
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check()
+
+
+@each_row("first", [1, 2])
+@each_row("second", [3, 4])
+def test_rows_leave_fixtures_alone(first: int, second: int, tmp_path: Path) -> None:
+    assert first < second and tmp_path.is_dir()
+
+
+def test_tables_do_not_lose_rows() -> None:
+    with pytest.raises(AssertionError, match="2 rows, but there were 3"):
+        each_row("number", [1, 2], count=3)
+    with pytest.raises(AssertionError):
+        each_row("number", [])
+    with pytest.raises(AssertionError, match="takes"):
+        each_row("number", [1])(lambda other: None)
