@@ -2,21 +2,35 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 INSTALLED := $(VENV)/.installed
 OLDEST := 4.1.4
 OLDEST_SPARK := $(VENV)/spark-$(OLDEST)
 DECISION_TESTS := tests/policy tests/catalog tests/authorization tests/attacks tests/http
+CHECK_TESTS := tests/test_language.py tests/test_support.py tests/policy tests/crypto tests/envelope tests/planning \
+	tests/authorization/test_authorization_in_process.py tests/spark/test_sql_tables.py
 
-.PHONY: test interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
+.PHONY: check test nightly interop test-oldest-spark demo lint format coverage mutation guards bench fuzz java clean
 
+# What to run before each commit: lint, types, the decision tests, and Spark once.
+check: java lint
+	$(PYTEST) -q -m 'not nightly and not slow' $(CHECK_TESTS)
+
+# What to run before each push: everything but the tests that are marked `nightly`.
 test: java lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST) -m 'not nightly'
+
+# Everything: also processes that are killed, long differential tests with more examples, pages that are followed
+# step by step, and the core of the tests again on the oldest Spark.
+nightly: java lint
+	$(PYTEST) --hypothesis-profile=nightly
+	$(MAKE) test-oldest-spark
 
 # The same rules against the programs of others: bao or vault, where they are on the PATH; Hadoop's KMS server,
 # its S3 client and Iceberg's Spark runtime, where Maven is installed.
 interop: java $(INSTALLED) $(VENV)/hadoop-kms $(VENV)/hadoop-aws $(VENV)/iceberg-runtime $(OLDEST_SPARK)/.installed
-	$(BIN)/pytest -n 2 --dist loadfile --interop -m interop
+	$(PYTEST) --interop -m interop
 
 $(VENV)/hadoop-kms: | $(INSTALLED)
 	tools/hadoop-kms-jars $@
@@ -29,7 +43,7 @@ $(VENV)/iceberg-runtime: | $(INSTALLED)
 
 # The core of the tests again on the oldest Spark that is supported, laid over the newest one.
 test-oldest-spark: java $(INSTALLED) $(OLDEST_SPARK)/.installed
-	PYTHONPATH=$(OLDEST_SPARK) $(BIN)/pytest -n 2 --dist loadfile -m core tests/spark
+	PYTHONPATH=$(OLDEST_SPARK) $(PYTEST) -m core tests/spark
 
 demo: java $(VENV)/.demo
 	$(BIN)/lakewarden demo
@@ -49,12 +63,13 @@ format: $(INSTALLED)
 
 # Every branch of the decision modules is run by some test.
 coverage: $(INSTALLED)
-	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow' --cov --cov-config=pyproject.toml --cov-report=term $(DECISION_TESTS)
+	$(PYTEST) -q -m 'not slow and not nightly' --cov --cov-config=pyproject.toml --cov-report=term $(DECISION_TESTS)
 
-# Faults put into the decision modules are noticed by the tests: make mutation MODULE=policy/ranger/evaluate.py
-# SAMPLE=60 tries so many of each module.
+# mutmut changes the decision modules; the tests of the policy package should notice. Results stay in mutants/, so
+# that a second run tries only what changed. make mutation MODULE='policy.ranger.evaluate*' tries one module.
 mutation: $(VENV)/.mutation
-	$(BIN)/python tools/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(MODULE),'$(MODULE)')
+	$(BIN)/mutmut run $(if $(MODULE),'$(MODULE)')
+	$(BIN)/mutmut results
 
 # Each test that the threat model names fails when its guard is taken away: make guards TESTS=tests/attacks
 guards: java $(INSTALLED)
@@ -73,11 +88,12 @@ fuzz: java $(INSTALLED)
 		tests/catalog/test_commit_differences.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist mutants *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One that was moved or lost its Python is made again.
 define venv
+	@echo 'Installing what this needs into $(VENV). The first time takes some minutes.'
 	@$(BIN)/python -c '' 2>/dev/null || { python=$$(tools/find-python) && "$$python" -m venv --clear $(VENV); }
 endef
 

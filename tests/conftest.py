@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.support.lake import Lake
     from tests.support.moto_server import MotoS3
     from tests.support.postgres import PostgresServer
     from tests.support.service import Service
+
+
+# For `make nightly` and `make fuzz`: tests that set no number of their own try more examples.
+for name, examples in {"nightly": 1_000, "fuzz": 100_000}.items():
+    settings.register_profile(
+        name, max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck)
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,20 +1,15 @@
-"""One JVM for the readers that are classes of Java, and the profile of a long run."""
+"""One JVM for the readers that are classes of Java."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 from py4j import java_gateway, protocol
 from py4j.java_gateway import JavaGateway
 
 from tests.locations.readers import Reader, java_readers, python_readers
 from tests.support.jvm import open_jvm
-
-settings.register_profile(
-    "fuzz", max_examples=100_000, deadline=None, suppress_health_check=list(HealthCheck)
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
