@@ -178,6 +178,20 @@ class BoundedParser(h11.Connection):
             raise h11.RemoteProtocolError(self.problem.message)
         return event
 
+    def send(self, event: Any) -> Any:
+        """See h11; an answer before the end of the body says that the connection ends with it.
+
+        h11 is not told: it would close at once, and what the client still sends would reset the connection
+        before the answer is read (RFC 9112, section 9.6). A client that is not told sends its next request
+        on a connection that is ending.
+        """
+        data: bytes | None = super().send(event)
+        if data is None or not isinstance(event, h11.Response) or self.their_state is not h11.SEND_BODY:
+            return data
+        if any(name == b"connection" for name, _ in event.headers):
+            return data
+        return data.removesuffix(b"\r\n") + b"connection: close\r\n\r\n"
+
     def _problem_of(self, event: object) -> LakewardenError | None:
         if isinstance(event, h11.Request):
             self._pieces = self._body_bytes = 0

@@ -47,7 +47,9 @@ def test_an_operation_passes_exactly_the_points_at_which_it_is_killed(on_sqlite:
 def test_every_point_in_the_source_belongs_to_an_operation_that_is_killed() -> None:
     assert catalog.__file__ is not None
     sources = Path(catalog.__file__).parent.rglob("*.py")
-    named = {name for source in sources for name in re.findall(r'faults\.point\("(.+?)"', source.read_text())}
+    named = {
+        name for source in sources for name in re.findall(r'crash_points\.point\("(.+?)"', source.read_text())
+    }
     assert named == OTHER_POINTS.union(*(scenario.points for scenario in SCENARIOS.values()))
 
 

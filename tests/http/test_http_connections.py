@@ -184,6 +184,18 @@ def test_the_answer_before_the_body_is_not_lost(served: Service) -> None:
     assert answer.startswith("HTTP/1.1 401 ") and answer.endswith("}")
 
 
+def test_the_answer_before_the_body_says_that_the_connection_ends(served: Service) -> None:
+    """A client that is not told sends its next request on a connection that is ending."""
+    with connected(served) as client:
+        client.sendall(_upload(served).replace(b"Bearer ", b"Bearer x"))
+        head, _, _ = rest_of(client).partition("\r\n\r\n")
+        assert head.startswith("HTTP/1.1 401 ")
+        assert head.lower().split("\r\n").count("connection: close") == 1
+    with connected(served) as client:
+        assert status_of(client, HEAD) == 200
+        assert status_of(client, HEAD) == 200
+
+
 def test_a_client_that_does_not_read_is_ended(tmp_path: Path) -> None:
     with limited(tmp_path, answer_timeout_s=SHORT) as service, connected(service) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

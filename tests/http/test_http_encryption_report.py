@@ -59,7 +59,7 @@ def test_tables_that_break_the_rules_in_force_are_reported(
                 "remedy": "Set encryption.mechanism=envelope.",
             }
         ],
-        "earlier-files-in-clear": False,
+        "earlier-files-in-plaintext": False,
         "problem": None,
     }
     assert found[f"{namespace}.safe"]["standing"] == "fits"

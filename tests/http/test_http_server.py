@@ -24,8 +24,8 @@ from catalog.http.server import serve
 from policy.principal import Principal
 from tests.support.lake import open_lake
 with open_lake(pathlib.Path(sys.argv[1]), HTTP__PORT=0) as lake:
-    print(lake.warden.tokens.issue(Principal("alice"), "user", None).text, flush=True)
-    serve(lake.settings, lake.warden)
+    print(lake.services.tokens.issue(Principal("alice"), "user", None).text, flush=True)
+    serve(lake.settings, lake.services)
 print("closed", flush=True)
 """
 

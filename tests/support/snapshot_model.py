@@ -271,6 +271,8 @@ class History:
             yield REFUSED
         if added and picked is not None and not self._is_new(picked, snapshot.parent, known):
             yield REFUSED
+        if added and picked is not None and self._removes(picked):
+            yield REFUSED
         if added and picked is not None and picked.number <= self.outdated:
             yield CONFLICT
 
@@ -280,6 +282,11 @@ class History:
         if picked.source is not None or any(picked.id in (each.id, each.source) for each in below):
             return False
         return not below or any(each.number < picked.number for each in below)
+
+    def _removes(self, picked: Snap) -> bool:
+        """Whether a snapshot is an overwrite, of which only whole partitions can be picked."""
+        own = [each for each in picked.listed if each.snapshot_id == picked.id]
+        return any(row.status == DELETED for listed in own for row, _ in self.rows_of(listed))
 
     def added_by(self, snapshot: Snap) -> list[Live]:
         """What a snapshot added."""
