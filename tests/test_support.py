@@ -64,3 +64,11 @@ def test_tables_do_not_lose_rows() -> None:
         each_row("number", [])
     with pytest.raises(AssertionError, match="takes"):
         each_row("number", [1])(lambda other: None)
+
+
+class TestOfAClass:
+    """A class of tests takes rows as well."""
+
+    @each_row("number", [1, 2])
+    def test_rows_of_a_method(self, number: int) -> None:
+        assert isinstance(self, TestOfAClass) and number

@@ -23,6 +23,7 @@ from tests.support.host import Host
 from tests.support.http_calls import SCHEMA, new_table, refused
 from tests.support.lake import ALICE, policy, standard_policies, tables
 from tests.support.service import Service, open_service
+from tests.support.vectors import each_row
 
 MECHANISM: Final = "encryption.mechanism"
 LIST: Final = "read.allowed.data.paths"
@@ -106,8 +107,8 @@ def _governs(alice: httpx.Client, table: str = "vault") -> dict[str, str]:
     return properties
 
 
-@pytest.mark.parametrize("disguise", DISGUISES)
-@pytest.mark.parametrize("name", [MECHANISM, LIST, "encryption.columns", "parquet.encryption.footer.key"])
+@each_row("disguise", DISGUISES)
+@each_row("name", [MECHANISM, LIST, "encryption.columns", "parquet.encryption.footer.key"])
 def test_disguised_name_is_refused_by_the_rule(name: str, disguise: str) -> None:
     given = DISGUISES[disguise](name)
     assert given != name

@@ -36,6 +36,7 @@ from tests.support.http_calls import SCHEMA, new_table, refused, tables_of
 from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies, tables
 from tests.support.service import Service, open_service
 from tests.support.tables import append_files
+from tests.support.vectors import each_row
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 WRITE_PATHS = (
@@ -203,7 +204,7 @@ def test_no_answer_holds_credentials(served: Service, bob: httpx.Client) -> None
 # CVE-2026-42810: wildcards in names and locations match nothing but themselves.
 
 
-@pytest.mark.parametrize("name", WILD)
+@each_row("name", WILD)
 def test_cve_2026_42810_request_is_no_pattern_to_policies(name: str) -> None:
     """Rights on `victim` say nothing of a table, column, key, engine or location that is called `*`."""
     rights = [
@@ -245,9 +246,7 @@ def test_a_name_is_granted_by_itself_alone(name: str, granted: str) -> None:
     assert policies.decide(request, NOW).allowed == (name.lower() == granted)
 
 
-@pytest.mark.parametrize(
-    "user", ["*", "?", "b*", "b?b", "{USER}", "{OWNER}", "{user}", "[b]ob", "%", ".*", "bob|x"]
-)
+@each_row("user", ["*", "?", "b*", "b?b", "{USER}", "{OWNER}", "{user}", "[b]ob", "%", ".*", "bob|x"])
 def test_a_users_own_name_is_no_pattern(user: str) -> None:
     """`{USER}` stands for the name as it is, in names, locations and users of items.
 

@@ -32,6 +32,7 @@ from pyiceberg.types import LongType, NestedField
 
 from catalog.rules import table_changes
 from policy.errors import PropertyInvalid, RequestInvalid
+from tests.support.vectors import each_row
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))
 WIDER = Schema(NestedField(1, "id", LongType()), NestedField(2, "x", LongType()))
@@ -65,7 +66,7 @@ def base(**properties: str) -> TableMetadata:
     return new_table_metadata(SCHEMA, PartitionSpec(), SortOrder(), "file:///t", properties)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("update", "rights"),
     [
         (ADD, {"update"}),
@@ -85,7 +86,6 @@ def base(**properties: str) -> TableMetadata:
         (RemovePropertiesUpdate(removals=["read.allowed.data.paths"]), {"alter"}),
         (AssignUUIDUpdate(uuid="00000000-0000-0000-0000-000000000001"), {"update"}),
     ],
-    ids=lambda value: type(value).__name__ if not isinstance(value, set) else "",
 )
 def test_each_kind_of_update_needs_its_right(update: Any, rights: set[str]) -> None:
     assert part(update).rights == rights

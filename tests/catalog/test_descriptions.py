@@ -16,6 +16,7 @@ from pyiceberg.transforms import IdentityTransform
 from catalog.iceberg.manifests import ManifestContent, ManifestListEntry, PartitionSummary
 from catalog.snapshot_checks.descriptions import check_described
 from policy.errors import MetadataInvalid
+from tests.support.vectors import each_row
 
 FIELD = 1000
 NAN = math.nan
@@ -91,12 +92,12 @@ UNSOUND = {
 }
 
 
-@pytest.mark.parametrize(("values", "said"), SOUND.values(), ids=SOUND)
+@each_row(("values", "said"), SOUND.values())
 def test_a_summary_that_contains_its_values(values: pa.Array, said: PartitionSummary) -> None:
     check(values, said)
 
 
-@pytest.mark.parametrize(("values", "said"), UNSOUND.values(), ids=UNSOUND)
+@each_row(("values", "said"), UNSOUND.values())
 def test_a_summary_that_leaves_a_value_out(values: pa.Array, said: PartitionSummary) -> None:
     """A planner would pass over the value's file."""
     _refused(values, said)

@@ -10,13 +10,14 @@ from pyiceberg import exceptions as iceberg
 from catalog.base import errors as catalog_errors
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, LocationNotAllowed
+from tests.support.vectors import each_row
 
 
 def _errors(module: object) -> list[type[Exception]]:
     return [each for _, each in inspect.getmembers(module, inspect.isclass) if issubclass(each, Exception)]
 
 
-@pytest.mark.parametrize("kind", _errors(policy_errors) + _errors(catalog_errors))
+@each_row("kind", _errors(policy_errors) + _errors(catalog_errors))
 def test_every_error_is_in_the_one_tree_and_carries_the_same_fields(kind: type[LakewardenError]) -> None:
     error = kind("It was refused.", table="db.t", snapshot=7, path="s3://b/x", rule="some-rule", hint="Do.")
     assert isinstance(error, LakewardenError)

@@ -8,6 +8,7 @@ from catalog.authorization import privileges
 from policy.errors import LocationInvalid, PropertyInvalid
 from policy.location.location import Location
 from policy.principal import Principal
+from tests.support.vectors import each_row
 
 BOB = Principal("bob")
 OWN = Location.parse("s3://lake/db/t-1")
@@ -53,7 +54,7 @@ def test_every_property_that_sends_writers_somewhere_is_a_location() -> None:
         privileges.write_paths({"write.data.path": "not a location"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "s3.endpoint",

@@ -6,17 +6,16 @@ import pytest
 
 from catalog.base.identifiers import MAX_LEVELS, MAX_NAME_LENGTH, namespace_of, slug, table_name
 from policy.errors import RequestInvalid
+from tests.support.vectors import each_row
 
 
-@pytest.mark.parametrize(
-    "name", ["t", "T", "my table", "orders-2024", "été", "表", "*", "%", "'", '"', "a=b", "a,b", "%2e"]
-)
+@each_row("name", ["t", "T", "my table", "orders-2024", "été", "表", "*", "%", "'", '"', "a=b", "a,b", "%2e"])
 def test_odd_but_unambiguous_names_are_kept_as_typed(name: str) -> None:
     assert table_name(["db"], name).name == name
     assert namespace_of([name]) == (name,)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "",

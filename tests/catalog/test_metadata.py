@@ -21,6 +21,7 @@ from catalog.iceberg.metadata import (
     require_written_version,
 )
 from policy.errors import LocationInvalid, MetadataInvalid, UnsupportedFormatVersion
+from tests.support.vectors import each_row
 
 LOCATION = "file:///lake/db/t"
 
@@ -58,7 +59,7 @@ def test_versions_one_to_three_are_read_and_later_ones_refused() -> None:
     assert refused.value.table == "db.t"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         b"",
@@ -82,7 +83,7 @@ def test_what_is_not_table_metadata_is_one_typed_error(content: bytes) -> None:
         parsed(content)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"),
     [
         ("table-uuid", "not-a-uuid"),
@@ -125,7 +126,7 @@ def test_version_one_gives_out_no_sequence_numbers() -> None:
     assert last_sequence_number(parsed(document(**{"last-sequence-number": 5}))) == 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("previous", "number"),
     [
         (None, "00000"),

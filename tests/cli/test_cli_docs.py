@@ -23,6 +23,7 @@ from catalog.settings.kms_options import (
     VaultKmsOptions,
 )
 from spark_ext.cli.main import app
+from tests.support.vectors import each_row
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
@@ -78,7 +79,7 @@ def _shown(page: str) -> list[str]:
     return [line for line in lines if line.startswith("lakewarden ")]
 
 
-@pytest.mark.parametrize("line", _shown(KEYS_PAGE) + _shown(DOOR_PAGE))
+@each_row("line", _shown(KEYS_PAGE) + _shown(DOOR_PAGE))
 def test_commands_about_keys_are_as_they_are_typed(line: str) -> None:
     command: Any = typer.main.get_command(app)
     words = shlex.split(line)[1:]

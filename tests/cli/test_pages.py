@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.support.ddl import ANN, answers, context, rule
 from tests.support.lake import policy
+from tests.support.vectors import each_row
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -31,7 +30,7 @@ def anchors(page: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
-@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if script(text)])
+@each_row("page", [page for page, text in PAGES.items() if script(text)])
 def test_whoever_has_every_right_may_run_the_statements_of_a_page(page: str) -> None:
     rotates = policy("rotates", {"key": ["*"]}, {ANN: ["rotate"]})
     found = answers(script(PAGES[page]), context(ANN, rotates))
@@ -39,7 +38,7 @@ def test_whoever_has_every_right_may_run_the_statements_of_a_page(page: str) -> 
     assert {rule(each) for each in found if not each.decision.allowed} <= EXPECTED
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_links_lead_to_what_is_there(page: str) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]):
         file, _, anchor = target.partition("#")

@@ -29,6 +29,7 @@ from tests.support.canned_server import Canned, canned_server
 from tests.support.lake import ALICE
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.service import Service
+from tests.support.vectors import each_row
 
 Make = Callable[..., str]
 TOKEN = "lw_not_told"
@@ -52,8 +53,8 @@ ABOUT = [
 ]
 
 
-@pytest.mark.parametrize("about", ABOUT)
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda each: each.__name__)
+@each_row("about", ABOUT)
+@each_row("kind", CLASSES, ids=lambda each: each.__name__)
 def test_every_refusal_comes_back_as_what_it_was(kind: type[LakewardenError], about: dict) -> None:
     raised = kind("It is so [or so].", **about)
     answer = error_response(raised)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from catalog.client import thrift
 from catalog.client.thrift import Items, Malformed, Shape, Struct, Value
+from tests.support.vectors import each_row
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 PLAIN = st.one_of(
@@ -81,7 +82,7 @@ WITHOUT_AN_END = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         *WITHOUT_AN_END,

@@ -15,6 +15,7 @@ from catalog.db.migrate import upgrade
 from catalog.db.schema import iceberg_namespace_properties as properties
 from catalog.db.schema import iceberg_tables, lw_binding
 from policy.errors import RequestInvalid, StateUnavailable
+from tests.support.vectors import each_row
 
 
 def _row(key: str) -> dict[str, str]:
@@ -176,7 +177,7 @@ def test_sqlite_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "sqlite://",

@@ -29,6 +29,7 @@ from policy.errors import (
 )
 from tests.support.http_calls import refused
 from tests.support.service import Service
+from tests.support.vectors import each_row
 
 assert catalog.storage.errors and catalog.kms.keystore  # their errors belong to the tree
 
@@ -55,7 +56,7 @@ def test_only_a_commit_in_doubt_is_a_server_error_without_retry() -> None:
     assert doubtful == {CommitStateUnknown}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "status", "iceberg_type"),
     [
         (NoSuchTable("x"), 404, "NoSuchTableException"),

@@ -23,11 +23,12 @@ from pyiceberg.expressions import (
 
 from catalog.http.expressions import MAX_NODES, MAX_VALUES, filter_of
 from policy.errors import NotSupportedYet, RequestInvalid
+from tests.support.vectors import each_row
 
 EQ = {"type": "eq", "term": "a", "value": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "expected"),
     [
         (None, AlwaysTrue()),
@@ -60,7 +61,7 @@ def test_expression_is_read(document: Any, expected: BooleanExpression) -> None:
     assert filter_of(document) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         "a = 1",

@@ -30,6 +30,7 @@ from tests.support.manifest_samples import (
     write_sample_list,
     zigzag,
 )
+from tests.support.vectors import each_row
 
 PATH = "s3://lake/t/metadata/m.avro"
 HUGE = [1 << 60, -(1 << 60), (1 << 63) - 1, -(1 << 63), 1 << 31, -1]
@@ -203,7 +204,7 @@ class TestLimits:
 
 
 class TestSchemas:
-    @pytest.mark.parametrize(
+    @each_row(
         "extra",
         [
             {"type": "array", "items": "null"},
@@ -274,7 +275,7 @@ def container_with_schema(text: str) -> bytes:
 
 
 class TestEntries:
-    @pytest.mark.parametrize(
+    @each_row(
         "entry",
         [
             entry_bytes(status=3),
@@ -287,13 +288,13 @@ class TestEntries:
             entry_bytes(size=-1),
         ],
     )
-    @pytest.mark.parametrize("copies", [1, 100])
+    @each_row("copies", [1, 100])
     def test_values_that_the_specification_does_not_know(self, entry: bytes, copies: int) -> None:
         refused(container(entry_schema(), [(copies, entry * copies)]))
 
-    @pytest.mark.parametrize("count", HUGE)
-    @pytest.mark.parametrize("of", ["long", "bytes"])
-    @pytest.mark.parametrize("copies", [1, 100])
+    @each_row("count", HUGE)
+    @each_row("of", ["long", "bytes"])
+    @each_row("copies", [1, 100])
     def test_huge_counts_of_items(self, count: int, of: str, copies: int) -> None:
         ids = {"long": (109, 119, 120), "bytes": (125, 126, 127)}[of]
         schema = entry_schema(field("m", ids[0], counts_type(*ids[1:], of)))

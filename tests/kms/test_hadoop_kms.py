@@ -22,6 +22,7 @@ from catalog.kms.interface import KeyContext
 from catalog.kms.registry import load_kms
 from catalog.settings.kms_options import HadoopKmsOptions
 from policy.errors import DecryptionRefused, KeyNotUsable, KmsUnavailable, PropertyInvalid
+from tests.support.vectors import each_row
 
 CONTEXT: Final = KeyContext("prod", UUID(int=1))
 IV: Final = hadoop_base64.encode_url_safe(bytes(16))
@@ -323,7 +324,7 @@ def test_slow_kms_is_given_up_in_time(server: Server) -> None:
     assert time.monotonic() - began < server.delay_s / 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "",

@@ -21,6 +21,7 @@ from tests.support.hadoop_tokens import delegation_token
 from tests.support.kms_endpoint import endpoint_policies
 from tests.support.lake import ALICE, lake_settings
 from tests.support.service import Service, open_service
+from tests.support.vectors import each_row
 
 NAMES: Final = "/kms/v1/keys/names"
 
@@ -211,7 +212,7 @@ def test_file_of_credentials_holds_the_token_for_its_service(service: str) -> No
     assert data.count(service.encode()) == 2 and b"\x09lw_secret\x06kms-dt" in data
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

@@ -20,6 +20,7 @@ from catalog.kms_server.endpoint import MAX_BATCH
 from tests.support.kms_endpoint import make_key
 from tests.support.lake import ALICE
 from tests.support.service import Service
+from tests.support.vectors import each_row
 
 IV: Final = bytes(range(16))
 #: Java exceptions that Hadoop's client throws as they are, and ORC does not take for a lack of rights.
@@ -286,7 +287,7 @@ def test_bodies_and_batches_are_bounded(alice: httpx.Client, key: str) -> None:
 _JSON: Final = {"Content-Type": "application/json"}
 
 
-@pytest.mark.parametrize("length", range(0, 34))
+@each_row("length", range(0, 34))
 def test_base64_goes_round_in_both_forms(length: int) -> None:
     data = bytes((17 * n + length) % 256 for n in range(length))
     forms = {hadoop_base64.encode(data), hadoop_base64.encode_url_safe(data)}

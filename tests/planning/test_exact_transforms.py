@@ -46,6 +46,7 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 from catalog.iceberg.partition_values import stored_value
 from catalog.iceberg.single_values import value_from_json, value_to_json
 from catalog.iceberg.transforms import exact, exact_spec
+from tests.support.vectors import each_row
 
 INTS = {IntegerType: 31, LongType: 63, DateType: 31, TimestampType: 63, TimestamptzType: 63}
 TIMES: list[tuple[Transform[Any, Any], list[PrimitiveType]]] = [
@@ -106,7 +107,7 @@ def test_every_single_value_goes_there_and_back(kind: PrimitiveType, data: st.Da
     assert stored_value(kind, value_to_json(kind, value)) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "text"),
     [
         (DateType(), "+10000-02-30"),

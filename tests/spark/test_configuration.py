@@ -12,6 +12,7 @@ from policy.errors import RequestInvalid
 from spark_ext.configuration import launch_settings
 from spark_ext.errors import SparkUnavailable
 from tests.support.spark import SparkLake
+from tests.support.vectors import each_row
 
 URI = "http://127.0.0.1:8181"
 JAR = Path("/jars/lakewarden.jar")
@@ -42,13 +43,13 @@ def test_the_token_is_in_no_launch_setting() -> None:
     assert "lw_secret" not in str(builder._options)
 
 
-@pytest.mark.parametrize("name", ["", "spark_catalog", "a.b", "a b", "1a", "a-b", "ä", "lake\n"])
+@each_row("name", ["", "spark_catalog", "a.b", "a b", "1a", "a-b", "ä", "lake\n"])
 def test_a_name_that_spark_cannot_have_is_refused(name: str) -> None:
     with pytest.raises(RequestInvalid, match="cannot be the name"):
         launch_settings(name, URI, JAR)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "uri",
     [
         "",

@@ -26,6 +26,7 @@ from policy.errors import (
 )
 from policy.location.location import Location
 from tests.support.swapper import Swapper
+from tests.support.vectors import each_row
 
 SECRET = b"another team's table"
 OWN = b"own"
@@ -365,7 +366,7 @@ def test_running_out_of_descriptors_is_typed(table: Path) -> None:
     assert fault.value.rule == "storage-fault"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "kind", "rule"),
     [
         (errno.ENOENT, ObjectMissing, "object-missing"),

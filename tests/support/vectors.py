@@ -38,8 +38,8 @@ def each_row(
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
-        def run(**fixtures: Any) -> None:
-            _run(test, split, table, ids, fixtures)
+        def run(*instance: Any, **fixtures: Any) -> None:
+            _run(functools.partial(test, *instance, **fixtures), split, table, ids)
 
         signature = inspect.signature(test)
         kept = [each for name, each in signature.parameters.items() if name not in split]
@@ -56,13 +56,12 @@ def _run(
     names: Sequence[str],
     table: Sequence[Any],
     ids: Callable[[Any], str],
-    fixtures: dict[str, Any],
 ) -> None:
     failed: list[tuple[str, BaseException]] = []
     for row in table:
         values = _values(row, names)
         try:
-            test(**dict(zip(names, values, strict=True)), **fixtures)
+            test(**dict(zip(names, values, strict=True)))
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 (raised below)
             failed.append((_name(row, ids), error))
     if failed:
