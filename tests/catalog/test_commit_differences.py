@@ -56,6 +56,8 @@ from tests.support.snapshot_model import (
 from tests.support.table_keys import peks, rewrap, rotate
 from tests.support.tables import ENCRYPTED, Engine, make, name_of
 
+pytestmark = pytest.mark.nightly
+
 SCHEMA: Final = Schema(NestedField(1, "id", LongType()), NestedField(2, "part", StringType()))
 BY_PART: Final = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
 

@@ -22,6 +22,8 @@ from tests.support.lake import ALICE, policy, standard_policies
 from tests.support.service import Service, open_service
 from tests.support.stock_readers import with_pyarrow
 
+pytestmark = pytest.mark.nightly
+
 Make = Callable[..., str]
 DAVE = "dave"
 

@@ -13,6 +13,8 @@ from pyiceberg.types import DecimalType, DoubleType, ListType, LongType, NestedF
 from tests.support.lake import ALICE
 from tests.support.service import Service
 
+pytestmark = pytest.mark.nightly
+
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text("utf-8")
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

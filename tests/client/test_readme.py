@@ -12,6 +12,8 @@ from pyiceberg.exceptions import ForbiddenError
 from tests.support.lake import ALICE
 from tests.support.service import Service
 
+pytestmark = pytest.mark.nightly
+
 PAGE = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 

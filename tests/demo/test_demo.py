@@ -12,6 +12,8 @@ import pytest
 
 from spark_ext.jar import SOURCES, spark_jar
 
+pytestmark = pytest.mark.nightly
+
 ROWS = 2_000
 _PATIENCE_S = 170
 

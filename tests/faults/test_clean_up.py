@@ -23,6 +23,8 @@ from tests.support.lake import Lake
 from tests.support.outages import read_only
 from tests.support.tables import Engine, append_files, expire_open_writes, make, name_of
 
+pytestmark = pytest.mark.nightly
+
 
 def _state(lake: Lake, write_id: str) -> str | None:
     with read(lake.services.engine) as connection:

@@ -18,6 +18,8 @@ from tests.support.crash import die_at
 from tests.support.lake import Lake
 from tests.support.tables import ENCRYPTED, Engine, fresh, make, name_of
 
+pytestmark = pytest.mark.nightly
+
 
 def _write(path: str) -> Path:
     where = Path(path.removeprefix("file://"))

@@ -25,6 +25,8 @@ from tests.support.hooks import once_at
 from tests.support.lake import Lake
 from tests.support.tables import ENCRYPTED, Engine, expire_open_writes, fresh, make
 
+pytestmark = pytest.mark.nightly
+
 
 def _begin(lake: Lake, location: str | None = None) -> tuple[Engine, Path, FileCommit]:
     """A write that has written a file, and what it would commit."""

@@ -22,6 +22,8 @@ from tests.support.crash import PATIENCE_S, Act, assert_sound, start
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import Engine, append_files, make, name_of, rows
 
+pytestmark = pytest.mark.nightly
+
 COMMITTERS = 16
 #: Errors that promise that nothing was changed.
 NOTHING_CHANGED = (CommitConflict, StateUnavailable)

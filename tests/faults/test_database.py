@@ -29,6 +29,8 @@ from tests.support.outages import absent, filled, frozen, full, locked, read_onl
 from tests.support.postgres import PostgresServer, start_postgres
 from tests.support.tables import make, name_of, rows
 
+pytestmark = pytest.mark.nightly
+
 Outage = Callable[[Lake], AbstractContextManager[None]]
 
 #: How long an answer may take at the most; nothing is measured, a test that waits longer is ended.

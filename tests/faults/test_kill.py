@@ -27,6 +27,8 @@ from tests.support.crash import assert_sound, die_at, points_of, seen
 from tests.support.lake import ALICE, Lake
 from tests.support.tables import append_files, fresh, make, name_of, rows
 
+pytestmark = pytest.mark.nightly
+
 CASES = [
     pytest.param(name, point, id=f"{name}-{point}")
     for name, scenario in SCENARIOS.items()

@@ -31,6 +31,8 @@ from tests.support.moto_kms import moto_kms
 from tests.support.service import ENGINE, Service, running
 from tests.support.tables import ENCRYPTED, Engine, append_files, fresh, make, name_of
 
+pytestmark = pytest.mark.nightly
+
 TTL_S = 60.0
 MANY = 64
 TABLES = 4

@@ -20,6 +20,8 @@ from tests.support.lake import Lake, open_lake
 from tests.support.outages import filled, largest_file, read_only, small_disk
 from tests.support.tables import make, name_of, rows
 
+pytestmark = pytest.mark.nightly
+
 #: Operations that write a metadata.json.
 LANDINGS = [name for name, scenario in SCENARIOS.items() if set(PUBLISHING) <= set(scenario.points)]
 

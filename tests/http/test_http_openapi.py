@@ -6,6 +6,7 @@ import itertools
 import uuid
 
 import httpx
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
@@ -18,6 +19,8 @@ from schemathesis.specs.openapi.checks import (
 from catalog.http.app import create_app
 from tests.support.http_calls import new_table
 from tests.support.service import Service
+
+pytestmark = pytest.mark.nightly
 
 CHECKS = (
     not_a_server_error,

@@ -16,6 +16,8 @@ from tests.support.kms_endpoint import make_key
 from tests.support.lake import ALICE, BOB
 from tests.support.service import Service
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def jvm() -> Iterator[Any]:

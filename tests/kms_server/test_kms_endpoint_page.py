@@ -19,6 +19,8 @@ from tests.support.kms_endpoint import encrypted
 from tests.support.lake import ALICE, lake_settings
 from tests.support.service import Service
 
+pytestmark = pytest.mark.nightly
+
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "kms-endpoint.md").read_text("utf-8")
 
 

@@ -22,6 +22,8 @@ from tests.support.lake import ALICE, BOB, CAROL, MASTER_KEY, policy, standard_p
 from tests.support.service import Service, open_service
 from tests.support.tables import fresh, make, named
 
+pytestmark = pytest.mark.nightly
+
 STOCK: Final = {"encryption.stock-readers": "true"}
 KEYED: Final = {**STOCK, "encryption.columns": "pii:ssn"}
 SCHEMA: Final = Schema(

@@ -18,6 +18,8 @@ from policy.location.location import Location
 from tests.locations.readers import FAMILIES, Opened, Reader, area, inside
 from tests.locations.spellings import ENTRIES, odd_paths, paths
 
+pytestmark = pytest.mark.nightly
+
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "locations.json").read_text())
 # The long run's profile asks for more.
 examples = settings(

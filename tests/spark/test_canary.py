@@ -40,6 +40,8 @@ from tests.support.lake import (
 from tests.support.service import Service, running
 from tests.support.spark_process import SparkProcess, spark_process
 
+pytestmark = pytest.mark.nightly
+
 PASSPHRASE = b"canary-Dm3kfWq8-passphrase"
 WRONG_TOKEN = "lw_" + "0123456789abcdef" * 2 + "_" + "Q7canaryXz" * 4 + "abc"
 TYPED_TOKEN = "lw_" + "0123456789abcdef" * 2 + "_" + "T9typedXzQ" * 4 + "abc"

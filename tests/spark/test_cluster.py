@@ -26,6 +26,8 @@ from tests.support.spark_remote import (
     remote_spark,
 )
 
+pytestmark = pytest.mark.nightly
+
 ENCRYPTED = "'encryption.mechanism' = 'envelope'"
 #: A task is started a second time as soon as one other is done. Executors start quickly.
 SETTINGS = {

@@ -14,7 +14,7 @@ from tests.support.spark import SparkLake
 from tests.support.spark_refusals import refused_as
 from tests.support.spark_tables import master_keys
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.nightly]
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = (DOCS / "encryption.md").read_text("utf-8")

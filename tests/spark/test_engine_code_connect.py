@@ -16,6 +16,8 @@ from tests.support.service import Service
 from tests.support.spark import SparkLake
 from tests.support.spark_process import spark_process
 
+pytestmark = pytest.mark.nightly
+
 _INTERCEPTOR = "spark.connect.grpc.interceptor.classes"
 
 #: Starts a server without the interceptor, and then one with it, which listens until it is told to stop.

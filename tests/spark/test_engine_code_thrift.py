@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_ext.jar import spark_jar
 from tests.support.lake import BOB
 from tests.support.spark import SparkLake
 from tests.support.spark_process import spark_process
+
+pytestmark = pytest.mark.nightly
 
 #: On a free port, without authentication. In Spark 4.3 connections need a setting to set system properties.
 _SETTINGS = {

@@ -13,6 +13,8 @@ from tests.support.leftovers import KnownWrite, clean_up_expired, known_writes, 
 from tests.support.service import Service, open_service
 from tests.support.spark_remote import Place, Step, disturbed, remote_spark
 
+pytestmark = pytest.mark.nightly
+
 ENCRYPTED = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
 PATIENCE_S = 120
 

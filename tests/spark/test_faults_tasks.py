@@ -17,6 +17,8 @@ from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.service import Service, open_service
 from tests.support.spark_remote import Place, Refused, RemoteSpark, Step, disturbed, remote_spark
 
+pytestmark = pytest.mark.nightly
+
 ENCRYPTED = "TBLPROPERTIES ('encryption.mechanism' = 'envelope')"
 
 

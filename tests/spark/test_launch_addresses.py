@@ -18,6 +18,8 @@ from tests.support.lake import ALICE
 from tests.support.service import Service, open_service
 from tests.support.spark_process import spark_process
 
+pytestmark = pytest.mark.nightly
+
 SCRIPT = """
 def outcome(statement):
     try:

@@ -11,7 +11,7 @@ from tests.support.moto_server import MotoS3
 from tests.support.service import open_service
 from tests.support.spark_process import spark_process
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.nightly]
 
 JARS = Path(sys.prefix) / "hadoop-aws"
 SCRIPT = """

@@ -25,7 +25,7 @@ from tests.support.lake import ALICE, BOB, Lake, open_lake, policy
 from tests.support.spark_tables import ENCRYPTED_ORC
 from tests.support.stock_spark import ask
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.nightly]
 
 #: Where the statement says that the KMS is.
 PORT: Final = 9600

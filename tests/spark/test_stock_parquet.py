@@ -19,7 +19,7 @@ from tests.support.spark import SparkLake
 from tests.support.spark_tables import create_table, data_files, master_keys
 from tests.support.stock_readers import with_pyarrow, with_spark
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.nightly]
 
 STOCK = {"encryption.stock-readers": "true"}
 COLUMN_KEYS = {"encryption.columns": "pii:ssn;hr:salary"}
