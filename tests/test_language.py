@@ -34,7 +34,7 @@ from spark_ext.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 EXEMPTIONS = Path(__file__).with_name("language_exemptions.toml")
-PACKAGES = ("policy", "catalog", "spark_ext")
+PACKAGES = ("policy", "catalog", "spark_ext", "lakewarden")
 
 #: The banned word, the pattern that finds it, and what to write instead.
 BANNED: dict[str, tuple[str, str]] = {

@@ -41,7 +41,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROMISES: Final = ROOT / "docs" / "threat-model.md"
 TABLE: Final = ROOT / "tests" / "guards.toml"
-PACKAGES: Final = ("policy", "catalog", "spark_ext")
+PACKAGES: Final = ("policy", "catalog", "spark_ext", "lakewarden")
 _NAMED: Final = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")
 _STANDS: Final = "__guard_stands__"
 #: How many guards are taken away together.

@@ -12,7 +12,7 @@ from tests.support.vectors import each_row
 ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text("utf-8")
-    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")))
 }
 #: What cannot be known without a catalog, or shall show a refusal.
 EXPECTED = {"columns-unknown", "state-unknown", "table-exists"}
