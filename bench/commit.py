@@ -122,7 +122,7 @@ class _NotLookedAt:
 
 def _cpu_ms(lake: Lake, name: str, stage: Callable[[], TableMetadata]) -> Mapping[str, float]:
     loaded = lake.services.loader.load_sealed(table_name(["db"], name))
-    inspector = copy.copy(lake.services.committer._inspector)
+    inspector = copy.copy(lake.services.inspector)
     vars(inspector)["_added_files"] = _NotLookedAt()
     staged = stage()
     return {what: _timed(lambda: inspector.commit(loaded, staged)) for what in (FIRST, AGAIN)}

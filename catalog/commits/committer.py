@@ -6,36 +6,33 @@ once, open and check what is brought, land. The pointer's compare-and-swap decid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, TableRequirement, TableUpdate
-from sqlalchemy import Engine
 
 from catalog.authorization import key_groups, privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import refuse_masks, selects
-from catalog.authorization.standard_clients import StandardClients
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.commits.publish import Publication, Publisher
 from catalog.commits.renaming import former_names
 from catalog.commits.rollbacks import Rollbacks
+from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.envelope.peks import PekRecord
 from catalog.iceberg.metadata import require_written_version
-from catalog.keyring.keyring import Keyring
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
-from catalog.rules.encryption_policy import EncryptionPolicy
 from catalog.rules.governance import Wanted
 from catalog.rules.openable import check_commit
 from catalog.rules.table_changes import Changes
 from catalog.snapshot_checks.branches import Rollback, rollbacks, sets_retention
-from catalog.snapshot_checks.inspection import Inspector, Origin, require_parents
+from catalog.snapshot_checks.inspection import Origin, require_parents
 from catalog.state import claims, table_state
 from catalog.state.idempotency import succeeds_unchanged
 from catalog.state.table_state import TableRecord
@@ -50,48 +47,13 @@ class Committer:
     """Takes commits to existing tables.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        loader: loads tables.
-        inspector: checks what commits bring.
-        rollbacks: judges branches that are taken back.
-        lander: makes new metadata current.
-        keyring: makes PEKs.
-        authorizer: decides and records.
-        encryption: holds changes against the encryption rules.
-        standard_clients: decides what standard clients get: a commit answers the table.
-        master_key_id: the catalog's master key, for tables that name none.
-        now_ms: the time in milliseconds.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        loader: TableLoader,
-        inspector: Inspector,
-        rollbacks: Rollbacks,
-        publisher: Publisher,
-        keyring: Keyring,
-        authorizer: Authorizer,
-        encryption: EncryptionPolicy,
-        standard_clients: StandardClients,
-        *,
-        master_key_id: str | None,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._loader = loader
-        self._inspector = inspector
-        self._rollbacks = rollbacks
-        self._publisher = publisher
-        self._keyring = keyring
-        self._authorizer = authorizer
-        self._encryption = encryption
-        self._standard_clients = standard_clients
-        self._master_key_id = master_key_id
-        self._now_ms = now_ms
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._rollbacks = Rollbacks(context.reader, context.keyring)
+        self._publisher = Publisher(context)
 
     def commit(
         self,
@@ -120,10 +82,10 @@ class Committer:
             NotAuthorized, LocationNotAllowed, MetadataTampered, MetadataUnsealed, EncryptionPolicyViolation,
             DecryptionRefused, InvalidInput: refused; nothing was changed.
         """
-        with self._authorizer.recorded(caller, "table.commit", str(name)):
+        with self._context.authorizer.recorded(caller, "table.commit", str(name)):
             self._may_write(caller, name)
-            table = self._loader.load_sealed(name)
-            self._standard_clients.require(caller, "table.commit", table)
+            table = self._context.loader.load_sealed(name)
+            self._context.standard_clients.require(caller, "table.commit", table)
             _check_under(table, under)
             changes = change_rules.part(updates, table.governed.to_properties(), table.name)
             if table.governed.ever_encrypted:
@@ -135,7 +97,7 @@ class Committer:
                 table.metadata, changes.updates, table.metadata_location, table.name, requirements
             )
             _check_identity(metadata, table)
-            check_commit(table.metadata, metadata, self._now_ms(), table.name)
+            check_commit(table.metadata, metadata, self._context.now_ms(), table.name)
             return self._take(caller, table, changes, metadata, force, origin)
 
     def _take(
@@ -151,7 +113,7 @@ class Committer:
             table.governed,
             changes,
             table.record.location,
-            self._master_key_id,
+            self._context.master_key_id,
             table.name,
             written_format(metadata.properties) or FileFormat.AVRO,
         )
@@ -166,7 +128,7 @@ class Committer:
         begins = governance.begins_epoch(table.governed, wanted.spec, metadata.schema())
         governs = changes.governs or begins or wanted.allowed != table.governed.allowed
         change_rules.refuse_mixture(changes, table.name, governs=governs)
-        verdict = self._encryption.of_change(table, metadata, wanted.spec)
+        verdict = self._context.encryption.of_change(table, metadata, wanted.spec)
         overlaps, former = self._overlaps(table.record, changes), former_names(table, metadata)
         require_parents(table, metadata)
         taken_back = rollbacks(table.metadata, metadata)
@@ -174,16 +136,16 @@ class Committer:
             changes = replace(changes, rights=changes.rights | {"alter"})
         back = self._drops_protection(caller, table, taken_back)
         unprotects = wanted.unprotects or verdict.downgrades or back
-        self._authorizer.require(
+        self._context.authorizer.require(
             caller,
             "table.commit",
             table.name,
             self._requests(caller, table, changes, wanted, unprotects=unprotects)
-            + selects(self._authorizer, caller, table, former),
+            + selects(self._context.authorizer, caller, table, former),
             hidden=privileges.overlap_requests(caller.principal, overlaps),
         )
         if former.columns:
-            refuse_masks(self._authorizer, caller, table, former, action="table.commit")
+            refuse_masks(self._context.authorizer, caller, table, former, action="table.commit")
         if metadata == table.metadata and not governs:
             succeeds_unchanged(table.metadata_location)
             return table
@@ -194,10 +156,10 @@ class Committer:
             governed, peks = self._next_governed(table, wanted, metadata, begins)
         relies = self._relies(table, governed)
         judged = replace(table, governed=governed)
-        self._standard_clients.require_new(caller, "table.commit", table.record.name, governed.spec)
+        self._context.standard_clients.require_new(caller, "table.commit", table.record.name, governed.spec)
         if governs and not force:
             self._refuse_breaking(table, judged)
-        files = self._inspector.commit(judged, metadata, origin)
+        files = self._context.inspector.commit(judged, metadata, origin)
         published = self._publisher.publish(
             Publication(
                 record=table.record,
@@ -213,24 +175,24 @@ class Committer:
             )
         )
         if governed.epochs.current != table.governed.epochs.current:
-            key_groups.report(self._authorizer, caller, "table.commit", published)
+            key_groups.report(self._context.authorizer, caller, "table.commit", published)
         return published
 
     def _may_write(self, caller: Caller, name: TableName) -> None:
         """Refuse those who may neither write nor alter before anything is told of the table."""
-        owner = self._loader.owner(name)
+        owner = self._context.loader.owner(name)
         write, alter = (
             privileges.table_request(caller.principal, name.database, name.name, access, owner)
             for access in ("update", "alter")
         )
-        self._authorizer.screen(caller, "table.commit", str(name), write, alter)
+        self._context.authorizer.screen(caller, "table.commit", str(name), write, alter)
 
     def _drops_protection(self, caller: Caller, table: LoadedTable, taken_back: list[Rollback]) -> bool:
         """Whether rollbacks drop protection; what they bring back is told to those who may roll back."""
         if any(each.head is not None for each in taken_back):
             name, owner = table.record.name, table.record.owner
             alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
-            self._authorizer.screen(caller, "table.commit", table.name, alter)
+            self._context.authorizer.screen(caller, "table.commit", table.name, alter)
         return self._rollbacks.drop_protection(table, taken_back)
 
     def _requests(
@@ -253,18 +215,20 @@ class Committer:
     def _overlaps(self, record: TableRecord, changes: Changes) -> list[TableRecord]:
         """Other tables that a location which the commit sets overlaps."""
         moved = [Location.parse(text) for text in changes.locations]
-        with read(self._engine) as connection:
-            return claims.overlapping_any(connection, self._catalog, moved, record.id, self._now_ms())
+        with read(self._context.engine) as connection:
+            return claims.overlapping_any(
+                connection, self._context.catalog, moved, record.id, self._context.now_ms()
+            )
 
     def _next_governed(
         self, table: LoadedTable, wanted: Wanted, metadata: TableMetadata, begins: bool
     ) -> tuple[table_state.Governed, tuple[PekRecord, ...]]:
         """The next governed version, with the keys that have to be made for an epoch that begins."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             version = table_state.next_governed_version(connection, table.record.id)
         if not begins:
             return governance.next_version(table.governed, wanted, metadata, None, version), ()
-        refs, made = self._keyring.keys_for(table.record, wanted.spec, table.governed)
+        refs, made = self._context.keyring.keys_for(table.record, wanted.spec, table.governed)
         return governance.next_version(table.governed, wanted, metadata, refs, version), made
 
     def _relies(self, table: LoadedTable, governed: table_state.Governed) -> frozenset[PekRef]:
@@ -275,13 +239,13 @@ class Committer:
         current = governed.epochs.current
         if current != table.governed.epochs.current:
             return frozenset(current.peks)
-        return self._keyring.active(table.record, governed)
+        return self._context.keyring.active(table.record, governed)
 
     def _refuse_breaking(self, table: LoadedTable, judged: LoadedTable) -> None:
         """Narrowing the list names the live snapshots that it breaks."""
         if all(judged.governed.allowed.covers(entry) for entry in table.governed.allowed.entries):
             return
-        broken = self._inspector.broken_snapshots(judged)
+        broken = self._context.inspector.broken_snapshots(judged)
         if broken:
             raise LocationNotAllowed(
                 f"Without these locations, {len(broken)} live snapshots cannot be read any more: "

@@ -9,16 +9,16 @@ loads the table next (`catalog.reading.loading`). The pointer is the one arbiter
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pyiceberg.table.metadata import TableMetadata
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from catalog.audit.outcomes import note
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, TableExists
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.peks import PekRecord, PekState
 from catalog.iceberg.metadata import last_sequence_number, new_metadata_location, stored_metadata
@@ -26,10 +26,8 @@ from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.state import claims, seals, table_state
 from catalog.state import pek_records as key_records
-from catalog.state.pointers import PointerStore
 from catalog.state.seals import Digest, Seal, SealedFile, SealRequest
 from catalog.state.table_state import Governed, TableRecord, TableState
-from catalog.storage.base import Storage
 from policy.encryption.epochs import PekRef
 from policy.errors import CommitStateUnknown, LakewardenError, StateUnavailable
 from policy.location.location import Location
@@ -80,29 +78,12 @@ class Publisher:
     """Lands new metadata.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        pointers: where the pointers are.
-        storage: where metadata files are written.
-        now_ms: the time in milliseconds.
-        max_metadata_bytes: bound on a metadata.json, so that none is written that is not read.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        pointers: PointerStore,
-        storage: Storage,
-        now_ms: Callable[[], int],
-        max_metadata_bytes: int,
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._pointers = pointers
-        self._storage = storage
-        self._now_ms = now_ms
-        self._max_metadata_bytes = max_metadata_bytes
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._max_metadata_bytes = context.settings.limits.metadata_bytes
 
     def publish(self, publication: Publication) -> LoadedTable:
         """Take the steps.
@@ -122,7 +103,7 @@ class Publisher:
             max_bytes=self._max_metadata_bytes,
         )
         crash_points.point("checked")
-        self._storage.create(location, data)
+        self._context.storage.create(location, data)
         crash_points.point("metadata-written")
         seal = self._prepared(publication, location, Digest.of(data))
         crash_points.point("prepared")
@@ -148,12 +129,12 @@ class Publisher:
             raise
 
     def _prepare(self, publication: Publication, location: Location, digest: Digest) -> Seal:
-        with write(self._engine) as connection:
+        with write(self._context.engine) as connection:
             _check_base(connection, publication)
             if publication.claims_location:
                 moved = replace(publication.record, location=publication.location)
                 claims.require_unclaimed(
-                    connection, self._catalog, moved, publication.overlaps, self._now_ms()
+                    connection, self._context.catalog, moved, publication.overlaps, self._context.now_ms()
                 )
                 if publication.base is not None:
                     table_state.set_location(connection, publication.record.id, publication.location)
@@ -163,7 +144,7 @@ class Publisher:
                 # The allowed list can be another one; see `claims.is_shared`.
                 claims.lock_locations(connection)
                 self._prepare_governed(connection, publication)
-            key_records.add(connection, publication.peks, self._now_ms())
+            key_records.add(connection, publication.peks, self._context.now_ms())
             key_records.require(connection, publication.relies, PekState.ACTIVE)
             return seals.prepare(connection, self._request(publication, location, digest))
 
@@ -171,13 +152,17 @@ class Publisher:
         """Record the identity of a new table, unless a creation that was staged or cut short did."""
         known = table_state.table_by_id(connection, record.id)
         if known is None:
-            table_state.add_table(connection, self._catalog, record, self._now_ms())
+            table_state.add_table(connection, self._context.catalog, record, self._context.now_ms())
         elif known.state is not TableState.PREPARED:
             raise _given_up(record)
 
     def _prepare_governed(self, connection: Connection, publication: Publication) -> None:
         table_state.add_governed(
-            connection, publication.record.id, publication.governed, publication.author, self._now_ms()
+            connection,
+            publication.record.id,
+            publication.governed,
+            publication.author,
+            self._context.now_ms(),
         )
 
     def _request(self, publication: Publication, location: Location, digest: Digest) -> SealRequest:
@@ -189,7 +174,7 @@ class Publisher:
             governed_version=publication.governed.version,
             last_sequence_number=last_sequence_number(publication.metadata),
             author=publication.author,
-            at_ms=self._now_ms(),
+            at_ms=self._context.now_ms(),
             files=publication.files,
         )
 
@@ -211,15 +196,17 @@ class Publisher:
 
     def _try_move(self, publication: Publication, location: str) -> bool:
         if publication.base is not None:
-            return self._pointers.swap(publication.record.name, publication.base.metadata_location, location)
-        self._pointers.create(publication.record.name, location)
+            return self._context.pointers.swap(
+                publication.record.name, publication.base.metadata_location, location
+            )
+        self._context.pointers.create(publication.record.name, location)
         return True
 
     def _where_it_stands(self, publication: Publication, location: str, problem: LakewardenError) -> bool:
         """Find out whether a move whose answer was lost took place."""
         before = publication.base.metadata_location if publication.base else None
         try:
-            stands = self._pointers.settled(publication.record.name)
+            stands = self._context.pointers.settled(publication.record.name)
         except (StateUnavailable, CommitStateUnknown) as again:
             raise _unknown(publication.record.name) from again
         if stands == location:
@@ -237,8 +224,10 @@ class Publisher:
         """Finish a commit that has landed; what is left undone here, the next load does."""
         name = publication.record.name
         try:
-            with write(self._engine) as connection:
-                promoted = loading.finish(connection, self._catalog, name, seal, governs=publication.governs)
+            with write(self._context.engine) as connection:
+                promoted = loading.finish(
+                    connection, self._context.catalog, name, seal, governs=publication.governs
+                )
                 if promoted and publication.base is not None and publication.claims_location:
                     table_state.set_location(connection, publication.record.id, publication.location)
         except (StateUnavailable, CommitStateUnknown, TableExists) as problem:
@@ -252,18 +241,18 @@ class Publisher:
 
     def _withdraw(self, record: TableRecord, seal: Seal) -> None:
         """Take the pointer back of a creation that was given up while it landed."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             known = table_state.table_by_id(connection, record.id)
         if known is None or known.state is not TableState.PURGED:
             return
-        if self._pointers.delete(record.name, seal.metadata_location):
+        if self._context.pointers.delete(record.name, seal.metadata_location):
             self._discard(Location.parse(seal.metadata_location))
             raise _given_up(record)
 
     def _lost(self, publication: Publication, seal: Seal, location: Location) -> None:
         """Tidy up after a commit that did not win."""
         try:
-            with write(self._engine) as connection:
+            with write(self._context.engine) as connection:
                 seals.abandon(connection, seal)
                 if publication.base is not None and publication.claims_location:
                     record = publication.record
@@ -278,7 +267,7 @@ class Publisher:
 
     def _discard(self, location: Location) -> None:
         try:
-            self._storage.delete(location)
+            self._context.storage.delete(location)
         except LakewardenError as problem:
             logger.warning("a metadata file that nobody refers to is left behind: %s", type(problem).__name__)
 

@@ -10,18 +10,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base.errors import CommitConflict, NoSuchTable
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
-from catalog.envelope.peks import PekCache, PekRecord, PekState
+from catalog.envelope.peks import PekRecord, PekState
 from catalog.key_management.uses import Need, need, uses
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.reading.snapshots import SnapshotReader
+from catalog.reading.loading import LoadedTable
 from catalog.state import pek_records as key_records
 from catalog.state import seals, table_state
 from catalog.state.table_state import TableRecord, TableState
@@ -40,40 +40,18 @@ class KeyEnds:
     """Destroys keys whose time has come.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        loader: loads tables.
-        reader: reads their manifests, to see what needs a key.
-        cache: forgets keys that are gone.
+        context: the parts that services share.
         log: knows the open writes.
-        authorizer: records.
-        now_ms: the time in milliseconds.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        loader: TableLoader,
-        reader: SnapshotReader,
-        cache: PekCache,
-        log: WriteLog,
-        authorizer: Authorizer,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._loader = loader
-        self._reader = reader
-        self._cache = cache
+    def __init__(self, context: ServiceContext, log: WriteLog) -> None:
+        self._context = context
         self._log = log
-        self._authorizer = authorizer
-        self._now_ms = now_ms
 
     def destroy_due(self) -> int:
         """Destroy the keys whose time has come; how many they were."""
-        with read(self._engine) as connection:
-            due = key_records.due(connection, self._catalog, self._now_ms())
+        with read(self._context.engine) as connection:
+            due = key_records.due(connection, self._context.catalog, self._context.now_ms())
         return sum(self._end(pek) for pek in due)
 
     def require_settled(self, connection: Connection, table: LoadedTable, peks: Iterable[PekRecord]) -> None:
@@ -98,13 +76,13 @@ class KeyEnds:
             KeyNotUsable: something does; says what.
             NoSuchTable, MetadataUnsealed, MetadataTampered: what is needed cannot be known.
         """
-        table = self._loader.load_sealed(record.name)
+        table = self._context.loader.load_sealed(record.name)
         if table.record.id != record.id:
             raise NoSuchTable(f"The table {record.name} was replaced by another one.", table=table.name)
-        found = uses(self._reader, table)
+        found = uses(self._context.reader, table)
         for pek in peks:
             needed = need(table, found, pek.ref)
-            with read(self._engine) as connection:
+            with read(self._context.engine) as connection:
                 writes = self._log.open_under(connection, pek.id, pek.version)
             if needed is None and writes:
                 needed = Need(
@@ -121,7 +99,7 @@ class KeyEnds:
         return table
 
     def _end(self, pek: PekRecord) -> bool:
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             record = table_state.table_by_id(connection, pek.table_id)
             others = [] if record is None else key_records.of_table(connection, record)
         table = None
@@ -136,7 +114,7 @@ class KeyEnds:
                 return False
         self._record("key.destroying", record, pek, "is destroyed, after its waiting time")
         destroyed = self._destroy(pek, table)
-        self._cache.forget(pek.id)
+        self._context.peks.forget(pek.id)
         if destroyed:
             self._record("key.destroyed", record, pek, "is destroyed")
         else:
@@ -146,14 +124,14 @@ class KeyEnds:
     def _need(self, record: TableRecord, pek: PekRecord) -> tuple[LoadedTable, Need | None]:
         if record.state is not TableState.ACTIVE:
             raise CommitConflict("The table is dropped, and may come back.", table=str(record.name))
-        table = self._loader.load_sealed(record.name)
+        table = self._context.loader.load_sealed(record.name)
         if table.record.id != record.id:
             raise CommitConflict("The table was replaced by another one.", table=table.name)
-        return table, need(table, uses(self._reader, table), pek.ref)
+        return table, need(table, uses(self._context.reader, table), pek.ref)
 
     def _destroy(self, pek: PekRecord, table: LoadedTable | None) -> bool:
         try:
-            with write(self._engine) as connection:
+            with write(self._context.engine) as connection:
                 seals.lock_table(connection, pek.table_id)
                 if table is not None:
                     self.require_settled(connection, table, [pek])
@@ -164,13 +142,13 @@ class KeyEnds:
     def _keep(self, record: TableRecord, pek: PekRecord, needed: Need) -> None:
         """It stays disabled; whoever disabled it can enable it again."""
         self._record("key.kept", record, pek, needed.why)
-        with write(self._engine) as connection:
+        with write(self._context.engine) as connection:
             key_records.move(connection, pek, PekState.DISABLED)
 
     def _record(self, action: str, record: TableRecord | None, pek: PekRecord, what: str) -> None:
         reason = Reason(action.removeprefix("key."), f"Key {pek.id} version {pek.version} {what}.")
         whose = "" if record is None else str(record.name)
-        self._authorizer.record(_CATALOG, action, whose, Decision.allow(reason))
+        self._context.authorizer.record(_CATALOG, action, whose, Decision.allow(reason))
 
 
 def _outlives(other: PekRecord, pek: PekRecord) -> bool:

@@ -13,24 +13,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 from uuid import UUID
 
-from sqlalchemy import Engine
-
 from catalog.authorization import privileges, table_access
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.peks import PekRecord
 from catalog.key_management.expiry import KeyEnds
 from catalog.key_management.states import KeyStates, ShownKey, Standing
 from catalog.key_management.uses import SnapshotUse, uses
-from catalog.keyring.keyring import Keyring
-from catalog.reading.loading import TableLoader
-from catalog.reading.snapshots import SnapshotReader
 from catalog.state import pek_records as key_records
 from catalog.state import table_state
 from catalog.state.table_state import TableRecord
@@ -47,38 +43,15 @@ class KeyLife:
     """Shows keys and changes their states.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        loader: loads tables.
-        reader: reads their manifests, to see what needs a key.
-        keyring: makes new keys.
+        context: the parts that services share.
         states: shows and changes states.
         ends: knows what needs a key, and destroys those whose time has come.
-        authorizer: decides and records.
-        now_ms: the time in milliseconds.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        loader: TableLoader,
-        reader: SnapshotReader,
-        keyring: Keyring,
-        states: KeyStates,
-        ends: KeyEnds,
-        authorizer: Authorizer,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._loader = loader
-        self._reader = reader
-        self._keyring = keyring
+    def __init__(self, context: ServiceContext, states: KeyStates, ends: KeyEnds) -> None:
+        self._context = context
         self._states = states
         self._ends = ends
-        self._authorizer = authorizer
-        self._now_ms = now_ms
 
     def keys(self, caller: Caller, whose: Whose) -> list[ShownKey]:
         """A table's keys in every version and state, whatever its metadata looks like.
@@ -102,13 +75,13 @@ class KeyLife:
             NoSuchTable, MetadataUnsealed, MetadataTampered: what is needed cannot be known.
         """
         self._may_look(caller, "key.show", whose)
-        with self._authorizer.recorded(caller, "key.show", str(whose)):
+        with self._context.authorizer.recorded(caller, "key.show", str(whose)):
             keys = [each for each in self._states.shown(self._record(whose)) if each.pek.id == pek_id]
             if not keys:
                 raise _no_such_key(whose)
             if isinstance(whose, UUID):
                 return keys, {}
-            return keys, uses(self._reader, self._loader.load_sealed(whose))
+            return keys, uses(self._context.reader, self._context.loader.load_sealed(whose))
 
     def create(self, caller: Caller, name: TableName, master_key_id: str) -> list[ShownKey]:
         """Make a table's key under a master key ahead of its use; one that is there is kept.
@@ -120,9 +93,9 @@ class KeyLife:
         spec = EncryptionSpec(Mechanism.ENVELOPE, master_key_id)
         self._require(caller, "key.create", name, "alter", [master_key_id], "use")
         record = self._record(name)
-        _, made = self._keyring.keys_for(record, spec)
-        with write(self._engine) as connection:
-            key_records.add(connection, made, self._now_ms())
+        _, made = self._context.keyring.keys_for(record, spec)
+        with write(self._context.engine) as connection:
+            key_records.add(connection, made, self._context.now_ms())
         return self._states.shown(record)
 
     def disable(
@@ -155,7 +128,7 @@ class KeyLife:
             as `disable`; KeyNotUsable: it is destroyed, or about to be.
         """
         standing, peks = self._chosen(caller, "key.enable", whose, "alter", pek_id, version)
-        with self._authorizer.recorded(caller, "key.enable", str(whose)):
+        with self._context.authorizer.recorded(caller, "key.enable", str(whose)):
             self._states.enable(standing, peks)
         return self._states.shown(standing.record)
 
@@ -186,7 +159,7 @@ class KeyLife:
         """
         right = "drop" if version is None else "alter"
         standing, peks = self._chosen(caller, "key.destroy", whose, right, pek_id, version)
-        with self._authorizer.recorded(caller, "key.destroy", str(whose)):
+        with self._context.authorizer.recorded(caller, "key.destroy", str(whose)):
             _require_confirmed(whose, confirm)
             unneeded_in = None
             if version is not None:
@@ -201,11 +174,11 @@ class KeyLife:
         return self._ends.destroy_due()
 
     def _may_look(self, caller: Caller, action: str, whose: Whose) -> None:
-        authorizer = self._authorizer.settled()
+        authorizer = self._context.authorizer.settled()
         if isinstance(whose, UUID):
             ways = [self._needed(caller, whose, "")]
         else:
-            ways = table_access.loading_ways(caller, whose, self._loader.owner(whose))
+            ways = table_access.loading_ways(caller, whose, self._context.loader.owner(whose))
         authorizer.require(caller, action, str(whose), [table_access.any_of(authorizer, ways) or ways[0]])
 
     def _chosen(
@@ -218,8 +191,8 @@ class KeyLife:
         version: int | None,
     ) -> tuple[Standing, list[PekRecord]]:
         """A table's keys, and those that are meant, if the caller may do this to them."""
-        self._authorizer.screen(caller, action, str(whose), self._needed(caller, whose, right))
-        with self._authorizer.recorded(caller, action, str(whose)):
+        self._context.authorizer.screen(caller, action, str(whose), self._needed(caller, whose, right))
+        with self._context.authorizer.recorded(caller, action, str(whose)):
             standing = self._states.standing(self._record(whose))
             peks = standing.chosen(pek_id, version)
             if not peks:
@@ -232,21 +205,23 @@ class KeyLife:
         self, caller: Caller, action: str, whose: Whose, right: str, masters: Sequence[str], on_keys: str
     ) -> None:
         keys = privileges.key_requests(caller.principal, masters, on_keys)
-        self._authorizer.require(caller, action, str(whose), [self._needed(caller, whose, right), *keys])
+        self._context.authorizer.require(
+            caller, action, str(whose), [self._needed(caller, whose, right), *keys]
+        )
 
     def _needed(self, caller: Caller, whose: Whose, right: str) -> AccessRequest:
         """A right on a table; for what is left of a dropped one, that to administer the catalog."""
         if isinstance(whose, UUID):
-            return AccessRequest(caller.principal, Resource.service(self._catalog), "admin")
-        owner = self._loader.owner(whose)
+            return AccessRequest(caller.principal, Resource.service(self._context.catalog), "admin")
+        owner = self._context.loader.owner(whose)
         return privileges.table_request(caller.principal, whose.database, whose.name, right, owner)
 
     def _record(self, whose: Whose) -> TableRecord:
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             if isinstance(whose, UUID):
-                record = table_state.tombstone(connection, self._catalog, whose)
+                record = table_state.tombstone(connection, self._context.catalog, whose)
             else:
-                record = table_state.bound(connection, self._catalog, whose)
+                record = table_state.bound(connection, self._context.catalog, whose)
         if record is not None:
             return record
         if isinstance(whose, UUID):

@@ -23,22 +23,20 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate
 
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.commits.conflicts import made_anew
 from catalog.commits.publish import Publication, Publisher
+from catalog.context import ServiceContext
 from catalog.iceberg.manifests import ManifestListEntry
 from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION, metadata_directory, require_written_version
 from catalog.key_management.manifests import ManifestRewriter, Rewritten, Targets, used_versions
-from catalog.keyring.keyring import Keyring
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.reading.snapshots import SnapshotReader
+from catalog.reading.loading import LoadedTable
 from catalog.rules import table_changes as change_rules
-from catalog.snapshot_checks.inspection import Inspector, Origin
+from catalog.snapshot_checks.inspection import Origin
 from catalog.state.seals import Digest, FileKind, SealedFile
-from catalog.storage.base import Storage
 from catalog.storage.guarded_io import GuardedFileIO
 from catalog.writes.table_writes import PEK_ID
 from catalog.writes.written_files import manifest_file, moved
@@ -118,36 +116,13 @@ class KeyRewrap:
     """Rewraps data keys.
 
     Args:
-        loader: loads tables.
-        reader: reads their manifests.
-        storage: where manifests are written.
-        keyring: knows and opens the tables' keys.
-        inspector: checks the snapshots, as those of every other commit.
-        lander: makes new metadata current.
-        authorizer: decides and records.
-        now_ms: the time in milliseconds.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        loader: TableLoader,
-        reader: SnapshotReader,
-        storage: Storage,
-        keyring: Keyring,
-        inspector: Inspector,
-        publisher: Publisher,
-        authorizer: Authorizer,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._loader = loader
-        self._reader = reader
-        self._storage = storage
-        self._keyring = keyring
-        self._publisher = publisher
-        self._inspector = inspector
-        self._authorizer = authorizer
-        self._now_ms = now_ms
-        self._rewriter = ManifestRewriter(reader, storage, keyring)
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._publisher = Publisher(context)
+        self._rewriter = ManifestRewriter(context.reader, context.storage, context.keyring)
 
     def rewrap(
         self, caller: Caller, name: TableName, progress: Callable[[Progress], None] = _silent
@@ -168,17 +143,19 @@ class KeyRewrap:
             CommitConflict: commits came first again and again.
             MetadataUnsealed, MetadataTampered, DecryptionRefused: the table cannot be trusted.
         """
-        owner = self._loader.owner(name)
+        owner = self._context.loader.owner(name)
         alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
-        self._authorizer.screen(caller, "key.rewrap", str(name), alter)
-        with self._authorizer.recorded(caller, "key.rewrap", str(name)):
-            table = self._loader.load_sealed(name)
+        self._context.authorizer.screen(caller, "key.rewrap", str(name), alter)
+        with self._context.authorizer.recorded(caller, "key.rewrap", str(name)):
+            table = self._context.loader.load_sealed(name)
             require_written_version(table.metadata, table.name)
-            self._authorizer.require(caller, "key.rewrap", table.name, [alter, *self._rights(caller, table)])
+            self._context.authorizer.require(
+                caller, "key.rewrap", table.name, [alter, *self._rights(caller, table)]
+            )
             return [self._branch(caller, table, branch, progress) for branch in _branches(table.metadata)]
 
     def _rights(self, caller: Caller, table: LoadedTable) -> list[AccessRequest]:
-        masters = {pek.master_key_id for pek in self._keyring.records(table.record)}
+        masters = {pek.master_key_id for pek in self._context.keyring.records(table.record)}
         return privileges.key_requests(caller.principal, masters, "rotate")
 
     def _branch(
@@ -187,7 +164,7 @@ class KeyRewrap:
         written = _Written()
 
         def look() -> tuple[LoadedTable, _Built | None]:
-            table = self._loader.load_sealed(first.record.name)
+            table = self._context.loader.load_sealed(first.record.name)
             if table.record.id != first.record.id:
                 raise CommitConflict("The table was replaced by another one.", table=table.name)
             return table, self._build(table, branch, written, progress)
@@ -213,12 +190,12 @@ class KeyRewrap:
         head = table.metadata.snapshot_by_name(branch)
         if head is None or branch not in _branches(table.metadata):
             return None
-        listed = self._reader.manifests(table, head)
-        targets = self._keyring.latest(table.record, table.governed)
-        known, gone = written.under(targets), self._keyring.destroyed(table.record)
+        listed = self._context.reader.manifests(table, head)
+        targets = self._context.keyring.latest(table.record, table.governed)
+        known, gone = written.under(targets), self._context.keyring.destroyed(table.record)
         for done, entry in enumerate(listed, 1):
             if entry.manifest_path not in known:
-                (manifest,) = self._reader.open(table, [entry])
+                (manifest,) = self._context.reader.open(table, [entry])
                 used = used_versions(manifest)
                 if gone & used:
                     written.lost.add(entry.manifest_path)
@@ -263,7 +240,7 @@ class KeyRewrap:
             parent_snapshot_id=head.snapshot_id,
             manifest_list=path.original,
             sequence_number=number,
-            timestamp_ms=max(self._now_ms(), metadata.last_updated_ms),
+            timestamp_ms=max(self._context.now_ms(), metadata.last_updated_ms),
             summary=_summary(head, done, len(listed) - len(replaced), targets),
             schema_id=metadata.current_schema_id,
         )
@@ -285,7 +262,7 @@ class KeyRewrap:
         path = directory.child(f"snap-{snapshot_id}-0-rewrap.avro")
         allowed = table.governed.allowed
         io = GuardedFileIO(
-            self._storage, table=table.name, allowed=allowed, writable=AllowList.of([directory])
+            self._context.storage, table=table.name, allowed=allowed, writable=AllowList.of([directory])
         )
         with write_manifest_list(
             WRITTEN_FORMAT_VERSION,
@@ -296,8 +273,8 @@ class KeyRewrap:
             "deflate",
         ) as writer:
             writer.add_manifests([manifest_file(entry) for entry in entries])
-        data = self._reader.fetch(allowed, path.original, table.name, "manifest list")
-        if self._reader.decode_list(allowed, data, path.original, table) != entries:
+        data = self._context.reader.fetch(allowed, path.original, table.name, "manifest list")
+        if self._context.reader.decode_list(allowed, data, path.original, table) != entries:
             raise MetadataTampered(
                 "The manifest list is not what was written.",
                 table=table.name,
@@ -310,7 +287,7 @@ class KeyRewrap:
     def _publish(self, caller: Caller, table: LoadedTable, built: _Built) -> None:
         metadata = change_rules.apply(table.metadata, built.updates, table.metadata_location, table.name)
         try:
-            files = self._inspector.commit(table, metadata, Origin.REWRAP)
+            files = self._context.inspector.commit(table, metadata, Origin.REWRAP)
             _require_checked(files, built, table)
             self._publisher.publish(
                 Publication(
@@ -329,7 +306,7 @@ class KeyRewrap:
             raise
         except LakewardenError:
             # The manifests stay: the next attempt takes them up.
-            self._storage.delete(Location.parse(built.snapshot.manifest_list))
+            self._context.storage.delete(Location.parse(built.snapshot.manifest_list))
             raise
 
     def _record(self, caller: Caller, table: LoadedTable, done: RewrappedBranch) -> None:
@@ -338,7 +315,7 @@ class KeyRewrap:
             f"Branch {done.branch}: the keys of {done.files} files in {done.manifests} manifests go under "
             f"the latest key versions with snapshot {done.snapshot_id}.",
         )
-        self._authorizer.record(caller, "key.rewrapped", table.name, Decision.allow(reason))
+        self._context.authorizer.record(caller, "key.rewrapped", table.name, Decision.allow(reason))
 
 
 def _branches(metadata: TableMetadata) -> list[str]:

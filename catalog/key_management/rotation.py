@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Engine
-
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.identifiers import TableName
 from catalog.commits.conflicts import made_anew
 from catalog.commits.publish import Publication, Publisher
+from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.iceberg.metadata import require_written_version
-from catalog.keyring.keyring import Keyring
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
 from catalog.state import table_state
@@ -47,26 +45,12 @@ class KeyRotation:
     """Rotates keys.
 
     Args:
-        engine: the catalog's database.
-        loader: loads tables.
-        keyring: makes the later versions.
-        lander: makes new metadata current.
-        authorizer: decides and records.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        loader: TableLoader,
-        keyring: Keyring,
-        publisher: Publisher,
-        authorizer: Authorizer,
-    ) -> None:
-        self._engine = engine
-        self._loader = loader
-        self._keyring = keyring
-        self._publisher = publisher
-        self._authorizer = authorizer
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._publisher = Publisher(context)
 
     def rotate(self, caller: Caller, name: TableName) -> Rotated:
         """Put new files of a table under later versions of its keys.
@@ -77,18 +61,18 @@ class KeyRotation:
             KeyNotUsable, KmsUnavailable: a key is disabled, or its master key cannot be used.
             CommitConflict: commits came first again and again.
         """
-        owner = self._loader.owner(name)
+        owner = self._context.loader.owner(name)
         alter = privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
-        self._authorizer.screen(caller, "key.rotate", str(name), alter)
-        with self._authorizer.recorded(caller, "key.rotate", str(name)):
+        self._context.authorizer.screen(caller, "key.rotate", str(name), alter)
+        with self._context.authorizer.recorded(caller, "key.rotate", str(name)):
             granted = set[tuple[str, ...]]()
 
             def look() -> LoadedTable:
-                table = self._loader.load_sealed(name)
+                table = self._context.loader.load_sealed(name)
                 masters = table.governed.spec.key_ids()
                 if masters not in granted:
                     rotates = privileges.key_requests(caller.principal, masters, "rotate")
-                    self._authorizer.require(caller, "key.rotate", table.name, [alter, *rotates])
+                    self._context.authorizer.require(caller, "key.rotate", table.name, [alter, *rotates])
                     granted.add(masters)
                 return table
 
@@ -102,10 +86,10 @@ class KeyRotation:
                 "The table is not encrypted, so it has no key to rotate.", table=table.name, rule="plaintext"
             )
         crash_points.point("rotate:seen")
-        active = self._keyring.active(table.record, table.governed)
-        refs, made = self._keyring.next_versions(table.record, table.governed)
+        active = self._context.keyring.active(table.record, table.governed)
+        refs, made = self._context.keyring.next_versions(table.record, table.governed)
         crash_points.point("rotate:made")
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             version = table_state.next_governed_version(connection, table.record.id)
         governed = governance.rotated(table.governed, table.metadata, refs, version)
         self._publisher.publish(

@@ -8,19 +8,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
-from catalog.envelope.peks import PekCache, PekRecord, PekState, state_hint
+from catalog.envelope.peks import PekRecord, PekState, state_hint
 from catalog.key_management.expiry import KeyEnds
 from catalog.reading.loading import LoadedTable
 from catalog.state import invocations, seals, table_state
 from catalog.state import pek_records as key_records
-from catalog.state.invocations import Invocations
 from catalog.state.table_state import Governed, TableRecord, TableState
 from policy.errors import KeyNotUsable
 
@@ -80,38 +80,23 @@ class KeyStates:
     """Shows and changes the states of keys, for whoever was found to be entitled.
 
     Args:
-        engine: the catalog's database.
-        cache: forgets keys that may not be used any more.
+        context: the parts that services share.
         ends: destroys keys whose time has come.
-        counts: knows how often keys have encrypted.
-        now_ms: the time in milliseconds.
-        wait_ms: how long a key that is to be destroyed can be enabled again.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        cache: PekCache,
-        ends: KeyEnds,
-        counts: Invocations,
-        now_ms: Callable[[], int],
-        wait_ms: int,
-    ) -> None:
-        self._engine = engine
-        self._cache = cache
+    def __init__(self, context: ServiceContext, ends: KeyEnds) -> None:
+        self._context = context
         self._ends = ends
-        self._counts = counts
-        self._now_ms = now_ms
-        self._wait_ms = wait_ms
+        self._wait_ms = context.settings.key_destroy_wait_s * 1000
 
     def standing(self, record: TableRecord) -> Standing:
         """A table's keys now."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             return Standing.of(connection, record)
 
     def shown(self, record: TableRecord) -> list[ShownKey]:
         """A table's keys in every version and state."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             now = Standing.of(connection, record)
             counted = invocations.counted(connection, [pek.id for pek in now.peks])
         in_force = () if now.governed is None else now.governed.epochs.current.peks
@@ -120,7 +105,7 @@ class KeyStates:
         ]
 
     def _shown(self, pek: PekRecord, in_force: bool, counted: int) -> ShownKey:
-        return ShownKey(pek, in_force, counted, self._counts.needs_rotation(counted))
+        return ShownKey(pek, in_force, counted, self._context.invocations.needs_rotation(counted))
 
     def disable(self, standing: Standing, peks: Sequence[PekRecord]) -> None:
         """Make keys unusable until they are enabled again.
@@ -158,7 +143,7 @@ class KeyStates:
         Raises:
             CommitConflict: the keys, or their table, were changed meanwhile.
         """
-        at = self._now_ms() + self._wait_ms
+        at = self._context.now_ms() + self._wait_ms
         doomed = [pek for pek in peks if pek.state is not PekState.DESTROYED and pek.destroy_after_ms is None]
         self._move(standing, [(pek, PekState.DISABLED, at) for pek in doomed], unneeded_in)
         if self._wait_ms == 0:
@@ -171,7 +156,7 @@ class KeyStates:
         unneeded_in: LoadedTable | None = None,
     ) -> None:
         """Give versions new states and times of destruction, if all is as it was when that was decided."""
-        with write(self._engine) as connection:
+        with write(self._context.engine) as connection:
             seals.lock_table(connection, decided_on.record.id)
             if not decided_on.holds(connection):
                 raise key_records.changed_meanwhile()
@@ -181,10 +166,10 @@ class KeyStates:
                 if not key_records.move(connection, pek, after, destroy_after_ms=at):
                     raise key_records.changed_meanwhile()
         for pek, _, _ in moves:
-            self._cache.forget(pek.id)
+            self._context.peks.forget(pek.id)
 
     def _is_due(self, pek: PekRecord) -> bool:
-        return pek.destroy_after_ms is not None and pek.destroy_after_ms <= self._now_ms()
+        return pek.destroy_after_ms is not None and pek.destroy_after_ms <= self._context.now_ms()
 
 
 def _usable(pek: PekRecord, standing: Standing) -> PekState:

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Engine
-
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import ColumnNames, every_name, refuse_masks, selects
+from catalog.context import ServiceContext
 from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import read
 from catalog.envelope.parquet_key_tools import KekClaims, claims_of, open_kek
-from catalog.keyring.keyring import Keyring
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable
 from catalog.state import table_state
 from catalog.state.table_state import TableRecord, TableState
 from policy.decision import Decision, Reason
@@ -40,17 +38,11 @@ class ParquetKeyEndpoint:
     """Opens KEKs for stock readers.
 
     Args:
-        engine: the catalog's database.
-        loader: loads tables.
-        keyring: opens PEKs.
-        authorizer: decides and records.
+        context: the parts that services share.
     """
 
-    def __init__(self, engine: Engine, loader: TableLoader, keyring: Keyring, authorizer: Authorizer) -> None:
-        self._engine = engine
-        self._loader = loader
-        self._keyring = keyring
-        self._authorizer = authorizer
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def unwrap(self, caller: Caller, master_key_id: str, wrapped: str) -> SecretBytes:
         """The KEK inside of what a file carries.
@@ -70,25 +62,25 @@ class ParquetKeyEndpoint:
         """
         claims = claims_of(wrapped)
         record = self._table(caller, claims)
-        with self._authorizer.recorded(caller, ACTION, str(record.name)):
-            table = self._loader.load_sealed(record.name)
+        with self._context.authorizer.recorded(caller, ACTION, str(record.name)):
+            table = self._context.loader.load_sealed(record.name)
             epoch = self._epoch(table, claims)
             self._authorize(caller, table, _columns(table, epoch, claims, master_key_id), master_key_id)
             if table.record.id != record.id or not table.governed.spec.stock_readers:
                 raise _shut(table)
             ref = PekRef(claims.pek_id, claims.pek_version, master_key_id)
-            return open_kek(wrapped, self._keyring.open_peks(table.record, [ref])[ref])
+            return open_kek(wrapped, self._context.keyring.open_peks(table.record, [ref])[ref])
 
     def _table(self, caller: Caller, claims: KekClaims) -> TableRecord:
         """The table; to those without any right on it nothing is told of it, not even that it is there."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             record = table_state.table_by_uuid(connection, claims.table_uuid)
         if record is not None and record.state is TableState.ACTIVE and self._may_see(caller, record):
             return record
         unknown = Reason(
             "stock-readers", "The table that the key belongs to is not there, or not yours to see."
         )
-        self._authorizer.record(caller, ACTION, f"table {claims.table_uuid}", Decision.deny(unknown))
+        self._context.authorizer.record(caller, ACTION, f"table {claims.table_uuid}", Decision.deny(unknown))
         raise NotAuthorized(
             f"{caller.principal.name} is not authorized ({ACTION}): {unknown.detail}",
             rule=unknown.rule,
@@ -98,11 +90,11 @@ class ParquetKeyEndpoint:
     def _may_see(self, caller: Caller, record: TableRecord) -> bool:
         resource = Resource.table(record.name.database, record.name.name)
         request = AccessRequest(caller.principal, resource, ANY, owner=record.owner)
-        return self._authorizer.decide([request]).allowed
+        return self._context.authorizer.decide([request]).allowed
 
     def _epoch(self, table: LoadedTable, claims: KekClaims) -> Epoch:
         """How files of the write were encrypted that the KEK was made for."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             governed = table_state.governed_version(connection, table.record.id, claims.governed_version)
         if governed is None or not governed.spec.encrypts:
             raise _foreign(table)
@@ -122,12 +114,12 @@ class ParquetKeyEndpoint:
         asked = privileges.key_requests(caller.principal, [master_key_id], "release")
         if names is None:
             tops = frozenset(each.name for each in table.metadata.schema().fields)
-            ways = selects(self._authorizer, caller, table, ColumnNames(tops))
-            self._authorizer.screen(caller, ACTION, table.name, *ways)
+            ways = selects(self._context.authorizer, caller, table, ColumnNames(tops))
+            self._context.authorizer.screen(caller, ACTION, table.name, *ways)
             names = ColumnNames()
-        asked += selects(self._authorizer, caller, table, names)
-        self._authorizer.require(caller, ACTION, table.name, asked)
-        refuse_masks(self._authorizer, caller, table, names, action=ACTION)
+        asked += selects(self._context.authorizer, caller, table, names)
+        self._context.authorizer.require(caller, ACTION, table.name, asked)
+        refuse_masks(self._context.authorizer, caller, table, names, action=ACTION)
 
 
 def _columns(table: LoadedTable, epoch: Epoch, claims: KekClaims, master_key_id: str) -> ColumnNames | None:

@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.base.errors import CommitConflict
+from catalog.context import ServiceContext
 from catalog.crypto.secret import SecretBytes
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_door_key, lw_door_key_version
-from catalog.envelope.peks import PekCache, PekRecord, PekState, create_pek
-from catalog.kms.interface import KmsClient
+from catalog.envelope.peks import PekRecord, PekState, create_pek
 from catalog.kms_server.names import VersionName
 from policy.errors import KeyNotUsable, RequestInvalid
 
@@ -98,29 +98,12 @@ class EndpointKeyStore:
     """Makes, finds and opens the KMS endpoint's keys.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        kms: wraps what seals the versions.
-        cache: opened wrapping keys.
-        master_key_id: the master key that new keys are wrapped by.
-        now_ms: the time in milliseconds.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        kms: KmsClient,
-        cache: PekCache,
-        master_key_id: str,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._kms = kms
-        self._cache = cache
-        self._master_key_id = master_key_id
-        self._now_ms = now_ms
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._master_key_id = context.settings.kms_endpoint.master_key_id or context.master_key_id
 
     def create(self, spec: KeySpec, author: str) -> EndpointKey:
         """Make a key with its version 0.
@@ -133,17 +116,17 @@ class EndpointKeyStore:
             raise _taken(spec.name)
         key_id = uuid4()
         wrapping = create_pek(
-            self._kms,
-            catalog=self._catalog,
+            self._context.kms_calls,
+            catalog=self._context.catalog,
             table_id="",
             table_uuid=key_id,
             master_key_id=self._master_key_id,
             pek_id=key_id,
         )
-        made = EndpointKey(spec, 1, wrapping, self._now_ms())
+        made = EndpointKey(spec, 1, wrapping, self._context.now_ms())
         sealed = self._new_material(made, 0)
         try:
-            with write(self._engine) as connection:
+            with write(self._context.engine) as connection:
                 connection.execute(insert(lw_door_key).values(self._row(made, author)))
                 connection.execute(insert(lw_door_key_version).values(self._version(made, 0, sealed, author)))
         except IntegrityError as error:
@@ -160,7 +143,7 @@ class EndpointKeyStore:
         version = key.versions
         sealed = self._new_material(key, version)
         try:
-            with write(self._engine) as connection:
+            with write(self._context.engine) as connection:
                 connection.execute(
                     insert(lw_door_key_version).values(self._version(key, version, sealed, author))
                 )
@@ -179,7 +162,7 @@ class EndpointKeyStore:
             StateUnavailable: the database does not answer.
         """
         mine = lw_door_key.c.id == str(key.wrapping.id)
-        with write(self._engine) as connection:
+        with write(self._context.engine) as connection:
             connection.execute(update(lw_door_key).where(mine).values(state=to))
         return replace(key, wrapping=replace(key.wrapping, state=to))
 
@@ -189,7 +172,7 @@ class EndpointKeyStore:
         Raises:
             StateUnavailable: the database does not answer.
         """
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             row = connection.execute(_KEYS.where(*self._named(name))).mappings().one_or_none()
         return None if row is None else _key(row)
 
@@ -199,8 +182,8 @@ class EndpointKeyStore:
         Raises:
             StateUnavailable: the database does not answer.
         """
-        query = select(lw_door_key.c.name).where(lw_door_key.c.catalog == self._catalog)
-        with read(self._engine) as connection:
+        query = select(lw_door_key.c.name).where(lw_door_key.c.catalog == self._context.catalog)
+        with read(self._context.engine) as connection:
             return list(connection.scalars(query.order_by(lw_door_key.c.name)))
 
     def open(self, key: EndpointKey, version: int) -> SecretBytes:
@@ -213,7 +196,7 @@ class EndpointKeyStore:
         """
         rows = lw_door_key_version.c
         query = select(rows.sealed).where(rows.key_id == str(key.wrapping.id), rows.version == version)
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             sealed = connection.scalar(query)
         if sealed is None:
             raise KeyNotUsable(
@@ -221,20 +204,20 @@ class EndpointKeyStore:
                 rule="key-version",
                 hint="Name a version that it has.",
             )
-        opened = self._cache.get(key.wrapping).aead.open(sealed, _aad(key, version))
+        opened = self._context.peks.get(key.wrapping).aead.open(sealed, _aad(key, version))
         return SecretBytes(opened)
 
     def _new_material(self, key: EndpointKey, version: int) -> bytes:
         material = secrets.token_bytes(key.spec.bits // 8)
-        return self._cache.get(key.wrapping, for_writing=True).aead.seal(material, _aad(key, version))
+        return self._context.peks.get(key.wrapping, for_writing=True).aead.seal(material, _aad(key, version))
 
     def _named(self, name: str) -> tuple[ColumnElement[bool], ...]:
-        return (lw_door_key.c.catalog == self._catalog, lw_door_key.c.name == name)
+        return (lw_door_key.c.catalog == self._context.catalog, lw_door_key.c.name == name)
 
     def _row(self, key: EndpointKey, author: str) -> dict[str, object]:
         return {
             "id": str(key.wrapping.id),
-            "catalog": self._catalog,
+            "catalog": self._context.catalog,
             "name": key.name,
             "bits": key.spec.bits,
             "description": key.spec.description,
@@ -255,7 +238,7 @@ class EndpointKeyStore:
             "version": version,
             "sealed": sealed,
             "author": author,
-            "created_ms": self._now_ms(),
+            "created_ms": self._context.now_ms(),
         }
 
 

@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import Engine
-
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable
 from catalog.rules.encryption_policy import facts_of_table
 from catalog.state import table_state
-from catalog.state.pointers import PointerStore
 from policy.encryption_rules import EncryptionRules, Violation
 from policy.errors import LakewardenError, StateUnavailable
 from policy.privileges.requests import AccessRequest, Resource
@@ -65,26 +63,11 @@ class EncryptionReporter:
     """Holds all tables against rules.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        pointers: where the pointers are.
-        loader: loads tables.
-        authorizer: decides and records.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        pointers: PointerStore,
-        loader: TableLoader,
-        authorizer: Authorizer,
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._pointers = pointers
-        self._loader = loader
-        self._authorizer = authorizer
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def tables(self, caller: Caller) -> list[TableName]:
         """Every table there is, sorted by its dotted name.
@@ -92,11 +75,15 @@ class EncryptionReporter:
         Raises:
             NotAuthorized: `admin` on the service is needed.
         """
-        request = AccessRequest(caller.principal, Resource.service(self._catalog), "admin")
-        self._authorizer.require(caller, "admin.encryption-report", self._catalog, [request])
-        known = {name for each in self._pointers.namespaces() for name in self._pointers.tables(each)}
-        with read(self._engine) as connection:
-            known |= {record.name for record in table_state.bound_tables(connection, self._catalog)}
+        request = AccessRequest(caller.principal, Resource.service(self._context.catalog), "admin")
+        self._context.authorizer.require(caller, "admin.encryption-report", self._context.catalog, [request])
+        known = {
+            name
+            for each in self._context.pointers.namespaces()
+            for name in self._context.pointers.tables(each)
+        }
+        with read(self._context.engine) as connection:
+            known |= {record.name for record in table_state.bound_tables(connection, self._context.catalog)}
         return sorted(known, key=str)
 
     def report(self, rules: EncryptionRules, names: Sequence[TableName]) -> Iterator[TableStanding]:
@@ -117,7 +104,7 @@ class EncryptionReporter:
 
     def _standing(self, rules: EncryptionRules, name: TableName) -> TableStanding:
         try:
-            table = self._loader.load(name)
+            table = self._context.loader.load(name)
         except StateUnavailable:
             raise
         except LakewardenError as problem:

@@ -22,20 +22,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable
 from catalog.settings.catalog import MIN_AGE_OF_GARBAGE_S
-from catalog.snapshot_checks.inspection import Inspector
 from catalog.state import claims, seals, table_state
 from catalog.state.table_state import TableRecord, TableState
-from catalog.storage.base import Storage, StoredObject
+from catalog.storage.base import StoredObject
 from catalog.writes import sessions
 from policy.errors import RequestInvalid
 from policy.location.location import Location
@@ -74,33 +74,11 @@ class GarbageCollector:
     """Lists and removes garbage.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        loader: loads tables.
-        inspector: names every file of a table.
-        storage: where the files are.
-        authorizer: decides and records.
-        now_ms: the time in milliseconds.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        loader: TableLoader,
-        inspector: Inspector,
-        storage: Storage,
-        authorizer: Authorizer,
-        *,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._loader = loader
-        self._inspector = inspector
-        self._storage = storage
-        self._authorizer = authorizer
-        self._now_ms = now_ms
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def collect(
         self, caller: Caller, name: TableName, *, remove: bool = False, progress: Progress | None = None
@@ -122,14 +100,14 @@ class GarbageCollector:
             StorageUnavailable: storage does not answer; a part can be removed.
         """
         tell = progress or _silent
-        owner, principal = self._loader.owner(name), caller.principal
+        owner, principal = self._context.loader.owner(name), caller.principal
         asked = [
             privileges.table_request(principal, name.database, name.name, right, owner) for right in _RIGHTS
         ]
-        self._authorizer.require(caller, _ACTION, str(name), asked)
-        with self._authorizer.recorded(caller, _ACTION, str(name)):
-            table = self._loader.load_sealed(name)
-            with read(self._engine) as connection:
+        self._context.authorizer.require(caller, _ACTION, str(name), asked)
+        with self._context.authorizer.recorded(caller, _ACTION, str(name)):
+            table = self._context.loader.load_sealed(name)
+            with read(self._context.engine) as connection:
                 self._require_alone(connection, table.record)
                 kept = sessions.unclosed(connection, table.record.id)
             files = self._found(table, kept, tell)
@@ -138,9 +116,9 @@ class GarbageCollector:
 
     def _found(self, table: LoadedTable, kept: list[Location], tell: Progress) -> tuple[StoredObject, ...]:
         named = self._named(table)
-        latest = datetime.fromtimestamp(self._now_ms() / 1000, UTC) - MIN_AGE
+        latest = datetime.fromtimestamp(self._context.now_ms() / 1000, UTC) - MIN_AGE
         found = []
-        for number, each in enumerate(self._storage.list_prefix(table.record.location), 1):
+        for number, each in enumerate(self._context.storage.list_prefix(table.record.location), 1):
             if number % 1000 == 0:
                 tell("Files looked at", number, None)
             if each.modified <= latest and _is_garbage(each.location, named, kept):
@@ -160,18 +138,18 @@ class GarbageCollector:
         self, table: LoadedTable, named: frozenset[str], batch: list[Location]
     ) -> tuple[LoadedTable, frozenset[str], int]:
         """Remove what is garbage still: the table as it was then, what it named, and how many files went."""
-        with write(self._engine) as connection:
+        with write(self._context.engine) as connection:
             # Counted even if this process dies among the files.
             table_state.count_cleanup(connection, table.record.id)
         for _ in range(_ATTEMPTS):
-            with write(self._engine) as connection:
+            with write(self._context.engine) as connection:
                 if self._stands(connection, table):
                     kept = sessions.unclosed(connection, table.record.id)
                     gone = [each for each in batch if _is_garbage(each, named, kept)]
                     table_state.count_cleanup(connection, table.record.id)
                     crash_points.point("clean-up:locked")
                     for location in gone:
-                        self._storage.delete(location)
+                        self._context.storage.delete(location)
                     return table, named, len(gone)
             crash_points.point("clean-up:overtaken")
             table = self._loaded_again(table)
@@ -199,7 +177,7 @@ class GarbageCollector:
 
     def _loaded_again(self, table: LoadedTable) -> LoadedTable:
         """The table after a commit that came in between; never another one of its name."""
-        now = self._loader.load_sealed(table.record.name)
+        now = self._context.loader.load_sealed(table.record.name)
         if (now.record.id, now.record.location) != (table.record.id, table.record.location):
             raise _under_way(table)
         return now
@@ -207,7 +185,7 @@ class GarbageCollector:
     def _named(self, table: LoadedTable) -> frozenset[str]:
         """Every file that the table needs, in canonical form."""
         log = [each.metadata_file for each in table.metadata.metadata_log]
-        paths = {*self._inspector.all_paths(table), *log, table.metadata_location}
+        paths = {*self._context.inspector.all_paths(table), *log, table.metadata_location}
         return frozenset(Location.parse(each).canonical for each in paths)
 
     def _require_alone(self, connection: Connection, record: TableRecord) -> None:
@@ -216,7 +194,7 @@ class GarbageCollector:
         Raises:
             RequestInvalid: the catalog did not choose it, or another table lies or can be read from there.
         """
-        if claims.is_shared(connection, self._catalog, record, self._now_ms()):
+        if claims.is_shared(connection, self._context.catalog, record, self._context.now_ms()):
             raise RequestInvalid(
                 f"Files below {record.location.canonical} can belong to other tables.",
                 table=str(record.name),

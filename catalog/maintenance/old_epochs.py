@@ -17,20 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import Engine
-
 from catalog.authorization import privileges
 from catalog.authorization import table_access as access_rules
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
 from catalog.commits.conflicts import made_anew
 from catalog.commits.publish import Publication, Publisher
+from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.iceberg.metadata import require_written_version
-from catalog.keyring.keyring import Keyring
 from catalog.maintenance.census import Census, EpochFiles, OldSnapshot
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.reading.snapshots import SnapshotReader
+from catalog.reading.loading import LoadedTable
 from catalog.rules import table_changes as change_rules
 from catalog.state import table_state
 from policy.decision import Decision, Reason
@@ -64,29 +61,12 @@ class OldEpochs:
     """Reports on old epochs, and forbids them.
 
     Args:
-        engine: the catalog's database.
-        loader: loads tables.
-        reader: reads their manifests.
-        keyring: knows the tables' keys.
-        lander: makes new metadata current.
-        authorizer: decides and records.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        loader: TableLoader,
-        reader: SnapshotReader,
-        keyring: Keyring,
-        publisher: Publisher,
-        authorizer: Authorizer,
-    ) -> None:
-        self._engine = engine
-        self._loader = loader
-        self._reader = reader
-        self._keyring = keyring
-        self._publisher = publisher
-        self._authorizer = authorizer
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._publisher = Publisher(context)
 
     def report(self, caller: Caller, name: TableName) -> EpochReport:
         """Count what is left of old epochs.
@@ -96,15 +76,15 @@ class OldEpochs:
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted, so that it is not known what is left.
         """
-        owner = self._loader.owner(name)
+        owner = self._context.loader.owner(name)
         ways = [
             privileges.table_request(caller.principal, name.database, name.name, access, owner)
             for access in ("alter", "update")
         ]
-        granted = [each for each in ways if self._authorizer.decide([each]).allowed]
-        self._authorizer.require(caller, "table.epochs", str(name), granted[:1] or ways[:1])
-        with self._authorizer.recorded(caller, "table.epochs", str(name), show_path=False):
-            return self._report(self._loader.load_sealed(name))
+        granted = [each for each in ways if self._context.authorizer.decide([each]).allowed]
+        self._context.authorizer.require(caller, "table.epochs", str(name), granted[:1] or ways[:1])
+        with self._context.authorizer.recorded(caller, "table.epochs", str(name), show_path=False):
+            return self._report(self._context.loader.load_sealed(name))
 
     def forbid(self, caller: Caller, name: TableName) -> EpochReport:
         """Let no file be read any more that is not as the current epoch says; twice is once.
@@ -115,10 +95,10 @@ class OldEpochs:
             CommitConflict: commits came first again and again.
             as `report` otherwise.
         """
-        access_rules.require(self._authorizer, self._loader, caller, _FORBID, name, "alter")
-        with self._authorizer.recorded(caller, _FORBID, str(name)):
+        access_rules.require(self._context.authorizer, self._context.loader, caller, _FORBID, name, "alter")
+        with self._context.authorizer.recorded(caller, _FORBID, str(name)):
             return made_anew(
-                lambda: self._loader.load_sealed(name), lambda table: self._forbidden(caller, table)
+                lambda: self._context.loader.load_sealed(name), lambda table: self._forbidden(caller, table)
             )
 
     def _forbidden(self, caller: Caller, table: LoadedTable) -> EpochReport:
@@ -129,7 +109,7 @@ class OldEpochs:
         return self._report(self._publish(caller, table))
 
     def _report(self, table: LoadedTable) -> EpochReport:
-        census, epochs = Census(self._reader, table), table.governed.epochs
+        census, epochs = Census(self._context.reader, table), table.governed.epochs
         snapshots = tuple(census.snapshots())
         alone = epochs.current.spec.encrypts and migrated(epochs) == epochs
         return EpochReport(
@@ -141,7 +121,7 @@ class OldEpochs:
         )
 
     def _publish(self, caller: Caller, table: LoadedTable) -> LoadedTable:
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             version = table_state.next_governed_version(connection, table.record.id)
         epochs = migrated(table.governed.epochs)
         published = self._publisher.publish(
@@ -154,7 +134,7 @@ class OldEpochs:
                 files=(),
                 peks=(),
                 author=caller.principal.name,
-                relies=self._keyring.active(table.record, table.governed),
+                relies=self._context.keyring.active(table.record, table.governed),
             )
         )
         gone = len(table.governed.epochs.entries) - len(epochs.entries)
@@ -163,7 +143,7 @@ class OldEpochs:
 
     def _record(self, caller: Caller, table: LoadedTable, what: str) -> None:
         decision = Decision.allow(Reason("old-epochs-forbidden", what))
-        self._authorizer.record(caller, "table.old-epochs-forbidden", table.name, decision)
+        self._context.authorizer.record(caller, "table.old-epochs-forbidden", table.name, decision)
 
 
 def _require_gone(table: LoadedTable, left: Sequence[OldSnapshot]) -> None:

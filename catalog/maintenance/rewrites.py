@@ -25,16 +25,17 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table.snapshots import Snapshot
 
 from catalog.authorization import table_access as access_rules
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import authorize, resolve
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.iceberg.manifests import ManifestContent
 from catalog.iceberg.metadata import require_written_version
 from catalog.iceberg.partition_values import ShownPartitions
 from catalog.maintenance.census import Census, heads, open_head
 from catalog.planning.deletes import Deletes
 from catalog.planning.rows import empty_rows, planned_rows
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable
 from catalog.reading.snapshots import OpenManifest, SnapshotReader
 from catalog.snapshot_checks.entries import DELETED, alive
 from policy.encryption.file_formats import WRITE_FORMAT
@@ -89,15 +90,11 @@ class Rewriter:
     """Says what is to be rewritten.
 
     Args:
-        loader: loads tables.
-        reader: reads their manifests.
-        authorizer: decides and records.
+        context: the parts that services share.
     """
 
-    def __init__(self, loader: TableLoader, reader: SnapshotReader, authorizer: Authorizer) -> None:
-        self._loader = loader
-        self._reader = reader
-        self._authorizer = authorizer
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def groups(
         self,
@@ -127,15 +124,15 @@ class Rewriter:
             MetadataUnsealed, MetadataTampered, LocationNotAllowed, DecryptionRefused: the table cannot be
                 trusted.
         """
-        authorizer = self._authorizer.settled()
-        access_rules.require(authorizer, self._loader, caller, ACTION, name, "update")
+        authorizer = self._context.authorizer.settled()
+        access_rules.require(authorizer, self._context.loader, caller, ACTION, name, "update")
         with authorizer.recorded(caller, ACTION, str(name), show_path=False):
-            table = self._loader.load_sealed(name)
+            table = self._context.loader.load_sealed(name)
             require_written_version(table.metadata, table.name)
             schema = table.metadata.schema()
             columns = resolve(table, schema, None, AlwaysTrue(), case_sensitive=True)
             authorize(authorizer, caller, table, columns.names)
-            looked = [_OldFiles(self._reader, table, *each) for each in _heads(table, branch)]
+            looked = [_OldFiles(self._context.reader, table, *each) for each in _heads(table, branch)]
         groups = (group for old in looked for group in old.packed(max_bytes, without))
         held = [path for old in looked for path in old.held]
         return Rewrites(

@@ -30,10 +30,10 @@ from catalog.authorization.columns import authorize, resolve
 from catalog.authorization.table_access import loading_ways, report, sees_paths
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.envelope.transport import TransportKey
 from catalog.iceberg.manifests import ManifestContent, ManifestListEntry
 from catalog.iceberg.partition_values import ShownPartitions
-from catalog.keyring.keyring import Keyring
 from catalog.planning.deletes import Deletes
 from catalog.planning.gathering import Gathered, gathered
 from catalog.planning.masks import masked_for, record_masked, weakened, without_masked
@@ -43,10 +43,9 @@ from catalog.planning.request import ScanRequest
 from catalog.planning.rewriting import require_whole, those_of
 from catalog.planning.rows import empty_rows, planned_rows, require_formats, with_keys
 from catalog.planning.sealed import SealedPruner
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.reading.snapshots import OpenManifest, SnapshotReader, refuse_outside
+from catalog.reading.loading import LoadedTable
+from catalog.reading.snapshots import OpenManifest, refuse_outside
 from catalog.snapshot_checks.entries import DELETED
-from catalog.snapshot_checks.inspection import Inspector
 from policy.errors import MetadataInvalid, MetadataUnsealed, RequestInvalid
 
 
@@ -117,30 +116,12 @@ class Planner:
     """Plans scans.
 
     Args:
-        loader: loads tables.
-        reader: reads manifests.
-        inspector: checks metadata that did not come through the catalog.
-        keyring: opens and wraps keys.
-        authorizer: decides and records.
-        valid_ms: milliseconds for which scans may be begun by a plan.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        loader: TableLoader,
-        reader: SnapshotReader,
-        inspector: Inspector,
-        keyring: Keyring,
-        authorizer: Authorizer,
-        *,
-        valid_ms: int,
-    ) -> None:
-        self._loader = loader
-        self._reader = reader
-        self._inspector = inspector
-        self._keyring = keyring
-        self._authorizer = authorizer
-        self._valid_ms = valid_ms
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._valid_ms = round(context.settings.plan_valid_s * 1000)
 
     def plan(self, caller: Caller, name: TableName, request: ScanRequest) -> Plan:
         """Plan one scan.
@@ -160,8 +141,8 @@ class Planner:
 
     def _planned(self, caller: Caller, name: TableName, request: ScanRequest, records: Records) -> Plan:
         # Columns and masks are decided in several steps, which policies that come meanwhile must not part.
-        authorizer = self._authorizer.settled(records)
-        owner = self._loader.owner(name)
+        authorizer = self._context.authorizer.settled(records)
+        owner = self._context.loader.owner(name)
         _require_sight(authorizer, caller, name, owner)
         see_paths = sees_paths(authorizer, caller, name, owner)
         with authorizer.recorded(caller, "table.plan", str(name), show_path=see_paths):
@@ -176,7 +157,7 @@ class Planner:
                 )
             if table.seal is None:
                 # What a load refuses, a plan refuses.
-                self._inspector.whole(table)
+                self._context.inspector.whole(table)
             snapshot = _snapshot(table, request)
             schema = _schema(table, snapshot, request)
             columns = resolve(
@@ -194,14 +175,14 @@ class Planner:
             require_whole(table, schema, columns, request)
             shown = ShownPartitions(table.metadata.specs(), schema, columns.field_ids)
             planned = self._files(table, snapshot, schema, request, shown)
-            if self._authorizer.policies() is not authorizer.policies():
+            if self._context.authorizer.policies() is not authorizer.policies():
                 # Reading manifests may take long, and no key is released by policies of the past.
-                authorizer = self._authorizer.settled(records)
+                authorizer = self._context.authorizer.settled(records)
                 authorize(authorizer, caller, table, columns.names)
-            judged = self._keyring.checked_files(table.record, table.governed, planned)
+            judged = self._context.keyring.checked_files(table.record, table.governed, planned)
             require_formats(planned, judged.forms, table.name)
             released = release(authorizer, caller, table, columns, judged.forms)
-            keys = self._keyring.scan_keys(table.record, judged.paths, released)
+            keys = self._context.keyring.scan_keys(table.record, judged.paths, released)
         header = PlanHeader(
             table=table,
             snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -225,7 +206,7 @@ class Planner:
         """The table; who may not load it is answered alike whether there is one or not."""
         ways = loading_ways(caller, name, owner)
         try:
-            table = self._loader.load(name)
+            table = self._context.loader.load(name)
         except NoSuchTable:
             authorizer.screen(caller, "table.plan", str(name), *ways)
             raise
@@ -245,14 +226,14 @@ class Planner:
     ) -> pa.Table:
         if snapshot is None:
             return empty_rows()
-        listed = self._reader.manifests(table, snapshot)
+        listed = self._context.reader.manifests(table, snapshot)
         pruner = Pruner(schema, table.metadata.specs(), request.filter, case_sensitive=request.case_sensitive)
         data = [
             each for each in listed if each.content is ManifestContent.DATA and pruner.keeps_manifest(each)
         ]
         deletes = [each for each in listed if each.content is ManifestContent.DELETES]
         applied = Deletes(self._deletes(table, deletes), shown, table.name) if deletes else None
-        sealed = SealedPruner(self._keyring, table, pruner)
+        sealed = SealedPruner(self._context.keyring, table, pruner)
         whole = request.files is not None
 
         def kept(files: Gathered) -> pa.Table:
@@ -273,12 +254,12 @@ class Planner:
         return applied.append_to(files) if applied else files
 
     def _data(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[Gathered]:
-        for files in gathered(self._reader.open(table, listed)):
+        for files in gathered(self._context.reader.open(table, listed)):
             _require_inside(table, files.entries)
             yield files
 
     def _deletes(self, table: LoadedTable, listed: Sequence[ManifestListEntry]) -> Iterator[OpenManifest]:
-        for opened in self._reader.open(table, listed):
+        for opened in self._context.reader.open(table, listed):
             _require_inside(table, opened.entries)
             yield opened
 

@@ -132,7 +132,7 @@ class TableLoader:
         self._pointers = pointers
         self._storage = storage
         self._max_metadata_bytes = max_metadata_bytes
-        self._unsealed_default = unsealed_default
+        self.unsealed_default = unsealed_default
         self._standard_clients = standard_clients
 
     def owner(self, name: TableName) -> str | None:
@@ -181,7 +181,7 @@ class TableLoader:
     def forbids_unsealed(self, name: TableName) -> bool:
         """Whether the namespace of a name forbids metadata that did not come through the catalog."""
         properties = self._pointers.namespace_properties(name.namespace) or {}
-        return properties.get(UNSEALED_PROPERTY, self._unsealed_default) != "allow"
+        return properties.get(UNSEALED_PROPERTY, self.unsealed_default) != "allow"
 
     def admits_standard_clients(self, name: TableName, spec: EncryptionSpec) -> bool:
         """Whether standard clients can load a table of this name and encryption: its own word, else that of

@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from sqlalchemy import Engine
-
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.standard_clients import StandardClients
+from catalog.authorization.authorizer import Caller
 from catalog.authorization.table_access import any_of, loading_ways
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import Namespace, TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.key_management.rotation import Rotated
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.reading.loading import LoadedTable
 from catalog.state import seals, table_state
 from catalog.state.idempotency import Kept
 from catalog.state.table_state import TableRecord, TableState
@@ -36,23 +34,11 @@ class Repeats:
     """Answers requests that were carried out before.
 
     Args:
-        engine: the catalog's database.
-        loader: loads tables.
-        authorizer: decides and records.
-        standard_clients: decides what standard clients get.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        loader: TableLoader,
-        authorizer: Authorizer,
-        standard_clients: StandardClients,
-    ) -> None:
-        self._engine = engine
-        self._loader = loader
-        self._authorizer = authorizer
-        self._standard_clients = standard_clients
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def table(self, caller: Caller, action: str, name: TableName, kept: Kept, *accesses: str) -> LoadedTable:
         """The table that a request made or changed, as it is now.
@@ -71,8 +57,8 @@ class Repeats:
             LakewardenError: the refusal that the request ended with.
         """
         record = self._of_table(caller, action, name, kept, *accesses)
-        table = self._loader.load_sealed(_still_there(record, name).name)
-        self._standard_clients.require(caller, action, table)
+        table = self._context.loader.load_sealed(_still_there(record, name).name)
+        self._context.standard_clients.require(caller, action, table)
         if table.metadata_location != kept.detail:
             # More than the first answer had: what lets a table be loaded is needed, which CREATE is not.
             columns = table.metadata.schema().column_names
@@ -83,7 +69,7 @@ class Repeats:
     def rotated(self, caller: Caller, name: TableName, kept: Kept) -> Rotated:
         """What a rotation of keys did; errors as in `table`."""
         record = _still_there(self._of_table(caller, "key.rotate", name, kept, "alter"), name)
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             after = seals.find(connection, kept.detail or "")
             before = seals.find(connection, after.base_location or "") if after else None
             versions = [
@@ -101,14 +87,14 @@ class Repeats:
 
     def renamed(self, caller: Caller, source: TableName, target: TableName, kept: Kept) -> None:
         """Nothing is left to do for a rename; errors as in `table`."""
-        self._loader.settle(target)
+        self._context.loader.settle(target)
         record = self._record(kept)
-        owner = record.owner if record else self._loader.owner(source)
+        owner = record.owner if record else self._context.loader.owner(source)
         requests = [
             privileges.table_request(caller.principal, source.database, source.name, "alter", owner),
             privileges.table_request(caller.principal, target.database, target.name, "create"),
         ]
-        self._authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
+        self._context.authorizer.require(caller, "table.rename", f"{source} -> {target}", requests)
         raise_refusal(kept)
 
     def namespace(
@@ -129,7 +115,7 @@ class Repeats:
         """
         database = ".".join(namespace)
         requests = namespace_requests(caller.principal, database, access, updates or {}, removals)
-        self._authorizer.require(caller, action, database, requests)
+        self._context.authorizer.require(caller, action, database, requests)
         raise_refusal(kept)
 
     def updated(
@@ -153,12 +139,12 @@ class Repeats:
 
         None if the request was refused, or if the table has a name by now that the caller is not to learn.
         """
-        self._loader.settle(name)
+        self._context.loader.settle(name)
         record = self._record(kept)
         now = record.name if record and record.state is TableState.ACTIVE else name
-        owner = record.owner if record else self._loader.owner(name)
+        owner = record.owner if record else self._context.loader.owner(name)
         ways = [*_requests(caller, now, owner, accesses)]
-        if now != name and any_of(self._authorizer, ways) is None:
+        if now != name and any_of(self._context.authorizer, ways) is None:
             record, now, ways = None, name, [*_requests(caller, name, owner, accesses)]
         self._require_any(caller, action, now, ways)
         raise_refusal(kept)
@@ -167,19 +153,19 @@ class Repeats:
     def _require_any(
         self, caller: Caller, action: str, name: TableName, ways: Sequence[AccessRequest]
     ) -> None:
-        granted = any_of(self._authorizer, ways) or ways[0]
-        self._authorizer.require(caller, action, str(name), [granted])
+        granted = any_of(self._context.authorizer, ways) or ways[0]
+        self._context.authorizer.require(caller, action, str(name), [granted])
 
     def _record(self, kept: Kept) -> TableRecord | None:
         if kept.detail is None:
             return None
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             seal = seals.find(connection, kept.detail)
             record = table_state.table_by_id(connection, seal.table_id) if seal else None
         if record is None or record.pending_name is None:
             return record
-        self._loader.settle(record.name)
-        with read(self._engine) as connection:
+        self._context.loader.settle(record.name)
+        with read(self._context.engine) as connection:
             return table_state.table_by_id(connection, record.id)
 
 

@@ -1,7 +1,6 @@
-"""The parts of a running catalog, put together in one place.
+"""Builds the services of a catalog on the service context.
 
-`Services.open(settings)` is what the HTTP service, the command line and an embedded catalog start from; every
-part below gets what it needs handed in.
+The HTTP service, the command line and an embedded catalog start with `Services.open(settings, kms)`.
 """
 
 from __future__ import annotations
@@ -13,25 +12,16 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Engine
-
-from catalog.audit.checkpoints import Signer
-from catalog.audit.trail import AuditTrail
-from catalog.authorization.authorizer import Authorizer
 from catalog.authorization.engine_keys import EngineKeys
 from catalog.authorization.table_access import TableAccess
-from catalog.authorization.tokens import TokenStore
 from catalog.commits.committer import Committer
-from catalog.commits.rollbacks import Rollbacks
-from catalog.db.clock import DatabaseClock
+from catalog.context import ServiceContext
 from catalog.key_management.expiry import KeyEnds
 from catalog.key_management.lifecycle import KeyLife
 from catalog.key_management.master_keys import MasterKeyRewrap
 from catalog.key_management.rewrap import KeyRewrap
 from catalog.key_management.rotation import KeyRotation
 from catalog.key_management.states import KeyStates
-from catalog.keyring.keyring import Keyring
-from catalog.kms.calls import CountedKms
 from catalog.kms.interface import KmsClient
 from catalog.kms_server.endpoint import KmsEndpoint
 from catalog.kms_server.identity import CallerIdentification
@@ -43,17 +33,11 @@ from catalog.maintenance.old_epochs import OldEpochs
 from catalog.maintenance.rewrites import Rewriter
 from catalog.planning.plan import Planner
 from catalog.policy_store.changes import PolicyChanges
-from catalog.policy_store.documents import PolicyDocuments
-from catalog.policy_store.in_force import PolicyStore
-from catalog.reading.loading import TableLoader
-from catalog.reading.snapshots import SnapshotReader
-from catalog.service.context import ServiceContext
+from catalog.service.context import open_context
 from catalog.service.repeats import Repeats
-from catalog.service.replicas import Replicas
+from catalog.service.replicas import Replicas, digests_of
 from catalog.settings.catalog import Settings
-from catalog.snapshot_checks.added_files import AddedFiles
 from catalog.state.idempotency import IdempotencyKeys
-from catalog.storage.base import Storage
 from catalog.tables.alter import Alterer
 from catalog.tables.creation import Creator
 from catalog.tables.drafts import Drafter
@@ -61,35 +45,24 @@ from catalog.tables.lifecycle import Lifecycle
 from catalog.tables.namespaces import Namespaces
 from catalog.tables.registration import Registration
 from catalog.writes.orphans import Orphans
+from catalog.writes.sessions import WriteLog
 from catalog.writes.staged_writes import StagedWrites
 from catalog.writes.steps import Writes
 from catalog.writes.table_writes import TableWrites
-from policy.location.location import Location
 
 
 @dataclass(frozen=True)
-class Services:
-    """A catalog that is open.
+class Services(ServiceContext):
+    """An open catalog: the service context, and the services.
 
-    Attributes are its parts; each is documented at its class. `kms` is the client as it was given,
-    `kms_calls` the one through which it is called.
+    Attributes are documented at their classes. `kms` is the client as it was given, `kms_calls` the one
+    through which it is called.
     """
 
-    settings: Settings
-    engine: Engine
-    policies: PolicyStore
-    policy_documents: PolicyDocuments
     policy_changes: PolicyChanges
-    audit: AuditTrail
-    audit_signer: Signer | None
-    tokens: TokenStore
-    clock: DatabaseClock
     replicas: Replicas
     engine_keys: EngineKeys
-    authorizer: Authorizer
     kms: KmsClient
-    kms_calls: CountedKms
-    keyring: Keyring
     key_life: KeyLife
     key_rotation: KeyRotation
     key_rewrap: KeyRewrap
@@ -98,10 +71,6 @@ class Services:
     endpoint_keys: EndpointKeyStore
     parquet_keys: ParquetKeyEndpoint
     identification: CallerIdentification
-    storage: Storage
-    loader: TableLoader
-    reader: SnapshotReader
-    added_files: AddedFiles
     access: TableAccess
     namespaces: Namespaces
     creator: Creator
@@ -139,63 +108,49 @@ class Services:
                 the audit trail is missing.
             PolicyInvalid: the policies cannot be evaluated.
         """
-        on = ServiceContext.open(settings, kms, now, seconds)
-        committer, drafter = _committer(on), _drafter(on)
-        endpoint_keys = _endpoint_keys(on)
+        context = open_context(settings, kms, now, seconds)
+        log = WriteLog(context.engine, context.now_ms, settings.write_ttl_s * 1000)
+        committer, drafter, endpoint_keys = Committer(context), Drafter(context), EndpointKeyStore(context)
+        ends = KeyEnds(context, log)
         return cls(
-            settings=settings,
-            engine=on.engine,
-            policies=on.policies,
-            policy_documents=on.policy_documents,
-            policy_changes=_policy_changes(on),
-            audit=on.audit,
-            audit_signer=on.audit_signer,
-            tokens=on.tokens,
-            clock=on.clock,
-            replicas=on.replicas,
-            engine_keys=EngineKeys(on.engine, on.tokens, on.now),
-            authorizer=on.authorizer,
+            **vars(context),
+            policy_changes=_policy_changes(context),
+            replicas=_replicas(context, seconds),
+            engine_keys=EngineKeys(context.engine, context.tokens, context.now),
             kms=kms,
-            kms_calls=on.kms_calls,
-            keyring=on.keyring,
-            key_life=_key_life(on),
-            key_rotation=KeyRotation(on.engine, on.loader, on.keyring, on.publisher, on.authorizer),
-            key_rewrap=KeyRewrap(
-                on.loader,
-                on.reader,
-                on.storage,
-                on.keyring,
-                on.inspector,
-                on.publisher,
-                on.authorizer,
-                on.now_ms,
-            ),
-            master_keys=MasterKeyRewrap(on.engine, on.name, on.kms_calls),
-            door=KmsEndpoint(endpoint_keys, on.authorizer),
+            key_life=KeyLife(context, KeyStates(context, ends), ends),
+            key_rotation=KeyRotation(context),
+            key_rewrap=KeyRewrap(context),
+            master_keys=MasterKeyRewrap(context.engine, context.catalog, context.kms_calls),
+            door=KmsEndpoint(endpoint_keys, context.authorizer),
             endpoint_keys=endpoint_keys,
-            parquet_keys=ParquetKeyEndpoint(on.engine, on.loader, on.keyring, on.authorizer),
-            identification=CallerIdentification(on.tokens, settings.kms_endpoint.pseudo, on.now_ms),
-            storage=on.storage,
-            loader=on.loader,
-            reader=on.reader,
-            added_files=on.added_files,
-            access=TableAccess(on.loader, on.inspector, on.authorizer, on.standard_clients),
-            namespaces=Namespaces(on.engine, on.name, on.pointers, on.authorizer),
-            creator=_creator(on, drafter),
-            committer=committer,
-            alterer=Alterer(on.loader, committer, on.authorizer),
-            lifecycle=_lifecycle(on),
-            registration=_registration(on),
-            encryption_report=EncryptionReporter(on.engine, on.name, on.pointers, on.loader, on.authorizer),
-            planner=_planner(on),
-            rewriter=Rewriter(on.loader, on.reader, on.authorizer),
-            old_epochs=OldEpochs(on.engine, on.loader, on.reader, on.keyring, on.publisher, on.authorizer),
-            writes=_writes(on, committer, drafter),
-            garbage=GarbageCollector(
-                on.engine, on.name, on.loader, on.inspector, on.storage, on.authorizer, now_ms=on.now_ms
+            parquet_keys=ParquetKeyEndpoint(context),
+            identification=CallerIdentification(context.tokens, settings.kms_endpoint.pseudo, context.now_ms),
+            access=TableAccess(
+                context.loader, context.inspector, context.authorizer, context.standard_clients
             ),
-            idempotency=IdempotencyKeys(on.engine, on.now_ms, settings.http.idempotency_lifetime_s * 1000),
-            repeats=Repeats(on.engine, on.loader, on.authorizer, on.standard_clients),
+            namespaces=Namespaces(context),
+            creator=Creator(context, drafter),
+            committer=committer,
+            alterer=Alterer(context, committer),
+            lifecycle=Lifecycle(context),
+            registration=Registration(context),
+            encryption_report=EncryptionReporter(context),
+            planner=Planner(context),
+            rewriter=Rewriter(context),
+            old_epochs=OldEpochs(context),
+            writes=Writes(
+                context,
+                log,
+                TableWrites(context, log, committer),
+                StagedWrites(context, log, drafter),
+                Orphans(context),
+            ),
+            garbage=GarbageCollector(context),
+            idempotency=IdempotencyKeys(
+                context.engine, context.now_ms, settings.http.idempotency_lifetime_s * 1000
+            ),
+            repeats=Repeats(context),
         )
 
     def close(self) -> None:
@@ -214,130 +169,20 @@ class Services:
         self.close()
 
 
-def _policy_changes(on: ServiceContext) -> PolicyChanges:
+def _policy_changes(context: ServiceContext) -> PolicyChanges:
+    policies = context.policies
     return PolicyChanges(
-        on.policy_documents, lambda: on.policies.in_force().files, on.policies, on.tokens, on.name, on.now
+        context.policy_documents,
+        lambda: policies.in_force().files,
+        policies,
+        context.tokens,
+        context.catalog,
+        context.now,
     )
 
 
-def _endpoint_keys(on: ServiceContext) -> EndpointKeyStore:
-    master_key_id = on.settings.kms_endpoint.master_key_id or on.master_key_id
-    return EndpointKeyStore(on.engine, on.name, on.kms_calls, on.peks, master_key_id, on.now_ms)
+def _replicas(context: ServiceContext, seconds: Callable[[], float]) -> Replicas:
+    def digests() -> dict[str, str]:
+        return digests_of(context.settings, context.loader.unsealed_default, context.policies.last.files)
 
-
-def _key_life(on: ServiceContext) -> KeyLife:
-    ends = KeyEnds(on.engine, on.name, on.loader, on.reader, on.peks, on.write_log, on.authorizer, on.now_ms)
-    wait_ms = on.settings.key_destroy_wait_s * 1000
-    states = KeyStates(on.engine, on.peks, ends, on.invocations, on.now_ms, wait_ms)
-    return KeyLife(
-        on.engine, on.name, on.loader, on.reader, on.keyring, states, ends, on.authorizer, on.now_ms
-    )
-
-
-def _committer(on: ServiceContext) -> Committer:
-    return Committer(
-        on.engine,
-        on.name,
-        on.loader,
-        on.inspector,
-        Rollbacks(on.reader, on.keyring),
-        on.publisher,
-        on.keyring,
-        on.authorizer,
-        on.encryption,
-        on.standard_clients,
-        master_key_id=on.master_key_id,
-        now_ms=on.now_ms,
-    )
-
-
-def _drafter(on: ServiceContext) -> Drafter:
-    return Drafter(
-        on.engine,
-        on.name,
-        on.pointers,
-        on.authorizer,
-        on.encryption,
-        warehouse=Location.parse(on.settings.warehouse),
-        master_key_id=on.master_key_id,
-        now_ms=on.now_ms,
-    )
-
-
-def _creator(on: ServiceContext, drafter: Drafter) -> Creator:
-    return Creator(
-        on.engine,
-        on.name,
-        drafter,
-        on.inspector,
-        on.publisher,
-        on.keyring,
-        on.authorizer,
-        on.standard_clients,
-        master_key_id=on.master_key_id,
-        now_ms=on.now_ms,
-        staged_ttl_ms=on.settings.staged_ttl_s * 1000,
-    )
-
-
-def _lifecycle(on: ServiceContext) -> Lifecycle:
-    return Lifecycle(
-        on.engine,
-        on.name,
-        on.pointers,
-        on.storage,
-        on.loader,
-        on.inspector,
-        on.authorizer,
-        on.encryption,
-        now_ms=on.now_ms,
-    )
-
-
-def _registration(on: ServiceContext) -> Registration:
-    return Registration(
-        on.engine,
-        on.name,
-        on.pointers,
-        on.storage,
-        on.loader,
-        on.inspector,
-        on.authorizer,
-        on.encryption,
-        on.standard_clients,
-        now_ms=on.now_ms,
-        max_metadata_bytes=on.settings.limits.metadata_bytes,
-    )
-
-
-def _planner(on: ServiceContext) -> Planner:
-    valid_ms = round(on.settings.plan_valid_s * 1000)
-    return Planner(on.loader, on.reader, on.inspector, on.keyring, on.authorizer, valid_ms=valid_ms)
-
-
-def _writes(on: ServiceContext, committer: Committer, drafter: Drafter) -> Writes:
-    tables = TableWrites(
-        on.engine,
-        on.write_log,
-        on.loader,
-        on.reader,
-        committer,
-        on.keyring,
-        on.storage,
-        on.authorizer,
-    )
-    staged = StagedWrites(
-        on.engine,
-        on.name,
-        on.write_log,
-        drafter,
-        on.loader,
-        on.reader,
-        on.inspector,
-        on.publisher,
-        on.keyring,
-        on.storage,
-        on.authorizer,
-    )
-    orphans = Orphans(on.engine, on.loader, on.reader, on.inspector, on.storage)
-    return Writes(on.write_log, tables, staged, orphans, on.storage, on.authorizer)
+    return Replicas(context.engine, context.catalog, digests, context.now_ms, seconds)

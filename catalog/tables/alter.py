@@ -29,11 +29,12 @@ from pyiceberg.table.update import (
 )
 
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
-from catalog.reading.loading import LoadedTable, TableLoader
+from catalog.context import ServiceContext
+from catalog.reading.loading import LoadedTable
 from catalog.state.idempotency import succeeds_unchanged
 from catalog.tables.schema_changes import ColumnChange, stage
 from policy.encryption import governed as governed_names
@@ -66,15 +67,13 @@ class Alterer:
     """Alters tables.
 
     Args:
-        loader: loads tables.
+        context: the parts that services share.
         committer: takes the commits.
-        authorizer: decides and records.
     """
 
-    def __init__(self, loader: TableLoader, committer: Committer, authorizer: Authorizer) -> None:
-        self._loader = loader
+    def __init__(self, context: ServiceContext, committer: Committer) -> None:
+        self._context = context
         self._committer = committer
-        self._authorizer = authorizer
 
     def alter(self, caller: Caller, name: TableName, changes: Sequence[Change]) -> LoadedTable:
         """Make changes, in order, in one commit.
@@ -85,11 +84,11 @@ class Alterer:
             as `Committer.commit` otherwise.
         """
         # Nothing is told of the columns to those who may not alter them.
-        self._authorizer.screen(caller, "table.commit", str(name), self._right(caller, name))
+        self._context.authorizer.screen(caller, "table.commit", str(name), self._right(caller, name))
 
         def look() -> LoadedTable:
-            with self._authorizer.recorded(caller, "table.commit", str(name)):
-                return self._loader.load_sealed(name)
+            with self._context.authorizer.recorded(caller, "table.commit", str(name)):
+                return self._context.loader.load_sealed(name)
 
         return made_anew(look, lambda table: self._make(caller, table, changes))
 
@@ -98,12 +97,12 @@ class Alterer:
         requirements, updates = _commit_of(table, changes)
         if updates:
             return self._committer.commit(caller, name, requirements, updates)
-        self._authorizer.require(caller, "table.commit", table.name, [self._right(caller, name)])
+        self._context.authorizer.require(caller, "table.commit", table.name, [self._right(caller, name)])
         succeeds_unchanged(table.metadata_location)
         return table
 
     def _right(self, caller: Caller, name: TableName) -> AccessRequest:
-        owner = self._loader.owner(name)
+        owner = self._context.loader.owner(name)
         return privileges.table_request(caller.principal, name.database, name.name, "alter", owner)
 
 

@@ -6,33 +6,31 @@ catalogs made, in `catalog.tables.registration`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssignUUIDUpdate, SetLocationUpdate, TableRequirement, TableUpdate
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import delete, insert, select
 
 from catalog.authorization import key_groups, privileges
-from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.standard_clients import StandardClients
+from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import TableExists
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import check_requirements
 from catalog.commits.publish import Publication, Publisher
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_staged
 from catalog.iceberg.metadata import require_written_version
-from catalog.keyring.keyring import Keyring
 from catalog.reading import loading
 from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
 from catalog.rules.openable import check_new_table
-from catalog.snapshot_checks.inspection import Inspector
 from catalog.state import table_state
 from catalog.state.table_state import TableRecord, TableState
 from catalog.tables.drafts import Draft, Drafter, NewTable, new_record
@@ -47,45 +45,15 @@ class Creator:
     """Creates tables.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
+        context: the parts that services share.
         drafter: drafts tables, and decides whether they may be created.
-        inspector: checks what staged tables bring.
-        lander: makes new metadata current.
-        keyring: makes PEKs.
-        authorizer: records refusals.
-        standard_clients: decides what standard clients get.
-        master_key_id: the catalog's master key, for tables that name none.
-        now_ms: the time in milliseconds.
-        staged_ttl_ms: for how long a staged table keeps its identity.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        drafter: Drafter,
-        inspector: Inspector,
-        publisher: Publisher,
-        keyring: Keyring,
-        authorizer: Authorizer,
-        standard_clients: StandardClients,
-        *,
-        master_key_id: str | None,
-        now_ms: Callable[[], int],
-        staged_ttl_ms: int,
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
+    def __init__(self, context: ServiceContext, drafter: Drafter) -> None:
+        self._context = context
         self._drafter = drafter
-        self._inspector = inspector
-        self._publisher = publisher
-        self._keyring = keyring
-        self._authorizer = authorizer
-        self._standard_clients = standard_clients
-        self._master_key_id = master_key_id
-        self._now_ms = now_ms
-        self._staged_ttl_ms = staged_ttl_ms
+        self._publisher = Publisher(context)
+        self._staged_ttl_ms = context.settings.staged_ttl_s * 1000
 
     def create(self, caller: Caller, new: NewTable) -> LoadedTable:
         """Create a table.
@@ -94,11 +62,11 @@ class Creator:
             NotAuthorized, InvalidInput, EncryptionPolicyViolation: refused; nothing was created.
             NoSuchNamespace, TableExists: as it says.
         """
-        with self._authorizer.recorded(caller, "table.create", str(new.name)):
+        with self._context.authorizer.recorded(caller, "table.create", str(new.name)):
             self._drafter.may_create(caller, "table.create", new.name)
             draft = self._drafter.draft(caller, new)
             overlaps = self._drafter.authorize(caller, "table.create", draft)
-            self._standard_clients.require_new(caller, "table.create", new.name, draft.wanted.spec)
+            self._context.standard_clients.require_new(caller, "table.create", new.name, draft.wanted.spec)
             self._drafter.require_free(draft.record.name)
             return self._publish(caller, draft, overlaps)
 
@@ -111,16 +79,16 @@ class Creator:
         Raises:
             as `create`.
         """
-        with self._authorizer.recorded(caller, "table.stage", str(new.name)):
+        with self._context.authorizer.recorded(caller, "table.stage", str(new.name)):
             self._drafter.may_create(caller, "table.stage", new.name)
             draft = self._drafter.draft(caller, new)
             self._drafter.authorize(caller, "table.stage", draft)
-            self._standard_clients.require_staged(caller, "table.stage", new.name, draft.wanted.spec)
+            self._context.standard_clients.require_staged(caller, "table.stage", new.name, draft.wanted.spec)
             governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
             self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
             self._drafter.require_free(draft.record.name)
-            with write(self._engine) as connection:
-                connection.execute(delete(lw_staged).where(lw_staged.c.expires_ms < self._now_ms()))
+            with write(self._context.engine) as connection:
+                connection.execute(delete(lw_staged).where(lw_staged.c.expires_ms < self._context.now_ms()))
                 connection.execute(insert(lw_staged).values(**self._staged_row(caller, draft.record)))
             return draft.metadata, draft.given
 
@@ -136,13 +104,13 @@ class Creator:
         Raises:
             as `create`; and whatever rule the snapshot breaks.
         """
-        with self._authorizer.recorded(caller, "table.create", str(name)):
+        with self._context.authorizer.recorded(caller, "table.create", str(name)):
             self._drafter.may_create(caller, "table.create", name)
             check_requirements(requirements, None, str(name))
             change_rules.refuse_reserved_summaries(updates, str(name))
             draft = self._staged_draft(caller, name, updates)
             overlaps = self._drafter.authorize(caller, "table.create", draft)
-            self._standard_clients.require_staged(caller, "table.create", name, draft.wanted.spec)
+            self._context.standard_clients.require_staged(caller, "table.create", name, draft.wanted.spec)
             self._drafter.require_free(name)
             return self._publish(caller, draft, overlaps)
 
@@ -156,11 +124,11 @@ class Creator:
         if metadata.table_uuid != record.table_uuid or Location.parse(metadata.location) != record.location:
             raise _not_staged(name)
         require_written_version(metadata, str(name))
-        check_new_table(metadata, self._now_ms(), str(name))
+        check_new_table(metadata, self._context.now_ms(), str(name))
         wanted = governance.for_new_table(
             changes.governed_set,
             record.location,
-            self._master_key_id,
+            self._context.master_key_id,
             str(name),
             file_format=written_format(metadata.properties),
         )
@@ -175,13 +143,13 @@ class Creator:
             raise _not_staged(name)
         statement = select(lw_staged).where(
             lw_staged.c.table_uuid == str(uuids[0]),
-            lw_staged.c.catalog == self._catalog,
+            lw_staged.c.catalog == self._context.catalog,
             lw_staged.c.namespace == name.database,
             lw_staged.c.name == name.name,
             lw_staged.c.principal == caller.principal.name,
-            lw_staged.c.expires_ms > self._now_ms(),
+            lw_staged.c.expires_ms > self._context.now_ms(),
         )
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             row = connection.execute(statement).first()
             known = table_state.table_by_uuid(connection, uuids[0])
         if row is None and known and (known.name, known.owner) == (name, caller.principal.name):
@@ -196,8 +164,8 @@ class Creator:
     def _publish(self, caller: Caller, draft: Draft, overlaps: frozenset[str]) -> LoadedTable:
         governance.check_schema(draft.wanted.spec, draft.metadata, str(draft.record.name))
         self._drafter.check_rules(draft.record.name, draft.metadata, draft.wanted.spec)
-        refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
-        with read(self._engine) as connection:
+        refs, made = self._context.keyring.keys_for(draft.record, draft.wanted.spec)
+        with read(self._context.engine) as connection:
             version = table_state.next_governed_version(connection, draft.record.id)
         governed = governance.first_version(draft.wanted, draft.metadata, refs, version)
         nothing = draft.metadata.model_copy(
@@ -209,7 +177,7 @@ class Creator:
             }
         )
         before = LoadedTable(draft.record, governed, nothing, "", None)
-        files = self._inspector.commit(before, draft.metadata)
+        files = self._context.inspector.commit(before, draft.metadata)
         published = self._publisher.publish(
             Publication(
                 record=draft.record,
@@ -223,23 +191,23 @@ class Creator:
                 overlaps=overlaps,
             )
         )
-        with loading.left_to_the_next_load("a creation"), write(self._engine) as connection:
+        with loading.left_to_the_next_load("a creation"), write(self._context.engine) as connection:
             mine = lw_staged.c.table_uuid == str(draft.record.table_uuid)
             connection.execute(delete(lw_staged).where(mine))
         crash_points.point("create:unstaged")
-        key_groups.report(self._authorizer, caller, "table.create", published)
+        key_groups.report(self._context.authorizer, caller, "table.create", published)
         return published
 
     def _staged_row(self, caller: Caller, record: TableRecord) -> dict[str, object]:
         return {
             "table_uuid": str(record.table_uuid),
-            "catalog": self._catalog,
+            "catalog": self._context.catalog,
             "namespace": record.name.database,
             "name": record.name.name,
             "location": record.location.canonical,
             "default_location": record.default_location,
             "principal": caller.principal.name,
-            "expires_ms": self._now_ms() + self._staged_ttl_ms,
+            "expires_ms": self._context.now_ms() + self._staged_ttl_ms,
         }
 
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID, uuid4
@@ -17,22 +17,20 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from sqlalchemy import Engine
 
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NoSuchNamespace, TableExists
 from catalog.base.identifiers import TableName, slug
+from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.iceberg import layout
 from catalog.iceberg.metadata import WRITTEN_FORMAT_VERSION
 from catalog.reading import loading
 from catalog.rules import governance
-from catalog.rules.encryption_policy import EncryptionPolicy
 from catalog.rules.governance import Wanted
 from catalog.rules.openable import check_new_table
 from catalog.state import claims, table_state
-from catalog.state.pointers import PointerStore
 from catalog.state.table_state import TableRecord, TableState
 from policy.encryption import governed as governed_names
 from policy.encryption.file_formats import written_format
@@ -89,41 +87,17 @@ class Drafter:
     """Drafts tables, and decides whether they may be created.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        pointers: where the pointers are.
-        authorizer: decides and records.
-        encryption: holds new tables against the encryption rules.
-        warehouse: below which default locations lie.
-        master_key_id: the catalog's master key, for tables that name none.
-        now_ms: the time in milliseconds.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        pointers: PointerStore,
-        authorizer: Authorizer,
-        encryption: EncryptionPolicy,
-        *,
-        warehouse: Location,
-        master_key_id: str | None,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._pointers = pointers
-        self._authorizer = authorizer
-        self._encryption = encryption
-        self._warehouse = warehouse
-        self._master_key_id = master_key_id
-        self._now_ms = now_ms
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._warehouse = Location.parse(context.settings.warehouse)
 
     def may_create(self, caller: Caller, action: str, name: TableName) -> None:
         """Refuse those who may not create the table before anything they sent is looked at."""
         request = privileges.table_request(caller.principal, name.database, name.name, "create")
-        self._authorizer.screen(caller, action, str(name), request)
+        self._context.authorizer.screen(caller, action, str(name), request)
 
     def draft(self, caller: Caller, new: NewTable) -> Draft:
         """What the table would be; nothing is decided yet.
@@ -143,11 +117,11 @@ class Drafter:
             record = replace(record, location=Location.parse(new.location), default_location=False)
         privileges.check_table_location(record.location, str(new.name))
         metadata = _new_metadata(new, record, ordinary)
-        check_new_table(metadata, self._now_ms(), str(new.name))
+        check_new_table(metadata, self._context.now_ms(), str(new.name))
         wanted = governance.for_new_table(
             governed,
             record.location,
-            self._master_key_id,
+            self._context.master_key_id,
             str(new.name),
             file_format=written_format(ordinary),
         )
@@ -168,8 +142,10 @@ class Drafter:
         own = record.location if record.default_location else None
         paths = {record.location, *draft.wanted.added, *draft.write_paths}
         claimed = (record.location, *draft.write_paths)
-        with read(self._engine) as connection:
-            others = claims.overlapping_any(connection, self._catalog, claimed, record.id, self._now_ms())
+        with read(self._context.engine) as connection:
+            others = claims.overlapping_any(
+                connection, self._context.catalog, claimed, record.id, self._context.now_ms()
+            )
         requests: list[AccessRequest] = [
             privileges.table_request(principal, record.name.database, record.name.name, "create"),
             *privileges.storage_requests(principal, paths, own, record.owner),
@@ -183,7 +159,7 @@ class Drafter:
                 )
             )
         hidden = privileges.overlap_requests(principal, others)
-        self._authorizer.require(caller, action, str(record.name), requests, hidden=hidden)
+        self._context.authorizer.require(caller, action, str(record.name), requests, hidden=hidden)
         return frozenset(other.id for other in others)
 
     def check_rules(self, name: TableName, metadata: TableMetadata, spec: EncryptionSpec) -> None:
@@ -192,7 +168,7 @@ class Drafter:
         Raises:
             EncryptionPolicyViolation: it breaks one.
         """
-        self._encryption.of_new(name, metadata, spec).enforce(str(name))
+        self._context.encryption.of_new(name, metadata, spec).enforce(str(name))
 
     def require_free(self, name: TableName) -> None:
         """Make sure that the table can be created; told only to those who may.
@@ -200,12 +176,12 @@ class Drafter:
         Raises:
             NoSuchNamespace, TableExists: as it says.
         """
-        if self._pointers.namespace_properties(name.namespace) is None:
+        if self._context.pointers.namespace_properties(name.namespace) is None:
             raise NoSuchNamespace(
                 f"The namespace {name.database} does not exist.", hint="Create the namespace first."
             )
-        bound = loading.settle(self._engine, self._catalog, self._pointers, name)
-        if bound is not None or self._pointers.load(name) is not None:
+        bound = loading.settle(self._context.engine, self._context.catalog, self._context.pointers, name)
+        if bound is not None or self._context.pointers.load(name) is not None:
             raise TableExists(f"The table {name} exists.", table=str(name))
 
     def _default_location(self, name: TableName, table_uuid: UUID) -> Location:

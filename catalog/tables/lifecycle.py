@@ -10,27 +10,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
-
-from sqlalchemy import Engine
 
 from catalog.authorization import privileges
 from catalog.authorization import table_access as access_rules
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import every_name, refuse_masks, selects
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchNamespace, NoSuchTable, TableExists
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.reading import loading
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.rules.encryption_policy import EncryptionPolicy
-from catalog.snapshot_checks.inspection import Inspector
+from catalog.reading.loading import LoadedTable
 from catalog.state import claims, seals, table_state
-from catalog.state.pointers import PointerStore
 from catalog.state.table_state import TableRecord, TableState
-from catalog.storage.base import Storage
 from policy.location.location import Location
 
 #: A drop that has taken longer than this was cut short.
@@ -43,39 +37,11 @@ class Lifecycle:
     """Renames, drops and purges tables.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        pointers: where the pointers are.
-        storage: where the tables' files are.
-        loader: loads tables.
-        inspector: names the files of a table.
-        authorizer: decides and records.
-        encryption: holds new names against the encryption rules.
-        now_ms: the time in milliseconds.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        pointers: PointerStore,
-        storage: Storage,
-        loader: TableLoader,
-        inspector: Inspector,
-        authorizer: Authorizer,
-        encryption: EncryptionPolicy,
-        *,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._pointers = pointers
-        self._storage = storage
-        self._loader = loader
-        self._inspector = inspector
-        self._authorizer = authorizer
-        self._encryption = encryption
-        self._now_ms = now_ms
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def rename(self, caller: Caller, source: TableName, target: TableName) -> None:
         """Give a table another name; its UUID, location, governed state and keys stay.
@@ -90,44 +56,44 @@ class Lifecycle:
             NoSuchTable, TableExists, NoSuchNamespace: as it says.
         """
         both = f"{source} -> {target}"
-        with self._authorizer.recorded(caller, "table.rename", both):
+        with self._context.authorizer.recorded(caller, "table.rename", both):
             table = self._renamed(caller, source, target, both)
         record = table.record
-        self._loader.settle(target)
-        with write(self._engine) as connection:
-            table_state.require_unbound(connection, self._catalog, target)
+        self._context.loader.settle(target)
+        with write(self._context.engine) as connection:
+            table_state.require_unbound(connection, self._context.catalog, target)
             table_state.intend_rename(connection, record, target)
         crash_points.point("rename:intended")
         try:
-            self._pointers.rename(source, target, table.metadata_location)
+            self._context.pointers.rename(source, target, table.metadata_location)
         except (NoSuchTable, TableExists, NoSuchNamespace):
-            with write(self._engine) as connection:
+            with write(self._context.engine) as connection:
                 table_state.take_back_rename(connection, record, target)
             raise
         crash_points.point("rename:pointer-moved")
-        with loading.left_to_the_next_load("a rename"), write(self._engine) as connection:
-            table_state.rebind(connection, self._catalog, record, target)
+        with loading.left_to_the_next_load("a rename"), write(self._context.engine) as connection:
+            table_state.rebind(connection, self._context.catalog, record, target)
         crash_points.point("rename:bound")
 
     def _renamed(self, caller: Caller, source: TableName, target: TableName, both: str) -> LoadedTable:
         """The table, if the caller may give it the other name."""
-        principal, owner = caller.principal, self._loader.owner(source)
+        principal, owner = caller.principal, self._context.loader.owner(source)
         requests = [
             privileges.table_request(principal, source.database, source.name, "alter", owner),
             privileges.table_request(principal, target.database, target.name, "create"),
         ]
-        if not self._authorizer.decide(requests).allowed:
-            self._authorizer.require(caller, "table.rename", both, requests)
-        table = self._loader.load_sealed(source)
-        verdict = self._encryption.of_name(table, target)
-        if verdict.downgrades or self._loader.exposes(source, target, table.governed.spec):
+        if not self._context.authorizer.decide(requests).allowed:
+            self._context.authorizer.require(caller, "table.rename", both, requests)
+        table = self._context.loader.load_sealed(source)
+        verdict = self._context.encryption.of_name(table, target)
+        if verdict.downgrades or self._context.loader.exposes(source, target, table.governed.spec):
             requests.append(
                 privileges.table_request(principal, source.database, source.name, "unprotect", owner)
             )
         columns = every_name(table)
-        requests += selects(self._authorizer, caller, table, columns)
-        self._authorizer.require(caller, "table.rename", both, requests)
-        refuse_masks(self._authorizer, caller, table, columns, action="table.rename")
+        requests += selects(self._context.authorizer, caller, table, columns)
+        self._context.authorizer.require(caller, "table.rename", both, requests)
+        refuse_masks(self._context.authorizer, caller, table, columns, action="table.rename")
         verdict.enforce(str(source))
         return table
 
@@ -139,7 +105,7 @@ class Lifecycle:
             NoSuchTable: there is no such governed table.
         """
         self._require(caller, "table.drop", name, "drop")
-        self._bury(self._loader.record(name), purge=False)
+        self._bury(self._context.loader.record(name), purge=False)
 
     def purge(self, caller: Caller, name: TableName) -> int:
         """Drop a table, destroy its keys, and delete the files that its sealed metadata names inside of its
@@ -153,18 +119,18 @@ class Lifecycle:
             table's.
         """
         self._require(caller, "table.purge", name, "drop")
-        with self._authorizer.recorded(caller, "table.purge", str(name)):
-            table = self._loader.load_sealed(name)
+        with self._context.authorizer.recorded(caller, "table.purge", str(name)):
+            table = self._context.loader.load_sealed(name)
             own, foreign = self._files(table)
         self._bury(table.record, purge=True)
         for location in own:
-            self._storage.delete(location)
+            self._context.storage.delete(location)
         crash_points.point("purge:files-deleted")
         if self._is_alone(table.record):
-            self._storage.delete_prefix(table.record.location)
+            self._context.storage.delete_prefix(table.record.location)
         crash_points.point("purge:directory-deleted")
         # Without this the tombstone goes on reserving the location, which is safe.
-        with loading.left_to_the_next_load("a purge"), write(self._engine) as connection:
+        with loading.left_to_the_next_load("a purge"), write(self._context.engine) as connection:
             loading.bury(connection, table.record)
             table_state.set_table_state(connection, table.record.id, TableState.PURGED)
         crash_points.point("purge:recorded")
@@ -176,43 +142,45 @@ class Lifecycle:
         A drop that was cut short before it took effect is taken back. Files of a purged table are deleted
         where the catalog chose the place and nothing else is there.
         """
-        with read(self._engine) as connection:
-            left = table_state.dropping_before(connection, self._catalog, self._now_ms() - _CUT_SHORT_MS)
+        with read(self._context.engine) as connection:
+            left = table_state.dropping_before(
+                connection, self._context.catalog, self._context.now_ms() - _CUT_SHORT_MS
+            )
         for record in left:
             if record.dropping:
-                self._loader.settle(record.name)
+                self._context.loader.settle(record.name)
         return sum(self._finish(record) for record in left)
 
     def _finish(self, record: TableRecord) -> bool:
-        with write(self._engine) as connection:
+        with write(self._context.engine) as connection:
             seals.lock_table(connection, record.id)
             table_state.take_back_drop(connection, record)
             now = table_state.table_by_id(connection, record.id)
         if now is None or now.state is not TableState.DROPPED or not now.purging or not self._is_alone(now):
             return False
-        self._storage.delete_prefix(now.location)
-        with write(self._engine) as connection:
+        self._context.storage.delete_prefix(now.location)
+        with write(self._context.engine) as connection:
             table_state.set_table_state(connection, now.id, TableState.PURGED)
         return True
 
     def _is_alone(self, record: TableRecord) -> bool:
         """Whether all below a table's location is its own."""
-        with read(self._engine) as connection:
-            return not claims.is_shared(connection, self._catalog, record, self._now_ms())
+        with read(self._context.engine) as connection:
+            return not claims.is_shared(connection, self._context.catalog, record, self._context.now_ms())
 
     def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
-        access_rules.require(self._authorizer, self._loader, caller, action, name, access)
+        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name, access)
 
     def _bury(self, record: TableRecord, *, purge: bool) -> None:
-        with write(self._engine) as connection:
-            table_state.intend_drop(connection, record, self._now_ms(), purge=purge)
+        with write(self._context.engine) as connection:
+            table_state.intend_drop(connection, record, self._context.now_ms(), purge=purge)
         crash_points.point("drop:intended")
         if not self._unpointed(record):
-            with write(self._engine) as connection:
+            with write(self._context.engine) as connection:
                 table_state.take_back_drop(connection, record)
             raise _overtaken(record)
         crash_points.point("drop:pointer-deleted")
-        with loading.left_to_the_next_load("a drop"), write(self._engine) as connection:
+        with loading.left_to_the_next_load("a drop"), write(self._context.engine) as connection:
             now = loading.bury(connection, record)
             if now.state is TableState.ACTIVE or (purge and not now.purging):
                 raise _overtaken(record)
@@ -221,18 +189,18 @@ class Lifecycle:
     def _unpointed(self, record: TableRecord) -> bool:
         """Remove the table's own pointer, never that of another table that has the name by now."""
         for _ in range(_ATTEMPTS):
-            pointer = self._pointers.load(record.name)
-            with read(self._engine) as connection:
-                bound = table_state.bound(connection, self._catalog, record.name)
+            pointer = self._context.pointers.load(record.name)
+            with read(self._context.engine) as connection:
+                bound = table_state.bound(connection, self._context.catalog, record.name)
             if bound is None or bound.id != record.id or not bound.dropping:
                 return False
-            if pointer is None or self._pointers.delete(record.name, pointer):
+            if pointer is None or self._context.pointers.delete(record.name, pointer):
                 return True
         return False
 
     def _files(self, table: LoadedTable) -> tuple[set[Location], int]:
         """The files that the table names inside of its location, and how many it names elsewhere."""
-        named = self._inspector.all_paths(table) | {table.metadata_location}
+        named = self._context.inspector.all_paths(table) | {table.metadata_location}
         named |= {entry.metadata_file for entry in table.metadata.metadata_log}
         locations = {Location.parse(path) for path in named}
         others = [other.location for other in self._neighbours(table.record)]
@@ -245,8 +213,10 @@ class Lifecycle:
         return own, len(locations) - len(own)
 
     def _neighbours(self, record: TableRecord) -> list[TableRecord]:
-        with read(self._engine) as connection:
-            return claims.overlapping(connection, self._catalog, record.location, record.id, self._now_ms())
+        with read(self._context.engine) as connection:
+            return claims.overlapping(
+                connection, self._context.catalog, record.location, record.id, self._context.now_ms()
+            )
 
 
 def _overtaken(record: TableRecord) -> CommitConflict:

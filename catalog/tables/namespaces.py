@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from sqlalchemy import Engine
-
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base.errors import NamespaceNotEmpty, NoSuchNamespace
 from catalog.base.identifiers import Namespace, TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read
 from catalog.state import table_state
-from catalog.state.pointers import PointerStore
 from policy.decision import Decision, Reason
 from policy.errors import RequestInvalid
 from policy.privileges.namespaces import PROTECTING, check_namespace_properties, namespace_requests
@@ -30,17 +28,11 @@ class Namespaces:
     """Operations on namespaces.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        pointers: where namespaces are kept.
-        authorizer: decides and records.
+        context: the parts that services share.
     """
 
-    def __init__(self, engine: Engine, catalog: str, pointers: PointerStore, authorizer: Authorizer) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._pointers = pointers
-        self._authorizer = authorizer
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def create(self, caller: Caller, namespace: Namespace, properties: dict[str, str]) -> None:
         """Create a namespace.
@@ -53,7 +45,7 @@ class Namespaces:
         """
         check_namespace_properties(properties)
         self._require(caller, "namespace.create", namespace, "create", properties)
-        self._pointers.create_namespace(namespace, properties)
+        self._context.pointers.create_namespace(namespace, properties)
 
     def load(self, caller: Caller, namespace: Namespace) -> dict[str, str]:
         """The properties of a namespace.
@@ -68,7 +60,7 @@ class Namespaces:
     def exists(self, caller: Caller, namespace: Namespace) -> bool:
         """Whether there is such a namespace; told to those who have some right in it."""
         self._require(caller, "namespace.load", namespace, "_any", {})
-        return self._pointers.namespace_properties(namespace) is not None
+        return self._context.pointers.namespace_properties(namespace) is not None
 
     def children(self, caller: Caller, parent: Namespace) -> list[Namespace]:
         """The namespaces directly below `parent` that the caller has some right in.
@@ -80,9 +72,11 @@ class Namespaces:
             self._require(caller, "namespace.list", parent, "_any", {})
             self._existing(parent)
         depth = len(parent) + 1
-        below = [each for each in self._pointers.namespaces() if each[:-1] == parent and len(each) == depth]
+        below = [
+            each for each in self._context.pointers.namespaces() if each[:-1] == parent and len(each) == depth
+        ]
         visible = [each for each in below if self._visible(_request(caller, each, "_any"))]
-        self._authorizer.record(caller, "namespace.list", ".".join(parent), _LISTED)
+        self._context.authorizer.record(caller, "namespace.list", ".".join(parent), _LISTED)
         return visible
 
     def tables(self, caller: Caller, namespace: Namespace) -> list[TableName]:
@@ -94,14 +88,15 @@ class Namespaces:
         """
         self._require(caller, "table.list", namespace, "_any", {})
         self._existing(namespace)
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             owners = {
-                record.name: record.owner for record in table_state.bound_tables(connection, self._catalog)
+                record.name: record.owner
+                for record in table_state.bound_tables(connection, self._context.catalog)
             }
         principal = caller.principal
         return [
             name
-            for name in self._pointers.tables(namespace)
+            for name in self._context.pointers.tables(namespace)
             if name in owners
             and self._visible(
                 privileges.table_request(principal, name.database, name.name, "_any", owners[name])
@@ -127,7 +122,7 @@ class Namespaces:
             raise RequestInvalid(f"The property {min(both)!r} is both set and removed.", rule="namespace")
         check_namespace_properties(updates)
         self._require(caller, "namespace.update", namespace, "alter", updates, wanted)
-        removed = self._pointers.change_namespace_properties(namespace, wanted, updates)
+        removed = self._context.pointers.change_namespace_properties(namespace, wanted, updates)
         return (
             sorted(updates),
             [name for name in wanted if name in removed],
@@ -147,12 +142,12 @@ class Namespaces:
         protecting = [name for name, (_, safe) in PROTECTING.items() if properties.get(name) == safe]
         if protecting:
             self._require(caller, "namespace.drop", namespace, "drop", {}, protecting)
-        nested = [each for each in self._pointers.namespaces() if each[:-1] == namespace]
-        if nested or self._pointers.tables(namespace):
+        nested = [each for each in self._context.pointers.namespaces() if each[:-1] == namespace]
+        if nested or self._context.pointers.tables(namespace):
             raise NamespaceNotEmpty(
                 f"The namespace {'.'.join(namespace)} is not empty.", hint="Drop what it holds first."
             )
-        self._pointers.drop_namespace(namespace)
+        self._context.pointers.drop_namespace(namespace)
 
     def _require(
         self,
@@ -165,16 +160,16 @@ class Namespaces:
     ) -> None:
         database = ".".join(namespace)
         requests = namespace_requests(caller.principal, database, access, updates, removals)
-        self._authorizer.require(caller, action, database, requests)
+        self._context.authorizer.require(caller, action, database, requests)
 
     def _existing(self, namespace: Namespace) -> dict[str, str]:
-        properties = self._pointers.namespace_properties(namespace)
+        properties = self._context.pointers.namespace_properties(namespace)
         if properties is None:
             raise NoSuchNamespace(f"The namespace {'.'.join(namespace)} does not exist.")
         return properties
 
     def _visible(self, request: AccessRequest) -> bool:
-        return self._authorizer.decide([request]).allowed
+        return self._context.authorizer.decide([request]).allowed
 
 
 def _request(caller: Caller, namespace: Namespace, access: str) -> AccessRequest:

@@ -7,30 +7,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from pyiceberg.table.metadata import TableMetadata
-from sqlalchemy import Engine
 
 from catalog.authorization import privileges
 from catalog.authorization import table_access as access_rules
-from catalog.authorization.authorizer import Authorizer, Caller
-from catalog.authorization.standard_clients import StandardClients
+from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchTable
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.iceberg.metadata import last_sequence_number, parse_metadata
 from catalog.reading import loading
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.rules.encryption_policy import EncryptionPolicy, Verdict
-from catalog.snapshot_checks.inspection import Inspector
+from catalog.reading.loading import LoadedTable
+from catalog.rules.encryption_policy import Verdict
 from catalog.state import claims, seals, table_state
-from catalog.state.pointers import PointerStore
 from catalog.state.seals import Digest, Seal, SealRequest, SealState
 from catalog.state.table_state import Governed, TableRecord, TableState
-from catalog.storage.base import Storage
 from catalog.storage.errors import ObjectMissing
 from catalog.tables.undrop import Undrop, point_at
 from policy.encryption.epochs import Epoch, Epochs
@@ -45,46 +40,13 @@ class Registration:
     """Seals tables that were made elsewhere, and metadata that was put behind the catalog's back.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        pointers: where the pointers are.
-        storage: where the metadata files are.
-        loader: loads tables.
-        inspector: checks metadata as a whole.
-        authorizer: decides and records.
-        encryption: holds tables against the encryption rules.
-        standard_clients: decides what standard clients get: a registration answers the table.
-        now_ms: the time in milliseconds.
-        max_metadata_bytes: bound on a metadata.json.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        pointers: PointerStore,
-        storage: Storage,
-        loader: TableLoader,
-        inspector: Inspector,
-        authorizer: Authorizer,
-        encryption: EncryptionPolicy,
-        standard_clients: StandardClients,
-        *,
-        now_ms: Callable[[], int],
-        max_metadata_bytes: int,
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._pointers = pointers
-        self._storage = storage
-        self._loader = loader
-        self._inspector = inspector
-        self._authorizer = authorizer
-        self._encryption = encryption
-        self._standard_clients = standard_clients
-        self._now_ms = now_ms
-        self._max_metadata_bytes = max_metadata_bytes
-        self._undrop = Undrop(engine, catalog, pointers, loader, authorizer, encryption, standard_clients)
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._max_metadata_bytes = context.settings.limits.metadata_bytes
+        self._undrop = Undrop(context)
 
     def register(self, caller: Caller, name: TableName, metadata_location: str) -> LoadedTable:
         """Take over a table from its metadata.json.
@@ -97,14 +59,14 @@ class Registration:
             TableExists: the name is taken.
             InvalidInput, LocationNotAllowed, EncryptionPolicyViolation: the metadata breaks a rule.
         """
-        with self._authorizer.recorded(caller, "table.register", str(name)):
+        with self._context.authorizer.recorded(caller, "table.register", str(name)):
             location = Location.parse(metadata_location)
             principal = caller.principal
             first = [
                 privileges.table_request(principal, name.database, name.name, "create"),
                 *privileges.storage_requests(principal, [location], None, principal.name),
             ]
-            self._authorizer.require(caller, "table.register", str(name), first)
+            self._context.authorizer.require(caller, "table.register", str(name), first)
             return self._register(caller, name, location, first)
 
     def adopt(self, caller: Caller, name: TableName) -> LoadedTable:
@@ -113,9 +75,9 @@ class Registration:
         Raises:
             as `register`; NoSuchTable if the pointer store does not know it.
         """
-        with self._authorizer.recorded(caller, "table.adopt", str(name)):
+        with self._context.authorizer.recorded(caller, "table.adopt", str(name)):
             self._require(caller, "table.adopt", name, "create")
-            pointer = self._pointers.load(name)
+            pointer = self._context.pointers.load(name)
             if pointer is None:
                 raise NoSuchTable(f"The pointer store has no table {name}.", table=str(name))
             location = Location.parse(pointer)
@@ -123,7 +85,7 @@ class Registration:
                 privileges.table_request(caller.principal, name.database, name.name, "create"),
                 *privileges.storage_requests(caller.principal, [location], None, caller.principal.name),
             ]
-            self._authorizer.require(caller, "table.adopt", str(name), first)
+            self._context.authorizer.require(caller, "table.adopt", str(name), first)
             return self._register(caller, name, location, first)
 
     def reseal(self, caller: Caller, name: TableName) -> LoadedTable:
@@ -139,8 +101,8 @@ class Registration:
             counts. LocationNotAllowed, MetadataTampered, …: the metadata breaks a rule.
         """
         self._require(caller, "table.reseal", name, "alter")
-        with self._authorizer.recorded(caller, "table.reseal", str(name)):
-            table = self._loader.load(name)
+        with self._context.authorizer.recorded(caller, "table.reseal", str(name)):
+            table = self._context.loader.load(name)
             if table.seal is not None:
                 raise RequestInvalid("The table's metadata is sealed already.", table=str(name), rule="seal")
             if table.governed.ever_encrypted:
@@ -162,7 +124,7 @@ class Registration:
                 caller, "table.reseal", table.record, table.metadata, first, _own_location(table.record)
             )
             verdict.enforce(str(name))
-            files = self._inspector.whole(table)
+            files = self._context.inspector.whole(table)
             return replace(table, seal=self._seal_in_place(caller, table, files))
 
     def restore(self, caller: Caller, name: TableName) -> LoadedTable:
@@ -173,32 +135,35 @@ class Registration:
             MetadataTampered: the sealed metadata itself was changed.
         """
         self._require(caller, "table.restore", name, "alter")
-        with self._authorizer.recorded(caller, "table.restore", str(name)):
-            record = self._loader.record(name)
-            with read(self._engine) as connection:
+        with self._context.authorizer.recorded(caller, "table.restore", str(name)):
+            record = self._context.loader.record(name)
+            with read(self._context.engine) as connection:
                 seal = seals.current(connection, record.id)
             if seal is None:
                 raise MetadataUnsealed("The table was never sealed.", table=str(name), rule="seal")
-            pointer = self._pointers.load(name)
+            pointer = self._context.pointers.load(name)
             if pointer is None:
-                self._pointers.create(name, seal.metadata_location)
+                self._context.pointers.create(name, seal.metadata_location)
             elif pointer != seal.metadata_location:
-                self._pointers.swap(name, pointer, seal.metadata_location)
+                self._context.pointers.swap(name, pointer, seal.metadata_location)
             crash_points.point("restore:pointer-moved")
-            return self._loader.load_sealed(name)
+            return self._context.loader.load_sealed(name)
 
     def _require(self, caller: Caller, action: str, name: TableName, access: str) -> None:
-        access_rules.require(self._authorizer, self._loader, caller, action, name, access)
+        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name, access)
 
     def _register(
         self, caller: Caller, name: TableName, location: Location, first: list[AccessRequest]
     ) -> LoadedTable:
-        data = self._storage.read(location, limit=self._max_metadata_bytes)
+        data = self._context.storage.read(location, limit=self._max_metadata_bytes)
         metadata = parse_metadata(
-            data, path=location.original, table=str(name), max_bytes=self._max_metadata_bytes
+            data,
+            path=location.original,
+            table=str(name),
+            max_bytes=self._max_metadata_bytes,
         )
-        self._loader.settle(name)
-        with read(self._engine) as connection:
+        self._context.loader.settle(name)
+        with read(self._context.engine) as connection:
             known = table_state.table_by_uuid(connection, metadata.table_uuid)
         if known is not None and known.state is not TableState.PREPARED:
             found = LoadedTable(known, _plain(known), metadata, location.original, None)
@@ -214,11 +179,11 @@ class Registration:
         )
         overlaps = self._authorize_taking(caller, "table.register", record, metadata, first, None)
         table = LoadedTable(record, _plain(record), metadata, location.original, None)
-        self._standard_clients.require(caller, "table.register", table)
-        self._encryption.of_new(name, metadata, table.governed.spec).enforce(str(name))
+        self._context.standard_clients.require(caller, "table.register", table)
+        self._context.encryption.of_new(name, metadata, table.governed.spec).enforce(str(name))
         if known is not None:
             return self._resume(record, known, location, data)
-        files = self._inspector.whole(table)
+        files = self._context.inspector.whole(table)
         return self._seal_new(caller, table, Digest.of(data), files, overlaps)
 
     def _authorize_taking(
@@ -240,11 +205,13 @@ class Registration:
         privileges.check_ordinary_properties(metadata.properties, table)
         privileges.check_table_location(location, table)
         paths = [location, *privileges.write_paths(metadata.properties)]
-        with read(self._engine) as connection:
-            others = claims.overlapping_any(connection, self._catalog, paths, record.id, self._now_ms())
+        with read(self._context.engine) as connection:
+            others = claims.overlapping_any(
+                connection, self._context.catalog, paths, record.id, self._context.now_ms()
+            )
         requests = [*first, *privileges.storage_requests(principal, paths, exempt, record.owner)]
         hidden = privileges.overlap_requests(principal, others)
-        self._authorizer.require(caller, action, table, requests, hidden=hidden)
+        self._context.authorizer.require(caller, action, table, requests, hidden=hidden)
         return frozenset(other.id for other in others)
 
     def _seal_new(
@@ -256,12 +223,14 @@ class Registration:
         overlaps: frozenset[str],
     ) -> LoadedTable:
         record = table.record
-        with write(self._engine) as connection:
-            table_state.require_unbound(connection, self._catalog, record.name)
-            claims.require_unclaimed(connection, self._catalog, record, overlaps, self._now_ms())
-            table_state.add_table(connection, self._catalog, record, self._now_ms())
+        with write(self._context.engine) as connection:
+            table_state.require_unbound(connection, self._context.catalog, record.name)
+            claims.require_unclaimed(
+                connection, self._context.catalog, record, overlaps, self._context.now_ms()
+            )
+            table_state.add_table(connection, self._context.catalog, record, self._context.now_ms())
             table_state.add_governed(
-                connection, record.id, table.governed, caller.principal.name, self._now_ms()
+                connection, record.id, table.governed, caller.principal.name, self._context.now_ms()
             )
             seal = seals.prepare(connection, self._request(caller, table, digest, None, files))
         crash_points.point("register:prepared")
@@ -272,7 +241,7 @@ class Registration:
         self, record: TableRecord, known: TableRecord, location: Location, data: bytes
     ) -> LoadedTable:
         """Finish what was checked, prepared and then cut short, for the same user under the same name."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             seal = seals.find(connection, location.original)
         mine = (known.name, known.owner) == (record.name, record.owner)
         if not mine or seal is None or seal.table_id != known.id or seal.state is not SealState.PREPARED:
@@ -284,13 +253,13 @@ class Registration:
         name = str(record.name)
         seals.check_digest(data, seal.digest, what="table metadata", path=location.original, table=name)
         self._reveal(record.name, location.original, seal)
-        return self._loader.load_sealed(record.name)
+        return self._context.loader.load_sealed(record.name)
 
     def _reveal(self, name: TableName, location: str, seal: Seal) -> None:
-        point_at(self._pointers, name, location)
+        point_at(self._context.pointers, name, location)
         crash_points.point("register:pointer-made")
-        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
-            loading.finish(connection, self._catalog, name, seal)
+        with loading.left_to_the_next_load("a registration"), write(self._context.engine) as connection:
+            loading.finish(connection, self._context.catalog, name, seal)
         crash_points.point("register:bound")
 
     def _verdict_on_unsealed(self, table: LoadedTable) -> Verdict:
@@ -302,29 +271,29 @@ class Registration:
         except (MetadataTampered, ObjectMissing):
             sealed = None
         if sealed is None:
-            return self._encryption.of_new(table.record.name, table.metadata, spec)
-        return self._encryption.of_change(replace(table, metadata=sealed), table.metadata, spec)
+            return self._context.encryption.of_new(table.record.name, table.metadata, spec)
+        return self._context.encryption.of_change(replace(table, metadata=sealed), table.metadata, spec)
 
     def _sealed_last(self, record: TableRecord) -> TableMetadata | None:
         """The metadata that was sealed last; None if there was none."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             seal = seals.current(connection, record.id)
         if seal is None:
             return None
         path, name = seal.metadata_location, str(record.name)
-        data = self._storage.read(Location.parse(path), limit=self._max_metadata_bytes)
+        data = self._context.storage.read(Location.parse(path), limit=self._max_metadata_bytes)
         seals.check_digest(data, seal.digest, what="table metadata", path=path, table=name)
         return parse_metadata(data, path=path, table=name, max_bytes=self._max_metadata_bytes)
 
     def _seal_in_place(self, caller: Caller, table: LoadedTable, files: tuple[seals.SealedFile, ...]) -> Seal:
         """Seal the metadata on which the pointer stands already, after the current one."""
         location = Location.parse(table.metadata_location)
-        data = self._storage.read(location, limit=self._max_metadata_bytes)
+        data = self._context.storage.read(location, limit=self._max_metadata_bytes)
         path, limit = location.original, self._max_metadata_bytes
         if parse_metadata(data, path=path, table=table.name, max_bytes=limit) != table.metadata:
             raise MetadataTampered("The metadata changed while it was being checked.", table=table.name)
         digest = Digest.of(data)
-        with write(self._engine) as connection:
+        with write(self._context.engine) as connection:
             known = seals.find(connection, table.metadata_location)
             if known is not None and known.state is SealState.SUPERSEDED:
                 seals.check_digest(
@@ -356,7 +325,7 @@ class Registration:
             governed_version=table.governed.version,
             last_sequence_number=last_sequence_number(table.metadata),
             author=caller.principal.name,
-            at_ms=self._now_ms(),
+            at_ms=self._context.now_ms(),
             files=files,
         )
 

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import Engine
-
 from catalog.authorization import privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.authorization.columns import ColumnNames, every_name, refuse_masks, selects
-from catalog.authorization.standard_clients import StandardClients
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, NoSuchNamespace, TableExists
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.reading import loading
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.rules.encryption_policy import EncryptionPolicy
+from catalog.reading.loading import LoadedTable
 from catalog.state import seals, table_state
 from catalog.state.pointers import PointerStore
 from catalog.state.seals import Seal, SealState
@@ -35,32 +32,11 @@ class Undrop:
     """Registers dropped tables again.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
-        pointers: where the pointers are.
-        loader: loads tables.
-        authorizer: decides and records.
-        encryption: holds tables against the encryption rules.
-        standard_clients: decides what standard clients get.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        pointers: PointerStore,
-        loader: TableLoader,
-        authorizer: Authorizer,
-        encryption: EncryptionPolicy,
-        standard_clients: StandardClients,
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
-        self._pointers = pointers
-        self._loader = loader
-        self._authorizer = authorizer
-        self._encryption = encryption
-        self._standard_clients = standard_clients
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def revive(
         self,
@@ -88,22 +64,24 @@ class Undrop:
             CommitConflict: it came back under another name meanwhile.
         """
         known, location = found.record, found.metadata_location
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             seal = seals.find(connection, location)
             governed = table_state.current_governed(connection, known.id)
         _require_dropped(known, name)
-        verdict = self._encryption.of_name(replace(found, governed=governed), name) if governed else None
+        verdict = (
+            self._context.encryption.of_name(replace(found, governed=governed), name) if governed else None
+        )
         spec = (governed or found.governed).spec
-        downgrades = (verdict is not None and verdict.downgrades) or self._loader.exposes(
+        downgrades = (verdict is not None and verdict.downgrades) or self._context.loader.exposes(
             known.name, name, spec
         )
         rights = _rights_on_the_old(caller, known, downgrades)
         # Policies go by names: a right on the new one must not be a way around a denial of the old one.
         columns = every_name(found) if name != known.name else ColumnNames()
-        rights += selects(self._authorizer, caller, found, columns)
-        self._authorizer.require(caller, "table.register", str(name), [*first, *rights])
+        rights += selects(self._context.authorizer, caller, found, columns)
+        self._context.authorizer.require(caller, "table.register", str(name), [*first, *rights])
         if columns.columns:
-            refuse_masks(self._authorizer, caller, found, columns, action="table.register")
+            refuse_masks(self._context.authorizer, caller, found, columns, action="table.register")
         if seal is None or seal.table_id != known.id or seal.state is not SealState.CURRENT or not governed:
             raise MetadataTampered(
                 "A dropped table comes back only with the metadata that was current when it was dropped.",
@@ -115,29 +93,29 @@ class Undrop:
             verdict.enforce(str(name))
         revived = replace(known, name=name, state=TableState.ACTIVE)
         table = replace(found, record=revived, governed=governed, seal=seal)
-        self._standard_clients.require(caller, "table.register", table)
+        self._context.standard_clients.require(caller, "table.register", table)
         self._bind(known, name, seal)
         return table
 
     def _bind(self, known: TableRecord, name: TableName, seal: Seal) -> None:
         """Let the name and the pointer be the table's again."""
         location = seal.metadata_location
-        with write(self._engine) as connection:
-            table_state.require_unbound(connection, self._catalog, name)
+        with write(self._context.engine) as connection:
+            table_state.require_unbound(connection, self._context.catalog, name)
             table_state.intend_rename(connection, known, name)
         crash_points.point("revive:intended")
         try:
-            point_at(self._pointers, name, location)
+            point_at(self._context.pointers, name, location)
         except (TableExists, NoSuchNamespace):
-            with write(self._engine) as connection:
+            with write(self._context.engine) as connection:
                 table_state.take_back_rename(connection, known, name)
             raise
         crash_points.point("revive:pointer-made")
         finished = True
-        with loading.left_to_the_next_load("a registration"), write(self._engine) as connection:
-            finished = loading.finish(connection, self._catalog, name, seal)
+        with loading.left_to_the_next_load("a registration"), write(self._context.engine) as connection:
+            finished = loading.finish(connection, self._context.catalog, name, seal)
         if not finished:
-            self._pointers.delete(name, location)
+            self._context.pointers.delete(name, location)
             raise CommitConflict(
                 "The table came back under another name at the same time.",
                 table=str(name),

@@ -11,16 +11,13 @@ from collections.abc import Iterable
 
 import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Snapshot
-from sqlalchemy import Engine
 
+from catalog.context import ServiceContext
 from catalog.db.engine import read
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.reading.snapshots import SnapshotReader
+from catalog.reading.loading import LoadedTable
 from catalog.snapshot_checks.entries import ADDED
-from catalog.snapshot_checks.inspection import Inspector
 from catalog.state import table_state
 from catalog.state.table_state import TableState
-from catalog.storage.base import Storage
 from catalog.writes.sessions import WriteRow
 from policy.location.location import Location
 
@@ -29,26 +26,11 @@ class Orphans:
     """Finds what committed writes left.
 
     Args:
-        engine: the catalog's database.
-        loader: loads tables.
-        reader: reads manifests.
-        inspector: names every file of a table.
-        storage: where the files are.
+        context: the parts that services share.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        loader: TableLoader,
-        reader: SnapshotReader,
-        inspector: Inspector,
-        storage: Storage,
-    ) -> None:
-        self._engine = engine
-        self._loader = loader
-        self._reader = reader
-        self._inspector = inspector
-        self._storage = storage
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     def of(self, row: WriteRow) -> list[Location]:
         """The files below a committed write's directory that nothing refers to.
@@ -56,26 +38,26 @@ class Orphans:
         Raises:
             LakewardenError: the table cannot be read, so that nothing is known.
         """
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             record = table_state.table_by_id(connection, row.table_id)
         if record is None or record.state is not TableState.ACTIVE:
             return []  # a dropped table may come back, a purged one's files are gone
-        table = self._loader.load_sealed(record.name)
+        table = self._context.loader.load_sealed(record.name)
         snapshot = None if row.snapshot_id is None else table.metadata.snapshot_by_id(row.snapshot_id)
         if table.record.id != row.table_id or snapshot is None:
             return []
         committed = _canonical(self._added(table, snapshot))
-        stored = [each.location for each in self._storage.list_prefix(row.prefix)]
+        stored = [each.location for each in self._context.storage.list_prefix(row.prefix)]
         left = [each for each in stored if each.canonical not in committed]
         # Reading the whole table is worth it only where something was left.
-        named = _canonical(self._inspector.all_paths(table)) if left else frozenset()
+        named = _canonical(self._context.inspector.all_paths(table)) if left else frozenset()
         return [each for each in left if each.canonical not in named]
 
     def _added(self, table: LoadedTable, snapshot: Snapshot) -> list[str]:
-        listed = self._reader.manifests(table, snapshot)
+        listed = self._context.reader.manifests(table, snapshot)
         own = [entry for entry in listed if entry.added_snapshot_id == snapshot.snapshot_id]
         added: list[str] = []
-        for manifest in self._reader.open(table, own):
+        for manifest in self._context.reader.open(table, own):
             mask = pc.equal(manifest.entries["status"], ADDED)
             added += manifest.entries["file_path"].filter(mask).to_pylist()
         return added

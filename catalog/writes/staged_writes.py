@@ -12,27 +12,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Engine
-
 from catalog.authorization import key_groups, privileges
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict, TableExists
 from catalog.base.identifiers import TableName
 from catalog.commits.publish import Publication, Publisher
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.peks import PekRecord
 from catalog.iceberg.metadata import dump_metadata, metadata_directory, parse_metadata
-from catalog.keyring.keyring import Keyring
-from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.reading.snapshots import SnapshotReader
+from catalog.reading.loading import LoadedTable
 from catalog.rules import governance
 from catalog.rules import table_changes as change_rules
 from catalog.rules.governance import Wanted
-from catalog.snapshot_checks.inspection import Inspector, Origin
+from catalog.snapshot_checks.inspection import Origin
 from catalog.state import claims, seals, table_state
 from catalog.state import pek_records as key_records
-from catalog.storage.base import Storage
 from catalog.tables.drafts import Draft, Drafter, NewTable
 from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import WriteLog, WriteRow, WriteSession
@@ -59,48 +55,21 @@ class StagedWrites:
     """Begins writes that create their table, and lands them.
 
     Args:
-        engine: the catalog's database.
-        catalog: the catalog's name.
+        context: the parts that services share.
         log: keeps the writes.
         drafter: drafts tables, and decides whether they may be created.
-        loader: loads tables.
-        reader: reads manifests.
-        inspector: checks what is brought.
-        lander: makes new metadata current.
-        keyring: makes and opens PEKs.
-        storage: where manifests are written.
-        authorizer: records refusals.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: str,
-        log: WriteLog,
-        drafter: Drafter,
-        loader: TableLoader,
-        reader: SnapshotReader,
-        inspector: Inspector,
-        publisher: Publisher,
-        keyring: Keyring,
-        storage: Storage,
-        authorizer: Authorizer,
-    ) -> None:
-        self._engine = engine
-        self._catalog = catalog
+    def __init__(self, context: ServiceContext, log: WriteLog, drafter: Drafter) -> None:
+        self._context = context
         self._log = log
         self._drafter = drafter
-        self._loader = loader
-        self._builder = SnapshotBuilder(reader, storage)
-        self._inspector = inspector
-        self._publisher = publisher
-        self._keyring = keyring
-        self._storage = storage
-        self._authorizer = authorizer
+        self._builder = SnapshotBuilder(context.reader, context.storage)
+        self._publisher = Publisher(context)
 
     def begin(self, caller: Caller, new: NewTable) -> WriteSession:
         """See `Writes.begin_staged`."""
-        with self._authorizer.recorded(caller, "table.stage", str(new.name)):
+        with self._context.authorizer.recorded(caller, "table.stage", str(new.name)):
             self._drafter.may_create(caller, "table.stage", new.name)
             draft = self._drafter.draft(caller, new)
             releases = release_requests(caller, draft.wanted.spec)
@@ -108,7 +77,7 @@ class StagedWrites:
             self._drafter.require_free(new.name)
             governance.check_schema(draft.wanted.spec, draft.metadata, str(new.name))
             self._drafter.check_rules(new.name, draft.metadata, draft.wanted.spec)
-            refs, made = self._keyring.keys_for(draft.record, draft.wanted.spec)
+            refs, made = self._context.keyring.keys_for(draft.record, draft.wanted.spec)
             governed = governance.first_version(draft.wanted, draft.metadata, refs, _FIRST_VERSION)
             table = LoadedTable(draft.record, governed, draft.metadata, _NOWHERE, None)
             session = self._recorded(caller, table, made, overlaps)
@@ -120,13 +89,13 @@ class StagedWrites:
     ) -> WriteSession:
         """Record the write and the table that it is to create, both or neither."""
         record = table.record
-        session, sealed = new_session(self._log, self._keyring, table, made)
+        session, sealed = new_session(self._log, self._context.keyring, table, made)
         require_allowed(table, metadata_directory(table.metadata))
         author, now_ms = caller.principal.name, self._log.now_ms()
         staged = dump_metadata(table.metadata).decode("utf-8")
-        with write(self._engine) as connection:
-            claims.require_unclaimed(connection, self._catalog, record, overlaps, now_ms)
-            table_state.add_table(connection, self._catalog, record, now_ms)
+        with write(self._context.engine) as connection:
+            claims.require_unclaimed(connection, self._context.catalog, record, overlaps, now_ms)
+            table_state.add_table(connection, self._context.catalog, record, now_ms)
             table_state.add_governed(connection, record.id, table.governed, author, now_ms)
             key_records.add(connection, made, now_ms)
             self._log.add(connection, author, session, sealed, staged)
@@ -134,7 +103,7 @@ class StagedWrites:
 
     def name(self, row: WriteRow) -> TableName:
         """The name that the table gets, or has got."""
-        return name_of(self._engine, self._loader, row)
+        return name_of(self._context.engine, self._context.loader, row)
 
     def authorize(self, caller: Caller, row: WriteRow) -> Granted:
         """Whether the caller may create the table now.
@@ -152,12 +121,12 @@ class StagedWrites:
 
     def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
         """The table that was created."""
-        return of_write(self._loader.load_sealed(granted.name), row)
+        return of_write(self._context.loader.load_sealed(granted.name), row)
 
     def is_published(self, row: WriteRow) -> bool:
         """Whether the table was created; it may have been dropped since."""
-        self._loader.settle(self.name(row))
-        with read(self._engine) as connection:
+        self._context.loader.settle(self.name(row))
+        with read(self._context.engine) as connection:
             return seals.current(connection, row.table_id) is not None
 
     def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
@@ -167,7 +136,7 @@ class StagedWrites:
         _require_first(files, str(granted.name))
         self._drafter.require_free(granted.name)
         table = self._table(row, granted.name)
-        keys = rewrapper_of(self._keyring, table, row)
+        keys = rewrapper_of(self._context.keyring, table, row)
         built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
         crash_points.point("write:built")
         self._log.announce(row, built.snapshot_id)
@@ -177,15 +146,15 @@ class StagedWrites:
         except CommitStateUnknown:
             raise
         except LakewardenError as refusal:
-            built.discard(self._storage)
+            built.discard(self._context.storage)
             if isinstance(refusal, CommitConflict | TableExists) and self.is_published(row):
                 return self.found(row, granted)  # by an attempt that ran beside this one
             raise
 
     def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
         """Take the identity and the keys back; what is to be deleted, or None if the table was created."""
-        self._loader.settle(self.name(row))
-        with write(self._engine) as connection:
+        self._context.loader.settle(self.name(row))
+        with write(self._context.engine) as connection:
             seals.lock_table(connection, row.table_id)
             if seals.current(connection, row.table_id) is not None:
                 return None
@@ -194,7 +163,7 @@ class StagedWrites:
             record = table_state.table_by_id(connection, row.table_id)
             assert record is not None
             others = claims.overlapping(
-                connection, self._catalog, record.location, record.id, self._log.now_ms()
+                connection, self._context.catalog, record.location, record.id, self._log.now_ms()
             )
         crash_points.point("clear:forgotten")
         return (row.prefix, record.location) if record.default_location and not others else (row.prefix,)
@@ -202,7 +171,7 @@ class StagedWrites:
     def _create(self, caller: Caller, table: LoadedTable, built: Built, granted: Granted) -> LoadedTable:
         metadata = change_rules.apply(table.metadata, built.updates, None, table.name)
         self._drafter.check_rules(granted.name, metadata, table.governed.spec)
-        files = self._inspector.commit(table, metadata, Origin.WRITE)
+        files = self._context.inspector.commit(table, metadata, Origin.WRITE)
         published = self._publisher.publish(
             Publication(
                 record=table.record,
@@ -216,12 +185,12 @@ class StagedWrites:
                 overlaps=granted.overlaps,
             )
         )
-        key_groups.report(self._authorizer, caller, "table.create", published)
+        key_groups.report(self._context.authorizer, caller, "table.create", published)
         return published
 
     def _table(self, row: WriteRow, name: TableName) -> LoadedTable:
         """The table as its write's beginning recorded it."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             record = table_state.table_by_id(connection, row.table_id)
             governed = table_state.governed_version(connection, row.table_id, row.governed_version)
         if record is None or governed is None or row.staged_metadata is None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.identifiers import TableName
+from catalog.context import ServiceContext
 from catalog.reading.loading import LoadedTable
 from catalog.rules.table_changes import refuse_reserved_names
 from catalog.state.write_states import ALIVE, DONE, WriteState
-from catalog.storage.base import Storage
 from catalog.tables.drafts import NewTable
 from catalog.writes.new_files import FileCommit
 from catalog.writes.orphans import Orphans
@@ -66,29 +66,26 @@ class Writes:
     """Begins, commits, aborts and cleans up writes.
 
     Args:
+        context: the parts that services share.
         log: keeps the writes.
         tables: writes to tables that exist.
         staged: writes that create their table.
         orphans: finds what committed writes left.
-        storage: where leftovers are deleted.
-        authorizer: decides and records.
     """
 
     def __init__(
         self,
+        context: ServiceContext,
         log: WriteLog,
         tables: TableWrites,
         staged: StagedWrites,
         orphans: Orphans,
-        storage: Storage,
-        authorizer: Authorizer,
     ) -> None:
+        self._context = context
         self._log = log
         self._tables = tables
         self._staged = staged
         self._orphans = orphans
-        self._storage = storage
-        self._authorizer = authorizer
 
     def begin(self, caller: Caller, name: TableName) -> WriteSession:
         """Begin a write.
@@ -135,7 +132,7 @@ class Writes:
         granted = kind.authorize(caller, row)
         if row.state in DONE:
             return kind.found(row, granted)
-        with self._authorizer.recorded(caller, "table.commit", str(granted.name)):
+        with self._context.authorizer.recorded(caller, "table.commit", str(granted.name)):
             refuse_reserved_names(files.summary, str(granted.name))
             if not self._is_committing(caller, row):
                 return kind.found(row, granted)
@@ -180,7 +177,7 @@ class Writes:
             RequestInvalid: no such open write of the caller's.
         """
         row = self._find(caller, write_id)
-        self._authorizer.record(caller, "table.write", str(self._kind(row).name(row)), _OWN_WRITE)
+        self._context.authorizer.record(caller, "table.write", str(self._kind(row).name(row)), _OWN_WRITE)
         if row.state == WriteState.OPEN and self._kind(row).is_published(row):
             self._log.note(row, WriteState.OPEN, WriteState.COMMITTED)
         self._log.moved(row, WriteState.OPEN, WriteState.CLEARING)
@@ -217,7 +214,7 @@ class Writes:
         """Delete what killed attempts left of a write that was committed; False if they left nothing."""
         orphans = self._orphans.of(row)
         for location in orphans:
-            self._storage.delete(location)
+            self._context.storage.delete(location)
         crash_points.point("tidy:deleted")
         self._log.note(row, WriteState.COMMITTED, WriteState.CLOSED)
         crash_points.point("tidy:noted")
@@ -231,7 +228,7 @@ class Writes:
             self._log.note(row, WriteState.CLEARING, WriteState.COMMITTED)
             return False
         for location in leftovers:
-            self._storage.delete_prefix(location)
+            self._context.storage.delete_prefix(location)
         crash_points.point("clear:deleted")
         self._log.note(row, WriteState.CLEARING, after)
         crash_points.point("clear:noted")
@@ -249,6 +246,6 @@ class Writes:
                 hint="Begin a write, and commit under its id.",
             )
             denied = Decision.deny(Reason("write-id", f"{refusal.message} ({write_id[:_SHOWN_ID]})"))
-            self._authorizer.record(caller, "table.write", "write", denied)
+            self._context.authorizer.record(caller, "table.write", "write", denied)
             raise refusal
         return row

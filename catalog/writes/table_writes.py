@@ -15,24 +15,23 @@ from sqlalchemy import Engine
 
 from catalog.authorization import privileges
 from catalog.authorization import table_access as access_rules
-from catalog.authorization.authorizer import Authorizer, Caller
+from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
 from catalog.commits.committer import Committer
 from catalog.commits.conflicts import made_anew
+from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.envelope.parquet_key_tools import StockKey
 from catalog.envelope.peks import PekRecord, PekState
 from catalog.keyring.keyring import Keyring
 from catalog.reading.loading import LoadedTable, TableLoader
-from catalog.reading.snapshots import SnapshotReader
 from catalog.rules.governance import check_room
 from catalog.snapshot_checks.inspection import Origin
 from catalog.state import pek_records as key_records
 from catalog.state import seals, table_state
 from catalog.state.table_state import TableState
-from catalog.storage.base import Storage
 from catalog.writes.new_files import FileCommit
 from catalog.writes.sessions import SealedTransport, WriteLog, WriteRow, WriteSession
 from catalog.writes.transport import make_transport, rewrapper_of, stock_keys_of
@@ -65,49 +64,32 @@ class TableWrites:
     """Begins writes to tables that exist, and lands them.
 
     Args:
-        engine: the catalog's database.
+        context: the parts that services share.
         log: keeps the writes.
-        loader: loads tables.
-        reader: reads manifests.
         committer: takes the commits.
-        keyring: the tables' keys.
-        storage: where manifests are written.
-        authorizer: decides and records.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        log: WriteLog,
-        loader: TableLoader,
-        reader: SnapshotReader,
-        committer: Committer,
-        keyring: Keyring,
-        storage: Storage,
-        authorizer: Authorizer,
-    ) -> None:
-        self._engine = engine
+    def __init__(self, context: ServiceContext, log: WriteLog, committer: Committer) -> None:
+        self._context = context
         self._log = log
-        self._loader = loader
-        self._builder = SnapshotBuilder(reader, storage)
+        self._builder = SnapshotBuilder(context.reader, context.storage)
         self._committer = committer
-        self._keyring = keyring
-        self._storage = storage
-        self._authorizer = authorizer
 
     def begin(self, caller: Caller, name: TableName) -> WriteSession:
         """See `Writes.begin`."""
         self._require_update(caller, "table.write", name)
-        with self._authorizer.recorded(caller, "table.write", str(name)):
-            return made_anew(lambda: self._loader.load_sealed(name), lambda table: self._begun(caller, table))
+        with self._context.authorizer.recorded(caller, "table.write", str(name)):
+            return made_anew(
+                lambda: self._context.loader.load_sealed(name), lambda table: self._begun(caller, table)
+            )
 
     def _begun(self, caller: Caller, table: LoadedTable) -> WriteSession:
         releases = release_requests(caller, table.governed.spec)
         if releases:
-            self._authorizer.require(caller, "table.write", table.name, releases)
+            self._context.authorizer.require(caller, "table.write", table.name, releases)
         crash_points.point("write:allowed")
-        session, sealed = new_session(self._log, self._keyring, table)
-        with write(self._engine) as connection:
+        session, sealed = new_session(self._log, self._context.keyring, table)
+        with write(self._context.engine) as connection:
             if sealed is not None:
                 # A version that a write keeps its key under is not destroyed beside this.
                 seals.lock_table(connection, table.record.id)
@@ -134,25 +116,25 @@ class TableWrites:
         Raises:
             RequestInvalid: the table is gone.
         """
-        return name_of(self._engine, self._loader, row)
+        return name_of(self._context.engine, self._context.loader, row)
 
     def found(self, row: WriteRow, granted: Granted) -> LoadedTable:
         """The table of a write that landed."""
-        return of_write(self._loader.load_sealed(granted.name), row)
+        return of_write(self._context.loader.load_sealed(granted.name), row)
 
     def is_published(self, row: WriteRow) -> bool:
         """Whether a snapshot of the write is in the table, or was."""
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             record = table_state.table_by_id(connection, row.table_id)
         if record is not None and record.state is TableState.ACTIVE:
-            return self._published(self._loader.load_sealed(record.name), row)
+            return self._published(self._context.loader.load_sealed(record.name), row)
         return self._is_sealed(row)
 
     def publish(self, caller: Caller, row: WriteRow, files: FileCommit, granted: Granted) -> LoadedTable:
         """Commit the files, on top of whatever was committed meanwhile."""
 
         def look() -> tuple[LoadedTable, Built | None]:
-            table = of_write(self._loader.load_sealed(granted.name), row)
+            table = of_write(self._context.loader.load_sealed(granted.name), row)
             crash_points.point("write:looked")
             return table, None if self._published(table, row) else self._build(table, row, files)
 
@@ -160,7 +142,7 @@ class TableWrites:
 
     def _build(self, table: LoadedTable, row: WriteRow, files: FileCommit) -> Built:
         self._require_written_alike(table, row)
-        keys = rewrapper_of(self._keyring, table, row)
+        keys = rewrapper_of(self._context.keyring, table, row)
         built = self._builder.build(table, files, row.prefix, keys, summary_of(files, row, table))
         crash_points.point("write:built")
         self._log.announce(row, built.snapshot_id)
@@ -175,7 +157,7 @@ class TableWrites:
         Raises:
             KeyNotUsable: the table is encrypted in another way by now.
         """
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             begun = table_state.governed_version(connection, row.table_id, row.governed_version)
         now = table.governed.epochs.current
         if row.transport is None or not now.spec.encrypts:
@@ -203,7 +185,7 @@ class TableWrites:
             )
         except CommitConflict:
             # Whether what is to be removed is still there is decided by the next attempt.
-            built.discard(self._storage)
+            built.discard(self._context.storage)
             raise
 
     def forget(self, row: WriteRow) -> tuple[Location, ...] | None:
@@ -221,11 +203,11 @@ class TableWrites:
     def _is_sealed(self, row: WriteRow) -> bool:
         if row.snapshot_id is None:
             return False
-        with read(self._engine) as connection:
+        with read(self._context.engine) as connection:
             return seals.holds_snapshot(connection, row.table_id, row.snapshot_id)
 
     def _require_update(self, caller: Caller, action: str, name: TableName) -> None:
-        access_rules.require(self._authorizer, self._loader, caller, action, name, "update")
+        access_rules.require(self._context.authorizer, self._context.loader, caller, action, name, "update")
 
 
 def name_of(engine: Engine, loader: TableLoader, row: WriteRow) -> TableName:

@@ -16,6 +16,7 @@ from catalog.envelope.peks import PekRecord
 from catalog.key_management.lifecycle import KeyLife
 from catalog.state.table_state import TableRecord
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
+from tests.support.clock import at_time
 from tests.support.lake import ALICE, BOB, Lake, policy, standard_policies
 from tests.support.table_keys import encrypted, load, peks, released, rotate, shown, states
 from tests.support.tables import records
@@ -40,12 +41,8 @@ def dropped(lake: Lake, name: TableName) -> TableRecord:
 
 
 def end_waiting(lake: Lake) -> int:
-    ends = lake.services.key_life._ends
-    ends._now_ms, real = (lambda: 2**62), ends._now_ms
-    try:
+    with at_time(lake.services.key_life._ends, 2**62):
         return lake.services.key_life.destroy_due()
-    finally:
-        ends._now_ms = real
 
 
 def stored(lake: Lake, record: TableRecord) -> list[PekRecord]:

@@ -80,10 +80,10 @@ def test_who_may_only_read_the_database_scans_all_the_same(
 ) -> None:
     name, record = old_table(lake)
     table = load(lake, name)
-    planner = lake.services.planner
+    reader = lake.services.reader
     snapshot = table.metadata.current_snapshot()
     assert snapshot is not None
-    (opened,) = planner._reader.open(table, planner._reader.manifests(table, snapshot))
+    (opened,) = reader.open(table, reader.manifests(table, snapshot))
     rows = opened.entries.select(["file_path", "key_metadata", "file_sequence_number"])
     database = lake.services.engine.url.database
     engine = create_engine(f"sqlite:///file:{database}?mode=ro&uri=true")

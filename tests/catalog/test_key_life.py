@@ -18,6 +18,7 @@ from catalog.db.engine import read
 from catalog.db.schema import lw_pek
 from catalog.service.services import Services
 from policy.errors import KeyNotUsable, NotAuthorized, RequestInvalid
+from tests.support.clock import at_time
 from tests.support.lake import (
     ALICE,
     BOB,
@@ -153,11 +154,11 @@ def test_a_version_that_nothing_needs_any_more_is_destroyed_after_its_time(lake:
     old = [each.snapshot_id for each in stock.metadata.snapshots][:-1]
     stock.maintenance.expire_snapshots().by_ids(old).commit()
     keys = released(lake, name)
-    before = lake.services.key_life._now_ms()
+    before = lake.services.now_ms()
     destroy(lake, name, 1)
     assert states(lake, name) == {1: "disabled", 2: "active"}
     at = pek(lake, name, 1).destroy_after_ms
-    assert at is not None and before + WEEK_MS <= at <= lake.services.key_life._now_ms() + WEEK_MS
+    assert at is not None and before + WEEK_MS <= at <= lake.services.now_ms() + WEEK_MS
     lake.services.key_life.destroy_due()
     assert states(lake, name) == {1: "disabled", 2: "active"}
     let_waiting_end(lake, name)
@@ -210,12 +211,8 @@ def test_when_its_time_has_come_nobody_brings_it_back(lake: Lake) -> None:
     name = encrypted(lake)
     destroy(lake, name)
     life = lake.services.key_life
-    life._states._now_ms, real = (lambda: 2**62), life._states._now_ms
-    try:
-        with pytest.raises(KeyNotUsable):
-            life.enable(lake.caller(ALICE), name)
-    finally:
-        life._states._now_ms = real
+    with at_time(life._states, 2**62), pytest.raises(KeyNotUsable):
+        life.enable(lake.caller(ALICE), name)
     assert states(lake, name) == {1: "disabled"}
 
 
@@ -337,16 +334,16 @@ def test_a_key_that_is_enabled_in_the_last_moment_is_not_on_record_as_destroyed(
     """By a replica whose clock is late, while the other one already writes down what it is about to do."""
     name, life = encrypted(lake, files=1), lake.services.key_life
     destroy(lake, name)
-    record, clock = life._authorizer.record, life._ends._now_ms
+    record = lake.services.authorizer.record
 
     def enabled_first(caller: Caller, action: str, *rest: Any) -> None:
         if action == "key.destroying":
             life.enable(lake.caller(ALICE), name)
         record(caller, action, *rest)
 
-    monkeypatch.setattr(life._authorizer, "record", enabled_first)
-    monkeypatch.setattr(life._ends, "_now_ms", lambda: clock() + 2 * WEEK_MS)
-    life.destroy_due()
+    monkeypatch.setattr(lake.services.authorizer, "record", enabled_first)
+    with at_time(life._ends, lake.services.now_ms() + 2 * WEEK_MS):
+        life.destroy_due()
     found = read_audit(lake.services.engine, principal="lakewarden", table=str(name), limit=10)
     assert [each.record.action for each in found] == ["key.kept", "key.destroying"]
     assert states(lake, name) == {1: "active"}

@@ -18,6 +18,7 @@ from catalog.state import seals, table_state
 from catalog.tables.alter import SetProperty
 from catalog.writes import table_writes
 from policy.errors import KeyNotUsable, LakewardenError, StateUnavailable
+from tests.support.clock import at_time
 from tests.support.hooks import once_at
 from tests.support.lake import ALICE, MASTER_KEY, Lake
 from tests.support.table_keys import (
@@ -280,11 +281,8 @@ def test_a_version_stays_as_long_as_it_is_not_known_what_needs_it(lake: Lake) ->
     location = load(lake, name).metadata_location
     lake.services.lifecycle.drop(lake.caller(ALICE), name)
     before = states_of_dropped(lake, location)
-    lake.services.key_life._ends._now_ms, real = (lambda: 2**62), lake.services.key_life._ends._now_ms
-    try:
+    with at_time(lake.services.key_life._ends, 2**62):
         lake.services.key_life.destroy_due()
-    finally:
-        lake.services.key_life._ends._now_ms = real
     assert before == states_of_dropped(lake, location)
     lake.services.registration.register(lake.caller(ALICE), name, location)
     let_waiting_end(lake, name)

@@ -31,7 +31,7 @@ def test_a_comment_does_not_lift_a_ban_that_came_meanwhile(
     lake: Lake, bobs: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attack: read the properties, wait for the administrator's ban, write back what was read."""
-    pointers = lake.services.namespaces._pointers
+    pointers = lake.services.pointers
     change = pointers.change_namespace_properties
 
     def ban_then_change(*arguments: Any) -> frozenset[str]:

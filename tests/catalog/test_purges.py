@@ -13,6 +13,7 @@ from catalog.db.engine import read
 from catalog.state import table_state
 from catalog.state.table_state import TableRecord, TableState
 from policy.errors import RequestInvalid, StateUnavailable
+from tests.support.clock import at_time
 from tests.support.hooks import once_at
 from tests.support.lake import ALICE, Lake
 from tests.support.table_keys import encrypted, load, released
@@ -54,12 +55,8 @@ def now(lake: Lake, record: TableRecord) -> TableRecord:
 
 def clean_up_later(lake: Lake) -> int:
     """Clean up when everything that is under way now has been cut short."""
-    lifecycle = lake.services.lifecycle
-    lifecycle._now_ms, real = (lambda: 2**62), lifecycle._now_ms
-    try:
-        return lifecycle.clean_up()
-    finally:
-        lifecycle._now_ms = real
+    with at_time(lake.services.lifecycle, 2**62):
+        return lake.services.lifecycle.clean_up()
 
 
 def directory(record: TableRecord) -> Path:

@@ -26,6 +26,7 @@ from policy.errors import NotAuthorized, RequestInvalid, StorageUnavailable
 from policy.location.location import Location
 from tests.faults.conftest import Shared
 from tests.faults.scenarios import CLEANING, Subject, append
+from tests.support.clock import at_time
 from tests.support.crash import assert_sound, die_at
 from tests.support.hooks import once_at
 from tests.support.lake import BOB, Lake, open_lake, policy, standard_policies, tables
@@ -417,7 +418,7 @@ def test_alter_and_drop_are_both_needed(tmp_path: Path, right: str, remove: bool
         assert left.exists()
 
 
-def test_garbage_in_an_object_store(tmp_path: Path, moto: MotoS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_in_an_object_store(tmp_path: Path, moto: MotoS3) -> None:
     with open_lake(tmp_path, **_s3_settings(moto)) as lake:
         lake.catalog().create_namespace("db")
         table = make(lake)
@@ -427,8 +428,8 @@ def test_garbage_in_an_object_store(tmp_path: Path, moto: MotoS3, monkeypatch: p
         storage.create(left, b"PAR1")
         assert _collect(lake, table).files == ()
         later = int((time.time() + MIN_AGE.total_seconds() + _MARGIN_S) * 1000)
-        monkeypatch.setattr(lake.services.garbage, "_now_ms", lambda: later)
-        garbage = _collect(lake, table)
+        with at_time(lake.services.garbage, later):
+            garbage = _collect(lake, table)
         assert [each.location for each in garbage.files] == [left] and garbage.removed == 1
         assert not storage.exists(left)
         assert table.refresh().scan().to_arrow().num_rows == 2

@@ -89,7 +89,7 @@ def test_a_plan_that_fails_after_its_grants_allows_nothing(
         granted.extend(action for action, _ in outcome.grants)
         raise MetadataTampered("The manifest list is not what was sealed.", rule="seal")
 
-    monkeypatch.setattr(served.lake.services.planner._reader, "manifests", edited)
+    monkeypatch.setattr(served.lake.services.reader, "manifests", edited)
     answer = alice.post(f"/engine/v1/tables/{table}/t/plan", json={}, headers=header)
     refused(answer, 403, "MetadataTampered", "seal")
     assert granted == ["table.plan"]

@@ -1,8 +1,11 @@
-"""A clock that goes when a test says so."""
+"""Clocks that go when a test says so."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass
@@ -13,3 +16,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@contextmanager
+def at_time(service: Any, now_ms: int) -> Iterator[None]:
+    """One service takes this for the time, in milliseconds since 1970; the others do not."""
+    context = service._context
+    service._context = replace(context, now_ms=lambda: now_ms)
+    try:
+        yield
+    finally:
+        service._context = context

@@ -70,7 +70,7 @@ def keys_of(lake: Lake, table: Table) -> list[list[FileKey]]:
     known = loaded(lake, table)
     snapshot = known.metadata.current_snapshot()
     assert snapshot is not None
-    reader = lake.services.planner._reader
+    reader = lake.services.reader
     found = []
     for opened in reader.open(known, reader.manifests(known, snapshot)):
         assert opened.listed.content is ManifestContent.DATA

@@ -1,0 +1,72 @@
+"""Defines the service context: the database, policies, audit trail, storage and keys that services share.
+
+Each service gets it whole, and beside it only the services that it uses. `catalog.service.context` opens it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Engine
+
+from catalog.audit.checkpoints import Signer
+from catalog.audit.trail import AuditTrail
+from catalog.authorization.authorizer import Authorizer
+from catalog.authorization.standard_clients import StandardClients
+from catalog.authorization.tokens import TokenStore
+from catalog.db.clock import DatabaseClock
+from catalog.envelope.peks import PekCache
+from catalog.keyring.keyring import Keyring
+from catalog.kms.calls import CountedKms
+from catalog.policy_store.documents import PolicyDocuments
+from catalog.policy_store.in_force import PolicyStore
+from catalog.reading.loading import TableLoader
+from catalog.reading.snapshots import SnapshotReader
+from catalog.rules.encryption_policy import EncryptionPolicy
+from catalog.settings.catalog import Settings
+from catalog.snapshot_checks.added_files import AddedFiles
+from catalog.snapshot_checks.inspection import Inspector
+from catalog.state.invocations import Invocations
+from catalog.state.pointers import SqlPointerStore
+from catalog.storage.base import Storage
+
+
+@dataclass(frozen=True)
+class ServiceContext:
+    """The parts that the services of one catalog share.
+
+    Attributes are documented at their classes. `catalog` is the catalog's name, `now` the time with a zone,
+    `now_ms` the same in milliseconds, `kms_calls` the client through which the KMS is called.
+    """
+
+    settings: Settings
+    catalog: str
+    engine: Engine
+    now: Callable[[], datetime]
+    now_ms: Callable[[], int]
+    policy_documents: PolicyDocuments
+    policies: PolicyStore
+    encryption: EncryptionPolicy
+    tokens: TokenStore
+    clock: DatabaseClock
+    audit: AuditTrail
+    audit_signer: Signer | None
+    authorizer: Authorizer
+    pointers: SqlPointerStore
+    storage: Storage
+    reader: SnapshotReader
+    loader: TableLoader
+    kms_calls: CountedKms
+    invocations: Invocations
+    peks: PekCache
+    keyring: Keyring
+    added_files: AddedFiles
+    inspector: Inspector
+    standard_clients: StandardClients
+
+    @property
+    def master_key_id(self) -> str:
+        """The master key of tables that name none."""
+        return self.settings.kms.default_master_key_id
