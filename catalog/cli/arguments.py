@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and how their texts are read."""
+"""Defines the options and arguments that several commands share, and parses their values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table_of(text: str) -> TableName:
     """
     *namespace, name = text.split(".")
     if not namespace:
-        raise typer.BadParameter("name the table as NAMESPACE.TABLE")
+        raise typer.BadParameter(f"{text!r} has no namespace. Give the table as NAMESPACE.TABLE.")
     return table_name(namespace, name)
 
 
@@ -55,12 +55,12 @@ def duration_of(text: str) -> timedelta:
     """
     matched = _DURATION.fullmatch(text)
     if matched is None:
-        raise typer.BadParameter("give a number and s, m, h or d, such as 12h")
+        raise typer.BadParameter(f"{text!r} is not a time span. Give a number and s, m, h or d, such as 12h.")
     return timedelta(**{_UNITS[matched[2]]: int(matched[1])})
 
 
 def moment_of(text: str) -> datetime:
-    """A moment: ISO 8601 (UTC unless it says otherwise), or how long ago it was.
+    """A moment: ISO 8601 (UTC unless it names a zone), or a time span before now.
 
     Raises:
         typer.BadParameter: it is neither.
@@ -70,13 +70,15 @@ def moment_of(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter("give a time such as 2030-01-31T12:00, or a time span such as 12h") from None
+        raise typer.BadParameter(
+            f"{text!r} is not a time. Give ISO 8601, such as 2030-01-31T12:00, or a time span, such as 12h."
+        ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 @dataclass(frozen=True)
 class KeysOf:
-    """Whose keys are meant: those of a table by its name, or of a dropped one by its UUID."""
+    """The table whose keys are meant: a table by its name, or a dropped table by its UUID."""
 
     whose: TableName | UUID
 
@@ -85,7 +87,7 @@ class KeysOf:
 
 
 def keys_of(text: str) -> KeysOf:
-    """The table, or what is left of one, that a dotted name or a UUID means; no dotted name is a UUID.
+    """The table that a dotted name means, or the dropped table that a UUID means; no dotted name is a UUID.
 
     Raises:
         as `table_of`.
@@ -95,27 +97,28 @@ def keys_of(text: str) -> KeysOf:
 
 AsUser: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--as", metavar="USER", help="The principal to act for; the operating system's user by default."
-    ),
+    typer.Option("--as", metavar="USER", help="The user to act for. Default: the operating system's user."),
 ]
 Groups: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--group", metavar="GROUP", help="A group of the principal; may be repeated."),
+    typer.Option("--group", metavar="GROUP", help="A group of the user. Can be repeated."),
 ]
 Roles: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--role", metavar="ROLE", help="A role of the principal; may be repeated.")
+    list[str] | None, typer.Option("--role", metavar="ROLE", help="A role of the user. Can be repeated.")
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Table: TypeAlias = Annotated[
-    TableName, typer.Argument(parser=table_of, metavar="TABLE", help="NAMESPACE.TABLE.", show_default=False)
+    TableName,
+    typer.Argument(
+        parser=table_of, metavar="TABLE", help="The table, as NAMESPACE.TABLE.", show_default=False
+    ),
 ]
 TableOrUuid: TypeAlias = Annotated[
     KeysOf,
     typer.Argument(
         parser=keys_of,
         metavar="TABLE",
-        help="NAMESPACE.TABLE, or the UUID of a table that was dropped.",
+        help="The table, as NAMESPACE.TABLE, or the UUID of a dropped table.",
         show_default=False,
     ),
 ]

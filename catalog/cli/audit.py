@@ -1,4 +1,4 @@
-"""`lakewarden audit`: read the audit trail, check it, copy it, and remove what is old."""
+"""`lakewarden audit`: reads, verifies, copies and prunes the audit log."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from catalog.audit.verify import Verdict
     from catalog.settings.catalog import Settings
 
-app = typer.Typer(help="The audit trail.", no_args_is_help=True)
+app = typer.Typer(help="Read, verify, copy and prune the audit log.", no_args_is_help=True)
 
 _FOLLOW_S: Final = 1.0
-_WHEN: Final = "ISO 8601, or how long ago, such as 12h."
+_WHEN: Final = "ISO 8601, or a time span before now, such as 12h."
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden audit show --since 12h --table sales.orders")
 def show(
     ctx: typer.Context,
     since: Annotated[
         datetime | None,
-        typer.Option(parser=moment_of, metavar="TIME", help=f"From when on: {_WHEN}"),
+        typer.Option(parser=moment_of, metavar="TIME", help=f"Start of the time range. {_WHEN}"),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="Only what was asked on behalf of this user.")] = None,
+    user: Annotated[str | None, typer.Option(help="Show only records of this user.")] = None,
     table: Annotated[
         TableName | None,
-        typer.Option(parser=table_of, metavar="TABLE", help="Only what was asked of this table."),
+        typer.Option(parser=table_of, metavar="TABLE", help="Show only records of this table."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many records.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of records.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show the latest decisions, newest first."""
+    """Show audit records, newest first."""
     from catalog.audit import trail
 
     with open_state(settings_of(ctx)) as engine:
@@ -64,28 +64,28 @@ def show(
         output.rows(("time", "user", "engine", "action", "resource", "answer", "why"), map(_line, found))
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden audit verify --checkpoint checkpoints.jsonl")
 def verify(
     ctx: typer.Context,
     checkpoint: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A copy of checkpoints or records that lay elsewhere: what it names has to be there. "
-            "May be repeated.",
+            help="A file of checkpoints or records that was kept elsewhere. Every record that it names "
+            "must be in the audit log. Can be repeated.",
         ),
     ] = None,
     public_key: Annotated[
         list[str] | None,
         typer.Option(
             metavar="HEX",
-            help="A public key that checkpoints may be signed with, besides that of `audit.key_file`. "
-            "May be repeated.",
+            help="A public key that signs checkpoints, in addition to the key in `audit.key_file`. "
+            "Can be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that nothing was edited, removed or put back; exit with 1 if something was."""
+    """Verify that no record was edited, removed or reverted. Exits with 1 if one was."""
     from catalog.audit.verify import examine
 
     settings = settings_of(ctx)
@@ -111,9 +111,9 @@ def _public_key(text: str) -> str:
     return text.lower()
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden audit checkpoint")
 def checkpoint(ctx: typer.Context) -> None:
-    """Make a checkpoint now, and print the last one as a line of JSON, to be kept elsewhere."""
+    """Create a checkpoint and print it as a line of JSON, to keep outside of the database."""
     from catalog.audit.checkpoints import Checkpointer
     from catalog.audit.stream import checkpoint_line, last_checkpoint_row
 
@@ -124,16 +124,16 @@ def checkpoint(ctx: typer.Context) -> None:
     sys.stdout.write(f"{checkpoint_line(row)}\n")
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden audit export --since 1d --follow")
 def export(
     ctx: typer.Context,
     since: Annotated[
         datetime | None,
-        typer.Option(parser=moment_of, metavar="TIME", help=f"From when on: {_WHEN}"),
+        typer.Option(parser=moment_of, metavar="TIME", help=f"Start of the time range. {_WHEN}"),
     ] = None,
-    follow: Annotated[bool, typer.Option(help="Go on with what comes, until interrupted.")] = False,
+    follow: Annotated[bool, typer.Option(help="Keep printing new records until interrupted.")] = False,
 ) -> None:
-    """Print records as lines of JSON, oldest first."""
+    """Export audit records as lines of JSON, oldest first."""
     from catalog.audit.reading import ends, rows_up_to
     from catalog.audit.stream import NewRecords, record_line
 
@@ -151,27 +151,27 @@ def export(
             time.sleep(_FOLLOW_S)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden audit prune --before 90d --as ann")
 def prune(
     ctx: typer.Context,
     before: Annotated[
         datetime,
-        typer.Option(parser=moment_of, metavar="TIME", help=f"From when on records stay: {_WHEN}"),
+        typer.Option(parser=moment_of, metavar="TIME", help=f"Remove records older than this. {_WHEN}"),
     ],
-    force: Annotated[bool, typer.Option(help="Although the trail does not hold.")] = False,
+    force: Annotated[bool, typer.Option(help="Prune even if `audit verify` finds problems.")] = False,
     as_user: AsUser = None,
 ) -> None:
-    """Remove old records, in a way that leaves the rest checkable; needs `admin` on the service."""
+    """Remove old audit records; the rest can still be verified. Needs `admin` on the service."""
     from catalog.service.audit_retention import prune_as
 
     with open_services(ctx) as services, acting(services, as_user) as caller:
         gone = prune_as(services, caller, _ms(before), force=force)
-    output.note(f"Records that were removed: {gone}.")
+    output.note(f"Records removed: {gone}.")
 
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """Neither an interrupt nor a reader who had enough is an error."""
+    """Treats an interrupt, or a closed standard output, as the normal end."""
     with suppress(KeyboardInterrupt, BrokenPipeError):
         yield
 
@@ -191,7 +191,7 @@ def _lines(files: list[Path]) -> Iterator[str]:
             raise RequestInvalid(
                 f"The copy {file} cannot be read: {error.strerror}.",
                 rule="audit-copy",
-                hint="Name a file of lines that checkpoints or records were written to.",
+                hint="Give a file of JSON lines that `audit checkpoint` or `audit export` wrote.",
             ) from error
 
 
@@ -226,7 +226,7 @@ def _full(stored: StoredRecord) -> dict[str, object]:
 
 
 def _time(at_ms: int) -> str | None:
-    """A time as text; none for one that somebody put in place of a time."""
+    """A time as text; None for an edited value that is no time."""
     try:
         return output.moment(datetime.fromtimestamp(at_ms / 1000, UTC))
     except (ValueError, OverflowError, OSError):

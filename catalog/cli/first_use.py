@@ -1,7 +1,7 @@
-"""Creates what a catalog needs when it is used for the first time.
+"""Creates a catalog's settings, keys, database and first administrator (`lakewarden init`).
 
-- What is there already stays as it is: a second time makes only what is missing.
-- It does the whole or nothing: settings that name no key of the audit trail, or policies that leave the
+- Existing parts stay as they are; a second run creates only what is missing.
+- It creates everything or nothing: settings that name no key of the audit trail, or policies that leave the
   administrator of a new catalog without permissions, are refused before anything is made.
 - The administrator's policy grants what the catalog itself decides, and storage below the warehouse: that a
   table may be read from elsewhere has to be written into a policy.
@@ -97,7 +97,7 @@ def _settings(
     """The settings, from the file that is there or from a new one, which does not outlive a refusal."""
     if file.exists():
         settings = _checked(file, environ, admin, data_dir)
-        say(f"Kept the settings in {file}.")
+        say(f"Kept the existing settings in {file}.")
         return settings
     chosen = data_dir or Path(environ.get("LAKEWARDEN_DATA_DIR", DEFAULT_DATA_DIR))
     _create(file, _settings_text(chosen.absolute()), 0o644)
@@ -115,14 +115,14 @@ def _checked(file: Path, environ: Mapping[str, str], admin: Principal, data_dir:
     settings = Settings.load(file, environ)
     if data_dir is not None and settings.data_dir != data_dir.absolute():
         raise RequestInvalid(
-            f"The settings say that the data directory is {settings.data_dir}.",
+            f"--data-dir is {data_dir}, but the settings in {file} say {settings.data_dir}.",
             rule="settings",
-            hint="Leave --data-dir out, or name another settings file with --config.",
+            hint="Leave --data-dir out, or give another settings file with --config.",
         )
     missing = [*_missing_key(settings), *_missing_permissions(settings, admin)]
     if missing:
         raise RequestInvalid(
-            f"The settings in {file} do not make a whole catalog: {'; '.join(says for says, _ in missing)}. "
+            f"The settings in {file} are not complete: {'; '.join(says for says, _ in missing)}. "
             "Nothing was created.",
             rule="init",
             hint=f"{' '.join(hint for _, hint in missing)} Then run `lakewarden init` again.",
@@ -134,7 +134,7 @@ def _missing_key(settings: Settings) -> Iterator[tuple[str, str]]:
     """What is wrong if nothing signs the audit trail, and what to do."""
     if settings.audit.key_file is None:
         yield (
-            "audit.key_file is not set, so nothing signs the audit trail",
+            "audit.key_file is not set, so nothing signs the audit log",
             f"Set key_file = {_quoted(settings.data_dir / _AUDIT_KEY)} below [audit].",
         )
 
@@ -185,16 +185,16 @@ def _make_keys(settings: Settings, say: Say) -> None:
     """The keystore of the local KMS, what opens it, and the default master key."""
     if settings.kms.kind != "local":
         wanted = settings.kms.default_master_key_id
-        say(f"The master keys are in the KMS {settings.kms.kind!r}: {wanted} is to be created there.")
+        say(f"The master keys are in the KMS {settings.kms.kind!r}. Create the master key {wanted} there.")
         return
     options = local_kms_options(settings.kms)
     if options.keystore.exists():
         kms = open_local_kms(settings)
-        say(f"Kept the keystore {options.keystore}.")
+        say(f"Kept the existing keystore {options.keystore}.")
     else:
         _make_directory(options.keystore.parent, 0o700)
         kms = LocalKms.create(options.keystore, _new_root(options, say))
-        say(f"Created the keystore {options.keystore}; it is not for production.")
+        say(f"Created the keystore {options.keystore}. It is not for production.")
     wanted = settings.kms.default_master_key_id
     if all(info.id != wanted for info in kms.list_master_keys()):
         kms.create_master_key(wanted)
@@ -211,7 +211,7 @@ def _new_root(options: LocalKmsOptions, say: Say) -> RootKeySource:
         return KeyFile(key_file)
     _make_directory(key_file.parent, 0o700)
     root = KeyFile.create(key_file)
-    say(f"Created the key file {key_file}, of mode 0600.")
+    say(f"Created the key file {key_file} with mode 0600.")
     return root
 
 
@@ -232,7 +232,7 @@ def _make_trail(settings: Settings, say: Say) -> None:
     if not key_file.exists():
         _make_directory(key_file.parent, 0o700)
         KeyFile.create(key_file)
-        say(f"Created the key of the audit trail {key_file}, of mode 0600.")
+        say(f"Created the signing key of the audit log, {key_file}, with mode 0600.")
     with open_state(settings) as state:
         Checkpointer(state, Signer(key_file), lambda: int(time.time() * 1000), 0).begin("init")
 
@@ -307,5 +307,5 @@ def _cannot_create(path: Path, failure: OSError) -> LakewardenError:
     return StateUnavailable(
         f"{path} cannot be created: {failure.strerror}.",
         rule="init",
-        hint="Choose another place with --data-dir or --config, or mend its rights.",
+        hint="Choose another directory with --data-dir or --config, or change its permissions.",
     )

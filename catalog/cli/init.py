@@ -1,4 +1,4 @@
-"""`lakewarden init`: everything that a first catalog needs, in a directory of its own.
+"""`lakewarden init`: creates a catalog in a directory of its own.
 
 The administrator's token is shown once, alone on standard output.
 """
@@ -24,14 +24,16 @@ def init(
     ctx: typer.Context,
     admin: Annotated[
         str | None,
-        typer.Option(metavar="USER", help="The first administrator; the operating system's user by default."),
+        typer.Option(metavar="USER", help="The first administrator. Default: the operating system's user."),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help=f"Where database, keystore and policies lie; {DEFAULT_DATA_DIR} here by default."),
+        typer.Option(
+            help=f"Directory of the database, keystore and policies. Default: ./{DEFAULT_DATA_DIR}."
+        ),
     ] = None,
 ) -> None:
-    """Create a catalog: settings, keys, database, an administrator's policy and token."""
+    """Create a catalog: settings, keys, database, and an administrator with a policy and a token."""
     from catalog.cli.first_use import make_catalog
     from catalog.settings.catalog import DEFAULT_FILE
 
@@ -48,8 +50,10 @@ def _make_token(settings: Settings, admin: Principal) -> None:
 
     with open_state(settings) as state:
         if any(info.kind == "user" for info in TokenStore(state).list()):
-            output.note("Tokens were issued before; `lakewarden token issue` makes another one.")
+            output.note(
+                "No token was issued, since users have tokens. To issue one, run `lakewarden token issue`."
+            )
             return
         issued = issue_recorded(state, calling(None), admin, "user", None)
-    output.note(f"Token of the administrator {admin.name}, which is not shown again:")
+    output.note(f"Token of the administrator {admin.name}. It is not shown again:")
     output.secret(issued.text)

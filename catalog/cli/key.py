@@ -1,7 +1,7 @@
-"""`lakewarden key`: the life of tables' keys, and master keys of the local KMS. No key bytes are ever shown.
+"""`lakewarden key`: manages the keys of tables, and master keys of the local KMS. It never shows key bytes.
 
-What is done to a table's keys is decided by the policies for the principal that `--as` names, and audited.
-What an operator does to master keys needs no policy (`session`).
+Policies decide on keys of tables, for the principal that `--as` names. Each decision is audited.
+Commands on master keys need no policy (`session`).
 """
 
 from __future__ import annotations
@@ -30,29 +30,35 @@ if TYPE_CHECKING:
     from catalog.key_management.states import ShownKey
     from catalog.kms.local import LocalKms, MasterKeyInfo
 
-app = typer.Typer(help="Keys of tables, and master keys of the local KMS.", no_args_is_help=True)
+app = typer.Typer(
+    help="Manage the keys of tables (PEKs), and master keys of the local KMS.", no_args_is_help=True
+)
 
 _FAILED = 3
 _COLUMNS = ("id", "version", "master-key-id", "kms", "state", "in-force", "destroyed-from", "invocations")
 
-_MasterKeyId = Annotated[str, typer.Argument(metavar="ID", help="The master key's id.", show_default=False)]
-_PekId = Annotated[UUID, typer.Argument(metavar="KEY", help="The key's id.", show_default=False)]
-_Which = Annotated[UUID | None, typer.Option("--key", metavar="KEY", help="One key of the table.")]
-_Version = Annotated[int | None, typer.Option(min=1, metavar="N", help="One version of that key.")]
+_MasterKeyId = Annotated[str, typer.Argument(metavar="ID", help="ID of the master key.", show_default=False)]
+_PekId = Annotated[UUID, typer.Argument(metavar="KEY", help="ID of the key.", show_default=False)]
+_Which = Annotated[
+    UUID | None, typer.Option("--key", metavar="KEY", help="ID of one key. Default: all keys of the table.")
+]
+_Version = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="One version of the key. Default: all versions.")
+]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: lakewarden key list sales.orders --as ann")
 def list_(ctx: typer.Context, table: TableOrUuid, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """List a table's keys (PEKs) in every version and state."""
+    """List the keys (PEKs) of a table, with all versions and states."""
     with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
         _print_keys(services.key_life.keys(caller, table.whose), as_json)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden key show sales.orders 0d5e4a60-7f0c-4f6e-8a53-6f2f6f0f5b1e --as ann")
 def show(
     ctx: typer.Context, table: TableOrUuid, key: _PekId, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
-    """Show the versions of a key, and which retained snapshots need each."""
+    """Show the versions of a key, and the retained snapshots that need each."""
     with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
         keys, uses = services.key_life.show(caller, table.whose, key)
     _warn(keys)
@@ -80,7 +86,7 @@ def show(
     )
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden key create sales.orders pii --as ann")
 def create(
     ctx: typer.Context,
     table: Table,
@@ -88,14 +94,14 @@ def create(
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a table's key under a master key ahead of its use."""
+    """Create a key of a table under a master key, before a write needs it."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _print_keys(services.key_life.create(caller, table, master_key_id), as_json)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden key rotate sales.orders --as ann")
 def rotate(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """Put new files under later versions of a table's keys; files that are there stay readable."""
+    """Rotate the keys of a table: new files use the new versions. Existing files stay readable."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         rotated = services.key_rotation.rotate(caller, table)
     found: list[dict[str, object]] = [
@@ -110,9 +116,9 @@ def rotate(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: As
     _print(found, ("id", "master-key-id", "version", "previous-version"), as_json)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden key rewrap sales.orders --as ann")
 def rewrap(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """Move the data keys of a table's files, on all branches, to the latest versions of its keys."""
+    """Rewrap the data keys of a table's files, on all branches, under the latest key versions."""
     with open_services(ctx) as services, acting(services, as_user) as caller, output.progress() as advance:
 
         def tell(progress: Progress) -> None:
@@ -133,11 +139,12 @@ def rewrap(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: As
     for each in branches:
         if each.lost:
             output.note(
-                f"Branch {each.branch}: {each.lost} manifests list files under a destroyed key; they stay."
+                f"Branch {each.branch}: {each.lost} manifests list files under a destroyed key. "
+                "They were not rewrapped."
             )
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden key disable sales.orders --as ann")
 def disable(
     ctx: typer.Context,
     table: TableOrUuid,
@@ -146,12 +153,12 @@ def disable(
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make keys of a table unusable, everywhere and at once, until they are enabled again."""
+    """Disable keys of a table: they are unusable in all processes until you enable them again."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _print_keys(services.key_life.disable(caller, table.whose, key, version), as_json)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden key enable sales.orders --as ann")
 def enable(
     ctx: typer.Context,
     table: TableOrUuid,
@@ -160,12 +167,15 @@ def enable(
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make disabled keys usable again; a destruction that was asked for is called off."""
+    """Enable disabled keys again, and cancel a scheduled destruction."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _print_keys(services.key_life.enable(caller, table.whose, key, version), as_json)
 
 
-@app.command()
+@app.command(
+    epilog="Example: lakewarden key destroy sales.orders --key 0d5e4a60-7f0c-4f6e-8a53-6f2f6f0f5b1e "
+    "--version 1 --as ann"
+)
 def destroy(
     ctx: typer.Context,
     table: TableOrUuid,
@@ -173,54 +183,54 @@ def destroy(
     version: _Version = None,
     confirm: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="TABLE once more; asked for without it."),
+        typer.Option(metavar="TABLE", help="TABLE again, to confirm. Without it, the command asks."),
     ] = None,
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Destroy keys after a waiting time: one version that nothing needs, or all, with what is under them.
+    """Schedule the destruction of keys: of one version that nothing needs, or of all versions and their data.
 
-    Until the time is over the keys are disabled, and `enable` calls the destruction off.
+    During the waiting time the keys are disabled. To cancel the destruction, run `lakewarden key enable`.
     """
     if confirm is None:
-        what = "a version of a key" if version else "keys, and with them all that is encrypted under them"
-        output.note(f"This destroys {what}. It cannot be undone once the waiting time is over.")
-        confirm = typer.prompt(f"Type {table} to go on", err=True)
+        what = "a key version" if version else "the keys and all data that is encrypted under them"
+        output.note(f"This destroys {what}. You cannot undo it after the waiting time.")
+        confirm = typer.prompt(f"Type {table} to continue", err=True)
     with open_services(ctx) as services, acting(services, as_user) as caller:
         destroyed = services.key_life.destroy(caller, table.whose, confirm, key, version)
         _print_keys(destroyed, as_json)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden key masters")
 def masters(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the master keys of the local KMS."""
     found = [_shown(info) for info in open_local_kms(settings_of(ctx)).list_master_keys()]
     _print(found, ("id", "version", "enabled"), as_json)
 
 
-@app.command("create-master")
+@app.command("create-master", epilog="Example: lakewarden key create-master pii")
 def create_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
     """Create a master key in the local KMS."""
     info = _operate(
         ctx, "master-key.create", master_key_id, as_user, lambda kms: kms.create_master_key(master_key_id)
     )
-    output.note(f"The master key {info.id} is created.")
+    output.note(f"Created the master key {info.id}.")
 
 
-@app.command("rotate-master")
+@app.command("rotate-master", epilog="Example: lakewarden key rotate-master pii")
 def rotate_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
-    """Give a master key of the local KMS a new version; `rewrap-master` brings tables' keys under it."""
+    """Rotate a master key of the local KMS. Then run `rewrap-master` to rewrap the keys of tables."""
     info = _operate(
         ctx, "master-key.rotate", master_key_id, as_user, lambda kms: kms.rotate_master_key(master_key_id)
     )
-    output.note(f"The master key {info.id} has version {info.version} now.")
+    output.note(f"Rotated the master key {info.id} to version {info.version}.")
 
 
-@app.command("rewrap-master")
+@app.command("rewrap-master", epilog="Example: lakewarden key rewrap-master pii")
 def rewrap_master(
     ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
-    """Bring every table's key under the newest version of its master key, in whatever KMS that is."""
+    """Rewrap the keys of all tables under the latest version of a master key, in any KMS."""
     caller = calling(as_user)
     with (
         open_services(ctx) as services,
@@ -236,32 +246,34 @@ def rewrap_master(
     if as_json:
         output.document({"rewrapped": done.rewrapped, "failed": failed})
     else:
-        output.note(f"Keys that were rewrapped: {done.rewrapped}; that were not: {len(failed)}.")
+        output.note(f"Keys rewrapped: {done.rewrapped}. Keys not rewrapped: {len(failed)}.")
         if not done.rewrapped and not failed:
-            output.note(f"No key is under {master_key_id}.")
+            output.note(f"No key is wrapped under {master_key_id}.")
         if failed:
             output.rows(("id", "version", "reason"), [list(each.values()) for each in failed])
     if failed:
         raise typer.Exit(_FAILED)
 
 
-@app.command("disable-master")
+@app.command("disable-master", epilog="Example: lakewarden key disable-master pii")
 def disable_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
-    """Make a master key unusable, and with it every table key that it wraps, until it is enabled again."""
+    """Disable a master key, and with it every key that it wraps, until you enable it again."""
     info = _operate(
         ctx, "master-key.disable", master_key_id, as_user, lambda kms: kms.disable_master_key(master_key_id)
     )
     ttl = settings_of(ctx).kms.pek_ttl_s
-    output.note(f"The master key {info.id} is disabled; a running service notices within {ttl:g} seconds.")
+    output.note(
+        f"Disabled the master key {info.id}. A running service stops using it within {ttl:g} seconds."
+    )
 
 
-@app.command("enable-master")
+@app.command("enable-master", epilog="Example: lakewarden key enable-master pii")
 def enable_master(ctx: typer.Context, master_key_id: _MasterKeyId, as_user: AsUser = None) -> None:
-    """Make a master key usable again."""
+    """Enable a disabled master key again."""
     info = _operate(
         ctx, "master-key.enable", master_key_id, as_user, lambda kms: kms.enable_master_key(master_key_id)
     )
-    output.note(f"The master key {info.id} is enabled.")
+    output.note(f"Enabled the master key {info.id}.")
 
 
 def _operate(
@@ -311,7 +323,7 @@ def _warn(keys: Sequence[ShownKey]) -> None:
         if each.in_force and each.needs_rotation:
             output.note(
                 f"Key {each.pek.id} version {each.pek.version} has encrypted {each.invocations:,} times, "
-                "half of what it may or more: rotate the table's keys."
+                "at least half of its limit. Rotate the keys with `lakewarden key rotate`."
             )
 
 

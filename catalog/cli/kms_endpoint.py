@@ -1,6 +1,6 @@
-"""`lakewarden kms-endpoint`: keys of the KMS endpoint for stock Hadoop clients. No key bytes are ever shown.
+"""`lakewarden kms-endpoint`: manages the keys of the KMS endpoint. No key bytes are ever shown.
 
-What is done is decided by the policies for the principal that `--as` names, and audited.
+Policies decide each command, for the principal that `--as` names. Each decision is audited.
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ from catalog.cli.session import acting, open_services
 if TYPE_CHECKING:
     from catalog.kms_server.store import EndpointKey
 
-app = typer.Typer(help="Keys of the KMS endpoint for stock Hadoop clients.", no_args_is_help=True)
+app = typer.Typer(
+    help="Manage the keys of the KMS endpoint for standard Hadoop clients.", no_args_is_help=True
+)
 
 _Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The key's name at the KMS endpoint.", show_default=False)
+    str, typer.Argument(metavar="NAME", help="Name of the key at the KMS endpoint.", show_default=False)
 ]
 _COLUMNS = ("name", "bits", "versions", "state", "master-key-id")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: lakewarden kms-endpoint list --as ann")
 def list_(ctx: typer.Context, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """List the keys of the KMS endpoint that one has any right on."""
+    """List the keys of the KMS endpoint on which the user has any permission."""
     with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
         _print(services.door.keys(caller), as_json)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden kms-endpoint disable pii --as ann")
 def disable(ctx: typer.Context, name: _Name, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """Make a key unusable with the next request, in every version, until it is enabled again."""
+    """Disable all versions of a key, from the next request until you enable it again."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _print([services.door.disable(caller, name)], as_json)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden kms-endpoint enable pii --as ann")
 def enable(ctx: typer.Context, name: _Name, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """Make a disabled key usable again."""
+    """Enable a disabled key again."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _print([services.door.enable(caller, name)], as_json)
 

@@ -1,4 +1,4 @@
-"""The command `lakewarden`: its groups, and the one place where errors become exit codes.
+"""The command `lakewarden`: assembles its groups, and turns errors into exit codes.
 
 Exit codes: 0 done; 1 refused or failed, with one sentence on standard error; 2 wrong usage; 3 a check of
 `policy` says no, or `policy report` finds something. Results go to standard output, everything said beside
@@ -37,7 +37,7 @@ from catalog.cli import (
 from catalog.cli.session import Session
 from policy.errors import LakewardenError
 
-#: Why what a command prints may not be written; the error of a file has its name.
+#: Errors of writing a command's output; the error of a file has the file's name.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -61,7 +61,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="A catalog that decides which locations and keys an Iceberg table may be read with.",
+    help="Run and manage a Lakewarden catalog: allowed locations, keys and policies of Iceberg tables.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -82,27 +82,37 @@ def _root(
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="The settings file; by default $LAKEWARDEN_CONFIG, else lakewarden.toml here."),
+        typer.Option(help="Settings file. Default: $LAKEWARDEN_CONFIG, else ./lakewarden.toml."),
     ] = None,
 ) -> None:
     ctx.obj = Session(config, os.environ)
 
 
-app.command("init")(init.init)
-app.command("serve")(serve.serve)
+app.command("init", epilog="Example: lakewarden init --admin ann")(init.init)
+app.command("serve", epilog="Example: lakewarden --config /etc/lakewarden.toml serve")(serve.serve)
 app.add_typer(db.app, name="db")
 app.add_typer(table.app, name="table")
 app.add_typer(key.app, name="key")
 app.add_typer(kms_endpoint.app, name="kms-endpoint")
 app.add_typer(audit.app, name="audit")
-policy.app.command("check")(policy_check.check)
-policy.app.command("test")(policy_test.test)
-policy.app.command("report")(policy_report.report)
-policy.app.command("lint")(policy_lint.lint_file)
-policy.app.command("list")(policy_store.list_)
-policy.app.command("get")(policy_store.get)
-policy.app.command("put")(policy_store.put)
-policy.app.command("remove")(policy_store.remove)
-policy.app.command("history")(policy_store.history)
+policy.app.command("check", epilog="Example: lakewarden policy check table:sales.orders select --as bob")(
+    policy_check.check
+)
+policy.app.command("test", epilog="Example: lakewarden policy test policies/ --min-coverage 80")(
+    policy_test.test
+)
+policy.app.command("report", epilog="Example: lakewarden policy report --as ann")(policy_report.report)
+policy.app.command("lint", epilog="Example: lakewarden policy lint job.sql --dialect spark --as bob")(
+    policy_lint.lint_file
+)
+policy.app.command("list", epilog="Example: lakewarden policy list")(policy_store.list_)
+policy.app.command("get", epilog="Example: lakewarden policy get sales")(policy_store.get)
+policy.app.command("put", epilog="Example: lakewarden policy put sales sales.json --revision 7")(
+    policy_store.put
+)
+policy.app.command("remove", epilog="Example: lakewarden policy remove sales --revision 7")(
+    policy_store.remove
+)
+policy.app.command("history", epilog="Example: lakewarden policy history sales")(policy_store.history)
 app.add_typer(policy.app, name="policy")
 app.add_typer(token.app, name="token")

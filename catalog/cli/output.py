@@ -39,7 +39,7 @@ def unwritten(failure: OSError) -> None:
     """Standard output takes no more: what is left in its buffer is given up, so that nothing fails again."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    note(f"The output could not be written: {failure.strerror}.")
+    note(f"The output cannot be written: {failure.strerror}. Check the disk, and try again.")
 
 
 def note(sentence: str) -> None:

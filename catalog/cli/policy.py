@@ -1,4 +1,4 @@
-"""`lakewarden policy`: show which policies are in force, and where they come from.
+"""`lakewarden policy`: shows which policies are in force, and their sources.
 
 It reads the policy files and the catalog's own policies, as the service would. It needs its database, and
 neither KMS nor storage.
@@ -14,15 +14,15 @@ from catalog.cli import output
 from catalog.cli.arguments import AsJson
 from catalog.cli.session import policies_in_force, settings_of
 
-app = typer.Typer(help="Policies and what they decide.", no_args_is_help=True)
+app = typer.Typer(help="Show, check, test and change policies.", no_args_is_help=True)
 
 DENIED: Final = 3
-"""Exit code of a check whose answer is no."""
+"""Exit code of a check that is denied."""
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden policy show")
 def show(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show where the policies come from, and the version of the set; fail if they cannot be evaluated."""
+    """Show the sources and the version of the policies in force. Fails if they cannot be evaluated."""
     settings, found = settings_of(ctx), policies_in_force(ctx)
     sources = [str(path) for path in (*settings.policies, *settings.encryption_rules)]
     shown = {

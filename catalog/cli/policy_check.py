@@ -1,4 +1,4 @@
-"""`lakewarden policy check`: one decision, what it hangs on, and what would change it.
+"""`lakewarden policy check`: explains one decision: its reasons, and what would change it.
 
 It reads the policy files and the catalog's own policies, as the service would. It needs its database, and
 neither KMS nor storage; so it does not know who owns a table, unless it is told.
@@ -55,7 +55,9 @@ def moment_with_zone(text: str) -> datetime:
     except (ValueError, OverflowError):
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise typer.BadParameter("give a time with its zone, such as 2030-01-31T12:00+01:00")
+        raise typer.BadParameter(
+            f"{text!r} is not a time with a zone. Give one such as 2030-01-31T12:00+01:00."
+        )
     return moment
 
 
@@ -66,30 +68,31 @@ def check(
         typer.Argument(
             parser=resource_of,
             metavar="RESOURCE",
-            help="database:NAMESPACE, table:NAMESPACE.TABLE, column:NAMESPACE.TABLE/COLUMN, url:LOCATION, "
-            "storage:LOCATION, key:MASTER_KEY_ID, engine:NAME or service:NAME.",
+            help="What to access: database:NAMESPACE, table:NAMESPACE.TABLE, "
+            "column:NAMESPACE.TABLE/COLUMN, url:LOCATION, storage:LOCATION, "
+            "key:MASTER_KEY_ID, engine:NAME or service:NAME.",
             show_default=False,
         ),
     ],
-    access: Annotated[str, typer.Argument(help="An access type, such as select.", show_default=False)],
-    as_user: Annotated[str, typer.Option("--as", metavar="USER", help="The principal who would ask.")],
+    access: Annotated[str, typer.Argument(help="Access type, such as select.", show_default=False)],
+    as_user: Annotated[str, typer.Option("--as", metavar="USER", help="The user to decide for.")],
     groups: Groups = None,
     roles: Roles = None,
     owner: Annotated[
         str | None,
-        typer.Option(metavar="USER", help="Who owns the resource; what is granted to {OWNER} needs it."),
+        typer.Option(metavar="USER", help="Owner of the resource, for policies that grant to {OWNER}."),
     ] = None,
     at: Annotated[
         datetime | None,
         typer.Option(
             parser=moment_with_zone,
             metavar="TIME",
-            help="When it would be asked, such as 2030-01-31T12:00+01:00; now by default.",
+            help="Time of the request, such as 2030-01-31T12:00+01:00. Default: now.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain whether a principal may do something: exit with 0 if so, with 3 if not."""
+    """Explain whether a user is allowed an access. Exits with 0 if allowed, with 3 if denied."""
     from policy.explain import Book, explain
     from policy.ranger.parse import parse_documents
 
@@ -147,13 +150,13 @@ def _show(considered: Considered, explanation: Explanation) -> None:
     for remark in _remarks(considered, explanation):
         output.line(remark)
     if explanation.changes:
-        output.line("One of these would be enough for it to be allowed:")
+        output.line("Each of these changes alone would allow it:")
         output.rows(
-            ("what", "would have to be different", "then granted by"),
+            ("what", "change", "then granted by"),
             ((each.what, each.detail, f"{each.policy} {each.item}") for each in explanation.changes),
         )
     elif not decision.allowed:
-        output.line("No single change of who asks, or when, or of one policy would be enough to allow it.")
+        output.line("No single change of the user, the time or one policy would allow it.")
 
 
 def _row(reason: Reason) -> tuple[str | None, ...]:

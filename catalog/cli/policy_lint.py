@@ -1,4 +1,4 @@
-"""`lakewarden policy lint`: which statements of a script would be allowed, before it runs.
+"""`lakewarden policy lint`: checks which statements of a script are allowed, before it runs.
 
 Exit codes are those of `policy check`: 0 if all are allowed, 3 if one is not.
 """
@@ -35,7 +35,7 @@ _ANY_RIGHT: Final = {ANY: "any right"}
 
 
 class DialectName(StrEnum):
-    """Whose SQL a script is written in."""
+    """The SQL dialect of a script."""
 
     SPARK = "spark"
     HIVE = "hive"
@@ -43,34 +43,36 @@ class DialectName(StrEnum):
 
 def lint_file(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE.sql", help="The script.", show_default=False)],
-    dialect: Annotated[DialectName, typer.Option(help="Whose SQL the script is written in.")],
-    as_user: Annotated[str, typer.Option("--as", metavar="USER", help="The principal who would run it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.sql", help="The SQL script.", show_default=False)],
+    dialect: Annotated[DialectName, typer.Option(help="SQL dialect of the script.")],
+    as_user: Annotated[str, typer.Option("--as", metavar="USER", help="The user who would run the script.")],
     groups: Groups = None,
     roles: Roles = None,
     catalog: Annotated[
         str | None,
-        typer.Option(help="The catalog's name in the engine; that of the settings by default."),
+        typer.Option(help="Name of the catalog in the engine. Default: the name in the settings."),
     ] = None,
     database: Annotated[
         str | None,
         typer.Option(
-            parser=namespace_named, metavar="NAMESPACE", help="The current namespace at the beginning."
+            parser=namespace_named, metavar="NAMESPACE", help="Current namespace at the start of the script."
         ),
     ] = None,
     owner: Annotated[
-        str | None, typer.Option(metavar="USER", help="The owner of every table whose owner is not known.")
+        str | None, typer.Option(metavar="USER", help="Owner of every table whose owner is not known.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="The engine, for statements that run code in it.")
+        str | None, typer.Option(help="Name of the engine, for statements that run code in it.")
     ] = None,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Look tables up in the catalog: owners, columns, what governs them."),
+        typer.Option(
+            "--live", help="Read owners, columns and governed properties of tables from the catalog."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which statements of a script would be allowed: exit with 0 if all are, with 3 if one is not."""
+    """Check which statements of a SQL script are allowed. Exits with 0 if all are, with 3 if one is not."""
     from policy.sql_lint import LintContext, lint
 
     text, settings, in_force = _text_of(file), settings_of(ctx), policies_in_force(ctx)
@@ -121,7 +123,10 @@ def _text_of(file: Path) -> str:
 
 def _unreadable(file: Path, why: str) -> RequestInvalid:
     return RequestInvalid(
-        f"The script cannot be read: {why}.", path=str(file), rule="script", hint="Name a text in UTF-8."
+        f"The script cannot be read: {why}.",
+        path=str(file),
+        rule="script",
+        hint="Give a shorter file, in UTF-8, that you can read.",
     )
 
 

@@ -1,4 +1,4 @@
-"""`lakewarden policy report`: which tables break the encryption rules."""
+"""`lakewarden policy report`: lists the tables that break the encryption rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BROKEN: Final = 3
 """Exit code where a table breaks a rule, or cannot be loaded."""
 
-#: Seconds before it is said how far the work is, and between two such remarks.
+#: Seconds before the first progress note, and between two of them.
 _QUIET_S: Final = 2.0
 
 _Rules = Annotated[
@@ -28,10 +28,10 @@ _Rules = Annotated[
     typer.Option(
         "--rules",
         metavar="FILE",
-        help="Rules to judge by instead of those in force; a file or a directory, may be repeated.",
+        help="File or directory of rules to use instead of those in force. Can be repeated.",
     ),
 ]
-_All = Annotated[bool, typer.Option("--all", help="Show the tables that fit, too.")]
+_All = Annotated[bool, typer.Option("--all", help="Also show the tables that follow the rules.")]
 
 
 def report(
@@ -41,7 +41,7 @@ def report(
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tables that break the encryption rules: exit with 0 if none does, with 3 otherwise."""
+    """List the tables that break the encryption rules. Exits with 0 if none does, with 3 otherwise."""
     from catalog.http.report_models import TableReport
     from catalog.maintenance.encryption_report import Standing
 
@@ -64,14 +64,14 @@ def report(
 def with_progress(
     found: Iterable[TableStanding], total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[TableStanding]:
-    """The same, and now and then a remark how far it is."""
+    """The same items, with progress notes on standard error."""
     told = clock()
     for number, each in enumerate(found, start=1):
         yield each
         now = clock()
         if now - told >= _QUIET_S and number < total:
             told = now
-            output.note(f"{number} of {total} tables are judged.")
+            output.note(f"{number} of {total} tables checked.")
 
 
 def _rules_in(paths: Sequence[Path]) -> EncryptionRules:

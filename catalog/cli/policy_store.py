@@ -1,7 +1,7 @@
-"""`lakewarden policy list|get|put|remove|history`: the policies that the catalog keeps itself.
+"""`lakewarden policy list|get|put|remove|history`: manages the policies in the catalog's database.
 
-These commands need no policy, so that policies that shut everybody out, or that no longer make a set, can be
-mended. A change is recorded before it is made, and takes force in a running service within seconds.
+These commands need no policy, so that an operator can repair policies that are invalid or lock every user
+out. A change is recorded before it is made, and takes effect in a running service within seconds.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 
 _ACTION: Final = "policy.change"
 
-_Kind = Annotated[Kind, typer.Option("--kind", help="What the document holds.")]
-_Name = Annotated[str, typer.Argument(help="The document's name.", show_default=False)]
+_Kind = Annotated[Kind, typer.Option("--kind", help="Kind of the document.")]
+_Name = Annotated[str, typer.Argument(help="Name of the document.", show_default=False)]
 _Revision = Annotated[
     int | None,
-    typer.Option(
-        "--revision", min=1, help="The revision that you have seen; without it, the document is new."
-    ),
+    typer.Option("--revision", min=1, help="Revision that you have seen. Leave it out for a new document."),
 ]
 _SeenRevision = Annotated[
-    int | None, typer.Option("--revision", min=1, help="The revision that you have seen; it has to be named.")
+    int | None, typer.Option("--revision", min=1, help="Revision that you have seen. Required.")
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")]
 _Force = Annotated[
     bool,
-    typer.Option("--force", help="Although nobody who holds a token could administer the catalog any more."),
+    typer.Option(
+        "--force", help="Change it even if no user with a token could administer the catalog afterwards."
+    ),
 ]
 
 
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the documents of policies that the catalog keeps itself."""
+    """List the policy documents in the catalog's database."""
     with _open(ctx) as (_, documents, _):
         found = documents.current()
     listed = [_shown(each.change) for each in found.documents.values()]
@@ -65,10 +65,10 @@ def get(
     name: _Name,
     kind: _Kind = Kind.RANGER,
     revision: Annotated[
-        int | None, typer.Option("--revision", min=1, help="What it said since the change of this number.")
+        int | None, typer.Option("--revision", min=1, help="Revision to print. Default: the latest.")
     ] = None,
 ) -> None:
-    """Print a document, byte for byte; its revision goes to standard error."""
+    """Print a policy document unchanged, and its revision on standard error."""
     from catalog.policy_store.documents import DocumentId
 
     document = DocumentId(kind, name)
@@ -78,7 +78,7 @@ def get(
         raise RequestInvalid(
             f"There is no policy document {document}" + (f" of revision {revision}." if revision else "."),
             rule="policy-document",
-            hint="See `lakewarden policy list` and `lakewarden policy history`.",
+            hint="Find its name and revisions with `lakewarden policy list` and `lakewarden policy history`.",
         )
     output.note(f"Revision {found.change.revision}, by {found.change.author}.")
     output.content(found.content)
@@ -87,7 +87,9 @@ def get(
 def put(
     ctx: typer.Context,
     name: _Name,
-    file: Annotated[Path, typer.Argument(help="What it is to say; - for standard input.", allow_dash=True)],
+    file: Annotated[
+        Path, typer.Argument(help="File with the new content; - for standard input.", allow_dash=True)
+    ],
     kind: _Kind = Kind.RANGER,
     revision: _Revision = None,
     dry_run: _DryRun = False,
@@ -95,7 +97,7 @@ def put(
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a document say what a file says; refused if the whole set would not make sense."""
+    """Create or replace a policy document. Refused if the policies as a whole would be invalid."""
     from catalog.policy_store.documents import DocumentId, Edit
 
     edit = Edit(DocumentId(kind, name), _content(file), revision)
@@ -112,7 +114,7 @@ def remove(
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a document; what it said stays in the history."""
+    """Remove a policy document. The history keeps its content."""
     from catalog.policy_store.documents import DocumentId, Edit
 
     _change(ctx, Edit(DocumentId(kind, name), None, revision), dry_run, force, as_user, as_json)
@@ -121,13 +123,13 @@ def remove(
 def history(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(help="One document; all by default.", show_default=False)
+        str | None, typer.Argument(help="Name of one document. Default: all documents.", show_default=False)
     ] = None,
     kind: _Kind = Kind.RANGER,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many changes.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of changes.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List the latest changes, newest first."""
+    """List changes of policy documents, newest first."""
     from catalog.policy_store.documents import DocumentId
 
     document = None if name is None else DocumentId(kind, name)
@@ -161,7 +163,7 @@ def _content(file: Path) -> bytes:
         raise RequestInvalid(
             f"The file {file} cannot be read: {error.strerror}.",
             rule="policy-file",
-            hint="Name another file.",
+            hint="Give a file that you can read, or - for standard input.",
         ) from error
 
 
@@ -212,11 +214,11 @@ def _show(prepared: Prepared, dry_run: bool, as_json: bool) -> None:
     if prepared.lockout is not None:
         output.note(f"After this change, {prepared.lockout}.")
     if not prepared.changed:
-        output.note("The document says that already.")
+        output.note("Nothing was changed: the document already has this content.")
     elif dry_run:
-        output.note(f"Nothing was changed; it would be revision {revision}.")
+        output.note(f"Dry run: nothing was changed. The change would be revision {revision}.")
     else:
-        output.note(f"Changed; this is revision {revision}.")
+        output.note(f"Changed the document: it has revision {revision}.")
 
 
 def _shown(change: Change) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`lakewarden policy test`: run cases against policies, before the policies are in force.
+"""`lakewarden policy test`: runs test cases against policies, before the policies are in force.
 
 It reads files alone: no settings, no database. Exit codes: 0 if every case passed; 1 if one failed, or the
 cases reach too little of the policies; 2 if something could not be run.
@@ -36,31 +36,33 @@ def test(
         list[Path],
         typer.Argument(
             metavar="DIR...",
-            help="Directories with *.policy-test.yaml files at any depth, or such files.",
+            help="Files named *.policy-test.yaml, or directories that hold such files at any depth.",
             show_default=False,
         ),
     ],
     policies: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Policies to test instead of those that the files name."),
+        typer.Option(metavar="PATH", help="Policies to test instead of those that the test files name."),
     ] = None,
     encryption_rules: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Encryption rules to test instead of those that the files name."),
+        typer.Option(
+            metavar="PATH", help="Encryption rules to test instead of those that the test files name."
+        ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line for each case.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for each case.")] = False,
     min_coverage: Annotated[
         float | None,
         typer.Option(
-            metavar="PERCENT", min=0, max=100, help="Fail if the cases reach less of the policies than this."
+            metavar="PERCENT", min=0, max=100, help="Fail if the cases cover less of the policies than this."
         ),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a report in JUnit's XML.")
+        Path | None, typer.Option(metavar="FILE", help="Write a JUnit XML report to this file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run policy tests: exit with 0 if every case passes, with 1 if not, with 2 if one cannot be run."""
+    """Run policy tests. Exits with 0 if every case passes, with 1 if one fails, with 2 if one cannot run."""
     from catalog.cli.policy_test_reports import WholeRun, as_document, as_junit
     from catalog.policy_cases.files import Loader
     from policy.testing import Coverage
@@ -173,7 +175,8 @@ def _exit(run: WholeRun, min_coverage: float | None) -> None:
         raise typer.Exit(FAILED)
     if min_coverage is not None and run.coverage.percent < min_coverage:
         output.note(
-            f"The cases reach {run.coverage.percent:.1f} % of the policies, less than {min_coverage:g} %."
+            f"The cases cover {run.coverage.percent:.1f} % of the policies, less than "
+            f"{min_coverage:g} %. Add cases for the parts listed above."
         )
         raise typer.Exit(FAILED)
 

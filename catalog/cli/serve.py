@@ -1,4 +1,4 @@
-"""`lakewarden serve`: the HTTP service."""
+"""`lakewarden serve`: runs the HTTP service."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""From the settings to an open catalog, on the host where its database is.
+"""Opens the catalog for a command, from the settings, on the host of its database.
 
-- Commands work on the database directly: whoever may read the settings and the database is the operator.
-- What happens to tables is decided by the policies, for the principal that `--as` names, and audited.
+- Commands work on the database directly: a user who can read the settings and the database is the operator.
+- Policies decide what happens to tables, for the principal that `--as` names. Each decision is audited.
 - What an operator does to tokens and master keys needs no policy: it has to work when policies are broken,
-  and who holds database and keystore could not be kept from it. It is audited before it happens, and after.
+  and a user with the database and the keystore cannot be prevented from it. Each is audited before
+  and after it happens.
 - A command imports what it needs when it runs: help and completion answer without database, KMS or Arrow.
-- The request id in the audit trail says which operating system user ran the command, whoever `--as` names.
+- The request id in the audit log names the operating system user who ran the command, whatever `--as` is.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def settings_of(ctx: typer.Context) -> Settings:
 
 
 def os_user() -> str:
-    """The operating system's name of the user who runs this process; the environment has no say in it."""
+    """The operating system's name of the user who runs this process, whatever the environment says."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -103,7 +104,7 @@ def open_kms(settings: KmsSettings) -> KmsClient:
 
 
 def open_local_kms(settings: Settings) -> LocalKms:
-    """The local KMS, whose master keys are managed here.
+    """The local KMS, whose master keys the commands manage.
 
     Raises:
         RequestInvalid: the settings name another KMS.
@@ -113,9 +114,9 @@ def open_local_kms(settings: Settings) -> LocalKms:
     kms = open_kms(settings.kms)
     if not isinstance(kms, LocalKms):
         raise RequestInvalid(
-            f"The master keys are in the KMS {kms.identifier!r}, not in a local one.",
+            f"The master keys are in the KMS {kms.identifier!r}, not in the local KMS.",
             rule="local-kms",
-            hint="Manage them there.",
+            hint="Manage them with the tools of that KMS.",
         )
     return kms
 

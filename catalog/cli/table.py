@@ -1,6 +1,6 @@
-"""`lakewarden table`: what governs a table, and the states that only an operator resolves.
+"""`lakewarden table`: manages tables, and repairs states that only an operator can resolve.
 
-Every command is decided by the policies for the principal that `--as` names, and audited.
+Policies decide each command, for the principal that `--as` names. Each decision is audited.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from catalog.maintenance.old_epochs import EpochReport
     from catalog.reading.loading import LoadedTable
 
-app = typer.Typer(help="Governed properties and the life of tables.", no_args_is_help=True)
+app = typer.Typer(help="Show, change, register, repair and drop tables.", no_args_is_help=True)
 
 _Force = Annotated[
-    bool, typer.Option("--force", help="Narrow the allowed paths although live snapshots need the others.")
+    bool, typer.Option("--force", help="Remove allowed locations even if live snapshots need them.")
 ]
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden table show sales.orders --as ann")
 def show(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """Show a table's identity, its seal, and what governs it."""
+    """Show a table's identity, seal and governed properties."""
     with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
         loaded = services.access.load(caller, table)
         admits = services.loader.admits_standard_clients(loaded.record.name, loaded.governed.spec)
@@ -44,118 +44,128 @@ def show(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJs
     output.facts(facts | loaded.governed.to_properties())
     if loaded.governed_copies:
         copies = ", ".join(loaded.governed_copies)
-        output.note(f"metadata.json also holds governed properties, which count for nothing: {copies}.")
+        output.note(f"metadata.json also holds governed properties, which have no effect: {copies}.")
 
 
-@app.command("set")
+@app.command(
+    "set", epilog="Example: lakewarden table set sales.orders encryption.mechanism=envelope --as ann"
+)
 def set_(
     ctx: typer.Context,
     table: Table,
-    properties: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", show_default=False)],
+    properties: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Properties to set.", show_default=False)
+    ],
     force: _Force = False,
     as_user: AsUser = None,
 ) -> None:
-    """Set properties of a table, governed ones included."""
+    """Set properties of a table, including governed properties."""
     from pyiceberg.table.update import SetPropertiesUpdate
 
     pairs = [_pair(text) for text in properties]
     if len(dict(pairs)) != len(pairs):
-        raise typer.BadParameter("name each property once")
+        raise typer.BadParameter("A property is given more than once. Give each property once.")
     updates = SetPropertiesUpdate(updates=dict(pairs))
     _change(ctx, table, [updates], force, as_user)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden table unset sales.orders encryption.columns --as ann")
 def unset(
     ctx: typer.Context,
     table: Table,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Properties to remove.", show_default=False)
+    ],
     force: _Force = False,
     as_user: AsUser = None,
 ) -> None:
-    """Remove properties of a table; a governed one goes back to its default."""
+    """Remove properties of a table. A governed property returns to its default."""
     from pyiceberg.table.update import RemovePropertiesUpdate
 
     _change(ctx, table, [RemovePropertiesUpdate(removals=names)], force, as_user)
 
 
-@app.command()
+@app.command(
+    epilog="Example: lakewarden table register sales.orders s3://lake/orders/v3.metadata.json --as ann"
+)
 def register(
     ctx: typer.Context,
     table: Table,
-    metadata_location: Annotated[str, typer.Argument(help="The metadata.json.", show_default=False)],
+    metadata_location: Annotated[
+        str, typer.Argument(help="Location of the metadata.json.", show_default=False)
+    ],
     as_user: AsUser = None,
 ) -> None:
-    """Take over a table from its metadata.json, after checking all that it names."""
+    """Register a table from its metadata.json, after checking every file that it names."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _done("is registered", services.registration.register(caller, table, metadata_location))
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden table adopt sales.orders --as ann")
 def adopt(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
-    """Take over a table that another catalog made in the same pointer store."""
+    """Adopt a table that another catalog created in the same pointer store."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _done("is adopted", services.registration.adopt(caller, table))
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden table reseal sales.orders --as ann")
 def reseal(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
-    """Check metadata that came past the catalog as a whole, and seal it."""
+    """Check metadata that was not committed through the catalog, and seal it."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _done("is sealed", services.registration.reseal(caller, table))
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden table restore sales.orders --as ann")
 def restore(ctx: typer.Context, table: Table, as_user: AsUser = None) -> None:
-    """Put the pointer back on the metadata that was sealed last."""
+    """Restore a table to the metadata that was sealed last."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _done("is restored", services.registration.restore(caller, table))
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden table epochs sales.orders --as ann")
 def epochs(ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False) -> None:
-    """Count the files of a table's earlier encryption: on branches, and in retained snapshots."""
+    """Count the files of earlier encryption epochs, on branches and in retained snapshots."""
     with open_services(ctx) as services, acting(services, as_user, changes=False) as caller:
         _print_epochs(services.old_epochs.report(caller, table), as_json)
 
 
-@app.command("forbid-old-epochs")
+@app.command("forbid-old-epochs", epilog="Example: lakewarden table forbid-old-epochs sales.orders --as ann")
 def forbid_old_epochs(
     ctx: typer.Context, table: Table, as_user: AsUser = None, as_json: AsJson = False
 ) -> None:
-    """Let no file of an earlier encryption be read any more, if none is left."""
+    """Forbid files of earlier encryption epochs. Refused while a retained snapshot has one."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         _print_epochs(services.old_epochs.forbid(caller, table), as_json)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden table drop sales.orders --purge --as ann")
 def drop(
     ctx: typer.Context,
     table: Table,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete the table's files too.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also delete the table's files and keys.")] = False,
     as_user: AsUser = None,
 ) -> None:
-    """Drop a table; without --purge its files stay."""
+    """Drop a table. Without --purge its files stay."""
     with open_services(ctx) as services, acting(services, as_user) as caller:
         if not purge:
             services.lifecycle.drop(caller, table)
-            output.note(f"The table {table} is dropped; its files stay.")
+            output.note(f"Dropped the table {table}. Its files stay.")
             return
         left = services.lifecycle.purge(caller, table)
-    output.note(f"The table {table} is dropped and its files are deleted; files left elsewhere: {left}.")
+    output.note(f"Dropped the table {table} and deleted its files. Files that were kept elsewhere: {left}.")
 
 
-@app.command("clean-up")
+@app.command("clean-up", epilog="Example: lakewarden table clean-up sales.orders --remove --as ann")
 def clean_up(
     ctx: typer.Context,
     table: Table,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the files; without it they are listed.")
+        bool, typer.Option("--remove", help="Remove the files. Without it, the command only lists them.")
     ] = False,
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """List files in a table's directory that nothing names and that are three days old, or remove them."""
+    """List, or remove, files in a table's directory that nothing names and that are three days old."""
     from catalog.http.admin_models import CleanUpAnswer
 
     with (
@@ -201,8 +211,8 @@ def _print_epochs(report: EpochReport, as_json: bool) -> None:
         ("snapshot-with-old-files", "branches-and-tags", "old-files"),
         [[each.use.snapshot_id, ", ".join(each.use.names), each.files] for each in report.snapshots],
     )
-    left = "are refused" if report.forbidden else "are read as long as their snapshots are retained"
-    output.note(f"Files of an earlier encryption {left}.")
+    left = "are refused" if report.forbidden else "can be read while their snapshots are retained"
+    output.note(f"Files of earlier encryption epochs {left}.")
 
 
 def _counts(files: EpochFiles) -> tuple[int, int, int, int]:
@@ -215,7 +225,7 @@ def _change(
     from pyiceberg.table.update import AssertTableUUID
 
     with open_services(ctx) as services, acting(services, as_user) as caller:
-        # The table that was looked at, and no other one that gets its name in between.
+        # The table that was loaded, not another one that got its name in between.
         same = AssertTableUUID(uuid=services.access.load(caller, table).record.table_uuid)
         changed = services.committer.commit(caller, table, [same], updates, force=force)
     output.facts(changed.governed.to_properties())
@@ -224,7 +234,7 @@ def _change(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise typer.BadParameter("give properties as NAME=VALUE")
+        raise typer.BadParameter(f"{text!r} is not a property. Give NAME=VALUE.")
     return name, value
 
 

@@ -1,4 +1,4 @@
-"""`lakewarden token`: tokens of users and engines.
+"""`lakewarden token`: issues, lists and revokes tokens of users and engines.
 
 A token is shown once, when it is issued, alone on standard output: ``TOKEN=$(lakewarden token issue ann)``.
 """
@@ -25,50 +25,58 @@ if TYPE_CHECKING:
     from catalog.authorization.authorizer import Caller
     from catalog.authorization.tokens import IssuedToken, TokenInfo, TokenKind
 
-app = typer.Typer(help="Bearer tokens.", no_args_is_help=True)
+app = typer.Typer(help="Issue, list and revoke bearer tokens.", no_args_is_help=True)
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden token issue bob --group analysts --ttl 90d")
 def issue(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="The user or engine it speaks for.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(help="Name of the user or engine that the token authenticates.", show_default=False),
+    ],
     engine: Annotated[
-        bool, typer.Option("--engine", help="For one start of an engine that acts for its users.")
+        bool,
+        typer.Option("--engine", help="Issue a token for one start of an engine that acts for its users."),
     ] = False,
     reusable: Annotated[
         bool,
         typer.Option(
             "--reusable",
-            help="With --engine: for any number of starts. Refused while `code` on the engine is granted.",
+            help="With --engine: allow any number of starts. Refused while `code` on the engine is granted.",
         ),
     ] = False,
     kms: Annotated[
-        bool, typer.Option("--kms", help="For the KMS endpoint for stock Hadoop clients, /kms/v1, alone.")
+        bool, typer.Option("--kms", help="Issue a token for the KMS endpoint, /kms/v1, alone.")
     ] = False,
     credentials: Annotated[
         Path | None,
         typer.Option(
             "--hadoop-credentials",
             metavar="FILE",
-            help="With --kms: write it to a new file that Hadoop's clients read, and do not show it.",
+            help="With --kms: write the token to a new file that Hadoop clients read, and do not print it.",
         ),
     ] = None,
     service: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="What clients of the file call the KMS: kms://https@HOST:PORT/kms."),
+        typer.Option(
+            metavar="URI", help="With --hadoop-credentials: address of the KMS, as kms://https@HOST:PORT/kms."
+        ),
     ] = None,
     groups: Groups = None,
     roles: Roles = None,
     ttl: Annotated[
         timedelta | None,
         typer.Option(
-            parser=duration_of, metavar="TIME", help="How long it is valid, such as 30d; else until revoked."
+            parser=duration_of,
+            metavar="TIME",
+            help="Lifetime of the token, such as 30d. Default: until you revoke it.",
         ),
     ] = None,
     as_user: AsUser = None,
     as_json: AsJson = False,
 ) -> None:
-    """Issue a token and show it, this once."""
+    """Issue a token and print it. It is printed only once."""
     principal = Principal(name, frozenset(groups or ()), frozenset(roles or ()))
     kind = _kind(engine, reusable, kms)
     _check_file(kind, credentials, service)
@@ -79,9 +87,9 @@ def issue(
     _show_issued(issued, name, credentials, as_json)
 
 
-@app.command("list")
+@app.command("list", epilog="Example: lakewarden token list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List all tokens, expired and revoked ones included, without their secrets."""
+    """List all tokens, including expired and revoked ones, without their secrets."""
     from catalog.authorization.tokens import TokenStore
 
     with open_state(settings_of(ctx)) as state:
@@ -94,19 +102,19 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     output.rows(columns, [[line[name] for name in columns] for line in lines])
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden token revoke 0d5e4a60-7f0c-4f6e-8a53-6f2f6f0f5b1e")
 def revoke(
     ctx: typer.Context,
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id.", show_default=False)],
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="ID of the token.", show_default=False)],
     as_user: AsUser = None,
 ) -> None:
-    """Make a token invalid at once, and every key that an engine registered with it."""
+    """Revoke a token, and every key that an engine registered with it."""
     from catalog.authorization.tokens import TokenStore
 
     with open_state(settings_of(ctx)) as state, operating(state, calling(as_user)) as begin:
         begin("token.revoke", token_id)
         TokenStore(state).revoke(token_id)
-    output.note("The token is revoked.")
+    output.note(f"Revoked the token {token_id}.")
 
 
 def issue_recorded(
@@ -138,15 +146,15 @@ def write_credentials(file: Path, issued: IssuedToken, principal: Principal, ser
         raise RequestInvalid(
             f"The token {issued.id} was issued, and {failure.message}",
             rule="credentials-file",
-            hint="Revoke it, and name another file.",
+            hint=f"Run `lakewarden token revoke {issued.id}`, and name another file.",
         ) from failure
 
 
 def _kind(engine: bool, reusable: bool, kms: bool) -> TokenKind:
     if engine and kms:
-        raise typer.BadParameter("a token is either --engine or --kms")
+        raise typer.BadParameter("Give --engine or --kms, not both.")
     if reusable and not engine:
-        raise typer.BadParameter("--reusable is for tokens with --engine")
+        raise typer.BadParameter("--reusable needs --engine.")
     if engine:
         return "engine-reusable" if reusable else "engine"
     return "kms" if kms else "user"
@@ -156,11 +164,13 @@ def _check_file(kind: TokenKind, credentials: Path | None, service: str | None) 
     from catalog.settings.kms_options import is_kms_address
 
     if (credentials is None) != (service is None):
-        raise typer.BadParameter("--hadoop-credentials and --service belong together")
+        raise typer.BadParameter("Give --hadoop-credentials and --service together.")
     if credentials is not None and kind != "kms":
-        raise typer.BadParameter("--hadoop-credentials is for tokens with --kms")
+        raise typer.BadParameter("--hadoop-credentials needs --kms.")
     if service is not None and not is_kms_address(service):
-        raise typer.BadParameter("give --service as kms://https@HOST:PORT/kms")
+        raise typer.BadParameter(
+            f"--service: {service!r} is not the address of a KMS. Give kms://https@HOST:PORT/kms."
+        )
 
 
 def _show_issued(issued: IssuedToken, name: str, file: Path | None, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from spark_ext.cli import spark
 from spark_ext.demo.command import demo
 
 app.add_typer(spark.app, name="spark")
-app.command("demo")(demo)
+app.command("demo", epilog="Example: lakewarden demo --rows 10000 --clean")(demo)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from catalog.cli import output
 from policy.errors import StateUnavailable
 from spark_ext.jar import spark_jar
 
-app = typer.Typer(help="What Spark needs.", no_args_is_help=True)
+app = typer.Typer(help="Build the Spark plugin.", no_args_is_help=True)
 
 
 @app.callback()
@@ -21,14 +21,14 @@ def _group() -> None:
     """A group, although it has one command."""
 
 
-@app.command()
+@app.command(epilog="Example: lakewarden spark jar --output /opt/spark/jars/")
 def jar(
     output_path: Annotated[
         Path | None,
-        typer.Option("--output", help="Copy the jar to this file, or into this directory."),
+        typer.Option("--output", help="File or directory to copy the jar to."),
     ] = None,
 ) -> None:
-    """Build the plugin's jar for the Spark that PySpark starts, and print where it is."""
+    """Build the plugin's jar for the installed PySpark, and print its path."""
     built = spark_jar(environ=os.environ, say=output.note)
     output.line(str(built if output_path is None else _copied(built, output_path)))
 

@@ -16,15 +16,15 @@ from spark_ext.demo.workspace import prepare, remove
 def demo(
     directory: Annotated[
         Path | None,
-        typer.Option(help="Where everything is made; a new temporary directory by default."),
+        typer.Option(help="Directory for the demonstration. Default: a new temporary directory."),
     ] = None,
     rows: Annotated[
         int,
-        typer.Option(min=1_000, max=ALL_FLIGHTS, help="Take only so many flights."),
+        typer.Option(min=1_000, max=ALL_FLIGHTS, help="Number of flights to load."),
     ] = ALL_FLIGHTS,
     clean: Annotated[bool, typer.Option("--clean", help="Remove the directory at the end.")] = False,
 ) -> None:
-    """Show the whole: Spark SQL on guarded tables, real flights, and the attacks that are refused."""
+    """Run the demonstration: attacks on governed tables of real flights, and how they are refused."""
     # Spark takes its time to import, which other commands need not wait for.
     from spark_ext.demo.lake import SETTINGS_FILE
     from spark_ext.demo.screen import Screen

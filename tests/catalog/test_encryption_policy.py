@@ -417,4 +417,4 @@ def test_a_report_that_takes_long_says_how_far_it_is(capsys: pytest.CaptureFixtu
     seconds = iter([0, 1, 3, 4, 5.5, 9])
     assert list(with_progress(found, 5, lambda: next(seconds))) == found
     told = capsys.readouterr().err.splitlines()
-    assert told == ["2 of 5 tables are judged.", "4 of 5 tables are judged."]
+    assert told == ["2 of 5 tables checked.", "4 of 5 tables checked."]

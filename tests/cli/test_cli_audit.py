@@ -85,4 +85,6 @@ def test_what_cannot_be_written_is_one_sentence(host: Host, words: tuple[str, ..
         arguments = ["--config", str(host.config), "audit", *words]
         ended = subprocess.run([*command, *arguments], stdout=nowhere, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == 1
-    assert ended.stderr.decode().splitlines() == ["The output could not be written: No space left on device."]
+    assert ended.stderr.decode().splitlines() == [
+        "The output cannot be written: No space left on device. Check the disk, and try again."
+    ]

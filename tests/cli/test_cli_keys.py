@@ -68,7 +68,7 @@ def test_a_key_from_its_first_version_to_the_end_of_it(vault: Host) -> None:
     vault.run(*one)
     assert keys(vault) == [(1, "disabled", False), (2, "active", True)]
     _end_waiting(vault)
-    assert "Keys that were destroyed: 1." in vault.run("db", "clean-up").stderr
+    assert "Keys destroyed: 1." in vault.run("db", "clean-up").stderr
     assert keys(vault) == [(1, "destroyed", False), (2, "active", True)]
 
 
@@ -115,7 +115,7 @@ def test_destroying_keys_asks_for_the_name_of_the_table(
     words = ["--config", str(vault.config), "key", "destroy", TABLE, *_AS_ADMIN]
     result = CliRunner().invoke(app, words, input=f"{typed}\n")
     assert result.exit_code == code
-    assert "cannot be undone" in result.stderr and f"Type {TABLE}" in result.stderr
+    assert "cannot undo it after the waiting time" in result.stderr and f"Type {TABLE}" in result.stderr
     assert keys(vault) == [(1, state, True)]
     vault.run("key", "enable", TABLE, *_AS_ADMIN)
     assert keys(vault) == [(1, "active", True)]
@@ -135,7 +135,7 @@ def test_the_keys_of_a_dropped_table_are_called_by_its_uuid(vault: Host) -> None
     result = CliRunner().invoke(app, words, input=f"{uuid}\n")
     assert result.exit_code == 0 and f"Type {uuid}" in result.stderr
     _end_waiting(vault)
-    assert "Keys that were destroyed: 1." in vault.run("db", "clean-up").stderr
+    assert "Keys destroyed: 1." in vault.run("db", "clean-up").stderr
     assert [each["state"] for each in vault.json("key", "list", uuid, *_AS_ADMIN)] == ["destroyed"]
 
 

@@ -87,7 +87,7 @@ def test_a_mistake_changes_nothing_and_is_placed(host: Host, tmp_path: Path) -> 
 def test_a_dry_run_only_tells(host: Host, file: Path) -> None:
     told = host.json("policy", "put", "readers", str(file), "--dry-run")
     assert (told["dry-run"], told["effect"]["added"]) == (True, ["policy 'sales readers'"])
-    assert "Nothing was changed" in host.run("policy", "put", "readers", file, "--dry-run").stderr
+    assert "nothing was changed" in host.run("policy", "put", "readers", file, "--dry-run").stderr
     host.run(*QUESTION, code=3)
     assert host.json("policy", "history") == []
 
@@ -101,7 +101,7 @@ def test_a_change_is_on_record_before_it_is_made(host: Host, file: Path) -> None
         assert [why["rule"] for why in each["reasons"]] == ["operator", "policy-effect", "policy-change"]
     assert (record["allowed"], begun["begun"]) == (True, True)
     assert host.json("policy", "history")[0]["request-id"] == record["request_id"]
-    assert "says that already" in host.run("policy", "put", "readers", file).stderr
+    assert "already has this content" in host.run("policy", "put", "readers", file).stderr
     assert host.json("audit", "show", "--limit", "1")[0] == record
 
 

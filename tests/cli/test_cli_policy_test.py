@@ -311,7 +311,7 @@ def test_check_says_what_would_change_a_denial(explaining: Host) -> None:
     text = explaining.run(
         "policy", "check", "--as", "bob", "column:sales.customers/email", "select", code=3
     ).stdout
-    assert "One of these would be enough" in text and "in the group 'analysts'" in text
+    assert "Each of these changes alone would allow it" in text and "in the group 'analysts'" in text
 
 
 def test_check_says_what_a_grant_hangs_on_and_which_mask_there_is(explaining: Host) -> None:

@@ -140,7 +140,7 @@ def test_a_table_of_a_stock_catalog_is_adopted(host: Host) -> None:
 
 def test_a_dropped_table_is_registered_again(host: Host) -> None:
     table = host.make_table()
-    assert "its files stay" in host.run("table", "drop", TABLE, *_AS_ADMIN).stderr
+    assert "Its files stay" in host.run("table", "drop", TABLE, *_AS_ADMIN).stderr
     host.run("table", "show", TABLE, *_AS_ADMIN, code=1)
     host.run("table", "register", "sales.back", table.metadata_location, *_AS_ADMIN)
     assert host.json("table", "show", "sales.back", *_AS_ADMIN)["uuid"] == str(table.metadata.table_uuid)

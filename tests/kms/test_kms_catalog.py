@@ -154,7 +154,7 @@ def test_first_use_leaves_master_keys_elsewhere_alone(tmp_path, kind, recwarn):
         make_catalog(tmp_path / "lakewarden.toml", environ, Principal(ALICE), tmp_path / "data", said.append)
         settings = lake_settings(tmp_path / "data", **elsewhere.settings)
     wanted = elsewhere.settings["KMS__DEFAULT_MASTER_KEY_ID"]
-    assert any(wanted in sentence and "is to be created there" in sentence for sentence in said)
+    assert any(f"Create the master key {wanted} there." in sentence for sentence in said)
     assert not list(tmp_path.rglob("keystore*"))
     assert not [each for each in recwarn if each.category is EmbeddedKmsWarning]
     with pytest.raises(RequestInvalid, match="not in a local one"):
