@@ -62,10 +62,10 @@ def launch_settings(catalog: str, uri: str, jar: Path) -> dict[str, str]:
         )
     if _URI.fullmatch(uri) is None:
         raise RequestInvalid(
-            "The address of a Lakewarden service is http:// or https:// with a host, without user, query and "
+            "The service's address is not an http:// or https:// URL with a host and without user, query and "
             "fragment.",
             rule="spark-uri",
-            hint="Give what `lakewarden serve` printed, such as http://127.0.0.1:8181.",
+            hint="Use the address that `lakewarden serve` printed, such as http://127.0.0.1:8181.",
         )
     return {
         _JARS: str(jar),

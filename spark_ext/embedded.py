@@ -78,7 +78,7 @@ def _make(directory: Path) -> None:
         raise StateUnavailable(
             f"{directory} cannot be created: {failure.strerror}.",
             rule="embedded",
-            hint="Choose another directory, or mend its rights.",
+            hint="Choose another directory, or change its permissions.",
         ) from failure
 
 

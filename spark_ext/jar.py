@@ -181,7 +181,7 @@ def compile_sources(
         raise JarNotBuilt(
             f"The plugin does not compile against Spark {spark.version}: {_first_error(wrote)}",
             rule="jar-build",
-            hint="Reinstall Lakewarden and PySpark; if that does not help, report what the compiler wrote.",
+            hint="Reinstall Lakewarden and PySpark. If that does not help, report the compiler's output.",
         )
 
 

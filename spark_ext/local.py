@@ -44,9 +44,9 @@ def local_session(
     """
     if SparkContext._active_spark_context is not None:
         raise RequestInvalid(
-            "Spark runs in this process already, and takes its catalogs only when it starts.",
+            "Spark already runs in this process, and reads its catalogs only when it starts.",
             rule="spark-runs",
-            hint="Stop the session that there is, or use another process.",
+            hint="Stop the running session, or use another process.",
         )
     root = Path(directory).absolute()
     builder = SparkSession.builder

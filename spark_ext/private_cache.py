@@ -57,7 +57,7 @@ def _private(directory: Path) -> Path:
         real = directory.resolve(strict=True)
         problem = _problem(real)
     except OSError as failure:
-        raise _unusable(f"{directory} cannot be made: {failure.strerror}") from failure
+        raise _unusable(f"{directory} cannot be created: {failure.strerror}") from failure
     if problem is not None:
         raise _unusable(problem)
     return real
@@ -84,7 +84,7 @@ def _others_may_rename_in(parent: os.stat_result) -> bool:
 
 def _unusable(problem: str) -> SparkUnavailable:
     return SparkUnavailable(
-        f"There is no directory for the plugin's jar that only this user can write: {problem}.",
+        f"No directory for the plugin's jar is writable by this user only: {problem}.",
         rule="jar-cache",
-        hint="Mend its owner and mode, or let XDG_CACHE_HOME name a directory of your own.",
+        hint="Change its owner or mode, or set XDG_CACHE_HOME to a directory of your own.",
     )

@@ -61,12 +61,12 @@ def find_spark(environ: Mapping[str, str]) -> SparkHome:
         raise SparkUnavailable(
             f"There is no Spark with Scala 2.13 and its compiler in {root}.",
             rule="spark",
-            hint="Unset SPARK_HOME, or let it name a whole Spark 4.1, 4.2 or 4.3; or reinstall PySpark.",
+            hint="Set SPARK_HOME to a complete Spark 4.1, 4.2 or 4.3, or unset it and reinstall PySpark.",
         )
     major, minor, rest = versions[0]
     if not _OLDEST_SPARK <= (int(major), int(minor)) < _TOO_NEW_SPARK:
         raise SparkUnavailable(
-            f"The Spark in {root} is version {major}.{minor}{rest}; the plugin is made for 4.1, 4.2 and 4.3.",
+            f"The Spark in {root} is version {major}.{minor}{rest}; the plugin supports 4.1, 4.2 and 4.3.",
             rule="spark",
             hint="Install a PySpark of these versions: pip install 'pyspark>=4.1,<4.4'.",
         )

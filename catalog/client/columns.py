@@ -81,7 +81,7 @@ def arrow_type(kind: IcebergType, *, ids: bool = False) -> pa.DataType:
         return pa.binary(len(kind))
     found = _PLAIN.get(type(kind))
     if found is None:
-        raise NotSupportedYet(f"The type {kind} has no like in Arrow here.", rule="column-type")
+        raise NotSupportedYet(f"Arrow has no type for the Iceberg type {kind}.", rule="column-type")
     return found
 
 
@@ -161,18 +161,19 @@ class FileColumns:
     def _absent(self, wanted: NestedField, rows: int) -> pa.Array:
         if wanted.field_id in self.without_like:
             raise NotSupportedYet(
-                f"The file lacks the column {wanted.name}, whose values stand in the metadata of the table.",
+                f"The file has no column {wanted.name}; values from the table's metadata are not supported.",
                 rule="absent-column",
             )
         if wanted.required:
-            raise damaged(f"There is no required column {wanted.name}.", "required-column")
+            raise damaged(f"The required column {wanted.name} is missing.", "required-column")
         return pa.nulls(rows, arrow_type(wanted.field_type))
 
     def _converted(self, array: pa.Array, found: pa.Field, wanted: NestedField) -> pa.Array:
         """The array of one field of the file as the table has it."""
         if wanted.required and found.nullable:
             raise damaged(
-                f"There may be null in {found.name}, which is required in the table.", "required-column"
+                f"The column {found.name} can contain null in the file, but the table requires a value.",
+                "required-column",
             )
         kind = wanted.field_type
         if pa.types.is_null(found.type):
@@ -229,7 +230,7 @@ class _Leaves:
         """The places below some fields; with `needed` at least one."""
         ids = [field_id(each) for each in fields]
         if min(len(set(ids)), len({each.name for each in fields})) < len(ids):
-            raise damaged("The file has a field id or a name twice.", "field-id")
+            raise damaged("The file's schema repeats a field id or a name.", "field-id")
         first = self._next
         picked = [
             place
@@ -246,10 +247,10 @@ class _Leaves:
             if self._readable(place):
                 return place
         raise NotSupportedYet(
-            "Of a struct the file has columns with keys alone, and none of them is read: where it is null, "
-            "nobody can tell.",
+            "All columns of a struct in the file have column keys, and the scan reads none of them. Without "
+            "one, a null struct cannot be told from an empty one.",
             rule="absent-column",
-            hint="Select such a column too, if you may, or have the file rewritten.",
+            hint="Select a column of the struct that you can read, or rewrite the file.",
         )
 
     def _of(self, field: pa.Field, wanted: IcebergType | None) -> list[int]:
@@ -275,7 +276,7 @@ def field_id(field: pa.Field) -> int:
 def _same_ids(found: Sequence[pa.Field], wanted: Sequence[NestedField]) -> None:
     """What lies in a list or map is not looked up by its id; it is checked against it."""
     if [field_id(each) for each in found] != [each.field_id for each in wanted]:
-        raise damaged("A list or map of the file holds other fields than the table's.", "field-id")
+        raise damaged("A list or map has different fields than in the table's schema.", "field-id")
 
 
 def _is_same(found: pa.Field, wanted: NestedField) -> bool:
@@ -344,4 +345,4 @@ def _promotes(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _mistyped(name: str) -> DataFileDamaged:
-    return damaged(f"The column {name} has another type than the table says.", "column-type")
+    return damaged(f"The column {name} has a different type than in the table's schema.", "column-type")

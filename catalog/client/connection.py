@@ -53,7 +53,12 @@ class Table:
             RequestInvalid: a text that is no filter, or no column at all.
         """
         if columns is not None and not columns:
-            raise RequestInvalid("A scan reads at least one column.", table=str(self.name), rule="columns")
+            raise RequestInvalid(
+                "The scan selects no columns.",
+                table=str(self.name),
+                rule="columns",
+                hint="Name at least one column, or leave out `columns` to read all of them.",
+            )
         return Scan(
             client=self._client,
             storage=self._storage,
@@ -131,7 +136,8 @@ def connect(
         places = sorted({".".join(map(str, each["loc"])) for each in error.errors()})
         # The cause would repeat what was given.
         raise PropertyInvalid(
-            f"The settings of S3 are not understood: {', '.join(places) or 'they contradict each other'}.",
+            f"Invalid S3 settings: {', '.join(places) or 'they contradict each other'}.",
             rule="s3",
+            hint="Use endpoint, region, access_key_id, secret_access_key and session_token.",
         ) from None
     return Connection(client, StorageRouter({"file": LocalStorage(), "s3": S3Storage(options)}))

@@ -180,9 +180,9 @@ class _Place:
         numbers = (self.row_group, self.column) if page is None else (self.row_group, self.column, page)
         if max(numbers) > _LARGEST_NUMBER:
             raise NotSupportedYet(
-                "The file has more row groups, columns, or pages of one, than an encrypted one can number.",
+                f"The file needs more than {_LARGEST_NUMBER} row groups, columns or pages.",
                 rule="too-many-modules",
-                hint="Set larger write.parquet.row-group-size-bytes and write.parquet.page-size-bytes.",
+                hint="Increase write.parquet.row-group-size-bytes and write.parquet.page-size-bytes.",
             )
         return self.aad + bytes([kind]) + struct.pack(f"<{len(numbers)}h", *numbers)
 

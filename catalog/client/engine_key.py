@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from catalog.client.errors import CatalogUnavailable
+from catalog.client.errors import not_the_catalog
 from catalog.crypto.request_signatures import IDEMPOTENCY_KEY, SignatureParameters, SignedRequest, sign
 
 #: Where a key is registered, below the catalog's address.
@@ -115,4 +115,4 @@ class EngineSigner:
         try:
             return uuid.UUID(answer["key-id"])
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise CatalogUnavailable("What answers is not the catalog.", rule="catalog") from None
+            raise not_the_catalog() from None

@@ -34,7 +34,7 @@ from policy.errors import (
     Unavailable,
 )
 
-RESTORE: Final = "Restore the file that the table was written with; ask who changed it."
+RESTORE: Final = "Restore the original file, and find out who changed it."
 """What to do about a file that is not what the table says."""
 
 _BY_STATUS: Final[Mapping[int, type[LakewardenError]]] = {
@@ -67,9 +67,28 @@ def damaged(problem: str, rule: str) -> DataFileDamaged:
     return DataFileDamaged(problem, rule=rule, hint=RESTORE)
 
 
-def miscounted() -> DataFileDamaged:
-    """The refusal of a file with rows left out or put in; see `damaged`."""
-    return damaged("The file has another number of rows than the table says.", "record-count")
+def miscounted(found: int, expected: int) -> DataFileDamaged:
+    """The refusal of a file, row group or stripe with missing or extra rows; see `damaged`."""
+    return damaged(f"The file has {found} rows where the table's metadata lists {expected}.", "record-count")
+
+
+def missized(found: int, expected: int) -> DataFileDamaged:
+    """The refusal of a file that was cut or extended; see `damaged`."""
+    return damaged(f"The file has {found} bytes, but its manifest lists {expected}.", "file-size")
+
+
+def not_the_catalog(found: str = "") -> CatalogUnavailable:
+    """The error for a response that no Lakewarden catalog sends.
+
+    Args:
+        found: what is wrong with the response.
+    """
+    about = f" ({found})" if found else ""
+    return CatalogUnavailable(
+        f"The response is not from a Lakewarden catalog{about}.",
+        rule="catalog",
+        hint="Check the catalog's address.",
+    )
 
 
 def refusal(status: int, document: object) -> LakewardenError:
@@ -81,9 +100,7 @@ def refusal(status: int, document: object) -> LakewardenError:
     """
     error = document.get("error") if isinstance(document, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("lakewarden"), str):
-        return CatalogUnavailable(
-            f"What answers is not the catalog: it gave status {status}.", rule="catalog"
-        )
+        return not_the_catalog(f"HTTP status {status}")
     said = str(error.get("message", ""))
     if error["lakewarden"] == "InternalError":
         return CommitStateUnknown(said, rule="internal-error")

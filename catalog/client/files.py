@@ -32,7 +32,7 @@ from pyiceberg.types import NestedField
 
 from catalog.client import footers, pruning
 from catalog.client.columns import FileColumns
-from catalog.client.errors import RESTORE, DataFileDamaged, DataFileMissing, damaged, miscounted
+from catalog.client.errors import RESTORE, DataFileDamaged, DataFileMissing, damaged, miscounted, missized
 from catalog.client.footers import FileKeys
 from catalog.client.nested import all_ids
 from catalog.client.plan import Plan, PlannedFile
@@ -106,7 +106,7 @@ class Opened:
         else:
             read = self.parquet.reader.read_row_group(group.number, column_indices=leaves, use_threads=True)
         if read.num_rows != count:
-            raise miscounted()
+            raise miscounted(read.num_rows, count)
         return self.columns.project(read, wanted)
 
     def _beginning(self, group: RowGroup, leaves: Sequence[int], count: int) -> pa.Table:
@@ -119,7 +119,7 @@ class Opened:
         while missing > 0:
             following = next(batches, None)
             if following is None:
-                raise miscounted()
+                raise miscounted(count - missing, count)
             held.append(following.slice(0, missing))
             missing -= following.num_rows
         return pa.Table.from_batches(held)
@@ -165,10 +165,11 @@ def _require_parquet(plan: Plan, file: PlannedFile) -> None:
 
 
 def _count(metadata: pq.FileMetaData, file: PlannedFile) -> None:
-    """Row groups that somebody left out or put in twice would go unnoticed."""
+    """Detect row groups that were removed or repeated."""
     groups = (metadata.row_group(each).num_rows for each in range(metadata.num_row_groups))
-    if not file.records == metadata.num_rows == sum(groups):
-        raise miscounted()
+    for found in (metadata.num_rows, sum(groups)):
+        if found != file.records:
+            raise miscounted(found, file.records)
 
 
 @contextmanager
@@ -184,8 +185,9 @@ def _held(stream: InputStream, file: PlannedFile) -> Iterator[InputStream]:
 def _judged(
     stream: InputStream, file: PlannedFile, keys: FileKeys | None, wanted: Sequence[NestedField]
 ) -> tuple[pq.ParquetFile, frozenset[int] | None]:
-    if stream.seek(0, os.SEEK_END) != file.size:
-        raise damaged("The file has another size than the table says.", "file-size")
+    size = stream.seek(0, os.SEEK_END)
+    if size != file.size:
+        raise missized(size, file.size)
     if keys is None:
         _refuse_encrypted(stream, file.size)
         return _parquet(_Shown(stream, file.size), None), None
@@ -210,14 +212,14 @@ def _parquet(shown: _Shown, properties: Any) -> pq.ParquetFile:
 
 def _refuse_encrypted(stream: InputStream, size: int) -> None:
     if size >= len(_ENCRYPTED_MAGIC) and _piece(stream, size - 4, 4) == _ENCRYPTED_MAGIC:
-        raise damaged("The file is encrypted, and the table says that it is not.", "encrypted-file")
+        raise damaged("The file is encrypted, but the table lists it as plaintext.", "encrypted-file")
 
 
 def _piece(stream: InputStream, start: int, length: int) -> bytes:
     stream.seek(start)
     data = stream.read(length)
     if len(data) != length:
-        raise damaged("The file ends too early.", "data-file")
+        raise damaged("The file is truncated.", "data-file")
     return data
 
 
@@ -313,7 +315,7 @@ def translated(plan: Plan, file: PlannedFile) -> Iterator[None]:
         yield
     except ObjectMissing as error:
         raise DataFileMissing(
-            "A file of the table is not there.",
+            "A data file of the table does not exist.",
             table=plan.table,
             path=file.path,
             rule="data-file",

@@ -59,9 +59,9 @@ def parsed(given: str | BooleanExpression | None) -> BooleanExpression:
         return parser.parse(given)
     except (ParseBaseException, ValueError, RecursionError) as error:
         raise RequestInvalid(
-            f"The filter cannot be understood: {given[:200]!r}.",
+            f"The filter cannot be parsed: {given[:200]!r}.",
             rule="filter",
-            hint="Write it like: amount > 100 and region in ('eu', 'us').",
+            hint="Example: amount > 100 and region in ('eu', 'us').",
         ) from error
 
 
@@ -117,7 +117,7 @@ def _name(expression: BooleanExpression) -> str:
 
 def _unknown(what: str) -> RequestInvalid:
     return RequestInvalid(
-        f"A filter cannot have {what} in it.", rule="filter", hint="Filter by columns and values."
+        f"A filter cannot contain {what} in it.", rule="filter", hint="Compare columns with values."
     )
 
 
@@ -150,7 +150,9 @@ def bound(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool
         require_exact(expression, schema, case_sensitive=case_sensitive)
         return bind(schema, rewrite_not(expression), case_sensitive=case_sensitive)
     except (ValueError, TypeError) as error:
-        raise RequestInvalid(f"The filter does not fit the table: {error}", rule="filter") from error
+        raise RequestInvalid(
+            f"The filter does not match the table's schema: {error}", rule="filter"
+        ) from error
 
 
 def row_filter(expression: BooleanExpression, schema: Schema) -> pc.Expression:

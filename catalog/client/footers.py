@@ -154,21 +154,25 @@ def read(piece: Piece, size: int, keys: FileKeys, digest: FooterDigest | None = 
     try:
         return (_encrypted if keys.footer_form is Footer.ENCRYPTED else _signed)(start, data, keys)
     except (Malformed, struct.error) as error:
-        raise refused("The footer of the file is damaged.", "file-authentic") from error
+        raise refused("The file's footer is damaged.", "file-authentic") from error
 
 
 def _footer_bytes(piece: Piece, size: int, form: Footer, digest: FooterDigest | None) -> tuple[int, bytes]:
     """Where the footer begins, and what of it stands before its length."""
     if size < 2 * TRAILER:
-        raise refused("The file is too short to be one.", "file-authentic")
+        raise refused("The file is too short for a Parquet file.", "file-authentic")
     end = piece(size - TRAILER, TRAILER) if digest is None else _vouched(piece, size, digest)
     length, magic = struct.unpack("<I4s", end[-TRAILER:])
     if magic == _PLAIN_MAGIC and form is Footer.ENCRYPTED:
-        raise refused("The file's footer is in plaintext, and the table's are encrypted.", "plaintext-file")
+        raise refused(
+            "The file's footer is in plaintext, but the table requires encrypted footers.", "plaintext-file"
+        )
     if magic != (_ENCRYPTED_MAGIC if form is Footer.ENCRYPTED else _PLAIN_MAGIC):
-        raise refused("The file is not encrypted as its table says, or damaged.", "algorithm")
+        raise refused(
+            "The file is damaged, or its encryption differs from the table's metadata.", "algorithm"
+        )
     if length > min(_LARGEST, size - TRAILER):
-        raise refused("The footer of the file is damaged.", "file-authentic")
+        raise refused("The file's footer is damaged.", "file-authentic")
     start = size - TRAILER - length
     return start, piece(start, length) if digest is None else end[:-TRAILER]
 
@@ -181,7 +185,7 @@ def _vouched(piece: Piece, size: int, digest: FooterDigest) -> bytes:
         same = hmac.compare_digest(hashlib.sha256(end).digest(), digest.sha256)
         if same and length == digest.length - TRAILER:
             return end
-    raise refused("The footer of the file is not the one that its key metadata says.", "footer-digest")
+    raise refused("The SHA-256 digest of the file's footer differs from its key metadata.", "footer-digest")
 
 
 def _encrypted(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
@@ -199,11 +203,12 @@ def _signed(start: int, data: bytes, keys: FileKeys) -> OpenedFooter:
     aad = _file_aad(algorithm, keys)
     nonce, tag = data[end : end + NONCE_LENGTH], data[end + NONCE_LENGTH :]
     if len(data) - end != _SIGNATURE:
-        raise refused("The footer of the file is not signed.", "footer-signature")
+        raise refused("The file's footer is not signed.", "footer-signature")
     sealed = Aead(keys.footer).encrypt(nonce, data[:end], aad + _FOOTER_MODULE)
     if not hmac.compare_digest(sealed[-TAG_LENGTH:], tag):
         raise refused(
-            "The footer of the file is signed with another key, or was changed.", "footer-signature"
+            "The footer's signature is invalid: the footer was changed, or signed with another key.",
+            "footer-signature",
         )
     metadata, _ = thrift.read(data, shape=_LOOKED_INTO)
     return OpenedFooter(start, algorithm, metadata, leaves_of(metadata), aad)
@@ -217,7 +222,7 @@ def _file_aad(algorithm: Struct | None, keys: FileKeys) -> bytes:
     said = algorithm.get(union, thrift.STRUCT)
     stored = said.get(_PREFIX, thrift.BINARY)
     if stored is not None and stored != keys.aad_prefix:
-        raise refused("The file was written as another one.", "file-authentic")
+        raise refused("The AAD prefix in the file belongs to another file.", "file-authentic")
     return keys.aad_prefix + (said.get(_UNIQUE, thrift.BINARY) or b"")
 
 
@@ -225,13 +230,11 @@ def _unsealed(cipher: Aead, data: bytes, aad: bytes) -> bytes:
     """The content of a module: its length, nonce, ciphertext and tag."""
     (length,) = struct.unpack_from("<I", data)
     if length != len(data) - 4:
-        raise Malformed("a module has another length than it says")
+        raise Malformed("an encrypted module with a wrong length")
     try:
         return cipher.open(data[4:], aad)
     except DecryptionRefused as error:
-        raise refused(
-            "The file is not the one that the table was written with, or was changed.", "file-authentic"
-        ) from error
+        raise refused("The file was changed, or replaced by another one.", "file-authentic") from error
 
 
 def module(cipher: Aead, content: bytes, aad: bytes) -> bytes:
@@ -284,7 +287,7 @@ def leaves_of(metadata: Struct) -> tuple[Leaf, ...]:
     rest = iter(elements[1:])
     _below(elements[0], rest, (), found, 0)
     if next(rest, None) is not None:
-        raise Malformed("a schema with parts that belong to nothing")
+        raise Malformed("a schema with elements outside its tree")
     return tuple(found)
 
 
@@ -292,17 +295,17 @@ def _below(
     group: Struct, rest: Iterator[Struct], above: tuple[bytes, ...], found: list[Leaf], depth: int
 ) -> None:
     if depth > 200:
-        raise Malformed("a schema that is nested too deep")
+        raise Malformed("a schema nested too deeply")
     for _ in range(group.get(_CHILDREN, thrift.I32) or 0):
         element = next(rest, None)
         if element is None:
-            raise Malformed("a schema with too few parts")
+            raise Malformed("a schema with too few elements")
         path = (*above, element.get(_NAME, thrift.BINARY) or b"")
         children = element.get(_CHILDREN, thrift.I32) or 0
         if (children > 0) is (element.get(_TYPE, thrift.I32) is not None):
             # PyArrow would count the columns otherwise: each one's key would be checked against its
             # neighbour.
-            raise Malformed("a part of the schema that is neither a column nor a group")
+            raise Malformed("a schema element that is neither a column nor a group")
         if children:
             _below(element, rest, path, found, depth + 1)
         else:
@@ -333,18 +336,18 @@ def check(footer: OpenedFooter, keys: FileKeys, wanted: frozenset[int]) -> None:
         element.get(_FIELD_ID, thrift.I32) for element in footer.metadata.structs(_SCHEMA)
     }
     if left_out:
-        raise refused(f"The file lacks the column {min(left_out)}, of which it has a key.", "column-key")
+        raise refused(f"The file lacks the column {min(left_out)} that one of its keys is for.", "column-key")
     judges = [_Column(place, leaf, keys, ciphers, wanted) for place, leaf in enumerate(footer.leaves)]
     try:
         for index, group in enumerate(footer.metadata.structs(ROW_GROUPS)):
             chunks = group.structs(COLUMNS)
             if len(chunks) != len(judges):
-                raise Malformed("a row group lacks columns, or has too many")
+                raise Malformed("a row group with missing or extra columns")
             ordinal = group.get(ORDINAL, thrift.I16)
             for column, chunk in zip(judges, chunks, strict=True):
                 column.check(chunk, footer.aad, index if ordinal is None else ordinal)
     except (Malformed, struct.error) as error:
-        raise refused("The footer of the file is damaged.", "file-authentic") from error
+        raise refused("The file's footer is damaged.", "file-authentic") from error
     footer.open_columns = frozenset(each.place for each in judges if each.opens)
     footer.encodings = {each.place: frozenset(each.encodings) for each in judges if each.encodings}
 
@@ -367,7 +370,7 @@ class _Column:
         if self.keys.columns is None:
             if under != {UNDER_FOOTER_KEY}:
                 raise refused(
-                    f"The file is not encrypted as a whole with {self.keys.algorithm}.", "algorithm"
+                    f"Not every column of the file is encrypted with {self.keys.algorithm}.", "algorithm"
                 )
         elif self.leaf.field_id in self.ciphers:
             if under != {UNDER_COLUMN_KEY}:
@@ -392,7 +395,9 @@ class _Column:
         path = known.get(_PATH, thrift.LIST)
         told = known.get(_KIND, thrift.I32), () if path is None else tuple(path.elements)
         if told != (self.leaf.kind, self.leaf.path) or self._is_cut(known):
-            raise refused(f"The column {self.leaf.name!r} was written as another one.", "column-key")
+            raise refused(
+                f"The column {self.leaf.name!r} holds the metadata of another column.", "column-key"
+            )
         encodings = known.get(_ENCODINGS, thrift.LIST)
         self.encodings.add(frozenset(() if encodings is None else encodings.elements))
 
@@ -405,7 +410,10 @@ class _Column:
         return max(map(len, found)) > self.leaf.length
 
     def _mistaken(self) -> DecryptionRefused:
-        return refused(f"The column {self.leaf.name!r} is not under the key that it has to be.", "column-key")
+        return refused(
+            f"The column {self.leaf.name!r} is not encrypted with the key that the table requires.",
+            "column-key",
+        )
 
 
 def rewritten(footer: OpenedFooter, keys: FileKeys, named: Callable[[int | None], bytes]) -> bytes:

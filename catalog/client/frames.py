@@ -54,7 +54,7 @@ def to_pandas(rows: pa.Table, table: str) -> Any:
             f"pandas cannot hold a value of {', '.join(columns)}: {error}.",
             table=table,
             rule="pandas-values",
-            hint="Leave these out by scan(columns=[...]), filter such rows out, or take to_arrow().",
+            hint="Leave these columns out with scan(columns=[...]), filter out such rows, or use to_arrow().",
         ) from error
 
 
@@ -88,7 +88,7 @@ def _validate(rows: pa.Table, table: str) -> None:
         rows.validate(full=True)
     except pa.ArrowInvalid as error:
         raise DataFileDamaged(
-            "A file of the table holds values that are none of their columns' types.",
+            "A data file contains values that are invalid for their column's type.",
             table=table,
             rule="column-values",
             hint=RESTORE,
@@ -102,5 +102,5 @@ def _installed(name: str) -> Any:
         raise NotSupportedYet(
             f"{name} is not installed.",
             rule="extra",
-            hint=f"pip install {name}; to_arrow() needs nothing more.",
+            hint=f"pip install {name}, or use to_arrow(), which needs no other package.",
         ) from error

@@ -27,7 +27,7 @@ from urllib3.response import BaseHTTPResponse
 
 from catalog.base.identifiers import TableName
 from catalog.client.engine_key import REGISTER, EngineSigner
-from catalog.client.errors import CatalogUnavailable, refusal
+from catalog.client.errors import CatalogUnavailable, not_the_catalog, refusal
 from catalog.crypto.request_signatures import IDEMPOTENCY_KEY
 from policy.errors import CommitStateUnknown, NotAuthenticated, RequestInvalid
 
@@ -78,7 +78,7 @@ class CatalogClient:
         with self._answer("POST", path, body) as answer:
             document = _json(_whole(answer))
         if not isinstance(document, dict):
-            raise CatalogUnavailable("What answers is not the catalog.", rule="catalog")
+            raise not_the_catalog("not a JSON object")
         return document
 
     @contextmanager
@@ -177,7 +177,7 @@ def _whole(answer: BaseHTTPResponse) -> bytes:
     with _reached("the catalog"):
         body = answer.read(_LONGEST_ANSWER + 1)
     if len(body) > _LONGEST_ANSWER:
-        raise CatalogUnavailable("The answer is larger than any of the catalog.", rule="catalog")
+        raise not_the_catalog(f"longer than {_LONGEST_ANSWER} bytes")
     return body
 
 
@@ -198,9 +198,9 @@ def _address(uri: str) -> str:
     plain = not (parts.username or parts.password or parts.query or parts.fragment)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
         raise RequestInvalid(
-            "The address of a catalog is http or https, a host and a port.",
+            "The catalog's address is not an http or https URL with a host and a port.",
             rule="catalog-uri",
-            hint="Give it like http://127.0.0.1:8181; the token is given apart.",
+            hint="Use an address such as http://127.0.0.1:8181, and give the token separately.",
         )
     return uri.rstrip("/")
 
@@ -209,24 +209,24 @@ def _bearer(token: str) -> dict[str, str]:
     """The header that carries a token."""
     if not token or not all("!" <= each <= "~" for each in token):
         raise NotAuthenticated(
-            "The token is empty, or has characters that no token has.",
+            "The token is empty or contains invalid characters.",
             rule="token",
-            hint="Give the token as it was issued, without spaces and line ends.",
+            hint="Pass the token as it was issued, without spaces and line breaks.",
         )
     return {"Authorization": f"Bearer {token}"}
 
 
 def _unreached(base: str) -> CatalogUnavailable:
     return CatalogUnavailable(
-        f"The catalog at {base} cannot be reached, or broke off.",
+        f"The catalog at {base} cannot be reached, or the connection broke.",
         rule="catalog",
-        hint="Nothing is read or written without it; try again when it answers.",
+        hint="Check that the service is running, and try again.",
     )
 
 
 def _unanswered(base: str) -> CommitStateUnknown:
     return CommitStateUnknown(
-        f"The connection to the catalog at {base} broke before it answered.",
+        f"The connection to the catalog at {base} broke before a response arrived.",
         rule="catalog",
-        hint="The change may have been made: look before you try again.",
+        hint="The change might have taken effect. Check the table before you try again.",
     )

@@ -101,14 +101,14 @@ class _Field:
         if isinstance(result, float) and not math.isfinite(result):
             raise self._unnamed(result)
         if isinstance(self._result, IntegerType) and result is not None and not -(2**31) <= result < 2**31:
-            raise self._unnamed(f"{result}, which has more than 32 bits")
+            raise self._unnamed(f"{result}, which does not fit in 32 bits")
         return None if result is None else value_to_json(self._result, result)
 
     def _unnamed(self, what: object) -> RequestInvalid:
         return RequestInvalid(
-            f"The partition field {self.name} cannot be {what}.",
+            f"The partition field {self.name} cannot have the value {what}.",
             rule="partition",
-            hint="Leave such rows out, or partition the table by another column.",
+            hint="Remove these rows, or partition the table by another column.",
         )
 
 

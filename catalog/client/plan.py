@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
-from catalog.client.errors import CatalogUnavailable
+from catalog.client.errors import not_the_catalog
 from catalog.client.footers import FileKeys, refused
 from catalog.crypto.secret import SecretBytes
 from catalog.envelope.file_digests import FileDigest, FooterDigest
@@ -122,11 +122,11 @@ class Plan:
         decision = self.allowed.decide(file.path)
         if not decision:
             raise LocationNotAllowed(
-                f"A file lies outside the locations that the table may be read from: {decision.explanation}",
+                f"A data file is outside the table's allowed locations: {decision.explanation}",
                 table=self.table,
                 path=shown(file.path),
                 rule=decision.reasons[0].rule,
-                hint="Have read.allowed.data.paths widened, or take the file out of the table.",
+                hint="Ask the owner to add the location to read.allowed.data.paths, or to remove the file.",
             )
         return Location.parse(file.path)
 
@@ -149,7 +149,7 @@ class Plan:
             or not all(each.label.field_ids for each in columns)
             or (not file.column_keys and (columns or file.footer_digest is not None))
         ):
-            raise refused("The plan's keys do not agree with how the file is encrypted.", "data-key")
+            raise refused("The keys in the scan plan do not match the file's encryption.", "data-key")
         identity = FileIdentity.of(self.table_uuid, location.original)
         transport = self._transport
         opened = {
@@ -176,7 +176,7 @@ def parse(stream: Any) -> Plan:
     try:
         plan = _parsed(stream)
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, struct.error) as error:
-        raise CatalogUnavailable("What answers is not the catalog, or broke off.", rule="catalog") from error
+        raise not_the_catalog("not a complete scan plan") from error
     for each in plan.files:
         for file in (each, *each.deletes):
             plan.location(file)
@@ -233,10 +233,10 @@ def _refuse_unknown(rows: pa.Table, header: Mapping[str, Any]) -> None:
     ]
     if unknown:
         raise NotSupportedYet(
-            f"The plan asks for something that this client cannot do ({', '.join(unknown)}).",
+            f"The scan plan needs a feature that this client does not support ({', '.join(unknown)}).",
             table=header["table"],
             rule="plan",
-            hint="Take a client of the catalog's own release, or read the table with Spark.",
+            hint="Install the client of the catalog's release, or read the table with Spark.",
         )
 
 
@@ -278,9 +278,9 @@ def _known(kind: Any, value: str | None) -> Any:
         return kind(value)
     except ValueError as error:
         raise NotSupportedYet(
-            f"A file of the table is encrypted in a way that this client does not know: {value}.",
+            f"This client does not support the encryption of a data file: {value}.",
             rule="algorithm",
-            hint="Take a client of the catalog's own release.",
+            hint="Install the client of the catalog's release.",
         ) from error
 
 

@@ -39,7 +39,7 @@ def verified(stream: InputStream, size: int, sha256: bytes) -> Iterator[IO[bytes
     """
     with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as copy:
         if not hmac.compare_digest(_filled(copy, stream, size), sha256):
-            raise refused("The file has another digest than its key metadata says.", "file-digest")
+            raise refused("The SHA-256 digest of the file differs from its key metadata.", "file-digest")
         copy.seek(0)
         yield copy
 
@@ -63,7 +63,7 @@ def _room() -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageUnavailable(
-            f"There is no room for the copy of a file ({type(error).__name__}).",
+            f"Cannot write a temporary copy of the file ({type(error).__name__}).",
             rule="local-directory",
-            hint="Make room in the directory for temporary files (TMPDIR).",
+            hint="Free space in the directory for temporary files (TMPDIR).",
         ) from error

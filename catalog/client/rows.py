@@ -33,9 +33,9 @@ def batches_of(given: Any) -> Iterator[pa.RecordBatch]:
     if hasattr(given, "__arrow_c_stream__"):
         return iter(pa.RecordBatchReader.from_stream(given))
     raise RequestInvalid(
-        f"Rows are given as Arrow, not as {type(given).__name__}.",
+        f"Cannot append rows of the type {type(given).__name__}.",
         rule="rows",
-        hint="Give a pyarrow.Table, a RecordBatchReader, or a DataFrame of pandas or Polars.",
+        hint="Pass a pyarrow.Table, a RecordBatchReader, or a DataFrame of pandas or Polars.",
     )
 
 
@@ -71,7 +71,8 @@ class Fitting:
             missing = null_where_none(array, field)
             if missing is not None:
                 raise self._unfit(
-                    f"There is null in {missing.name}, which is required in the table.", "required-column"
+                    f"The column {missing.name} contains null, but the table requires a value.",
+                    "required-column",
                 )
         return pa.RecordBatch.from_arrays(
             [
@@ -86,7 +87,9 @@ class Fitting:
         try:
             values.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise self._unfit(f"In {field.name} is what its type cannot hold ({error}).", "values") from error
+            raise self._unfit(
+                f"The column {field.name} contains a value that its type cannot hold ({error}).", "values"
+            ) from error
         return values
 
     def _named(self, given: Sequence[pa.Field], fields: Sequence[NestedField]) -> list[pa.Field]:
@@ -95,7 +98,7 @@ class Fitting:
         names = [each.name for each in given]
         unknown = [each for each in names if each not in known]
         if unknown or len(set(names)) < len(names):
-            raise self._unfit(f"The table has no column {', '.join(unknown) or 'twice'}.", "columns")
+            raise self._unfit(_misnamed(names, unknown, list(known)), "columns")
         return [self._marked(each, known[each.name]) for each in given]
 
     def _marked(self, given: pa.Field, wanted: NestedField) -> pa.Field:
@@ -118,8 +121,15 @@ class Fitting:
 
     def _unfit(self, problem: str, rule: str | None) -> RequestInvalid:
         return RequestInvalid(
-            f"The rows do not fit the table: {problem}",
+            f"The rows do not match the table's schema: {problem}",
             table=self._table,
             rule=rule,
-            hint="Name and type the columns as the table does.",
+            hint="Use the names and types of the table's columns.",
         )
+
+
+def _misnamed(names: Sequence[str], unknown: Sequence[str], known: Sequence[str]) -> str:
+    if unknown:
+        return f"The table has no column {', '.join(unknown)}. Columns: {', '.join(known)}."
+    repeated = dict.fromkeys(each for each in names if names.count(each) > 1)
+    return f"The column {', '.join(repeated)} is given more than once."

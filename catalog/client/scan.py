@@ -168,10 +168,10 @@ class _Run:
         renewed = self._scan._plan()
         if renewed.schema != self._plan.schema:
             raise TableChanged(
-                "The table was changed between the plan and the reading.",
+                "The table was changed after the scan was planned.",
                 table=self._plan.table,
                 rule="table-changed",
-                hint="Make the scan again.",
+                hint="Run the scan again.",
             )
         self._plan = renewed
 
@@ -192,7 +192,11 @@ def _chosen(schema: Schema, names: Sequence[str] | None, case_sensitive: bool) -
         picked = schema.select(*names, case_sensitive=case_sensitive).as_struct().fields
         order = [schema.find_field(each, case_sensitive).field_id for each in names]
     except ValueError as error:
-        raise RequestInvalid(f"The table has no such column: {error}", rule="columns") from error
+        raise RequestInvalid(
+            f"The scan names a column that does not exist: {error}.",
+            rule="columns",
+            hint=f"Columns: {', '.join(each.name for each in schema.fields)}.",
+        ) from error
     parents = {below: each.field_id for each in picked for below in all_ids((each,))}
     first = {
         field_id: place for place, field_id in reversed(list(enumerate(map(parents.__getitem__, order))))

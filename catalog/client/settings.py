@@ -59,14 +59,14 @@ class WriteSettings:
         found = properties.get("write.format.default", "parquet")
         if found.lower() != "parquet":
             raise NotSupportedYet(
-                f"Files in the format {found} are not written without Spark.",
+                f"Files in the format {found} cannot be written without Spark.",
                 table=table,
                 rule="file-format",
                 hint="Write to the table with Spark, or set its property write.format.default to parquet.",
             )
         codec = properties.get("write.parquet.compression-codec", "zstd").lower()
         if codec not in _CODECS:
-            raise _invalid("write.parquet.compression-codec", f"one of {', '.join(_CODECS)}", table)
+            raise _invalid("write.parquet.compression-codec", codec, f"one of {', '.join(_CODECS)}", table)
         level = "write.parquet.compression-level"
         return cls(
             target_file_size=_number(properties, "write.target-file-size-bytes", 512 * _MEGABYTE, table),
@@ -97,14 +97,14 @@ def _number(properties: Mapping[str, str], name: str, default: int, table: str) 
     if text is None:
         return default
     if not (text.strip().isascii() and text.strip().isdigit()) or not 0 < int(text) < 2**31:
-        raise _invalid(name, "a whole number above 0", table)
+        raise _invalid(name, text, "a whole number above 0", table)
     return int(text)
 
 
-def _invalid(name: str, expected: str, table: str) -> PropertyInvalid:
+def _invalid(name: str, value: str, expected: str, table: str) -> PropertyInvalid:
     return PropertyInvalid(
-        f"The table property {name} is not {expected}.",
+        f"The table property {name} is {value!r}. It must be {expected}.",
         table=table,
         rule="write-settings",
-        hint=f"ALTER TABLE … SET TBLPROPERTIES ('{name}' = …).",
+        hint=f"Run ALTER TABLE … SET TBLPROPERTIES ('{name}' = …).",
     )

@@ -100,4 +100,4 @@ def _is_narrower(found: pa.Field, wanted: NestedField) -> bool:
 
 
 def _another(path: str) -> DecryptionRefused:
-    return refused(f"The column {path[:200]!r} was written as another one.", "column-key")
+    return refused(f"The column {path[:200]!r} holds the metadata of another column.", "column-key")

@@ -79,7 +79,7 @@ class Struct:
         if found is None:
             return None
         if found.kind != kind:
-            raise Malformed("a field is of another type")
+            raise Malformed("a field with an unexpected type")
         return found.held
 
     def structs(self, number: int) -> list[Struct]:
@@ -92,7 +92,7 @@ class Struct:
         if items is None or not items.elements:
             return []
         if items.kind != STRUCT:
-            raise Malformed("a list holds no structures")
+            raise Malformed("a list whose elements are not structures")
         return list(items.elements)
 
 
@@ -110,7 +110,7 @@ def read(data: bytes, start: int = 0, shape: Shape | None = None) -> tuple[Struc
     try:
         return _struct(data, start, 0, shape)
     except IndexError as error:
-        raise Malformed("the bytes end too early") from error
+        raise Malformed("the bytes are truncated") from error
 
 
 def field_of(data: bytes, number: int) -> tuple[Value | None, int]:
@@ -124,7 +124,7 @@ def field_of(data: bytes, number: int) -> tuple[Value | None, int]:
     try:
         return _only(data, number)
     except IndexError as error:
-        raise Malformed("the bytes end too early") from error
+        raise Malformed("the bytes are truncated") from error
 
 
 def write(structure: Struct) -> bytes:
@@ -136,14 +136,14 @@ def write(structure: Struct) -> bytes:
 
 def _struct(data: bytes, at: int, depth: int, shape: Shape | None) -> tuple[Struct, int]:
     if depth > _MAX_DEPTH:
-        raise Malformed("nested too deep")
+        raise Malformed("nested too deeply")
     fields: dict[int, Value] = {}
     number = 0
     while head := data[at]:
         number, at = _number(data, at, number)
         kind = head & 0x0F
         if number in fields:
-            raise Malformed("a field comes twice")
+            raise Malformed("a field is repeated")
         held: Any
         if kind in (TRUE, FALSE):
             held = kind == TRUE
@@ -168,7 +168,7 @@ def _only(data: bytes, wanted: int) -> tuple[Value | None, int]:
         at = _end(data, start, kind, 0)
         if number == wanted:
             if found is not None or at - start > MOST_UNCHECKED:
-                raise Malformed("a field comes twice, or is too long")
+                raise Malformed("a field is repeated or too long")
             plain = kind in (TRUE, FALSE)
             found = Value(kind, kind == TRUE if plain else _value(data, start, kind, 0, None)[0])
     return found, at + 1
@@ -203,7 +203,7 @@ def _value(data: bytes, at: int, kind: int, depth: int, shape: Shape | None) -> 
 def _items(data: bytes, at: int, depth: int, shape: Shape | None) -> tuple[Items, int]:
     kind, count, at = _list(data, at)
     if depth > _MAX_DEPTH:
-        raise Malformed("nested too deep")
+        raise Malformed("nested too deeply")
     if kind in (TRUE, FALSE):
         return Items(kind, list(data[at : at + count])), at + count
     elements = []
@@ -216,7 +216,7 @@ def _items(data: bytes, at: int, depth: int, shape: Shape | None) -> tuple[Items
 def _bytes(data: bytes, at: int, length: int) -> tuple[bytes, int]:
     end = at + length
     if end > len(data):
-        raise Malformed("a value is longer than the bytes at hand")
+        raise Malformed("a value extends past the end")
     return data[at:end], end
 
 
@@ -246,7 +246,7 @@ def _end(data: bytes, at: int, kind: int, depth: int) -> int:
 def _end_of_struct(data: bytes, at: int, depth: int) -> int:
     """Most of a footer is passed over: here is where opening a file spends its time."""
     if depth > _MAX_DEPTH:
-        raise Malformed("nested too deep")
+        raise Malformed("nested too deeply")
     while head := data[at]:
         at += 1
         if head < 0x10:
@@ -265,7 +265,7 @@ def _end_of_struct(data: bytes, at: int, depth: int) -> int:
 
 def _end_of_list(data: bytes, at: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
-        raise Malformed("nested too deep")
+        raise Malformed("nested too deeply")
     kind, count, at = _list(data, at)
     if kind in (TRUE, FALSE):
         return at + count
@@ -279,7 +279,7 @@ def _list(data: bytes, at: int) -> tuple[int, int, int]:
     head = data[at]
     count, at = _varint(data, at + 1) if head >> 4 == 15 else (head >> 4, at + 1)
     if count > len(data) - at:
-        raise Malformed("a list of more elements than there are bytes")
+        raise Malformed("a list with more elements than bytes")
     return head & 0x0F, count, at
 
 

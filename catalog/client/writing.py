@@ -165,7 +165,7 @@ def _encryption(begun: Mapping[str, Any], table: str) -> Encryption | None:
 
 def _unsupported(what: str, table: str) -> NotSupportedYet:
     return NotSupportedYet(
-        f"Files with {what} are not written without Spark.",
+        f"Files with {what} cannot be written without Spark.",
         table=table,
         rule="write-encryption",
         hint="Write to the table with Spark.",

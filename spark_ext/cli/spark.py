@@ -43,6 +43,6 @@ def _copied(built: Path, target: Path) -> Path:
         raise StateUnavailable(
             f"{target} cannot be written: {failure.strerror}.",
             rule="jar-output",
-            hint="Name another file or directory with --output.",
+            hint="Choose another file or directory with --output.",
         ) from failure
     return target

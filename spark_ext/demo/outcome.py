@@ -89,7 +89,7 @@ def expect(holds: bool, sentence: str) -> None:
         Unexpected: it does not hold.
     """
     if not holds:
-        raise Unexpected(f"This was expected, and is not so: {sentence}", rule="demo")
+        raise Unexpected(f"An expected outcome did not occur: {sentence}", rule="demo")
 
 
 def attempted(action: Callable[[], str]) -> Answer:

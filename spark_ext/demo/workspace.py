@@ -20,7 +20,7 @@ def prepare(directory: Path | None) -> Path:
         directory: which; by default a new one among the temporary files.
 
     Raises:
-        RequestInvalid: it holds something that no demonstration made, or cannot be written.
+        RequestInvalid: it contains files that no demonstration created, or cannot be written.
     """
     try:
         chosen = _prepared(directory)
@@ -29,7 +29,7 @@ def prepare(directory: Path | None) -> Path:
         raise RequestInvalid(
             f"The directory {directory or tempfile.gettempdir()} cannot be used: {failure.strerror}.",
             rule="demo-directory",
-            hint="Name another one with --directory.",
+            hint="Choose another one with --directory.",
         ) from failure
     return chosen
 
@@ -58,9 +58,9 @@ def _require_ours(directory: Path) -> None:
     found = {each.name for each in directory.iterdir()}
     if found and not (_MARK in found and found <= _MADE):
         raise RequestInvalid(
-            f"The directory {directory} holds something that no demonstration made.",
+            f"The directory {directory} contains files that no demonstration created.",
             rule="demo-directory",
-            hint="Name a new directory with --directory, or remove it yourself.",
+            hint="Choose a new directory with --directory, or delete this one yourself.",
         )
 
 

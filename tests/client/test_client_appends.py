@@ -130,7 +130,7 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(
     make: Make, alice: lakewarden.Connection, served: Service, rows: dict[str, Any]
 ) -> None:
     name, before = make(NESTED), left_over(served)
-    with pytest.raises(RequestInvalid, match="do not fit"):
+    with pytest.raises(RequestInvalid, match="do not match the table's schema"):
         alice.table(name).append(pa.table(rows))
     assert left_over(served) == before
     assert alice.table(name).scan().to_arrow().num_rows == 0
@@ -176,7 +176,7 @@ def test_what_is_required_within_a_struct_that_is_null(make: Make, alice: lakewa
 
 
 def test_what_is_no_arrow_is_refused(make: Make, alice: lakewarden.Connection) -> None:
-    with pytest.raises(RequestInvalid, match="given as Arrow"):
+    with pytest.raises(RequestInvalid, match="Cannot append rows of the type list"):
         alice.table(make(SCHEMA)).append([{"id": 1}])
 
 

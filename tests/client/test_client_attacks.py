@@ -245,7 +245,7 @@ def test_rubbish(table: Any, tail: bytes) -> None:
 def test_a_file_that_is_not_there(table: Any) -> None:
     scan = table(ENCRYPTED)
     planned(scan)[2].unlink()
-    with pytest.raises(DataFileMissing, match="not there"):
+    with pytest.raises(DataFileMissing, match="does not exist"):
         scan.to_arrow()
 
 

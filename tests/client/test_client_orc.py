@@ -63,6 +63,6 @@ def test_orc_that_a_manifest_calls_parquet_is_damaged(
 
 
 def test_orc_is_not_appended_to_and_says_what_to_do(alice: lakewarden.Connection, make: Make) -> None:
-    with pytest.raises(NotSupportedYet, match="format orc are not written without Spark") as refused:
+    with pytest.raises(NotSupportedYet, match="format orc cannot be written without Spark") as refused:
         alice.table(make(SCHEMA, properties=ORC)).append(ROWS)
     assert "Spark" in (refused.value.hint or "")

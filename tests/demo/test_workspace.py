@@ -28,7 +28,7 @@ def test_directory_of_an_earlier_demonstration_is_emptied(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["lake", "notes.txt"])
 def test_directory_of_somebody_else_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(RequestInvalid, match="holds something that no demonstration made"):
+    with pytest.raises(RequestInvalid, match="contains files that no demonstration created"):
         prepare(tmp_path)
     assert (tmp_path / name).read_text() == "mine"
 
@@ -36,9 +36,9 @@ def test_directory_of_somebody_else_is_refused(tmp_path: Path, name: str) -> Non
 def test_what_was_put_beside_a_demonstration_is_not_removed(tmp_path: Path) -> None:
     place = prepare(tmp_path / "demo")
     (place / "notes.txt").write_text("mine")
-    with pytest.raises(RequestInvalid, match="holds something that no demonstration made"):
+    with pytest.raises(RequestInvalid, match="contains files that no demonstration created"):
         prepare(place)
-    with pytest.raises(RequestInvalid, match="holds something that no demonstration made"):
+    with pytest.raises(RequestInvalid, match="contains files that no demonstration created"):
         remove(place)
     assert (place / "notes.txt").read_text() == "mine"
 

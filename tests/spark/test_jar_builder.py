@@ -242,7 +242,7 @@ def test_a_spark_home_without_spark_is_named(builder: Builder, tmp_path: Path) -
 
 
 def test_a_spark_that_the_plugin_is_not_made_for_is_refused(builder: Builder, tmp_path: Path) -> None:
-    with pytest.raises(SparkUnavailable, match=r"version 3\.5\.1; the plugin is made for"):
+    with pytest.raises(SparkUnavailable, match=r"version 3\.5\.1; the plugin supports"):
         builder.build(SPARK_HOME=str(_spark_home(tmp_path / "spark", "3.5.1")))
 
 
